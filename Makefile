@@ -1,0 +1,47 @@
+# Every target starts from a bare checkout: it makes what it needs, once.
+SHELL := bash
+EXPERIMENT ?= movies
+DATA ?=
+SET ?=
+OVERRIDES = $(foreach pair,$(SET),--set '$(pair)')
+CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
+
+.PHONY: help run ui fetch test lint unit e2e setup setup-dev clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+run: setup ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89"
+	@scripts/airflow.sh python scripts/run.py $(CHOICE)
+
+ui: setup ## Airflow with its web page, on http://localhost:8080
+	@scripts/airflow.sh ui
+
+fetch: setup ## fetch the models and data that an experiment needs: EXPERIMENT=cola
+	@.venv/tasks/bin/python -m tasks fetch --experiment '$(EXPERIMENT)' $(OVERRIDES)
+
+setup: ## make both environments and fetch the default corpus and encoder
+	@scripts/setup.sh
+
+setup-dev: setup
+	@scripts/environment.sh tasks dev
+	@scripts/environment.sh airflow dev
+
+test: lint unit e2e ## lint, types, unit and Dag tests, and the pipeline end to end
+
+lint: setup-dev ## ruff, import rules, mypy
+	.venv/tasks/bin/ruff check .
+	.venv/tasks/bin/ruff format --check .
+	PYTHONPATH=plugins .venv/tasks/bin/lint-imports
+	.venv/tasks/bin/mypy include tasks tests/include tests/tasks
+	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags tests/airflow_home.py tests/plugins tests/dags tests/e2e
+
+unit: setup-dev ## unit tests of each environment
+	.venv/tasks/bin/python -m pytest tests/include tests/tasks
+	.venv/airflow/bin/python -m pytest tests/plugins tests/dags
+
+e2e: setup-dev ## the whole pipeline on a slice of the bundled corpus
+	.venv/airflow/bin/python -m pytest tests/e2e
+
+clean: ## remove environments and everything that runs made
+	rm -rf .venv work

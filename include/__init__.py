@@ -1,0 +1,1 @@
+"""The contract that Airflow and the stages share. Standard library, pydantic and yaml only."""

@@ -1,0 +1,146 @@
+"""The artifact store: what a stage made lies at artifacts/<stage>/<key>/ and is never half there.
+
+A stage writes into a temporary sibling; the manifest is written last, everything is synced, and one rename
+commits it. A reader accepts only a folder whose manifest is complete and whose files match it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from include.stages import BadInput
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a committed artifact says of itself.
+
+    Attributes:
+        part: the part of the experiment that it was made from.
+        inputs: stage name to key of the artifacts it was made from.
+        fingerprint: hash of what it read from outside the store (raw files, pretrained weights).
+        revision: git revision of the code.
+        result: the stage's result line.
+        exit_code: how the stage ended; evidence of a failure is committed too, but is no input.
+        message: why it failed.
+        files: relative path to [bytes, sha256].
+    """
+
+    stage: str
+    key: str
+    version: int
+    part: dict[str, Any]
+    inputs: dict[str, str]
+    fingerprint: str
+    revision: str
+    result: dict[str, Any] = field(default_factory=dict)
+    exit_code: int = 0
+    message: str = ""
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A committed artifact."""
+
+    path: Path
+    manifest: Manifest
+
+
+class ArtifactStore:
+    """The folder artifacts/ below a root."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "artifacts"
+
+    def path(self, stage: str, key: str) -> Path:
+        """Where the artifact lies, or would lie."""
+        return self.root / stage / key
+
+    def find(self, stage: str, key: str) -> Artifact | None:
+        """The artifact, None when it was never committed. Raises BadInput when it is damaged."""
+        path = self.path(stage, key)
+        if not (path / MANIFEST).is_file():
+            return None
+        manifest = _read_manifest(path)
+        for name, (size, digest) in manifest.files.items():
+            file = path / name
+            if not file.is_file() or file.stat().st_size != size or sha256(file) != digest:
+                raise BadInput(f"{file} is missing or damaged: remove {path} and run {stage} again")
+        return Artifact(path, manifest)
+
+    @contextmanager
+    def writing(self, stage: str, key: str) -> Iterator[Path]:
+        """A temporary folder for the stage's files; gone afterwards unless it was committed."""
+        (self.root / stage).mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=self.root / stage))
+        folder.chmod(0o755)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def commit(self, folder: Path, manifest: Manifest) -> Artifact:
+        """Seal the folder and rename it into place. When another writer was first, its artifact is the one."""
+        files = {}
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            files[file.relative_to(folder).as_posix()] = (file.stat().st_size, sha256(file))
+            _sync(file)
+        sealed = Manifest(**{**asdict(manifest), "files": files})
+        write_json(folder / MANIFEST, asdict(sealed))
+        target = self.path(manifest.stage, manifest.key)
+        try:
+            folder.rename(target)
+        except OSError:
+            winner = self.find(manifest.stage, manifest.key)
+            if winner is None:
+                raise
+            return winner
+        _sync(target.parent)
+        return Artifact(target, sealed)
+
+
+def artifact_key(version: int, part: dict[str, Any], inputs: dict[str, str], fingerprint: str) -> str:
+    """16 hexadecimal digits that are equal when a stage would make the same thing."""
+    whole = json.dumps([version, part, inputs, fingerprint], sort_keys=True)
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+def sha256(file: Path) -> str:
+    """The file's sha256 in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    _sync(temporary)
+    temporary.replace(path)
+
+
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        return Manifest(**json.loads((path / MANIFEST).read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{path / MANIFEST} is damaged: remove {path} and run its stage again") from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

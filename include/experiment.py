@@ -1,0 +1,271 @@
+"""An experiment: one frozen model that says everything a run is, written once and checked when it is written.
+
+From it come the Airflow trigger form, the command line's checks, the named experiments in include/experiments
+(each only its differences from the defaults) and the hashes that name artifacts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from include.glue import TASKS, Task
+
+TaskName = Literal[
+    "movie-reviews", "SST-2", "CoLA", "STS-B", "MRPC", "QQP", "MNLI", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX",
+    "classification", "regression",
+]  # fmt: skip
+Cleaning = Literal["html", "punctuation", "lowercase", "whitespace"]
+Share = Annotated[float, Field(ge=0, le=1)]
+#: A metric's threshold. Correlations reach down to -1; the others stop at 0 by themselves.
+Threshold = Annotated[float, Field(ge=-1, le=1)] | None
+
+
+class Section(BaseModel):
+    """A part of the experiment: frozen, and deaf to keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Data(Section):
+    """What is learned, and from where."""
+
+    task: TaskName = Field("movie-reviews", description="A row of the task registry (include/glue.py).")
+    source: Literal["bundled", "glue", "hub", "files"] = Field(
+        "bundled",
+        description="bundled: the movie-review corpus that set-up fetches; glue: a folder in GLUE's layout; "
+        "hub: GLUE from the hub, fetched beforehand; files: your own CSV, TSV or Parquet.",
+    )
+    path: str = Field("", description="The folder of a glue or files source.")
+    train: str = Field("train.tsv", description="Files source: the training file, below path.")
+    dev: str = Field("dev.tsv", description="Files source: the labelled file that metrics and gate use.")
+    test: str = Field("test.tsv", description="Files source: the file to predict; its labels are not read.")
+    columns: dict[Literal["sentence", "sentence2", "label"], str] = Field(
+        {}, description='Files source: your column names, as {"sentence": "review", "label": "stars"}.'
+    )
+    labels: tuple[str, ...] = Field(
+        (), description="Tasks classification: the labels as your files write them, in the order of their ids."
+    )
+    score_range: tuple[float, float] | None = Field(None, description="Task regression: lowest and highest score.")
+
+
+class Validation(Section):
+    """How much may be wrong with the data before a run stops."""
+
+    engine: Literal["auto", "pandas", "spark"] = Field(
+        "auto", description="Where the expectations run; auto takes Spark from a million rows on."
+    )
+    max_quarantine: Share = Field(
+        0.01, description="Largest share of a split's rows that may be set aside as unusable."
+    )
+    max_overlap: Share = Field(
+        0.05, description="Largest share of dev or test that may also stand in train (after case and punctuation)."
+    )
+
+
+class Preprocessing(Section):
+    """From text to token ids."""
+
+    clean: tuple[Cleaning, ...] = Field(
+        (), description="Cleaning rules, applied in the order html, punctuation, lowercase, whitespace."
+    )
+    sample: float = Field(1.0, gt=0, le=1, description="Share of the training rows kept, stratified by label.")
+    resplit: bool = Field(
+        False, description="Join train and dev and cut them 8:1:1 into train, dev and a held-out set."
+    )
+    max_length: int = Field(128, ge=8, le=512, description="Longest input in tokens; the rest is cut off.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of sampling and re-splitting.")
+
+
+class Model(Section):
+    """The pretrained encoder and the head on top of it."""
+
+    name: str = Field(
+        "all-MiniLM-L6-v2",
+        min_length=1,
+        description="A bundled encoder, a local folder (a path with a slash at its start or ./), or a hub name.",
+        examples=["all-MiniLM-L6-v2", "all-mpnet-base-v2"],
+    )
+    pooling: Literal["mean", "cls"] = Field(
+        "mean", description="What stands for the sentence: the mean of its tokens, or the first token."
+    )
+    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout before the head.")
+
+
+class Training(Section):
+    """Fine-tuning."""
+
+    epochs: float = Field(3, gt=0, le=100, description="Passes over the training split; parts of one are allowed.")
+    batch_size: int = Field(32, ge=1, le=65536, description="Rows in a step, over all ranks together.")
+    learning_rate: float = Field(5e-5, gt=0, le=0.1, description="Peak of the schedule.")
+    weight_decay: float = Field(0.01, ge=0, le=1, description="AdamW's decay; biases and norms have none.")
+    warmup: Share = Field(0.06, description="Share of the steps in which the learning rate rises.")
+    clip_norm: float = Field(1.0, gt=0, description="Largest norm of the whole gradient.")
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        "bf16", description="Arithmetic of forward and backward; fp16 scales the loss. Weights stay fp32."
+    )
+    ranks: int = Field(2, ge=1, le=1024, description="Horovod processes; batch_size must divide by it.")
+    evaluations: int = Field(2, ge=1, le=1000, description="Times an epoch that the dev split is scored.")
+    patience: int = Field(
+        4, ge=0, description="Evaluations without a better metric before training stops; 0 never stops."
+    )
+    seed: int = Field(1, ge=0, lt=2**31, description="Seed of head, dropout and order of the rows.")
+
+    @model_validator(mode="after")
+    def _whole_batches(self) -> Self:
+        if self.batch_size % self.ranks:
+            raise ValueError(
+                f"batch_size {self.batch_size} is not a multiple of ranks {self.ranks}: "
+                f"write {max(self.batch_size // self.ranks, 1) * self.ranks}"
+            )
+        return self
+
+
+class Communication(Section):
+    """How ranks exchange gradients."""
+
+    compression: Literal["none", "fp16"] = Field("fp16", description="What goes over the wire.")
+
+
+class Gate(Section):
+    """Lowest acceptable metrics. With none set, the task's own threshold counts."""
+
+    accuracy: Threshold = Field(None, description="Share of dev rows that must be right.")
+    f1: Threshold = Field(None, description="F1 of the positive class (macro F1 beyond two classes).")
+    matthews: Threshold = Field(None, description="Matthews correlation.")
+    pearson: Threshold = Field(None, description="Pearson correlation.")
+    spearman: Threshold = Field(None, description="Spearman correlation.")
+    slices: dict[str, float] = Field(
+        {}, description='Floors of the task\'s metric on slices of dev, as {"length:long": 0.8}.'
+    )
+
+
+class Prediction(Section):
+    """Labelling the test split."""
+
+    batching: Literal["tiers", "tokens"] = Field(
+        "tiers",
+        description="tiers: 128, 64, 32 or 16 rows by a partition's average length; tokens: up to batch_tokens.",
+    )
+    batch_tokens: int = Field(8192, ge=512, le=2**24, description="Padded tokens in a batch under tokens.")
+
+
+class Submission(Section):
+    """What goes into the zip."""
+
+    all_tasks: bool = Field(
+        False, description="Write all eleven GLUE files, placeholders where no run of the task is given."
+    )
+    runs: tuple[str, ...] = Field((), description="Other runs whose predictions go into the same zip.")
+
+
+class Runtime(Section):
+    """Where stages run. Changes no artifact."""
+
+    kind: Literal["process"] = Field("process", description="process: a subprocess of the Airflow worker.")
+    spark_master: str = Field(
+        "local[*]", pattern=r"^(local(\[.+\])?|spark://.+|yarn|k8s://.+)$", description="Spark's master."
+    )
+    download: bool = Field(
+        False, description="Let stages fetch missing models and data; otherwise `make fetch` does it beforehand."
+    )
+
+
+_METRICS = {
+    "classification": {"accuracy", "f1", "matthews"},
+    "regression": {"pearson", "spearman"},
+}
+
+
+class Experiment(Section):
+    """Everything a run is."""
+
+    data: Data = Data()
+    validation: Validation = Validation()
+    model: Model = Model()
+    preprocessing: Preprocessing = Preprocessing()
+    training: Training = Training()
+    communication: Communication = Communication()
+    gate: Gate = Gate()
+    prediction: Prediction = Prediction()
+    submission: Submission = Submission()
+    runtime: Runtime = Runtime()
+
+    @property
+    def task(self) -> Task:
+        """The registry's row, completed with the labels and columns of one's own files."""
+        row = TASKS[self.data.task]
+        changes: dict[str, Any] = {}
+        if self.data.labels:
+            changes |= {"labels": self.data.labels, "label_names": self.data.labels}
+        if self.data.score_range:
+            changes["score_range"] = self.data.score_range
+        if self.data.source == "files":
+            pair = len(row.sentences) == 2 or "sentence2" in self.data.columns
+            sentences = ("sentence", "sentence2") if pair else ("sentence",)
+            changes |= {"sentences": sentences, "label": "label", "test_rows": None}
+        return dataclasses.replace(row, **changes)
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Metric name to lowest acceptable value: the gate's own, else the task's default, else nothing."""
+        fields = self.gate.model_dump(exclude={"slices"}, exclude_none=True)
+        if not fields and self.task.gate is not None:
+            return {self.task.metric: self.task.gate}
+        return fields
+
+    def part(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """The sections ("training") or fields ("model.name") named, as JSON values."""
+        whole = self.model_dump(mode="json")
+        part: dict[str, Any] = {}
+        for name in names:
+            value = whole
+            for key in name.split("."):
+                value = value[key]
+            part[name] = value
+        return part
+
+    @model_validator(mode="after")
+    def _source_fits_task(self) -> Self:
+        data = self.data
+        if (data.source == "bundled") != (data.task == "movie-reviews"):
+            raise ValueError(
+                f"data.task {data.task} does not come from data.source {data.source}: the bundled source holds "
+                "movie-reviews and nothing else; write data.source: glue, hub or files for the other tasks"
+            )
+        if data.source in ("glue", "files") and not data.path:
+            raise ValueError(f"data.source {data.source} needs data.path, the folder that holds the files")
+        if data.source == "hub" and TASKS[data.task].hub is None:
+            raise ValueError(f"data.task {data.task} is not on the hub: write data.source: files")
+        return self
+
+    @model_validator(mode="after")
+    def _own_files_are_described(self) -> Self:
+        data, generic = self.data, self.data.task in ("classification", "regression")
+        if generic and data.source != "files":
+            raise ValueError(f"data.task {data.task} is for data.source files")
+        if data.task == "classification" and len(set(data.labels)) < 2:
+            raise ValueError('data.task classification needs two or more different data.labels, as ["no", "yes"]')
+        if data.task == "regression" and (data.score_range is None or data.score_range[0] >= data.score_range[1]):
+            raise ValueError("data.task regression needs data.score_range, lowest and highest, as [0, 5]")
+        if data.columns and data.source != "files":
+            raise ValueError(f"data.columns renames the columns of data.source files, not of {data.source}")
+        if not generic and (data.labels or data.score_range):
+            raise ValueError(
+                f"data.task {data.task} has its own labels: remove data.labels and data.score_range, "
+                "or write data.task: classification or regression"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _gate_fits_task(self) -> Self:
+        kind = TASKS[self.data.task].kind
+        wrong = sorted(set(self.gate.model_dump(exclude={"slices"}, exclude_none=True)) - _METRICS[kind])
+        if wrong:
+            raise ValueError(
+                f"gate.{wrong[0]} does not exist for the {kind} {self.data.task}: "
+                f"write one of {', '.join(sorted(_METRICS[kind]))}"
+            )
+        return self

@@ -1,0 +1,90 @@
+"""A run: runs/<run id>/run.json points at the artifacts that the run used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from include.artifacts import Artifact, ArtifactStore, write_json
+from include.experiment import Experiment
+from include.stages import STAGES, BadInput, StageError
+
+
+class Run:
+    """A run's folder, below runs/ of a root that also holds artifacts/."""
+
+    def __init__(self, folder: Path) -> None:
+        folder = folder.absolute()
+        if folder.parent.name != "runs":
+            raise BadInput(f"the run folder {folder} must lie in a folder named runs, as work/runs/first")
+        self.folder = folder
+        self.store = ArtifactStore(folder.parent.parent)
+
+    @property
+    def file(self) -> Path:
+        """The run's record."""
+        return self.folder / "run.json"
+
+    def record(self) -> dict[str, Any]:
+        """What is known of the run: its experiment, and for each stage its key, exit code and result."""
+        if not self.file.is_file():
+            return {"run": self.folder.name, "stages": {}}
+        try:
+            record = json.loads(self.file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise BadInput(f"{self.file} is damaged: remove {self.folder} and run the stages again") from error
+        return dict(record)
+
+    def add(self, artifact: Artifact, experiment: Experiment) -> None:
+        """Point the run at an artifact. Stages that were built on another one are forgotten."""
+        manifest = artifact.manifest
+        entry = {
+            "key": manifest.key,
+            "path": str(artifact.path.relative_to(self.store.root.parent)),
+            "exit_code": manifest.exit_code,
+            "message": manifest.message,
+            "result": manifest.result,
+        }
+        self._write(manifest.stage, entry, experiment)
+
+    def fail(self, stage: str, error: StageError, experiment: Experiment) -> None:
+        """Say that a stage made nothing, and why."""
+        self._write(stage, {"key": "", "exit_code": int(error.exit_code), "message": str(error)}, experiment)
+
+    def _write(self, stage: str, entry: dict[str, Any], experiment: Experiment) -> None:
+        stages: dict[str, Any] = self.record()["stages"]
+        if stages.get(stage, {}).get("key") != entry["key"]:
+            stages = {name: known for name, known in stages.items() if name not in descendants(stage)}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        whole = experiment.model_dump(mode="json")
+        write_json(self.file, {"run": self.folder.name, "experiment": whole, "stages": {**stages, stage: entry}})
+
+    def artifact(self, stage: str, experiment: Experiment | None = None) -> Artifact:
+        """The artifact of a finished stage; with an experiment, only if it was made from just that.
+
+        Raises BadInput when the stage has not run, failed, or was made from something else.
+        """
+        entry = self.record()["stages"].get(stage)
+        if entry is None:
+            raise BadInput(f"the run {self.folder.name} has no {stage} yet: run the stage {stage} first")
+        if entry["exit_code"]:
+            raise BadInput(f"{stage} failed in the run {self.folder.name}: {entry['message']}")
+        artifact = self.store.find(stage, entry["key"])
+        if artifact is None:
+            raise BadInput(f"{self.store.path(stage, entry['key'])} is gone: run the stage {stage} again")
+        if experiment is not None and artifact.manifest.part != experiment.part(STAGES[stage].reads):
+            raise BadInput(
+                f"{stage} of the run {self.folder.name} was made from another experiment "
+                f"({', '.join(STAGES[stage].reads)} differ): run the stage {stage} again, or use a new run folder"
+            )
+        return artifact
+
+
+def descendants(stage: str) -> set[str]:
+    """The stages that read this one's artifact, directly or through others."""
+    found: set[str] = set()
+    for name, row in STAGES.items():  # in pipeline order, so one pass reaches all
+        if stage in row.inputs or found & set(row.inputs):
+            found.add(name)
+    return found

@@ -1,0 +1,81 @@
+"""What the scheduler and a stage agree on: names, order, exit codes, errors and the result line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+
+class ExitCode(IntEnum):
+    """How a stage process ends; the operators turn these into Airflow's retry policy."""
+
+    DONE = 0
+    BAD_INPUT = 2  # bad data or configuration: retrying cannot help
+    GATE_FAILED = 3  # the model is not good enough: retrying cannot help
+    TRANSIENT = 75  # EX_TEMPFAIL of sysexits.h: a lost rank, a full disk; retry
+    STOPPED = 143  # 128 + SIGTERM: stopped from outside, may be run again
+
+
+class StageError(Exception):
+    """An error that a person can act on. Its message names the file, row or key and the remedy."""
+
+    exit_code = ExitCode.TRANSIENT
+
+
+class BadInput(StageError):
+    """The data or the experiment is wrong, and stays wrong however often it is tried."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class Transient(StageError):
+    """Something outside the run's control failed; the same command may succeed later."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the pipeline.
+
+    Attributes:
+        name: also the name of its package under tasks/ and of its folder in the artifact store.
+        does: one line for help texts and the Airflow UI.
+        version: raised when the same inputs would give another output; part of the artifact's key.
+        reads: the sections ("training") or fields ("model.name") of the experiment that change its output.
+        inputs: the stages whose artifacts it reads.
+    """
+
+    name: str
+    does: str
+    version: int
+    reads: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+
+
+_ALL = (
+    Stage("validate", "check the raw data with Great Expectations", 1, ("data", "validation")),
+    Stage("preprocess", "clean, sample and tokenise on Spark", 1, ("preprocessing", "model.name"), ("validate",)),
+    Stage("train", "fine-tune the encoder on Horovod", 1, ("model", "training", "communication"), ("preprocess",)),
+    Stage("evaluate", "score the dev split and write the report", 1, (), ("validate", "preprocess", "train")),
+    Stage("gate", "hold the metrics against the thresholds", 1, ("gate",), ("validate", "preprocess", "evaluate")),
+    Stage("predict", "label the test split on Spark", 1, ("prediction",), ("preprocess", "train")),
+    Stage("export", "write and check the submission zip", 1, ("submission",), ("validate", "predict")),
+)
+STAGES: dict[str, Stage] = {stage.name: stage for stage in _ALL}
+
+
+def result_line(result: dict[str, Any]) -> str:
+    """The one line of JSON that a stage prints last on stdout (Airflow's XCom, whatever the runtime)."""
+    return json.dumps(result, allow_nan=False, ensure_ascii=False, sort_keys=True)
+
+
+def parse_result(line: str) -> dict[str, Any]:
+    """Read a result line back. Raises StageError when it is not a JSON object."""
+    try:
+        result = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise StageError(f"the stage's last line on stdout is not JSON: {line[:200]!r}") from error
+    if not isinstance(result, dict):
+        raise StageError(f"the stage's last line on stdout is not a JSON object: {line[:200]!r}")
+    return result

@@ -1,0 +1,1 @@
+"""What Airflow gains: operators for the stages, their task group, the trigger form and the artifact files."""

@@ -1,0 +1,54 @@
+"""Buttons on a task's page that open what its stage made: report, Data Docs, verdict, submission."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+import attrs
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
+
+from spark_bert.files import PREFIX
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+
+@attrs.frozen
+class ArtifactLink(BaseOperatorLink):
+    """Opens one of the files that the stage's result lists under "files"."""
+
+    title: str
+    file: str
+
+    @property
+    def name(self) -> str:
+        """The button's text."""
+        return self.title
+
+    @property
+    def xcom_key(self) -> str:
+        """Where Airflow keeps the address."""
+        return f"_link_{self.file}"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """The file's address, "" when this try made none. Airflow asks as soon as the task has ended, failed or not."""
+        result = getattr(operator, "result", {})
+        file = result.get("files", {}).get(self.file)
+        if not file:
+            return ""
+        below = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+        artifact = Path(result["artifact"])
+        return f"{below}{PREFIX}/artifacts/{artifact.parent.name}/{artifact.name}/{quote(file)}"
+
+
+#: Stage to the files of its artifact that have a button.
+LINKS: dict[str, tuple[ArtifactLink, ...]] = {
+    "validate": (ArtifactLink("Data Docs", "data_docs"),),
+    "evaluate": (ArtifactLink("Report", "report"),),
+    "gate": (ArtifactLink("Verdict", "verdict"),),
+    "export": (ArtifactLink("Submission", "submission"),),
+}

@@ -1,0 +1,1 @@
+"""One operator for each runtime, on one small base."""

@@ -1,0 +1,100 @@
+"""What every runtime's operator shares: the command line, the XCom, and exit codes as retry policy."""
+
+from __future__ import annotations
+
+import signal
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
+from spark_bert.links import LINKS
+from spark_bert.params import resolve
+from spark_bert.places import run_folder, tasks_python
+
+#: Exit codes that stay what they are however often the stage is tried.
+_FINAL = (ExitCode.BAD_INPUT, ExitCode.GATE_FAILED)
+
+
+class Ending(NamedTuple):
+    """How a stage's process ended.
+
+    Attributes:
+        code: its exit code; 128 + n when signal n ended it.
+        line: its last line on stdout: the result, where there is one.
+        reason: its last error message, else the last line of its log.
+    """
+
+    code: int
+    line: str
+    reason: str
+
+
+class StageOperator(BaseOperator):
+    """Runs one stage of the pipeline and returns its result. A runtime says how, in `run_stage`."""
+
+    template_fields: Sequence[str] = ("command",)
+    ui_color = "#e8f1fb"
+
+    def __init__(self, *, stage: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.stage = STAGES[stage].name
+        self.command: list[str] = []  # known once the run's params are: see render_template_fields
+        self.result: dict[str, Any] = {}
+        self.operator_extra_links = LINKS.get(stage, ())
+
+    @abstractmethod
+    def run_stage(self, command: list[str]) -> Ending:
+        """Run the command to its end, its log streaming into the task's."""
+
+    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+        """Write the command line, so that it stands under Rendered Templates before the stage starts."""
+        run = context["dag_run"]
+        try:
+            experiment = resolve(context["params"])
+        except BadInput as error:
+            raise AirflowFailException(str(error)) from None
+        self.command = [
+            str(tasks_python()), "-m", "tasks", self.stage,
+            "--experiment", experiment.model_dump_json(exclude_defaults=True),
+            "--run", str(run_folder(run.dag_id, run.run_id)),
+        ]  # fmt: skip
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """The stage's result. Raises AirflowFailException where another try cannot help, else AirflowException."""
+        self.result = {}
+        ending = self.run_stage(self.command)
+        if ending.code != ExitCode.DONE:
+            self._keep_evidence(ending, context)
+            raise failure(self.stage, ending)
+        try:
+            self.result = parse_result(ending.line)
+        except StageError as error:
+            raise AirflowException(str(error)) from error
+        return self.result
+
+    def _keep_evidence(self, ending: Ending, context: Context) -> None:
+        """A stage that refuses with evidence (a verdict, Data Docs) prints a result too; one that crashed does not."""
+        with suppress(StageError):
+            self.result = parse_result(ending.line)
+            context["ti"].xcom_push(key="return_value", value=self.result)
+
+
+def failure(stage: str, ending: Ending) -> AirflowException:
+    """The exception that makes Airflow do what the exit code asks for: give up, or try again."""
+    if ending.code in _FINAL:
+        return AirflowFailException(f"{stage}: {ending.reason}")
+    return AirflowException(f"{stage} {_ending(ending.code)}, another try may succeed: {ending.reason}")
+
+
+def _ending(code: int) -> str:
+    if code in list(ExitCode):
+        return f"ended with exit code {code} ({ExitCode(code).name.lower()})"
+    if code - 128 in list(signal.Signals):
+        memory = ", which the kernel sends when memory runs out" if code - 128 == signal.SIGKILL else ""
+        return f"was ended by {signal.Signals(code - 128).name}{memory}"
+    return f"crashed with exit code {code}"

@@ -1,0 +1,94 @@
+"""The trigger form: one Airflow Param for every field of the experiment, made from the experiment model.
+
+An empty field (null) keeps what the named experiment says, so a run is a name and its differences.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from airflow.sdk import Param
+
+from include.experiment import Experiment, Section
+from include.named import FOLDER, build, merge, names, read_yaml
+from include.stages import BadInput
+
+#: The keywords of the model's JSON schema that a Param takes over as they are.
+_RULES = (
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "pattern", "examples",
+    "items", "minItems", "maxItems", "additionalProperties", "propertyNames",
+)  # fmt: skip
+
+
+class _Field(NamedTuple):
+    key: str
+    section: str
+    description: str
+    default: Any
+    schema: dict[str, Any]
+
+
+def form() -> dict[str, Param]:
+    """The Dag's params: `experiment`, and `section.field` for every field of the model."""
+    params = {
+        "experiment": Param(
+            names()[0],
+            title="Experiment",
+            type="string",
+            enum=names(),
+            section="Experiment",
+            description_md="The named experiment to start from. Every other field left empty keeps what it says.",
+        )
+    }
+    for field in _fields():
+        params[field.key] = Param(
+            None,
+            title=field.key,
+            section=field.section.capitalize(),
+            description_md=f"{field.description} Default: `{json.dumps(field.default)}`.",
+            **_nullable(field.schema),
+        )
+    return params
+
+
+def resolve(params: Mapping[str, Any]) -> Experiment:
+    """The experiment that a run's params stand for. Raises BadInput, naming key, value and remedy."""
+    name = params["experiment"]
+    if name not in names():
+        raise BadInput(f"unknown experiment {name!r}: write one of {', '.join(names())}")
+    given = {key: value for key, value in params.items() if key != "experiment" and value is not None}
+    return build(merge(read_yaml(FOLDER / f"{name}.yaml"), given), f"experiment {name}")
+
+
+def explain() -> str:
+    """Markdown for the Dag's page: what every parameter means, section by section."""
+    lines = ["| parameter | default | meaning |", "| --- | --- | --- |"]
+    lines.append(f"| `experiment` | `{names()[0]}` | The named experiment to start from: {', '.join(names())}. |")
+    for field in _fields():
+        lines.append(f"| `{field.key}` | `{json.dumps(field.default)}` | {field.description} |")
+    return "\n".join(lines)
+
+
+def _fields() -> Iterator[_Field]:
+    for section, info in Experiment.model_fields.items():
+        model = info.annotation
+        assert isinstance(model, type) and issubclass(model, Section), f"{section} is not a section"
+        defaults = model().model_dump(mode="json")
+        for name, schema in model.model_json_schema()["properties"].items():
+            yield _Field(f"{section}.{name}", section, schema["description"], defaults[name], schema)
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """The rules of a field, in the dialect of Airflow's form, with null allowed besides."""
+    schema = next((choice for choice in schema.get("anyOf", ()) if choice["type"] != "null"), schema)
+    rules = {key: schema[key] for key in _RULES if key in schema}
+    rules["type"] = [schema["type"], "null"]
+    if "const" in schema or "enum" in schema:
+        rules["enum"] = [*schema.get("enum", [schema.get("const")]), None]
+    if "prefixItems" in schema:  # a pair: the form knows only arrays whose items are all alike
+        rules["items"] = {"type": schema["prefixItems"][0]["type"]}
+    if "enum" in rules.get("items", {}):  # the form offers an array's examples as a list to choose from
+        rules["examples"] = rules["items"]["enum"]
+    return rules

@@ -1,0 +1,28 @@
+"""Where things lie on the Airflow machine: the code, the runs and artifacts, the task environment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+#: The checkout: plugins/, include/ and tasks/ lie below it, and relative data paths start from it.
+REPOSITORY = Path(__file__).parents[2]
+
+
+def home() -> Path:
+    """The folder that holds artifacts/ and runs/: $SPARK_BERT_HOME, else work/ in the checkout."""
+    return Path(os.environ.get("SPARK_BERT_HOME") or REPOSITORY / "work").absolute()
+
+
+def tasks_python() -> Path:
+    """The task environment's interpreter: $SPARK_BERT_TASKS_PYTHON, else the one that set-up made."""
+    return Path(os.environ.get("SPARK_BERT_TASKS_PYTHON") or REPOSITORY / ".venv/tasks/bin/python").absolute()
+
+
+def run_folder(dag_id: str, run_id: str) -> Path:
+    """The folder of one Dag run: readable, safe as a file name, and never that of another run."""
+    whole = f"{dag_id}-{run_id}"
+    digest = hashlib.sha256(f"{dag_id}\n{run_id}".encode()).hexdigest()[:8]
+    return home() / "runs" / f"{re.sub(r'[^A-Za-z0-9_-]+', '_', whole)[:100]}-{digest}"

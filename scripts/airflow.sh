@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Run a command in Airflow's environment, on this checkout's Dags, plugins and database (work/airflow).
+# usage: scripts/airflow.sh ui | COMMAND [ARG...]
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+export SPARK_BERT_HOME=${SPARK_BERT_HOME:-$root/work}
+export SPARK_BERT_TASKS_PYTHON=${SPARK_BERT_TASKS_PYTHON:-$root/.venv/tasks/bin/python}
+export AIRFLOW_HOME=${AIRFLOW_HOME:-$SPARK_BERT_HOME/airflow}
+export AIRFLOW__CORE__DAGS_FOLDER=$root/dags AIRFLOW__CORE__PLUGINS_FOLDER=$root/plugins
+export AIRFLOW__CORE__LOAD_EXAMPLES=False AIRFLOW__CORE__EXECUTOR=LocalExecutor
+export AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=False
+export AIRFLOW__API__HOST=${AIRFLOW__API__HOST:-127.0.0.1} AIRFLOW__API__PORT=${AIRFLOW__API__PORT:-8080}
+export PYTHONPATH=$root:$root/plugins PATH=$root/.venv/airflow/bin:$PATH
+
+# The database is made once; the stamp, not the file, says that it was made to the end.
+if [ "$(cat "$AIRFLOW_HOME/.migrated" 2>/dev/null)" != "$(sha256sum <"$root/requirements/airflow.lock")" ]; then
+    echo "==> Airflow's database" >&2
+    mkdir -p "$AIRFLOW_HOME"
+    airflow db migrate >"$AIRFLOW_HOME/migrate.log" 2>&1 || { tail -20 "$AIRFLOW_HOME/migrate.log" >&2; exit 1; }
+    sha256sum <"$root/requirements/airflow.lock" >"$AIRFLOW_HOME/.migrated"
+fi
+if [ "$1" = ui ]; then
+    exec airflow standalone
+fi
+# Quiet, but for what the stages say.
+export AIRFLOW__LOGGING__NAMESPACE_LEVELS="airflow=ERROR airflow.sdk.definitions.dag=ERROR alembic=ERROR task=ERROR py.warnings=ERROR airflow.task.operators=INFO"
+exec "$@"

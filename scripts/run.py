@@ -1,0 +1,92 @@
+"""Run the Dag `finetune` once and say what came of it: what `make run` calls, in Airflow's environment."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from include.named import load, names, parse_override, read
+from include.runs import Run
+from include.stages import StageError
+from spark_bert.places import run_folder
+
+
+def main() -> int:
+    """Run, then print the summary; the exit code is 0, or that of the stage that failed."""
+    options = _options()
+    try:
+        conf = _conf(options)
+    except StageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    from dags.finetune import dag  # now that the arguments are known to be good: Airflow takes seconds to start
+
+    dag_run = dag.test(run_conf=conf)
+    run = Run(run_folder(dag_run.dag_id, dag_run.run_id))
+    print(_summary(run))
+    codes = [entry["exit_code"] for entry in run.record()["stages"].values()]
+    return max(codes, default=0) or int(dag_run.state != "success")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--experiment", default="movies", help=f"{', '.join(names())} or a YAML file")
+    parser.add_argument("--data", type=Path, help="the folder of the experiment's data (data.path)")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE")
+    return parser.parse_args()
+
+
+def _conf(options: argparse.Namespace) -> dict[str, Any]:
+    """What the trigger form would send. Raises BadInput before anything has started."""
+    overrides = dict(parse_override(text) for text in options.set)
+    if options.data:
+        overrides["data.path"] = str(options.data.absolute())
+    load(options.experiment, [f"{key}={json.dumps(value)}" for key, value in overrides.items()])
+    if options.experiment in names():
+        return {"experiment": options.experiment, **overrides}
+    sections = read(options.experiment)
+    flat = {f"{section}.{field}": value for section, fields in sections.items() for field, value in fields.items()}
+    return {"experiment": names()[0], **flat, **overrides}
+
+
+def _summary(run: Run) -> str:
+    """Data, metrics, verdict, speed and where things lie, of the stages that ran."""
+    stages = run.record()["stages"]
+    lines = [f"run         {run.folder}"]
+    for stage, describe in _DESCRIPTIONS.items():
+        if stage in stages:
+            entry = stages[stage]
+            lines.append(f"{stage:12}{entry['message'] if entry['exit_code'] else describe(entry['result'])}")
+    return "\n".join(["", *lines])
+
+
+def _files(result: dict[str, Any]) -> str:
+    return ", ".join(str(Path(result["artifact"], name)) for name in result["files"].values())
+
+
+def _validated(result: dict[str, Any]) -> str:
+    rows = ", ".join(f"{split} {count:,}" for split, count in result["rows"].items())
+    counts = f"{result['quarantined']} set aside, {result['overlap_removed']} removed as overlap"
+    return f"{rows} rows; {counts}; {len(result['warnings'])} warnings: {_files(result)}"
+
+
+def _evaluated(result: dict[str, Any]) -> str:
+    metrics = (f"{name} {value:.4f}" for name, value in result["metrics"].items() if value is not None)
+    return f"{', '.join(metrics)}: {_files(result)}"
+
+
+_DESCRIPTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "validate": _validated,
+    "train": lambda result: f"{result['rows_per_second']:,.0f} rows/s in {result['seconds']:,.0f} s",
+    "evaluate": _evaluated,
+    "gate": lambda result: f"passed: {_files(result)}",
+    "export": _files,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Everything that `make run` needs and does not find: system packages, environments, Horovod, corpus and encoder.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# One at a time: two make commands at once would make the same environment.
+mkdir -p .venv
+exec 9>.venv/.lock
+flock 9
+
+scripts/system_packages.sh
+scripts/environment.sh tasks
+scripts/environment.sh airflow
+ready=.venv/.fetched
+scripts/horovod.sh
+if [ "$(cat $ready 2>/dev/null)" != "$(sha256sum tasks/assets.py)" ]; then
+    echo "==> corpus and encoder"
+    .venv/tasks/bin/python -m tasks fetch
+    sha256sum tasks/assets.py >$ready
+fi

@@ -1,0 +1,1 @@
+"""What runs inside a stage's process or container. Never imports airflow."""

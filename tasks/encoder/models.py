@@ -1,0 +1,153 @@
+"""A classifier: a pretrained encoder, pooling, dropout and a linear head; how it is loaded and kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from include.artifacts import write_json
+from include.stages import BadInput
+from tasks.encoder.spec import HeadSpec
+
+transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # what a load reports is checked below
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+HEAD_WEIGHTS, HEAD_SPEC = "head.safetensors", "head.json"
+
+
+class Classifier(nn.Module):
+    """An encoder with a head."""
+
+    def __init__(self, encoder: PreTrainedModel, spec: HeadSpec) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.spec = spec
+        self.segments = getattr(encoder.config, "type_vocab_size", 0) > 1
+        self.dropout = nn.Dropout(spec.dropout)
+        self.head = nn.Linear(encoder.config.hidden_size, spec.outputs)
+        nn.init.normal_(self.head.weight, std=0.02)  # as BERT's own layers (Devlin et al. 2019)
+        nn.init.zeros_(self.head.bias)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.head.weight.device
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Logits [batch, outputs] (scores for a regression), float32, of ids [batch, tokens]."""
+        segments = {"token_type_ids": token_type_ids} if self.segments and token_type_ids is not None else {}
+        tokens = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments).last_hidden_state
+        sentence = tokens[:, 0] if self.spec.pooling == "cls" else _mean(tokens, attention_mask)
+        logits = self.head(self.dropout(sentence)).float()
+        if self.spec.score_range is None:
+            return cast(torch.Tensor, logits)
+        low, high = self.spec.score_range
+        return cast(torch.Tensor, low + (high - low) * (logits + 0.5))  # an untrained head says the middle
+
+    def save(self, folder: Path) -> None:
+        """Write the encoder as AutoModel reads it (config.json, model.safetensors) with the head beside it."""
+        self.encoder.save_pretrained(folder)
+        head = {name: tensor.detach().cpu().contiguous() for name, tensor in self.head.state_dict().items()}
+        save_file(head, folder / HEAD_WEIGHTS)
+        write_json(folder / HEAD_SPEC, dataclasses.asdict(self.spec))
+
+
+def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
+    """A pretrained encoder under a new head drawn from torch's generator, in training mode.
+
+    Raises BadInput when the folder's files are missing, damaged or do not fit each other or spec.max_length.
+    """
+    encoder = _load_encoder(folder)
+    _check_fit(folder, encoder, spec.max_length)
+    return Classifier(encoder, spec).train()
+
+
+def load_trained(folder: Path) -> Classifier:
+    """What Classifier.save wrote, in evaluation mode. Raises BadInput when it is damaged."""
+    try:
+        values = json.loads((folder / HEAD_SPEC).read_text(encoding="utf-8"))
+        values["label_names"] = tuple(values["label_names"])
+        spec = HeadSpec(**values)
+        weights = load_file(folder / HEAD_WEIGHTS)
+    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+        raise BadInput(f"{folder} does not hold a trained head ({error}): run the stage train again") from error
+    model = Classifier(_load_encoder(folder), spec)
+    try:
+        model.head.load_state_dict(weights)
+    except RuntimeError as error:
+        raise BadInput(f"{folder / HEAD_WEIGHTS} does not fit {HEAD_SPEC}: run the stage train again") from error
+    return model.eval()
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Keep the tokenizer beside a model, as AutoTokenizer reads it."""
+    AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=False).save_pretrained(target)
+
+
+def _mean(tokens: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    """Mean over the tokens that are not padding, [batch, hidden]."""
+    mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
+    return (tokens * mask).sum(1) / mask.sum(1)
+
+
+def _load_encoder(folder: Path) -> PreTrainedModel:
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise BadInput(f"{folder / name} is missing: an encoder's folder holds it")
+    local = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        config = AutoConfig.from_pretrained(folder, **local)
+    except (ValueError, OSError, KeyError) as error:
+        raise BadInput(f"{folder / 'config.json'} is not the configuration of a known encoder: {error}") from error
+    if config.is_encoder_decoder:
+        raise BadInput(f"{folder} holds an encoder with a decoder ({config.model_type}): choose an encoder alone")
+    return _load_weights(folder, config, local)
+
+
+def _load_weights(folder: Path, config: Any, local: dict[str, Any]) -> PreTrainedModel:
+    try:
+        encoder, report = AutoModel.from_pretrained(
+            folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **local
+        )  # fmt: skip
+    except (SafetensorError, RuntimeError, ValueError, OSError) as error:
+        raise BadInput(f"{folder / 'model.safetensors'} cannot be read into the encoder that config.json "
+                       f"describes: fetch the model again ({error})") from error  # fmt: skip
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+    if missing:
+        raise BadInput(f"{folder / 'model.safetensors'} lacks {len(missing)} weights, as {missing[0]}: "
+                       "it is not the file that belongs to config.json")  # fmt: skip
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler = None  # its output is not used here, and a parameter without gradient costs memory
+    return cast(PreTrainedModel, encoder)
+
+
+def _check_fit(folder: Path, encoder: PreTrainedModel, max_length: int) -> None:
+    words = len(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
+    if words > encoder.config.vocab_size:
+        raise BadInput(f"{folder}: the tokenizer has {words} words and the encoder {encoder.config.vocab_size}: "
+                       "tokenizer.json belongs to another model")  # fmt: skip
+    positions = _positions(encoder)
+    if positions is not None and max_length > positions:
+        raise BadInput(f"preprocessing.max_length is {max_length}, but {folder} has {positions} positions: "
+                       f"write preprocessing.max_length: {positions} or less")  # fmt: skip
+
+
+def _positions(encoder: PreTrainedModel) -> int | None:
+    """Longest input in tokens; None when the encoder sets no limit."""
+    limit = getattr(encoder.config, "max_position_embeddings", None)
+    # RoBERTa and its kin count positions from the padding id on.
+    padding = getattr(getattr(encoder, "embeddings", None), "padding_idx", None)
+    return limit if limit is None or padding is None else limit - padding - 1

@@ -1,0 +1,49 @@
+"""The process that holds Horovod's launcher: `python -m tasks.engine.driver FOLDER RANKS`.
+
+Horovod's launcher takes over the signals of its process and prints to stdout, so the stage keeps it in a process of
+its own. It ends its ranks when its stdin closes: when the stage asks for it, and when the stage is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from include.artifacts import write_json
+
+LOST = "lost.json"
+
+
+def main(folder: str, ranks: int) -> int:
+    """Run the ranks; 0 when all of them did their work."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the stage as well, which then closes stdin
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    import horovod.runner
+
+    from tasks.engine.rank import run_rank
+
+    try:
+        # The network interface is pinned: among local ones Horovod takes any.
+        horovod.runner.run(
+            run_rank, (folder,), num_proc=ranks, use_gloo=True, network_interfaces=["lo"], disable_cache=True
+        )
+    except RuntimeError as error:
+        first = re.search(r"Process name: (\d+)\s+Exit code: (\d+)", str(error))
+        if first is None:
+            raise
+        write_json(Path(folder, LOST), {"rank": int(first[1]), "exit_code": int(first[2])})
+        return 1
+    return 0
+
+
+def _end_with_stdin() -> None:
+    os.read(0, 1)  # not through sys.stdin: its lock, held here, would stop the processes that Horovod forks
+    os.kill(os.getpid(), signal.SIGTERM)  # which Horovod answers by ending its ranks
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

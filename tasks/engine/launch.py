@@ -1,0 +1,74 @@
+"""Starting a training's ranks, and saying what became of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from include.stages import BadInput, ExitCode, Transient
+from tasks.engine import rank
+from tasks.engine.driver import LOST
+from tasks.engine.job import Job
+
+ROOT = Path(__file__).parents[2]
+#: A rank that says nothing must not stop the others for ever: both end the run within a minute.
+LIMITS = {
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": "30",
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "40",
+}
+
+
+def launch(job: Job) -> None:
+    """Train with the experiment's ranks: one in this process, more in processes of their own on this machine.
+
+    Raises BadInput as a rank did, and Transient, naming the rank, when one is lost.
+    """
+    ranks = job.experiment.training.ranks
+    if ranks == 1:
+        rank.train(job)
+        return
+    with tempfile.TemporaryDirectory(prefix="spark-bert-ranks-") as folder:
+        job.write(Path(folder, rank.JOB))
+        if _run_driver(folder, ranks):
+            _explain(Path(folder))
+
+
+def _run_driver(folder: str, ranks: int) -> int:
+    command = [sys.executable, "-m", "tasks.engine.driver", folder, str(ranks)]
+    # stdout belongs to the stage's result line
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, env=_environment(ranks))
+    assert process.stdin is not None
+    try:
+        return process.wait()
+    finally:
+        process.stdin.close()  # ends the ranks, should they still run
+        process.wait()
+
+
+def _environment(ranks: int) -> dict[str, str]:
+    threads = max(1, len(os.sched_getaffinity(0)) // ranks)
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, **LIMITS, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
+
+
+def _explain(folder: Path) -> None:
+    """Raise what the ranks left behind: an error's own words, else which one went first."""
+    errors = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("rank-*.json"))]
+    for error in errors:
+        if error["exit_code"] == ExitCode.BAD_INPUT:
+            raise BadInput(error["message"])
+    for error in errors:
+        if error["exit_code"] is None:
+            raise RuntimeError(f"rank {error['rank']} failed:\n{error['message']}")
+        raise Transient(f"rank {error['rank']}: {error['message']}")
+    if not (folder / LOST).is_file():
+        raise Transient("Horovod's launcher ended without a word: its last lines are above")
+    lost = json.loads((folder / LOST).read_text(encoding="utf-8"))
+    if lost["exit_code"] == ExitCode.TRANSIENT:
+        raise Transient(f"rank {lost['rank']} had no answer from another rank: run the stage again")
+    raise Transient(f"rank {lost['rank']} was lost (exit code {lost['exit_code']}): run the stage again")

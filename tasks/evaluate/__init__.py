@@ -1,0 +1,1 @@
+"""Evaluate: the dev split's metrics, what lies behind them, and a report to read."""

@@ -1,0 +1,1 @@
+"""Export: the predictions as GLUE takes them, zipped and checked."""

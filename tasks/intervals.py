@@ -1,0 +1,84 @@
+"""95 % intervals of a metric: how far the figure of these dev rows may lie from that of all such text.
+
+Accuracy is a share, so Wilson's interval (Wilson 1927) fits it. The others are bootstrapped (Efron 1979): the metric
+of 2,000 draws of the rows with replacement, from a fixed seed, and the 2.5th and 97.5th percentile of those.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from sklearn.metrics import confusion_matrix
+
+from include.glue import Task
+from tasks.metrics import Array, pearson, spearman
+
+LEVEL = 0.95
+RESAMPLES = 2000
+
+Floats = npt.NDArray[np.float64]
+Interval = tuple[float, float]
+
+
+def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interval | None:
+    """Low and high of accuracy, f1, matthews, pearson or spearman; None where the metric is undefined.
+
+    Args:
+        task: whose metric it is.
+        metric: its name.
+        labels: class ids or scores, [n].
+        predicted: the same as the model has them, [n].
+    """
+    if not len(labels) or not np.isfinite(predicted).all():
+        return None
+    if metric == "accuracy":
+        return wilson(int((labels == predicted).sum()), len(labels))
+    values = _resampled(task, metric, labels, predicted)
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return None
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def wilson(right: int, rows: int) -> Interval:
+    """Wilson's score interval of a share."""
+    found = stats.binomtest(right, rows).proportion_ci(LEVEL, method="wilson")
+    return float(found.low), float(found.high)
+
+
+def _resampled(task: Task, metric: str, labels: Array, predicted: Array) -> Floats:
+    """The metric of every resample, [RESAMPLES]."""
+    random = np.random.default_rng(0)
+    if metric in ("f1", "matthews"):
+        # Drawing rows is drawing from the cells of the confusion matrix, which costs the same for any number of rows.
+        matrix = confusion_matrix(labels, predicted, labels=range(task.outputs))
+        draws = random.multinomial(len(labels), matrix.ravel() / matrix.sum(), size=RESAMPLES)
+        matrices = draws.reshape(-1, task.outputs, task.outputs).astype(np.float64)
+        return matthews_of(matrices) if metric == "matthews" else f1_of(matrices)
+    correlation = {"pearson": pearson, "spearman": spearman}[metric]
+    rows = (random.integers(len(labels), size=len(labels)) for _ in range(RESAMPLES))
+    return np.array([correlation(labels[drawn], predicted[drawn]) for drawn in rows])
+
+
+def f1_of(matrices: Floats) -> Floats:
+    """F1 as tasks/metrics.py means it, of confusion matrices [draws, classes (label), classes (prediction)]."""
+    right = np.diagonal(matrices, axis1=1, axis2=2)
+    seen = matrices.sum(axis=1) + matrices.sum(axis=2)
+    each: Floats = np.divide(2 * right, seen, out=np.zeros_like(right), where=seen > 0)
+    if each.shape[1] == 2:
+        return each[:, 1]
+    mean: Floats = each.sum(axis=1) / (seen > 0).sum(axis=1)  # a class that no row has or gets does not count
+    return mean
+
+
+def matthews_of(matrices: Floats) -> Floats:
+    """Matthews correlation (Gorodkin 2004, equation 8) of confusion matrices as f1_of takes them; 0 if undefined."""
+    rows = matrices.sum(axis=(1, 2))
+    right = np.trace(matrices, axis1=1, axis2=2)
+    labelled, predicted = matrices.sum(axis=2), matrices.sum(axis=1)
+    covariance = right * rows - (labelled * predicted).sum(axis=1)
+    spread = (rows**2 - (labelled**2).sum(axis=1)) * (rows**2 - (predicted**2).sum(axis=1))
+    matthews: Floats = np.divide(covariance, np.sqrt(spread), out=np.zeros_like(covariance), where=spread > 0)
+    return matthews

@@ -1,0 +1,1 @@
+"""Predict: label the test split with the trained model, on Spark."""

@@ -1,0 +1,64 @@
+"""What an executor does with its partition: positions in the test table -> predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from pyspark.accumulators import Accumulator
+
+from include.experiment import Prediction
+from tasks.encoder.batching import Array, TokenTable
+from tasks.encoder.inference import batch_logits
+from tasks.encoder.models import Classifier, load_trained
+from tasks.predict.batches import batches
+from tasks.spark import shipped
+
+
+@dataclass(frozen=True)
+class LabelPartition:
+    """Predicts the rows of one partition; callable as DataFrame.mapInArrow wants it.
+
+    Attributes:
+        model: train's model folder, as tasks.spark.ship names it.
+        split: preprocess's folder of the split.
+        prediction: how rows are batched.
+        done: counts the predicted rows for the driver.
+    """
+
+    model: str
+    split: str
+    prediction: Prediction
+    done: Accumulator[int]
+
+    def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield row, prediction and probability for the positions in the chunks' first column."""
+        positions = np.concatenate([np.zeros(0, np.int64), *(chunk.column(0).to_numpy() for chunk in chunks)])
+        if not len(positions):
+            return
+        model, table = _load(self.model, self.split)
+        for batch in batches(table.lengths[positions], self.prediction):
+            indices = positions[batch]
+            yield _labelled(table.rows[indices], batch_logits(model, table, indices), model.spec.kind)
+            self.done.add(len(indices))
+
+
+@lru_cache(maxsize=1)  # once a Python worker: it outlives its partitions
+def _load(model: str, split: str) -> tuple[Classifier, TokenTable]:
+    torch.set_num_threads(1)  # Spark runs one Python worker a core
+    return load_trained(shipped(model)), TokenTable.open(Path(split))
+
+
+def _labelled(rows: Array, logits: Array, kind: str) -> pa.RecordBatch:
+    """Logits [batch, outputs] as the likeliest class and its probability, or as the score alone."""
+    if kind == "regression":
+        prediction, probability = pa.array(logits[:, 0].astype(np.float64)), pa.nulls(len(rows), pa.float64())
+    else:
+        chances = torch.from_numpy(logits).double().softmax(dim=1).max(dim=1)
+        prediction, probability = pa.array(chances.indices.numpy()), pa.array(chances.values.numpy())
+    return pa.RecordBatch.from_arrays([pa.array(rows), prediction, probability], ["row", "prediction", "probability"])

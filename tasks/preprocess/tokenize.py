@@ -1,0 +1,115 @@
+"""What an executor does with its partition: Arrow batches of text -> token ids -> one Arrow file.
+
+One call of the fast tokenizer encodes a whole batch. The file is an uncompressed Arrow IPC file, which a reader
+memory-maps without copying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from tokenizers import Encoding, Tokenizer
+
+from tasks.spark import shipped
+
+#: What a partition tells the driver in one row: its rows, their tokens, and how many were cut to max_length or hold
+#: an empty sentence.
+COUNTS = ("rows", "tokens", "truncated", "empty")
+
+
+@dataclass(frozen=True)
+class TokenisePartition:
+    """Writes one partition's token ids; callable as DataFrame.mapInArrow wants it.
+
+    Attributes:
+        tokenizer: tokenizer.json, as tasks.spark.ship names it.
+        max_length: longest input in tokens, special ones included.
+        sentences: the text columns, one or two.
+        scores: whether labels are scores, not class ids.
+        folder: where part-00000.arrow and so on are written, numbered as the partitions are.
+    """
+
+    tokenizer: str
+    max_length: int
+    sentences: tuple[str, ...]
+    scores: bool
+    folder: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the file, yield its COUNTS."""
+        tokenizer, id_type = load_tokenizer(self.tokenizer, self.max_length)
+        schema, counts = self._schema(id_type), np.zeros(len(COUNTS), np.int64)
+        task = TaskContext.get()
+        assert task is not None  # Spark calls this, on executors only
+        file = Path(self.folder) / f"part-{task.partitionId():05d}.arrow"
+        # A retried or speculative attempt has a file of its own, so that whichever is renamed is whole.
+        attempt = file.with_name(f".{file.name}.{task.taskAttemptId()}")
+        with pa.OSFile(str(attempt), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for batch in batches:
+                encodings = _encode(tokenizer, [batch.column(name) for name in self.sentences])
+                writer.write_batch(self._rows(batch, encodings, schema))
+                counts += self._counts(batch, encodings)
+        attempt.replace(file)
+        yield pa.RecordBatch.from_arrays([pa.array([count]) for count in counts], list(COUNTS))
+
+    def _schema(self, id_type: pa.DataType) -> pa.Schema:
+        columns = {"row": pa.int64(), "label": pa.float64() if self.scores else pa.int64()}
+        columns |= {"length": pa.uint16(), "first": pa.uint16(), "input_ids": pa.list_(id_type)}
+        return pa.schema(columns | dict.fromkeys(self.sentences, pa.string()))
+
+    def _rows(self, batch: pa.RecordBatch, encodings: list[Encoding], schema: pa.Schema) -> pa.RecordBatch:
+        lengths = _lengths(encodings)
+        seconds = [sum(encoding.type_ids) for encoding in encodings] if len(self.sentences) == 2 else 0
+        made = {
+            "length": pa.array(lengths, pa.uint16()),
+            "first": pa.array(lengths - seconds, pa.uint16()),
+            "input_ids": _ids(encodings, lengths, schema.field("input_ids").type),
+        }
+        columns = [made[name] if name in made else batch.column(name) for name in schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _counts(self, batch: pa.RecordBatch, encodings: list[Encoding]) -> list[int]:
+        empty = np.zeros(batch.num_rows, bool)
+        for name in self.sentences:
+            empty |= pc.equal(pc.utf8_trim_whitespace(batch.column(name)), "").to_numpy(zero_copy_only=False)
+        truncated = sum(bool(encoding.overflowing) for encoding in encodings)
+        return [batch.num_rows, int(_lengths(encodings).sum()), truncated, int(empty.sum())]
+
+
+@lru_cache(maxsize=1)  # once a Python worker: it outlives its partitions
+def load_tokenizer(name: str, max_length: int) -> tuple[Tokenizer, pa.DataType]:
+    """The tokenizer, set to cut at max_length (a pair: its longer sentence first), and the type of its ids.
+
+    The type is the smallest unsigned integer that holds every id of the vocabulary.
+    """
+    tokenizer = Tokenizer.from_file(str(shipped(name)))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_length, strategy="longest_first")
+    return tokenizer, pa.from_numpy_dtype(np.min_scalar_type(max(tokenizer.get_vocab().values())))
+
+
+def _encode(tokenizer: Tokenizer, columns: list[pa.Array]) -> list[Encoding]:
+    texts = [column.to_pylist() for column in columns]
+    return tokenizer.encode_batch_fast(texts[0] if len(texts) == 1 else list(zip(*texts, strict=True)))
+
+
+def _lengths(encodings: list[Encoding]) -> npt.NDArray[np.int64]:
+    return np.fromiter(map(len, encodings), np.int64, len(encodings))
+
+
+def _ids(encodings: list[Encoding], lengths: npt.NDArray[np.int64], kind: pa.ListType) -> pa.ListArray:
+    ids: npt.NDArray[Any] = np.fromiter(
+        chain.from_iterable(encoding.ids for encoding in encodings), kind.value_type.to_pandas_dtype(), lengths.sum()
+    )
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ids), type=kind)

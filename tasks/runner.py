@@ -1,0 +1,96 @@
+"""Running one stage: find its inputs, return at once when it is done already, commit what it made."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import logging
+import os
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from include.artifacts import Artifact, Manifest, artifact_key
+from include.experiment import Experiment
+from include.runs import Run
+from include.stages import STAGES, StageError, Transient
+from tasks.context import Context, Outcome
+
+log = logging.getLogger(__name__)
+
+
+class StageModule(Protocol):
+    """What every tasks/<stage>/stage.py offers."""
+
+    def fingerprint(self, experiment: Experiment, run: Run) -> str:
+        """Hash of what the stage reads besides its inputs (raw files, weights, other runs); "" when that is nothing."""
+
+    def run(self, context: Context) -> Outcome:
+        """Do the work. Raises StageError when it cannot."""
+
+
+def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
+    """The stage's artifact, made now or found; the run's record points at it, or says why there is none."""
+    try:
+        artifact = _find_or_make(name, experiment, run)
+    except StageError as error:
+        with suppress(OSError):  # a full disk is the news, not that it cannot be written down
+            run.fail(name, error, experiment)
+        raise
+    run.add(artifact, experiment)
+    return artifact
+
+
+def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
+    stage = STAGES[name]
+    module = cast(StageModule, importlib.import_module(f"tasks.{name}.stage"))
+    inputs = {needed: run.artifact(needed, experiment) for needed in stage.inputs}
+    keys = {needed: artifact.manifest.key for needed, artifact in inputs.items()}
+    part, fingerprint = experiment.part(stage.reads), module.fingerprint(experiment, run)
+    key = artifact_key(stage.version, part, keys, fingerprint)
+    artifact = run.store.find(name, key)
+    if artifact is not None:
+        log.info("%s is done already: %s", name, artifact.path)
+        return artifact
+    manifest = Manifest(name, key, stage.version, part, keys, fingerprint, revision())
+    return _make(module, experiment, run, inputs, manifest)
+
+
+def _make(
+    module: StageModule, experiment: Experiment, run: Run, inputs: dict[str, Artifact], manifest: Manifest
+) -> Artifact:
+    started = time.monotonic()
+    try:
+        with run.store.writing(manifest.stage, manifest.key) as folder:
+            outcome = module.run(Context(experiment, run, inputs, folder))
+            result: dict[str, Any] = {
+                **outcome.result,
+                "stage": manifest.stage,
+                "artifact": str(run.store.path(manifest.stage, manifest.key)),
+                "seconds": round(time.monotonic() - started, 1),
+            }
+            ending = replace(manifest, result=result, exit_code=int(outcome.exit_code), message=outcome.message)
+            return run.store.commit(folder, ending)
+    except OSError as error:
+        raise _explain(error, run.store.root) from error
+
+
+def _explain(error: OSError, store: Path) -> StageError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Transient(f"no space left below {store}: free some and run the stage again; nothing was kept")
+    return Transient(f"{error}; nothing was kept")
+
+
+def revision() -> str:
+    """The code's git revision: $SPARK_BERT_REVISION (set in images), else git's word, else "unknown"."""
+    named = os.environ.get("SPARK_BERT_REVISION")
+    if named:
+        return named
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

@@ -1,0 +1,27 @@
+"""Raw text behind one small interface, whatever it comes from: `open_source(experiment).records(split)`."""
+
+from __future__ import annotations
+
+from include.experiment import Experiment
+from tasks.assets import corpus_file
+from tasks.sources.base import Record, Source
+from tasks.sources.bundled import BundledCorpus
+from tasks.sources.files import OwnFiles
+from tasks.sources.glue import GlueFolder
+from tasks.sources.hub import HubDataset
+
+__all__ = ["Record", "Source", "open_source"]
+
+
+def open_source(experiment: Experiment) -> Source:
+    """The source that the experiment names. Raises BadInput when it is not there."""
+    data, task = experiment.data, experiment.task
+    match data.source:
+        case "bundled":
+            return BundledCorpus(corpus_file(experiment.runtime.download))
+        case "glue":
+            return GlueFolder(data.path, task)
+        case "hub":
+            return HubDataset(task)
+        case "files":
+            return OwnFiles(data, task)

@@ -1,0 +1,91 @@
+"""One's own CSV, TSV or Parquet files, with a mapping of column names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from include.experiment import Data
+from include.glue import SPLITS, Task
+from include.stages import BadInput
+from tasks.sources.base import Columns, Record, Source, to_records
+from tasks.sources.lines import Row, check_file, read_header, read_rows
+
+FORMATS = (".csv", ".tsv", ".parquet")
+
+
+class OwnFiles(Source):
+    """Three files below data.path. Columns that no role needs are not read."""
+
+    def __init__(self, data: Data, task: Task) -> None:
+        root = Path(data.path).expanduser()
+        super().__init__({split: root / getattr(data, split) for split in SPLITS})
+        for path in self.paths.values():
+            if path.suffix not in FORMATS:
+                raise BadInput(f"{path}: cannot tell the format from the name; it must end in {', '.join(FORMATS)}")
+        columns = {str(role): name for role, name in data.columns.items()}
+        self.names = {role: columns.get(role, role) for role in (*task.sentences, "label")}
+
+    def records(self, split: str) -> Iterator[Record]:
+        """The rows of the split's file; test needs no label column."""
+        path = self.paths[split]
+        names = {role: name for role, name in self.names.items() if role != "label" or split != "test"}
+        if path.suffix == ".parquet":
+            check_file(path)
+            rows, header = _parquet_rows(path, names), list(names.values())
+        else:
+            rows = read_rows(path)
+            header = read_header(path, rows, ", ".join(names.values()))
+        return to_records(rows, _columns(path, header, names), str(path))
+
+
+def _columns(path: Path, header: list[str], names: dict[str, str]) -> Columns:
+    positions = {role: _position(path, header, role, name) for role, name in names.items()}
+    label = positions.pop("label", None)
+    return Columns(len(header), tuple(positions.values()), label)
+
+
+def _position(path: Path, header: list[str], role: str, name: str) -> int:
+    if header.count(name) != 1:
+        known = "two columns" if name in header else "no column"
+        raise BadInput(
+            f"{path} has {known} {name!r} for the role {role}; found: {', '.join(header)[:200]}. "
+            f"Name your column in data.columns, as {{{role!r}: 'its name'}}"
+        )
+    return header.index(name)
+
+
+def _parquet_rows(path: Path, names: dict[str, str]) -> Iterator[Row]:
+    """The columns of the roles, in their order, every value as text."""
+    try:
+        file = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise BadInput(f"{path} is not a Parquet file: {error}") from error
+    schema = file.schema_arrow
+    for role, name in names.items():
+        _position(path, schema.names, role, name)
+        if role != "label" and not _is_text(schema.field(name).type):
+            raise BadInput(f"{path}: the column {name!r} holds {schema.field(name).type}, but {role} must be text")
+    return _parquet_values(file, list(names.values()))
+
+
+def _parquet_values(file: pq.ParquetFile, columns: list[str]) -> Iterator[Row]:
+    number = 0
+    for batch in file.iter_batches(columns=columns):
+        for values in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+            number += 1
+            fields = [_as_text(value) for value in values]
+            yield Row(number, fields, "", "\t".join(fields))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _as_text(value: Any) -> str:
+    return "" if value is None else str(value)

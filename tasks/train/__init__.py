@@ -1,0 +1,1 @@
+"""Train: fine-tune the encoder with Horovod and keep the best model."""

@@ -1,0 +1,33 @@
+"""Train: fine-tune the encoder with Horovod and keep the best model."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from include.experiment import Experiment
+from include.runs import Run
+from tasks.assets import encoder_fingerprint, encoder_folder
+from tasks.context import Context, Outcome
+from tasks.engine.job import Job
+from tasks.engine.launch import launch
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """Of the pretrained encoder."""
+    return encoder_fingerprint(experiment.model.name, experiment.runtime.download)
+
+
+def run(context: Context) -> Outcome:
+    """Write model/, metrics.jsonl and training.json. Raises BadInput for data or an encoder that do not fit."""
+    experiment = context.experiment
+    launch(
+        Job(
+            experiment,
+            encoder=encoder_folder(experiment.model.name, experiment.runtime.download),
+            data=context.inputs["preprocess"].path,
+            output=context.output,
+            terminal=sys.stderr.isatty(),
+        )
+    )
+    return Outcome(json.loads((context.output / "training.json").read_text(encoding="utf-8")))

@@ -1,0 +1,68 @@
+"""An Airflow of the tests' own: a fresh AIRFLOW_HOME with its database, made once a session.
+
+Airflow reads its configuration when it is first imported, so this module must be imported before it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+_FOLDER = tempfile.TemporaryDirectory(prefix="airflow-home-")
+HOME = Path(_FOLDER.name)
+
+os.environ |= {
+    "AIRFLOW_HOME": str(HOME),
+    "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+    "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-these-tests-0123456789-0123456789-0123456789-0123456789",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
+    "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(HOME / "logs"),
+    "PYTHONPATH": str(ROOT),
+    "SPARK_BERT_HOME": str(HOME / "work"),
+}
+
+
+def airflow(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Airflow's command line in the home of the tests."""
+    command = [sys.executable, "-m", "airflow", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | environment, timeout=120)
+
+
+@cache
+def _migrate() -> None:
+    done = airflow("db", "migrate")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def database() -> None:
+    """Airflow's database, ready."""
+    _migrate()
+
+
+Interpreter = Callable[[str], Path]
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Interpreter:
+    """Make a script stand in for the task environment's interpreter: `-m tasks STAGE ...` are its arguments."""
+
+    def make(body: str) -> Path:
+        path = tmp_path / "python"
+        start = "import os, signal, subprocess, sys, time\nstage = sys.argv[3] if len(sys.argv) > 3 else ''\n"
+        path.write_text(f"#!{sys.executable} -S\n{start}{body}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("SPARK_BERT_TASKS_PYTHON", str(path))
+        return path
+
+    return make

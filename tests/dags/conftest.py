@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.airflow_home import database, interpreter
+
+__all__ = ["database", "interpreter"]

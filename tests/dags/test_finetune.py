@@ -1,0 +1,161 @@
+"""The Dag finetune: it parses fast and light, has the pipeline's shape, and runs through Airflow for real."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from include.named import load
+from include.stages import STAGES
+from spark_bert.operators.process import ProcessStageOperator
+from tests.airflow_home import HOME, ROOT, Interpreter, airflow
+
+#: Stands in for the stages: each prints its own arguments as its result, and one may refuse.
+STAGES_STAND_IN = """
+import json
+options = dict(zip(sys.argv[4::2], sys.argv[5::2]))
+gate = json.loads(options["--experiment"]).get("gate", {}).get("accuracy", 0)
+key = "0123456789abcdef"
+result = {"stage": stage, "artifact": f"/home/artifacts/{stage}/{key}", "run": options["--run"]}
+result["files"] = {"gate": {"verdict": "verdict.json"}, "evaluate": {"report": "report.html"}}.get(stage, {})
+print("2026-01-02 03:04:05,678 INFO tasks: at work on", stage, file=sys.stderr)
+if stage == "gate" and gate > 0.99:
+    print("2026-01-02 03:04:05,678 ERROR tasks: accuracy 0.9 is below", gate, file=sys.stderr)
+print(json.dumps(result))
+sys.exit(3 if stage == "gate" and gate > 0.99 else 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def dag() -> DAG:
+    found = importlib.import_module("dags.finetune").dag
+    assert isinstance(found, DAG)
+    return found
+
+
+def test_stages_run_one_after_the_other(dag: DAG) -> None:
+    assert list(dag.task_dict) == list(STAGES)
+    for before, after in zip(STAGES, list(STAGES)[1:], strict=False):
+        assert dag.get_task(before).downstream_task_ids == {after}
+    for name, stage in STAGES.items():
+        assert set(stage.inputs) <= {task.task_id for task in dag.get_task(name).get_flat_relatives(upstream=True)}
+
+
+def test_how_the_dag_behaves(dag: DAG) -> None:
+    assert dag.schedule is None and not dag.catchup and dag.max_active_runs == 2
+    assert dag.dagrun_timeout == timedelta(hours=24)
+    for task in dag.tasks:
+        assert isinstance(task, ProcessStageOperator)
+        assert task.retries == 2 and task.retry_delay == timedelta(seconds=30)
+        assert task.owner == "spark-bert" and task.doc_md == STAGES[task.task_id].does
+
+
+def test_documentation_explains_stages_and_parameters(dag: DAG) -> None:
+    assert dag.doc_md and "spark-bert" in dag.tags
+    for stage in STAGES:
+        assert stage in dag.doc_md
+    for key in dag.params:
+        assert f"`{key}`" in dag.doc_md
+
+
+def test_the_file_is_short() -> None:
+    assert len((ROOT / "dags/finetune.py").read_text().splitlines()) < 80
+
+
+def test_parsing_is_fast_and_light() -> None:
+    """Besides Airflow itself, parsing takes well under half a second and imports nothing heavy."""
+    parse = (
+        "import sys, time, runpy, airflow.sdk, jsonschema\n"
+        "started = time.perf_counter()\n"
+        "runpy.run_path('dags/finetune.py')\n"
+        "print(time.perf_counter() - started)\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})\n"
+    )
+    path = os.pathsep.join([str(ROOT), str(ROOT / "plugins")])
+    runs = []
+    for _ in range(3):  # the best of three: other work on the machine must not decide
+        done = subprocess.run(
+            [sys.executable, "-c", parse], capture_output=True, text=True, cwd=ROOT, check=True,
+            env=os.environ | {"PYTHONPATH": path},
+        )  # fmt: skip
+        seconds, modules = done.stdout.splitlines()[-2:]
+        runs.append(float(seconds))
+    heavy = {"torch", "pyspark", "great_expectations", "docker", "pandas", "transformers", "numpy", "tasks"}
+    assert not heavy & set(modules.split())
+    assert min(runs) < 0.5
+
+
+def _run(conf: dict[str, Any]) -> tuple[int, str, dict[str, str], dict[str, Any]]:
+    """Run the Dag through Airflow's own command: exit code, log, states and XComs of its tasks."""
+    done = airflow("dags", "test", "finetune", "--conf", json.dumps(conf))
+    from airflow.models import DagRun, TaskInstance
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        run = session.scalars(select(DagRun).order_by(DagRun.id.desc())).first()
+        assert run is not None
+        instances = session.scalars(select(TaskInstance).where(TaskInstance.run_id == run.run_id))
+        states = {instance.task_id: f"{instance.state} {instance.try_number}" for instance in instances}
+        rows = session.scalars(select(XComModel).where(XComModel.run_id == run.run_id))
+        xcoms = {f"{row.task_id}.{row.key}": row.value for row in rows}
+    return done.returncode, done.stdout + done.stderr, states, xcoms
+
+
+def test_a_run_through_airflow(database: None, interpreter: Interpreter) -> None:
+    interpreter(STAGES_STAND_IN)
+    code, log, states, xcoms = _run({"experiment": "movies", "training.epochs": 1})
+    assert code == 0, log
+    assert states == dict.fromkeys(STAGES, "success 1")
+    assert "tasks: at work on train" in log
+    assert xcoms["train.return_value"]["stage"] == "train"
+    assert len({xcoms[f"{stage}.return_value"]["run"] for stage in STAGES}) == 1
+    assert Path(xcoms["train.return_value"]["run"]).parent == HOME / "work" / "runs"
+    assert xcoms["evaluate._link_report"] == "/spark-bert/artifacts/evaluate/0123456789abcdef/report.html"
+    assert xcoms["validate._link_data_docs"] == ""
+
+
+def test_a_failed_gate_is_red_and_stops_the_run(database: None, interpreter: Interpreter) -> None:
+    interpreter(STAGES_STAND_IN)
+    code, log, states, xcoms = _run({"experiment": "movies", "gate.accuracy": 0.999})
+    assert code == 1
+    assert states["gate"] == "failed 1" and states["evaluate"] == "success 1"
+    assert states["predict"].startswith("upstream_failed") and states["export"].startswith(("upstream_failed", "None"))
+    assert "AirflowFailException: gate: accuracy 0.9 is below 0.999" in log
+    assert xcoms["gate.return_value"]["stage"] == "gate"
+    assert xcoms["gate._link_verdict"] == "/spark-bert/artifacts/gate/0123456789abcdef/verdict.json"
+
+
+def rendered(dag: DAG, stage: str, params: dict[str, Any]) -> list[str]:
+    """The command as it stands under Rendered Templates in a run with these params."""
+    operator = dag.get_task(stage)
+    assert isinstance(operator, ProcessStageOperator)
+    run = SimpleNamespace(dag_id="finetune", run_id="manual__1")
+    operator.render_template_fields({"params": params, "dag_run": run})
+    return operator.command
+
+
+def test_a_mistake_across_fields_fails_the_first_task_at_once(dag: DAG) -> None:
+    with pytest.raises(AirflowFailException, match="training: batch_size 33 is not a multiple of ranks 2: write 32"):
+        rendered(dag, "validate", {"experiment": "movies", "training.batch_size": 33})
+
+
+def test_the_command_is_the_experiment_and_nothing_else(dag: DAG, interpreter: Interpreter) -> None:
+    python = interpreter("")
+    command = rendered(dag, "train", {"experiment": "cola", "data.path": "/data/{{ no template }}"})
+    assert command[:5] == [str(python), "-m", "tasks", "train", "--experiment"]
+    assert load(command[5]) == load("cola", ["data.path='/data/{{ no template }}'"])
+    assert command[6] == "--run"
+    assert command[7].startswith(str(HOME / "work/runs/finetune-manual__1-"))

@@ -1,0 +1,73 @@
+"""The whole pipeline as a user runs it, on a slice of the bundled corpus: real text, weights, Spark and Horovod."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SLICE = ("preprocessing.sample=0.1", "training.epochs=1", "gate.accuracy=0.6")
+
+
+def make_run(home: Path, *overrides: str) -> tuple[int, str]:
+    """`make run` without its set-up: exit code and what it printed."""
+    sets = [argument for override in overrides for argument in ("--set", override)]
+    command = [str(ROOT / "scripts/airflow.sh"), "python", str(ROOT / "scripts/run.py"), *sets]
+    done = subprocess.run(
+        command, env=os.environ | {"SPARK_BERT_HOME": str(home)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+def records(home: Path) -> list[dict[str, Any]]:
+    """The runs' records, the oldest first."""
+    return [json.loads(path.read_text()) for path in sorted(home.glob("runs/*/run.json"), key=os.path.getmtime)]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which one run has succeeded."""
+    home = tmp_path_factory.mktemp("home")
+    code, output = make_run(home, *SLICE)
+    assert code == 0, output
+    return home
+
+
+def test_a_run_ends_with_model_report_and_submission(home: Path) -> None:
+    stages = records(home)[0]["stages"]
+    assert list(stages) == ["validate", "preprocess", "train", "evaluate", "gate", "predict", "export"]
+    results = {name: entry["result"] for name, entry in stages.items()}
+    assert results["evaluate"]["metrics"]["accuracy"] > 0.6
+    assert "accuracy" in Path(results["evaluate"]["artifact"], "report.html").read_text()
+    assert Path(results["train"]["artifact"], "model/model.safetensors").is_file()
+    rows = results["validate"]["rows"]["test"]
+    with zipfile.ZipFile(Path(results["export"]["artifact"], "submission.zip")) as submission:
+        assert submission.namelist() == ["movie-reviews.tsv"]
+        lines = submission.read("movie-reviews.tsv").decode().splitlines()
+    assert lines[0] == "index\tprediction"
+    assert [line.split("\t")[0] for line in lines[1:]] == [str(index) for index in range(rows)]
+
+
+def test_a_second_run_shares_the_artifacts_and_a_failed_gate_stops_it(home: Path) -> None:
+    first = records(home)[0]["stages"]
+    code, output = make_run(home, *SLICE[:-1], "gate.accuracy=0.999")
+    assert code == 3, output
+    assert "the gate of movie-reviews is not passed" in output
+    second = records(home)[-1]["stages"]
+    assert list(second) == ["validate", "preprocess", "train", "evaluate", "gate"]
+    assert second["train"]["key"] == first["train"]["key"]
+    assert second["gate"]["exit_code"] == 3
+
+
+def test_a_wrong_override_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    code, output = make_run(tmp_path, "training.epochs=-1")
+    assert code == 2
+    assert "training.epochs = -1: input should be greater than 0" in output
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from include.artifacts import MANIFEST, Artifact, ArtifactStore, Manifest, artifact_key, write_json
+from include.named import load
+from include.runs import Run, descendants
+from include.stages import STAGES, BadInput
+
+EXPERIMENT = load("movies")
+
+
+def _manifest(stage: str = "validate", key: str = "k1", exit_code: int = 0) -> Manifest:
+    part = EXPERIMENT.part(STAGES[stage].reads)
+    return Manifest(stage, key, 1, part, {}, "", "revision", {"rows": 1}, exit_code, "too bad" if exit_code else "")
+
+
+def _commit(store: ArtifactStore, manifest: Manifest, text: str = "hello") -> Artifact:
+    with store.writing(manifest.stage, manifest.key) as folder:
+        (folder / "sub").mkdir()
+        (folder / "sub" / "data.txt").write_text(text)
+        return store.commit(folder, manifest)
+
+
+def test_what_is_committed_is_found_again(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    assert store.find("validate", "k1") is None
+    made = _commit(store, _manifest())
+    found = store.find("validate", "k1")
+    assert found is not None and found.path == made.path
+    assert found.manifest.result == {"rows": 1}
+    assert set(found.manifest.files) == {"sub/data.txt"}
+    assert [path.name for path in (tmp_path / "artifacts/validate").iterdir()] == ["k1"]
+
+
+def test_a_crash_while_writing_leaves_nothing(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    with pytest.raises(RuntimeError), store.writing("validate", "k1") as folder:
+        (folder / "half").write_text("ha")
+        raise RuntimeError
+    assert list((tmp_path / "artifacts/validate").iterdir()) == []
+
+
+def test_a_folder_without_a_manifest_is_not_an_artifact(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    made = _commit(store, _manifest())
+    (made.path / MANIFEST).unlink()
+    assert store.find("validate", "k1") is None
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "manifest"])
+def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
+    store = ArtifactStore(tmp_path)
+    made = _commit(store, _manifest())
+    file = made.path / "sub/data.txt"
+    match damage:
+        case "flip":
+            file.write_text("hellO")
+        case "truncate":
+            file.write_text("hell")
+        case "remove":
+            file.unlink()
+        case "manifest":
+            (made.path / MANIFEST).write_text('{"stage": ')
+    with pytest.raises(BadInput, match=r"remove .*k1 and run"):
+        store.find("validate", "k1")
+
+
+def test_of_two_writers_one_wins_whole(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda number: _commit(store, _manifest(), f"writer {number}"), range(8)))
+    assert {artifact.path for artifact in made} == {store.path("validate", "k1")}
+    assert store.find("validate", "k1") is not None
+    assert len(list((tmp_path / "artifacts/validate").iterdir())) == 1
+
+
+def test_a_key_depends_on_everything_it_is_made_of() -> None:
+    keys = {
+        artifact_key(1, {"a": 1}, {"b": "k"}, "f"),
+        artifact_key(2, {"a": 1}, {"b": "k"}, "f"),
+        artifact_key(1, {"a": 2}, {"b": "k"}, "f"),
+        artifact_key(1, {"a": 1}, {"b": "l"}, "f"),
+        artifact_key(1, {"a": 1}, {"b": "k"}, "g"),
+    }
+    assert len(keys) == 5
+    assert artifact_key(1, {"a": 1, "b": 2}, {}, "") == artifact_key(1, {"b": 2, "a": 1}, {}, "")
+
+
+def test_write_json_replaces_in_one_go(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    write_json(file, {"a": 1})
+    with pytest.raises(ValueError):
+        write_json(file, {"a": float("nan")})
+    assert json.loads(file.read_text()) == {"a": 1}
+
+
+def test_a_run_points_at_its_artifacts(tmp_path: Path) -> None:
+    run = Run(tmp_path / "runs" / "first")
+    with pytest.raises(BadInput, match="run the stage validate first"):
+        run.artifact("validate")
+    run.add(_commit(run.store, _manifest()), EXPERIMENT)
+    assert run.artifact("validate", EXPERIMENT).manifest.key == "k1"
+    assert run.record()["stages"]["validate"]["path"] == "artifacts/validate/k1"
+
+
+def test_a_run_of_another_experiment_is_not_mixed_in(tmp_path: Path) -> None:
+    run = Run(tmp_path / "runs" / "first")
+    run.add(_commit(run.store, _manifest()), EXPERIMENT)
+    with pytest.raises(BadInput, match="made from another experiment"):
+        run.artifact("validate", load("sst2"))
+
+
+def test_a_failed_stage_is_no_input(tmp_path: Path) -> None:
+    run = Run(tmp_path / "runs" / "first")
+    run.add(_commit(run.store, _manifest(exit_code=2)), EXPERIMENT)
+    with pytest.raises(BadInput, match="validate failed in the run first: too bad"):
+        run.artifact("validate")
+
+
+def test_a_stage_that_changed_makes_the_run_forget_what_followed(tmp_path: Path) -> None:
+    run = Run(tmp_path / "runs" / "first")
+    run.add(_commit(run.store, _manifest()), EXPERIMENT)
+    run.add(_commit(run.store, _manifest("preprocess")), EXPERIMENT)
+    run.add(_commit(run.store, _manifest()), EXPERIMENT)
+    assert set(run.record()["stages"]) == {"validate", "preprocess"}
+    run.add(_commit(run.store, _manifest(key="k2")), EXPERIMENT)
+    assert set(run.record()["stages"]) == {"validate"}
+
+
+def test_descendants_follow_the_pipeline() -> None:
+    assert descendants("validate") == set(STAGES) - {"validate"}
+    assert descendants("predict") == {"export"}
+    assert descendants("export") == set()
+
+
+def test_a_run_folder_lies_among_runs(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="must lie in a folder named runs"):
+        Run(tmp_path / "first")

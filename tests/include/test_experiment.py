@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from include.experiment import Experiment
+from include.named import build, load, names
+from include.stages import STAGES, BadInput
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_named_experiment_is_valid(name: str) -> None:
+    experiment = load(name)
+    assert Experiment.model_validate_json(experiment.model_dump_json()) == experiment
+    assert experiment.thresholds, "a named experiment has a gate"
+
+
+def test_an_experiment_is_frozen() -> None:
+    with pytest.raises(ValidationError):
+        load("movies").training.epochs = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.epochs=-1", "training.epochs = -1: input should be greater than 0"),
+        ("training.epochs=.inf", "training.epochs = inf"),
+        ("training.learning_rate=0", "training.learning_rate = 0: input should be greater than 0"),
+        ("training.learning_rate=1e9", "less than or equal to 0.1"),
+        ("preprocessing.max_length=0", "preprocessing.max_length = 0"),
+        ("preprocessing.max_length=100000", "less than or equal to 512"),
+        ("training.epoch=1", "unknown key training.epoch, did you mean epochs?"),
+        ("trainig.epochs=1", "unknown key trainig, did you mean training?"),
+        ("data.task=SST-3", "data.task = 'SST-3'"),
+        ("data.task=SST-2", "write data.source: glue, hub or files"),
+        ("data.source=glue", "does not come from data.source glue"),
+        ("training.batch_size=33", "batch_size 33 is not a multiple of ranks 2: write 32"),
+        ("gate.pearson=0.5", "gate.pearson does not exist for the classification movie-reviews"),
+        ("gate.accuracy=92.7", "gate.accuracy = 92.7: input should be less than or equal to 1"),
+        ("preprocessing.clean=[html, stem]", "preprocessing.clean.1 = 'stem'"),
+        ("training=3", "cannot read the override"),
+        ("training.epochs", "cannot read the override"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(override: str, message: str) -> None:
+    with pytest.raises(BadInput) as error:
+        load("movies", [override])
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"task": "SST-2", "source": "glue"}, "needs data.path"),
+        ({"task": "classification", "source": "files", "path": "x"}, "needs two or more different data.labels"),
+        ({"task": "regression", "source": "files", "path": "x", "score_range": [5, 0]}, "needs data.score_range"),
+        ({"task": "regression", "source": "hub", "score_range": [0, 5]}, "is not on the hub"),
+        ({"task": "SST-2", "source": "files", "path": "x", "labels": ["a", "b"]}, "has its own labels"),
+        ({"task": "SST-2", "source": "glue", "path": "x", "columns": {"label": "y"}}, "data.columns renames"),
+    ],
+)
+def test_an_impossible_pair_is_refused(data: dict[str, object], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        build({"data": data}, "the experiment")
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(BadInput, match=r"unknown experiment .colla., did you mean cola"):
+        load("colla")
+
+
+def test_overrides_are_yaml_values() -> None:
+    experiment = load("movies", ["training.learning_rate=2e-5", "preprocessing.clean=[html]", "gate.slices={a: 0.5}"])
+    assert experiment.training.learning_rate == 2e-5
+    assert experiment.preprocessing.clean == ("html",)
+    assert experiment.gate.slices == {"a": 0.5}
+
+
+def test_inline_json_and_files_are_experiments(tmp_path: object) -> None:
+    whole = load("cola").model_dump_json()
+    assert load(whole) == load("cola")
+    with pytest.raises(BadInput, match="not JSON"):
+        load('{"training": ')
+    with pytest.raises(BadInput, match="cannot read the experiment file"):
+        load(f"{tmp_path}/none.yaml")
+
+
+def test_ones_own_files_complete_the_task() -> None:
+    data = {
+        "task": "classification", "source": "files", "path": "x", "labels": ["no", "yes"],
+        "columns": {"sentence": "q", "sentence2": "a", "label": "same"},
+    }  # fmt: skip
+    task = build({"data": data}, "mine").task
+    assert (task.sentences, task.labels, task.outputs) == (("sentence", "sentence2"), ("no", "yes"), 2)
+
+
+def test_thresholds_come_from_the_gate_else_from_the_task() -> None:
+    assert load("sst2").thresholds == {"accuracy": 0.927}
+    assert load("sst2", ["gate.f1=0.5"]).thresholds == {"f1": 0.5}
+    assert load("cola").thresholds == {"matthews": 0.4551}
+    assert load("stsb").thresholds == {"pearson": 0.8597}
+
+
+def test_every_stage_reads_parts_that_exist() -> None:
+    for stage in STAGES.values():
+        assert set(load("movies").part(stage.reads)) == set(stage.reads)

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from include.stages import STAGES, StageError, parse_result, result_line
+
+
+def test_the_result_line_round_trips_in_one_line() -> None:
+    result = {"stage": "gate", "text": "two\nlines", "value": 0.5}
+    assert "\n" not in result_line(result)
+    assert parse_result(result_line(result)) == result
+
+
+def test_a_result_with_nan_is_refused() -> None:
+    with pytest.raises(ValueError):
+        result_line({"accuracy": float("nan")})
+
+
+@pytest.mark.parametrize("line", ["", "Traceback", "[1]", "3"])
+def test_anything_else_on_the_last_line_is_refused(line: str) -> None:
+    with pytest.raises(StageError, match="not"):
+        parse_result(line)
+
+
+def test_stages_read_only_earlier_ones() -> None:
+    seen: set[str] = set()
+    for stage in STAGES.values():
+        assert set(stage.inputs) <= seen
+        seen.add(stage.name)

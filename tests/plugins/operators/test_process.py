@@ -1,0 +1,225 @@
+"""The process operator: exit codes, logs, environment and kills, with real processes throughout."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from include.stages import ExitCode
+from spark_bert.operators.base import Ending, failure
+from spark_bert.operators.process import ProcessStageOperator, environment
+from spark_bert.places import REPOSITORY, run_folder
+from tests.airflow_home import Interpreter
+
+LOG = "2026-01-02 03:04:05,678 {} tasks.train: {}"
+
+
+def run(interpreter: Path, *arguments: str) -> Ending:
+    return ProcessStageOperator(task_id="train", stage="train").run_stage([str(interpreter), *arguments])
+
+
+def test_result_and_reason(interpreter: Interpreter) -> None:
+    body = f"""
+print("a library's chatter")
+print('{{"rows": 3}}')
+print("{LOG.format("ERROR", "no such file: a.tsv")}", file=sys.stderr)
+print("goodbye", file=sys.stderr)
+raise SystemExit(2)
+"""
+    assert run(interpreter(body)) == Ending(2, '{"rows": 3}', "no such file: a.tsv")
+
+
+def test_a_crash_is_explained_by_its_last_line(interpreter: Interpreter) -> None:
+    ending = run(interpreter("raise ValueError('the loss is not finite')"))
+    assert ending == Ending(1, "", "ValueError: the loss is not finite")
+
+
+@pytest.mark.parametrize("code", [ExitCode.BAD_INPUT, ExitCode.GATE_FAILED])
+def test_final_codes_are_not_tried_again(code: ExitCode) -> None:
+    error = failure("gate", Ending(code, "", "accuracy 0.90 is below 0.927"))
+    assert isinstance(error, AirflowFailException)
+    assert str(error) == "gate: accuracy 0.90 is below 0.927"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (75, "train ended with exit code 75 (transient), another try may succeed: rank 1 is lost"),
+        (143, "train ended with exit code 143 (stopped), another try may succeed: rank 1 is lost"),
+        (139, "train was ended by SIGSEGV, another try may succeed: rank 1 is lost"),
+        (137, "train was ended by SIGKILL, which the kernel sends when memory runs out, another try may succeed: rank"),
+        (1, "train crashed with exit code 1, another try may succeed: rank 1 is lost"),
+    ],
+)
+def test_other_codes_are_tried_again(code: int, message: str) -> None:
+    error = failure("train", Ending(code, "", "rank 1 is lost"))
+    assert not isinstance(error, AirflowFailException)
+    assert str(error).startswith(message)
+
+
+def test_a_stage_that_kills_itself_ends_with_the_signals_code(interpreter: Interpreter) -> None:
+    assert run(interpreter("os.kill(os.getpid(), signal.SIGKILL)")).code == 137
+
+
+def test_a_missing_environment_is_named() -> None:
+    with pytest.raises(AirflowFailException, match="no task environment at /nowhere/python: let `make setup`"):
+        run(Path("/nowhere/python"))
+
+
+class Recorder:
+    """A task log that makes a file as soon as it is told what the stage waits for."""
+
+    def __init__(self, flag: Path) -> None:
+        self.flag = flag
+        self.lines: list[tuple[str, str]] = []
+
+    def log(self, level: int, template: str, text: str) -> None:
+        self.lines.append((logging.getLevelName(level), template % text))
+        self.flag.touch()
+
+
+def test_the_log_streams_with_its_levels(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage goes on only when its first line has been logged, so this ends only if the log streams."""
+    body = f"""
+from pathlib import Path
+print("{LOG.format("WARNING", "one row is empty")}", file=sys.stderr)
+while not Path(sys.argv[1]).exists():
+    time.sleep(0.01)
+print("26/01/02 WARN Utils: a Java line", file=sys.stderr)
+sys.stderr.write("epoch 1\\repoch 2\\n" + "x" * 20000 + "\\n")
+sys.stderr.flush()
+sys.stderr.buffer.write(b"caf\\xe9\\x00\\n")
+"""
+    python = interpreter(body)
+    recorder = Recorder(python.with_name("seen"))
+    operator = ProcessStageOperator(task_id="train", stage="train")
+    monkeypatch.setattr(ProcessStageOperator, "log", recorder)
+    assert operator.run_stage([str(python), str(recorder.flag)]).code == 0
+    assert recorder.lines[:4] == [
+        ("WARNING", "tasks.train: one row is empty"),
+        ("INFO", "26/01/02 WARN Utils: a Java line"),
+        ("INFO", "epoch 1"),
+        ("INFO", "epoch 2"),
+    ]
+    assert "".join(text for _, text in recorder.lines[4:7]) == "x" * 20000
+    assert recorder.lines[7] == ("INFO", "caf\\xe9\x00")
+
+
+def test_a_flood_on_stdout_does_not_block(interpreter: Interpreter) -> None:
+    body = "[print('y' * 80) for _ in range(50000)]; print('{}')"
+    assert run(interpreter(body)).line == "{}"
+
+
+def test_secrets_stay_with_the_worker(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = ("AIRFLOW__CORE__FERNET_KEY", "AIRFLOW_CONN_DB", "AIRFLOW__API_AUTH__JWT_SECRET", "AWS_SECRET_ACCESS_KEY")
+    for name in secrets:
+        monkeypatch.setenv(name, "never to be seen")
+    passed = {"JAVA_HOME": "/java", "https_proxy": "http://proxy", "SSL_CERT_FILE": "/ca", "SPARK_BERT_CACHE": "/c"}
+    for name, value in passed.items():
+        monkeypatch.setenv(name, value)
+    line = run(interpreter("import json; print(json.dumps(dict(os.environ)))")).line
+    assert "never to be seen" not in line and not any(name in line for name in secrets)
+    assert environment().items() >= passed.items()
+    assert f'"PYTHONPATH": "{REPOSITORY}"' in line
+
+
+def survivors(marker: str) -> list[psutil.Process]:
+    found = [p for p in psutil.process_iter(["cmdline", "status"]) if marker in (p.info["cmdline"] or [])]
+    return [p for p in found if p.info["status"] != psutil.STATUS_ZOMBIE]
+
+
+#: A stage with a rank in a session of its own; both end only when they are told to.
+FAMILY = """
+rank = [sys.executable, "-S", "-c", "import time; time.sleep(600)", sys.argv[1]]
+subprocess.Popen(rank, start_new_session=True)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+print("family is up", file=sys.stderr, flush=True)
+time.sleep(600)
+"""
+
+
+def test_killing_the_task_kills_the_stage_and_its_ranks(interpreter: Interpreter) -> None:
+    python = interpreter(FAMILY)
+    operator = ProcessStageOperator(task_id="train", stage="train")
+    endings: list[Ending] = []
+    thread = threading.Thread(target=lambda: endings.append(operator.run_stage([str(python), str(python)])))
+    thread.start()
+    wait_for(lambda: len(survivors(str(python))) >= 3)  # the guard, the stage, the rank
+    operator.on_kill()
+    thread.join(timeout=20)
+    assert endings[0].code == 143
+    assert survivors(str(python)) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_when_the_worker_dies_so_does_the_stage(number: signal.Signals, interpreter: Interpreter) -> None:
+    python = str(interpreter(FAMILY))
+    work = (
+        "from spark_bert.operators.process import ProcessStageOperator as O; import sys;"
+        f"O(task_id='train', stage='train').run_stage([{python!r}, {python!r}])"
+    )
+    places = f"{REPOSITORY}:{REPOSITORY / 'plugins'}"
+    worker = subprocess.Popen(
+        [sys.executable, "-c", work], env=os.environ | {"PYTHONPATH": places}, stderr=subprocess.DEVNULL
+    )
+    wait_for(lambda: len(survivors(python)) >= 3)
+    worker.send_signal(number)
+    assert worker.wait(timeout=30) != 0
+    wait_for(lambda: survivors(python) == [])
+
+
+def wait_for(condition: object, seconds: float = 30) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_run_folders_are_safe_and_distinct(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPARK_BERT_HOME", str(tmp_path))
+    ids = [
+        "manual__2026-01-01T00:00:00+00:00",
+        "manual__2026-01-01T00:00:00-00:00",
+        "../../etc",
+        "x" * 250,
+        "x" * 249,
+        "é",
+    ]
+    folders = [run_folder("finetune", run_id) for run_id in ids]
+    assert len(set(folders)) == len(ids)
+    for folder in folders:
+        assert folder.parent == tmp_path / "runs"
+        assert re.fullmatch(r"finetune-[A-Za-z0-9_-]+", folder.name) and len(folder.name) < 128
+
+
+def test_evidence_outlives_a_refusal(interpreter: Interpreter) -> None:
+    """What a failed gate printed is the task's XCom all the same."""
+
+    class Instance:
+        def xcom_push(self, key: str, value: object) -> None:
+            pushed[key] = value
+
+    pushed: dict[str, object] = {}
+    operator = ProcessStageOperator(task_id="gate", stage="gate")
+    operator._keep_evidence(Ending(3, '{"passed": false}', ""), {"ti": Instance()})  # type: ignore[typeddict-item]
+    operator._keep_evidence(Ending(1, "no JSON", ""), {"ti": Instance()})  # type: ignore[typeddict-item]
+    assert pushed == {"return_value": {"passed": False}} and operator.result == {"passed": False}
+
+
+def test_no_result_line_is_an_error(interpreter: Interpreter) -> None:
+    operator = ProcessStageOperator(task_id="train", stage="train")
+    operator.command = [str(interpreter("print('done')"))]
+    with pytest.raises(AirflowException, match="last line on stdout is not JSON: 'done'"):
+        ProcessStageOperator.execute.__wrapped__(operator, {})  # type: ignore[attr-defined]

@@ -1,0 +1,135 @@
+"""The trigger form: every field is there, named experiments pass through it whole, wrong values are refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from airflow.sdk import Param
+from airflow.sdk.definitions.param import ParamsDict
+from airflow.sdk.exceptions import ParamValidationError
+
+from include.experiment import Experiment
+from include.named import load, names
+from include.stages import BadInput
+from spark_bert.params import explain, form, resolve
+
+
+def _submitted(conf: dict[str, Any]) -> dict[str, Any]:
+    """What a run gets when the form is sent with these fields filled in."""
+    params = ParamsDict(form())
+    params.update(json.loads(json.dumps(conf)))
+    return params.validate()
+
+
+def _schema(key: str) -> dict[str, Any]:
+    param = form()[key]
+    assert isinstance(param, Param)
+    return param.schema
+
+
+def test_every_field_of_the_model_has_a_param_with_section_title_and_help() -> None:
+    fields = {f"{s}.{f}" for s, part in Experiment().model_dump().items() for f in part}
+    assert set(form()) == fields | {"experiment"}
+    for key, param in form().items():
+        assert param.schema["title"] and param.schema["section"], key
+        assert len(param.schema["description_md"]) > 20, key
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_untouched_form_is_the_named_experiment(name: str) -> None:
+    assert resolve(_submitted({"experiment": name})) == load(name)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_value_of_an_experiment_passes_its_own_param(name: str) -> None:
+    whole = load(name).model_dump(mode="json")
+    conf = {f"{section}.{field}": value for section, part in whole.items() for field, value in part.items()}
+    assert resolve(_submitted({"experiment": "movies", **conf})) == load(name)
+
+
+def test_overrides_lie_on_top() -> None:
+    conf = {
+        "experiment": "cola",
+        "training.epochs": 0.5,
+        "preprocessing.clean": ["html", "whitespace"],
+        "gate.slices": {"length:long": 0.2},
+        "gate.matthews": 0.3,
+        "runtime.download": True,
+    }
+    experiment = resolve(_submitted(conf))
+    assert experiment.training.epochs == 0.5 and experiment.training.learning_rate == 2e-5
+    assert experiment.preprocessing.clean == ("html", "whitespace")
+    assert experiment.gate.slices == {"length:long": 0.2} and experiment.thresholds == {"matthews": 0.3}
+    assert experiment.runtime.download
+
+
+def test_rules_reach_the_form() -> None:
+    assert _schema("training.epochs")["exclusiveMinimum"] == 0
+    assert _schema("training.epochs")["maximum"] == 100
+    assert _schema("training.precision")["enum"] == ["fp32", "bf16", "fp16", None]
+    assert _schema("runtime.kind")["enum"] == ["process", None]
+    assert _schema("gate.accuracy")["type"] == ["number", "null"]
+    assert _schema("data.score_range")["items"] == {"type": "number"}
+    assert _schema("preprocessing.clean")["examples"] == ["html", "punctuation", "lowercase", "whitespace"]
+    assert _schema("runtime.spark_master")["pattern"].startswith("^(local")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("experiment", "sst3"),
+        ("experiment", None),
+        ("experiment", "../../etc/passwd"),
+        ("training.epochs", -1),
+        ("training.epochs", "three"),
+        ("training.learning_rate", 0),
+        ("training.learning_rate", 1e9),
+        ("training.ranks", 1.5),
+        ("training.precision", "fp8"),
+        ("preprocessing.max_length", 0),
+        ("preprocessing.max_length", 100000),
+        ("preprocessing.clean", ["html", "stem"]),
+        ("data.task", "SST-3"),
+        ("data.score_range", [0]),
+        ("data.columns", {"text": "review"}),
+        ("data.labels", [1, 2]),
+        ("gate.accuracy", 92.7),
+        ("gate.slices", {"length:long": "high"}),
+        ("model.name", ""),
+        ("runtime.download", "yes"),
+        ("runtime.spark_master", "somewhere"),
+    ],
+)
+def test_the_form_refuses_and_names_the_field(key: str, value: Any) -> None:
+    with pytest.raises(ParamValidationError, match=f"Invalid input for param {key}: "):
+        _submitted({key: value})
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({"training.batch_size": 33}, "batch_size 33 is not a multiple of ranks 2: write 32"),
+        ({"data.task": "SST-2"}, "write data.source: glue, hub or files"),
+        ({"gate.pearson": 0.5}, r"gate\.pearson does not exist for the classification movie-reviews"),
+        ({"training.epoch": 1}, r"unknown key training\.epoch, did you mean epochs\?"),
+        ({"trainig.epochs": 1}, "unknown key trainig, did you mean training"),
+        ({"epochs": 1}, "unknown key epochs"),
+        ({"training": {"epochs": 1}}, "unknown key training"),
+    ],
+)
+def test_what_the_form_cannot_see_the_run_refuses(conf: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        resolve(_submitted(conf))
+
+
+def test_an_experiment_file_is_not_read_through_the_form() -> None:
+    with pytest.raises(BadInput, match=r"unknown experiment '/etc/passwd\.yaml'"):
+        resolve({"experiment": "/etc/passwd.yaml"})
+
+
+def test_the_explanation_has_a_row_for_every_param() -> None:
+    text = explain()
+    for key in form():
+        assert f"| `{key}` |" in text

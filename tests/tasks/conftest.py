@@ -1,0 +1,54 @@
+"""What the stages' tests share: one Spark session for all of them, and artifacts without a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from include.artifacts import Artifact, Manifest
+from include.experiment import Experiment
+from tasks.spark import session
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+WORDS = "a good bad film the was very dull it moved me ##s ##ly un ##watch ##able great acting 1 2 3 ! . , caf ##e"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with session(Experiment(), "tests") as spark:
+        yield spark
+
+
+@pytest.fixture(scope="session")
+def artifact() -> Callable[[Path, str], Artifact]:
+    """A folder as an artifact of a stage."""
+
+    def make(path: Path, stage: str) -> Artifact:
+        return Artifact(path, Manifest(stage, "0" * 16, 1, {}, {}, "", ""))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with random weights and a word-piece vocabulary of a few words, as a model folder."""
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("encoder")
+    vocabulary = {word: index for index, word in enumerate([*SPECIAL, *WORDS.split()])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = dict(zip(["pad_token", "unk_token", "cls_token", "sep_token"], SPECIAL, strict=True))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)  # type: ignore[no-untyped-call]
+    config = BertConfig(
+        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64, max_position_embeddings=128,
+    )  # fmt: skip
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return folder

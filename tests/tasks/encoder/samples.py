@@ -1,0 +1,80 @@
+"""Small real things for tests: a random encoder with its tokenizer, and splits as preprocess writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+FILLER = [f"word{number}" for number in range(40)]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", *FILLER]
+
+
+def tiny_encoder(folder: Path, **config: Any) -> Path:
+    """A two-layer BERT with random weights and no dropout, saved as a hub would hold it."""
+    torch.manual_seed(0)
+    values = {
+        "vocab_size": len(WORDS), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 64, "max_position_embeddings": 64, "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }  # fmt: skip
+    BertModel(BertConfig(**{**values, **config})).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer(), pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
+    return folder
+
+
+def tokenizer() -> Tokenizer:
+    """A word is a token."""
+    words = Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    words.pre_tokenizer = Whitespace()
+    words.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return words
+
+
+def reviews(count: int, seed: int = 0) -> tuple[list[tuple[str]], list[int]]:
+    """Sentences of 3 to 20 words, one of which is good (label 1) or bad (label 0)."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 2, count)
+    sentences = []
+    for label in labels:
+        words = list(random.choice(FILLER, random.integers(2, 20)))
+        words.insert(int(random.integers(len(words) + 1)), ("bad", "good")[label])
+        sentences.append((" ".join(words),))
+    return sentences, [int(label) for label in labels]
+
+
+def write_split(
+    folder: Path, sentences: Sequence[tuple[str, ...]], labels: Sequence[float] | None, parts: int = 2
+) -> Path:
+    """part-*.arrow files of a split, each with record batches of ten rows."""
+    folder.mkdir(parents=True)
+    encoded = [tokenizer().encode(*texts) for texts in sentences]
+    columns = {
+        "row": pa.array(range(len(sentences)), pa.int64()),
+        "label": pa.array(labels if labels is not None else [None] * len(sentences), _label_type(labels)),
+        "length": pa.array([len(line.ids) for line in encoded], pa.uint16()),
+        "first": pa.array([line.type_ids.count(0) for line in encoded], pa.uint16()),
+        "input_ids": pa.array([line.ids for line in encoded], pa.list_(pa.uint16())),
+    }
+    for position in range(len(sentences[0]) if sentences else 1):
+        columns[f"sentence{position + 1}"] = pa.array([texts[position] for texts in sentences], pa.string())
+    table = pa.table(columns)
+    for number, rows in enumerate(np.array_split(np.arange(len(table)), parts)):
+        with pa.ipc.new_file(folder / f"part-{number:05}.arrow", table.schema) as file:
+            file.write_table(table.take(pa.array(rows)), max_chunksize=10)
+    return folder
+
+
+def _label_type(labels: Sequence[float] | None) -> pa.DataType:
+    return pa.float64() if labels and isinstance(labels[0], float) else pa.int64()

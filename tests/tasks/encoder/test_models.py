@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer, MPNetConfig, MPNetModel
+
+from include.stages import BadInput
+from tasks.encoder.batching import TokenTable
+from tasks.encoder.inference import predict_logits
+from tasks.encoder.models import Classifier, copy_tokenizer, load_pretrained, load_trained
+from tasks.encoder.spec import HeadSpec
+from tests.tasks.encoder.samples import WORDS, reviews, tiny_encoder, write_split
+
+SPEC = HeadSpec("classification", 2, max_length=32, label_names=("negative", "positive"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tiny_encoder(tmp_path / "encoder")
+
+
+def edit_config(folder: Path, **values: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
+def test_padding_changes_nothing(folder: Path) -> None:
+    model = load_pretrained(folder, SPEC).eval()
+    ids = torch.tensor([[2, 4, 9, 3]])
+    padded = torch.tensor([[2, 4, 9, 3, 7, 7, 7]])
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0, 0]])
+    alone, beside = model(ids, torch.ones_like(ids)), model(padded, mask)
+    torch.testing.assert_close(alone, beside, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_pooling_by_hand(folder: Path, pooling: Any) -> None:
+    model = load_pretrained(folder, dataclasses.replace(SPEC, pooling=pooling)).eval()
+    ids = torch.tensor([[2, 4, 9, 3], [2, 5, 3, 0]])
+    mask = (ids != 0).long()
+    tokens = model.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+    rows = [tokens[0].mean(0), tokens[1, :3].mean(0)] if pooling == "mean" else [tokens[0, 0], tokens[1, 0]]
+    torch.testing.assert_close(model(ids, mask), model.head(torch.stack(rows)))
+
+
+def test_segments_reach_an_encoder_that_has_them_and_no_other(folder: Path, tmp_path: Path) -> None:
+    ids = torch.tensor([[2, 4, 3, 9, 3]])
+    mask, segments = torch.ones_like(ids), torch.tensor([[0, 0, 0, 1, 1]])
+    bert = load_pretrained(folder, SPEC).eval()
+    assert not torch.equal(bert(ids, mask, segments), bert(ids, mask))
+    mpnet = Classifier(_tiny_mpnet(), SPEC).eval()
+    assert torch.equal(mpnet(ids, mask, segments), mpnet(ids, mask))
+
+
+def _tiny_mpnet() -> MPNetModel:
+    return MPNetModel(MPNetConfig(
+        vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
+        max_position_embeddings=34,
+    ))  # fmt: skip
+
+
+def test_an_untrained_regression_says_the_middle_of_its_range(folder: Path) -> None:
+    spec = HeadSpec("regression", 1, max_length=32, score_range=(0.0, 100.0))
+    scores = load_pretrained(folder, spec).eval()(torch.tensor([[2, 4, 3]]), torch.ones(1, 3, dtype=torch.long))
+    assert scores.shape == (1, 1)
+    assert 0 < scores.item() < 100
+
+
+def test_what_is_saved_comes_back_and_plain_transformers_reads_it(folder: Path, tmp_path: Path) -> None:
+    model, saved = load_pretrained(folder, SPEC).eval(), tmp_path / "model"
+    model.save(saved)
+    copy_tokenizer(folder, saved)
+    again = load_trained(saved)
+    ids = torch.tensor([[2, 4, 9, 3]])
+    mask = torch.ones_like(ids)
+    assert not again.training
+    assert again.spec == SPEC
+    assert torch.equal(again(ids, mask), model(ids, mask))
+    plain = AutoModel.from_pretrained(saved).eval()
+    assert torch.equal(plain(ids, mask).last_hidden_state, model.encoder(ids, mask).last_hidden_state)
+    assert AutoTokenizer.from_pretrained(saved)("good word3")["input_ids"] == [2, 4, 9, 3]
+
+
+def test_logits_of_a_split_are_in_table_order(folder: Path, tmp_path: Path) -> None:
+    table = TokenTable.open(write_split(tmp_path / "dev", *reviews(33)))
+    model = load_pretrained(folder, SPEC)
+    logits = predict_logits(model, table, batch_tokens=100)
+    assert model.training  # as it was
+    for index in (0, 7, 32):
+        batch = table.batch(np.array([index]))
+        alone = model.eval()(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        np.testing.assert_allclose(logits[index], alone[0].detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(BadInput, match=f"{name} is missing"):
+        load_pretrained(folder, SPEC)
+
+
+def test_truncated_weights(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    with pytest.raises(BadInput, match=r"model\.safetensors cannot be read"):
+        load_pretrained(folder, SPEC)
+
+
+def test_a_pickle_under_the_name_of_safetensors(folder: Path) -> None:
+    torch.save({"weight": torch.zeros(3)}, folder / "model.safetensors")
+    with pytest.raises(BadInput, match=r"model\.safetensors cannot be read"):
+        load_pretrained(folder, SPEC)
+
+
+def test_weights_of_another_shape(folder: Path) -> None:
+    edit_config(folder, intermediate_size=48)
+    with pytest.raises(BadInput, match=r"model\.safetensors cannot be read"):
+        load_pretrained(folder, SPEC)
+
+
+def test_weights_that_lack_some(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: weights[name] for name in weights if "layer.1" not in name}, folder / "model.safetensors")
+    with pytest.raises(BadInput, match=r"lacks \d+ weights, as encoder.layer.1"):
+        load_pretrained(folder, SPEC)
+
+
+def test_an_unknown_kind_of_model(folder: Path) -> None:
+    edit_config(folder, model_type="perceptron-9000")
+    with pytest.raises(BadInput, match="not the configuration of a known encoder"):
+        load_pretrained(folder, SPEC)
+
+
+def test_a_config_that_is_not_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+    with pytest.raises(BadInput, match="not the configuration of a known encoder"):
+        load_pretrained(folder, SPEC)
+
+
+def test_an_encoder_with_a_decoder(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    with pytest.raises(BadInput, match="encoder with a decoder"):
+        load_pretrained(folder, SPEC)
+
+
+def test_a_tokenizer_with_more_words_than_the_encoder(tmp_path: Path) -> None:
+    tiny_encoder(tmp_path / "encoder", vocab_size=len(WORDS) - 1)
+    with pytest.raises(BadInput, match=r"tokenizer\.json belongs to another model"):
+        load_pretrained(tmp_path / "encoder", SPEC)
+
+
+def test_inputs_longer_than_the_positions(folder: Path) -> None:
+    with pytest.raises(BadInput, match=r"write preprocessing.max_length: 64 or less"):
+        load_pretrained(folder, dataclasses.replace(SPEC, max_length=65))
+
+
+def test_positions_that_start_after_the_padding_id(tmp_path: Path) -> None:
+    tiny_encoder(tmp_path)
+    _tiny_mpnet().save_pretrained(tmp_path)  # 34 positions of which two are taken
+    load_pretrained(tmp_path, SPEC)
+    with pytest.raises(BadInput, match="has 32 positions"):
+        load_pretrained(tmp_path, dataclasses.replace(SPEC, max_length=33))
+
+
+def test_a_damaged_head(folder: Path, tmp_path: Path) -> None:
+    model, saved = load_pretrained(folder, SPEC), tmp_path / "model"
+    model.save(saved)
+    copy_tokenizer(folder, saved)
+    save_file({"weight": torch.zeros(3, 32), "bias": torch.zeros(3)}, saved / "head.safetensors")
+    with pytest.raises(BadInput, match=r"does not fit head\.json"):
+        load_trained(saved)
+    (saved / "head.json").unlink()
+    with pytest.raises(BadInput, match="does not hold a trained head"):
+        load_trained(saved)

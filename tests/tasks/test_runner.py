@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from include.named import load
+from include.runs import Run
+from include.stages import BadInput, Transient
+from tasks import runner
+from tasks.context import Context, Outcome
+
+EXPERIMENT = load("movies")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path / "runs" / "first")
+
+
+def _command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tasks", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"SPARK_BERT_HOME": str(folder)})
+
+
+def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tasks.validate.stage as stage
+
+    calls: list[str] = []
+
+    def work(context: Context) -> Outcome:
+        calls.append(context.run.folder.name)
+        (context.output / "data").write_text("x")
+        return Outcome({"rows": 1})
+
+    monkeypatch.setattr(stage, "run", work)
+    first = runner.run_stage("validate", EXPERIMENT, run)
+    other = Run(run.folder.parent / "second")
+    assert runner.run_stage("validate", EXPERIMENT, other).path == first.path
+    assert calls == ["first"]
+    assert other.record()["stages"]["validate"]["result"]["rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "no space left below"),
+        (OSError(errno.EIO, "Input/output error"), "nothing was kept"),
+    ],
+)
+def test_a_full_or_broken_disk_keeps_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: OSError, message: str
+) -> None:
+    import tasks.validate.stage as stage
+
+    def work(context: Context) -> Outcome:
+        (context.output / "half").write_text("x")
+        raise error
+
+    monkeypatch.setattr(stage, "run", work)
+    with pytest.raises(Transient, match=message):
+        runner.run_stage("validate", EXPERIMENT, run)
+    assert list((run.store.root / "validate").iterdir()) == []
+    assert message in run.record()["stages"]["validate"]["message"]
+    with pytest.raises(BadInput, match="validate failed in the run first"):
+        run.artifact("validate")
+
+
+def test_a_stage_without_its_input_says_what_to_run(run: Run) -> None:
+    with pytest.raises(BadInput, match="run the stage preprocess first"):
+        runner.run_stage("train", EXPERIMENT, run)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("train", "--set", "training.epochs=-1"), 2, "training.epochs = -1"),
+        (("train", "--set", "training.epochs=1"), 2, "run the stage preprocess first"),
+        (("validate", "--experiment", "nothing"), 2, "unknown experiment 'nothing'"),
+        (("valdate",), 2, "invalid choice"),
+    ],
+)
+def test_the_command_line_ends_with_the_right_code(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    done = _command(tmp_path, *arguments, "--run", str(tmp_path / "runs" / "first"))
+    assert done.returncode == code
+    assert message in done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_the_last_line_on_stdout_is_the_result(tmp_path: Path) -> None:
+    done = _command(tmp_path, "validate", "--run", str(tmp_path / "runs" / "first"))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["stage"] == "validate"
+    assert Path(result["artifact"], "manifest.json").is_file()

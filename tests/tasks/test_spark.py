@@ -1,0 +1,131 @@
+"""The session: it says what is missing, explains what fails, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from include.experiment import Experiment
+from include.stages import BadInput, Transient
+from tasks.spark import _explain, is_local, partitions, session, ship, shipped
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import signal, sys, time
+from pyspark import SparkContext
+from include.experiment import Experiment
+from include.stages import BadInput, StageError
+from tasks.spark import session
+
+def stop(signum, frame):
+    raise SystemExit(143)
+
+def sleep(batches):
+    open(begun, "w").close()
+    time.sleep(120)
+    yield from batches
+
+def refuse(batches):
+    raise BadInput("the model is damaged: train again")
+    yield
+
+begun = sys.argv[1]
+signal.signal(signal.SIGTERM, stop)
+try:
+    with session(Experiment(), "test") as spark:
+        print(SparkContext._gateway.proc.pid, spark.conf.get("spark.local.dir"), flush=True)
+        spark.range(4).mapInArrow({work}, "id long").collect()
+except KeyboardInterrupt:
+    sys.exit(130)
+except StageError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+def start(work: str, begun: Path = Path(os.devnull), **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.replace("{work}", work), str(begun)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **environment},
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def assert_nothing_is_left(jvm_and_scratch: str) -> None:
+    jvm, scratch = jvm_and_scratch.split()
+    assert not Path("/proc", jvm).exists()
+    assert not Path(scratch).exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "to_group", "exit_code"),
+    [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143), (signal.SIGTERM, True, 143)],
+)
+def test_a_signal_ends_jvm_and_scratch_files(
+    number: signal.Signals, to_group: bool, exit_code: int, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    with start("sleep", begun) as process:
+        assert process.stdout is not None
+        started = process.stdout.readline()
+        while not begun.exists() and process.poll() is None:
+            time.sleep(0.1)
+        (os.killpg if to_group else os.kill)(process.pid, number)
+        assert process.wait(timeout=60) == exit_code
+    assert_nothing_is_left(started)
+
+
+def test_a_refusal_on_an_executor_is_the_stages() -> None:
+    with start("refuse") as process:
+        output, _ = process.communicate(timeout=120)
+    started, message = output.splitlines()
+    assert (message, process.returncode) == ("the model is damaged: train again", 2)
+    assert_nothing_is_left(started)
+
+
+def test_other_failures_may_be_tried_again() -> None:
+    full = _explain(ConnectionError("OSError: [Errno 28] No space left on device"))
+    assert isinstance(full, Transient) and "no space left" in str(full)
+    other = _explain(ConnectionError("Traceback:\n  File x\nValueError: bad\n\tat java.lang.Thread.run"))
+    assert isinstance(other, Transient) and "a Spark job failed: ValueError: bad" in str(other)
+
+
+def java(folder: Path, version: str) -> Path:
+    program = folder / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n", encoding="utf-8")
+    program.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("version", "says"), [("1.8.0_412", "1.8.0_412"), ("11.0.2", "11.0.2"), ("", "holds no bin/java")]
+)
+def test_java_too_old_or_missing(version: str, says: str, tmp_path: Path) -> None:
+    home = java(tmp_path, version) if version else tmp_path
+    with start("sleep", JAVA_HOME=str(home)) as process:
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == BadInput.exit_code
+    assert says in output and "openjdk-17-jre-headless" in output
+
+
+def test_partitions_of_five_thousand_and_four_at_least() -> None:
+    assert [partitions(rows) for rows in (1, 19_999, 25_000, 67_349)] == [4, 4, 5, 13]
+
+
+def test_a_session_inside_a_session_is_that_one(spark: SparkSession) -> None:
+    with session(Experiment(), "inner") as inner:
+        assert inner is spark
+    assert spark.range(3).count() == 3
+
+
+def test_a_local_executor_reads_in_place(spark: SparkSession, tmp_path: Path) -> None:
+    assert is_local(spark)
+    assert shipped(ship(spark, tmp_path)) == tmp_path
