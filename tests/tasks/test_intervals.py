@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from include.glue import TASKS
+from include.glue import TASKS, Task
 from tasks.intervals import f1_of, interval, matthews_of, wilson
 
 SST2, COLA, STSB, MNLI = TASKS["SST-2"], TASKS["CoLA"], TASKS["STS-B"], TASKS["MNLI"]
@@ -19,7 +19,7 @@ RANDOM = np.random.default_rng(5)
     # Newcombe (1998), Statistics in Medicine 17, table I, method 3 (Wilson without continuity correction).
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
 )
-def test_wilson_as_published(right, rows, low, high) -> None:
+def test_wilson_as_published(right: int, rows: int, low: float, high: float) -> None:
     assert wilson(right, rows) == pytest.approx((low, high), abs=5e-5)
 
 
@@ -29,7 +29,7 @@ def test_accuracy_takes_wilson() -> None:
 
 
 @pytest.mark.parametrize("task", [COLA, MNLI], ids=lambda task: task.name)
-def test_formulas_agree_with_scikit_learn(task) -> None:
+def test_formulas_agree_with_scikit_learn(task: Task) -> None:
     classes = range(task.outputs)
     for rows in (4, 7, 300):
         labels, predicted = RANDOM.integers(task.outputs, size=(2, rows))
@@ -47,13 +47,15 @@ def test_bootstrap_of_matthews_has_the_width_of_its_error() -> None:
     """A balanced matrix has the Matthews correlation 2p - 1, whose standard error is 2 sqrt(p (1 - p) / n)."""
     labels = np.repeat([0, 1], 500)
     predicted = np.where(np.arange(1000) % 10 == 0, 1 - labels, labels)
-    low, high = interval(COLA, "matthews", labels, predicted)
+    found = interval(COLA, "matthews", labels, predicted)
+    assert found is not None
+    low, high = found
     assert (low + high) / 2 == pytest.approx(0.8, abs=0.005)
     assert high - low == pytest.approx(2 * 1.96 * 2 * np.sqrt(0.9 * 0.1 / 1000), rel=0.1)
 
 
 @pytest.mark.parametrize("metric", ["pearson", "spearman"])
-def test_bootstrap_of_a_correlation_is_near_fishers(metric) -> None:
+def test_bootstrap_of_a_correlation_is_near_fishers(metric: str) -> None:
     labels = RANDOM.normal(size=800)
     scores = labels + RANDOM.normal(size=800)
     value = getattr(stats, f"{metric}r")(labels, scores).statistic
@@ -67,7 +69,7 @@ def test_the_same_every_time() -> None:
 
 
 @pytest.mark.parametrize("scores", [[2.0, 2.0, 2.0], [1.0, np.nan, 2.0]], ids=["constant", "NaN"])
-def test_undefined_has_no_interval(scores) -> None:
+def test_undefined_has_no_interval(scores: list[float]) -> None:
     assert interval(STSB, "pearson", np.array([1.0, 2.0, 3.0]), np.array(scores)) is None
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from include.glue import TASKS
-from tasks.metrics import NAMES, all_metrics, as_json, main_metric, predictions
+from include.glue import TASKS, Task
+from tasks.metrics import NAMES, Array, all_metrics, as_json, main_metric, predictions
 
 SST2, COLA, STSB, MNLI = TASKS["SST-2"], TASKS["CoLA"], TASKS["STS-B"], TASKS["MNLI"]
 
 
-def logits_of(predicted: list[int], classes: int = 2) -> np.ndarray:
+def logits_of(predicted: list[int], classes: int = 2) -> Array:
     """Logits whose largest stands at the class."""
     return np.eye(classes)[predicted]
 
@@ -58,7 +58,7 @@ def test_agrees_with_scikit_learn_on_random_rows() -> None:
 @pytest.mark.parametrize(
     ("task", "metric"), [(SST2, "accuracy"), (COLA, "matthews"), (TASKS["MRPC"], "f1")], ids=lambda value: str(value)
 )
-def test_main_metric_is_the_tasks(task, metric) -> None:
+def test_main_metric_is_the_tasks(task: Task, metric: str) -> None:
     labels, logits = np.array([1, 0, 0, 1]), logits_of([1, 0, 1, 1])
     assert main_metric(task, labels, logits) == all_metrics(task, labels, logits)[metric]
 
@@ -84,14 +84,14 @@ def test_constant_labels_have_no_correlation_and_no_r2() -> None:
 
 @pytest.mark.parametrize("task", [SST2, STSB], ids=lambda task: task.name)
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_a_logit_that_is_not_finite_leaves_no_metric(task, broken) -> None:
+def test_a_logit_that_is_not_finite_leaves_no_metric(task: Task, broken: float) -> None:
     logits = np.ones((3, task.outputs))
     logits[1, 0] = broken
     assert all(math.isnan(value) for value in all_metrics(task, np.array([0, 1, 0]), logits).values())
 
 
 @pytest.mark.parametrize("task", [SST2, STSB], ids=lambda task: task.name)
-def test_no_rows_no_metric(task) -> None:
+def test_no_rows_no_metric(task: Task) -> None:
     found = all_metrics(task, np.empty(0), np.empty((0, task.outputs)))
     assert tuple(found) == NAMES[task.kind]
     assert all(math.isnan(value) for value in found.values())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from include.glue import TASKS
 from tasks.evaluate.scored import Scored
+from tasks.metrics import Array
 
-FACTS = {
+FACTS: dict[str, dict[str, Any]] = {
     "Training": {"encoder": "all-MiniLM-L6-v2", "seed": 1, "epochs": 3.0, "ranks": 2},
     "Data and provenance": {"train artifact": "0123456789abcdef", "code revision": "f00ba4"},
 }
@@ -20,7 +23,8 @@ def made_up(name: str, rows: int = 120) -> Scored:
     texts = [f"sentence {row} {'word ' * (count - 2)}".strip() for row, count in enumerate(words)]
     texts[-1] = "<script>alert('1 & 2')</script> says \"this\""
     sentences = [(text,) * len(task.sentences) for text in texts]
-    if task.kind == "regression":
+    labels: Array
+    if task.score_range is not None:
         labels = random.uniform(*task.score_range, size=rows)
         logits = (labels + random.normal(scale=0.6, size=rows))[:, None]
     else:

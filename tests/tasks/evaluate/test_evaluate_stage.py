@@ -18,9 +18,11 @@ from include.runs import Run
 from include.stages import STAGES, BadInput, ExitCode, result_line
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.models import Classifier, HeadSpec, copy_tokenizer, load_pretrained
+from tasks.encoder.models import Classifier, copy_tokenizer, load_pretrained
+from tasks.encoder.spec import HeadSpec
 from tasks.evaluate.stage import run
 from tasks.gate import stage as gate
+from tasks.metrics import Array
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
 
 CLASSES = HeadSpec("classification", 2, max_length=32, label_names=("negative", "positive"))
@@ -57,11 +59,12 @@ def context(folder: Path, experiment: Experiment, rows: int) -> Context:
     return Context(experiment, Run(folder / "runs" / "one"), inputs, folder / "evaluate")
 
 
-def alone(model: Classifier, table: TokenTable, row: int) -> np.ndarray:
+def alone(model: Classifier, table: TokenTable, row: int) -> Array:
     """Logits of a row in a batch of its own."""
     batch = table.batch(np.array([row]))
     with torch.inference_mode():
-        return model(batch.input_ids, batch.attention_mask, batch.token_type_ids).numpy()[0]
+        logits: Array = model(batch.input_ids, batch.attention_mask, batch.token_type_ids).numpy()[0]
+    return logits
 
 
 def judged(surroundings: Context, folder: Path) -> Outcome:

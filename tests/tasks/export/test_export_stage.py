@@ -15,6 +15,7 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.export.stage import fingerprint, run
+from tests.tasks.export.conftest import Finish
 
 
 def glue(task: str) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def export(finished: Run, data: dict[str, Any], output: Path, **submission: Any)
     return run(Context(experiment, finished, inputs, output))
 
 
-def test_one_task(finish, tmp_path: Path) -> None:
+def test_one_task(finish: Finish, tmp_path: Path) -> None:
     output = tmp_path / "out"
     outcome = export(finish("first", glue("SST-2"), [1, 0, 1]), glue("SST-2"), output)
     golden = b"index\tprediction\n0\t1\n1\t0\n2\t1\n"
@@ -51,7 +52,7 @@ def test_one_task(finish, tmp_path: Path) -> None:
     assert (outcome.result["tasks"], outcome.result["placeholders"]) == (["SST-2"], [])
 
 
-def test_the_same_bytes_every_time(finish, tmp_path: Path) -> None:
+def test_the_same_bytes_every_time(finish: Finish, tmp_path: Path) -> None:
     finished = finish("first", glue("SST-2"), [1, 0, 1])
     for name in ("one", "two"):
         export(finished, glue("SST-2"), tmp_path / name)
@@ -59,13 +60,13 @@ def test_the_same_bytes_every_time(finish, tmp_path: Path) -> None:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
-def test_own_data(finish, tmp_path: Path) -> None:
+def test_own_data(finish: Finish, tmp_path: Path) -> None:
     outcome = export(finish("mine", OWN, [2, 0, 1]), OWN, tmp_path / "out")
     assert (tmp_path / "out" / "predictions.tsv").read_text() == "index\tprediction\n0\tgood\n1\tbad\n2\tso-so\n"
     assert outcome.result["warnings"] == []
 
 
-def test_three_runs_in_one_zip(finish, tmp_path: Path) -> None:
+def test_three_runs_in_one_zip(finish: Finish, tmp_path: Path) -> None:
     finish("cola", glue("CoLA"), [0, 1])
     stsb = finish("stsb", glue("STS-B"), [5.3, 2.0, 1.2345], root="elsewhere")
     sst2 = finish("sst2", glue("SST-2"), [1] * 1821)
@@ -79,7 +80,7 @@ def test_three_runs_in_one_zip(finish, tmp_path: Path) -> None:
     assert [text.split()[0] for text in outcome.result["warnings"]] == ["CoLA.tsv", "STS-B.tsv"]
 
 
-def test_all_eleven(finish, tmp_path: Path) -> None:
+def test_all_eleven(finish: Finish, tmp_path: Path) -> None:
     finish("cola", glue("CoLA"), [0, 1])
     sst2 = finish("sst2", glue("SST-2"), [1, 0])
     outcome = export(sst2, glue("SST-2"), tmp_path / "out", runs=["cola"], all_tasks=True)
@@ -96,23 +97,23 @@ def test_all_eleven(finish, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [OWN, {}], ids=["own", "bundled"])
-def test_all_eleven_of_a_task_that_glue_does_not_have(finish, tmp_path: Path, data: dict[str, Any]) -> None:
+def test_all_eleven_of_a_task_that_glue_does_not_have(finish: Finish, tmp_path: Path, data: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=r"is none of GLUE's tasks: write submission\.all_tasks: false"):
         export(finish("mine", data, [1, 0]), data, tmp_path / "out", all_tasks=True)
 
 
-def test_the_same_task_twice(finish, tmp_path: Path) -> None:
+def test_the_same_task_twice(finish: Finish, tmp_path: Path) -> None:
     finish("again", glue("SST-2"), [1, 1])
     with pytest.raises(BadInput, match=r"this run and again both predict SST-2.tsv"):
         export(finish("first", glue("SST-2"), [1, 0]), glue("SST-2"), tmp_path / "out", runs=["again"])
 
 
-def test_a_run_that_does_not_exist(finish, tmp_path: Path) -> None:
+def test_a_run_that_does_not_exist(finish: Finish, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"submission.runs names nowhere, but .*nowhere/run.json does not exist"):
         export(finish("first", glue("SST-2"), [1, 0]), glue("SST-2"), tmp_path / "out", runs=["nowhere"])
 
 
-def test_a_run_without_predictions(finish, tmp_path: Path) -> None:
+def test_a_run_without_predictions(finish: Finish, tmp_path: Path) -> None:
     other = finish("half", glue("CoLA"), [1, 0])
     record = json.loads(other.file.read_text())
     del record["stages"]["predict"]
@@ -121,7 +122,7 @@ def test_a_run_without_predictions(finish, tmp_path: Path) -> None:
         export(finish("first", glue("SST-2"), [1, 0]), glue("SST-2"), tmp_path / "out", runs=["half"])
 
 
-def test_a_test_row_that_was_set_aside(finish, tmp_path: Path) -> None:
+def test_a_test_row_that_was_set_aside(finish: Finish, tmp_path: Path) -> None:
     lines = [
         {"split": "train", "file": "SST-2/train.tsv", "line": 3, "reason": "empty text", "text": ""},
         {"split": "test", "file": "SST-2/test.tsv", "line": 17, "reason": "empty text", "text": ""},
@@ -132,7 +133,7 @@ def test_a_test_row_that_was_set_aside(finish, tmp_path: Path) -> None:
     export(finish("mine", OWN, [1, 0], quarantine), OWN, tmp_path / "own")
 
 
-def test_the_key_follows_the_other_runs(finish) -> None:
+def test_the_key_follows_the_other_runs(finish: Finish) -> None:
     first, again = finish("first", glue("SST-2"), [1, 0]), finish("cola", glue("CoLA"), [1, 0])
     alone = build({"data": glue("SST-2")}, "test")
     joined = build({"data": glue("SST-2"), "submission": {"runs": ["cola"]}}, "test")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +20,7 @@ from tasks.gate.stage import fingerprint, run
 SST2 = {"data": {"task": "SST-2", "source": "glue", "path": "glue"}}
 
 
-def gate(tmp_path: Path, *, accuracy: float = 0.9, rows: int = 10, dev: int = 10, **changes: dict) -> Outcome:
+def gate(tmp_path: Path, *, accuracy: float = 0.9, rows: int = 10, dev: int = 10, **changes: dict[str, Any]) -> Outcome:
     """Run the gate on made-up evidence; validate counts ten dev rows, preprocess as many as dev says."""
     experiment = build(SST2 | changes, "test")
     evaluate = tmp_path / "evaluate"
@@ -66,13 +67,12 @@ def test_red_keeps_the_verdict_and_says_what_to_do(tmp_path: Path) -> None:
 def test_rows_are_those_of_validate_or_of_the_new_split(
     tmp_path: Path, rows: int, dev: int, resplit: bool, exit_code: ExitCode
 ) -> None:
-    changes = {"preprocessing": {"resplit": resplit}, "gate": {"accuracy": 0.5}}
-    assert gate(tmp_path, rows=rows, dev=dev, **changes).exit_code == exit_code
+    outcome = gate(tmp_path, rows=rows, dev=dev, preprocessing={"resplit": resplit}, gate={"accuracy": 0.5})
+    assert outcome.exit_code == exit_code
 
 
 def test_a_task_without_a_threshold_of_its_own_is_red(tmp_path: Path) -> None:
-    qnli = {"data": {"task": "QNLI", "source": "glue", "path": "glue"}}
-    outcome = gate(tmp_path, accuracy=1.0, **qnli)
+    outcome = gate(tmp_path, accuracy=1.0, data={"task": "QNLI", "source": "glue", "path": "glue"})
     assert outcome.exit_code == ExitCode.GATE_FAILED
     assert "set gate.accuracy" in outcome.message
 

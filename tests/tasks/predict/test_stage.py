@@ -21,7 +21,8 @@ from include.runs import Run
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
-from tasks.encoder.models import HeadSpec, copy_tokenizer, load_pretrained
+from tasks.encoder.models import copy_tokenizer, load_pretrained
+from tasks.encoder.spec import HeadSpec
 from tasks.predict.progress import progress
 from tasks.predict.stage import predict, run
 
