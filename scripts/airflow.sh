@@ -25,4 +25,5 @@ if [ "$1" = ui ]; then
 fi
 # Quiet, but for what the stages say.
 export AIRFLOW__LOGGING__NAMESPACE_LEVELS="airflow=ERROR airflow.sdk.definitions.dag=ERROR alembic=ERROR task=ERROR py.warnings=ERROR airflow.task.operators=INFO"
+export AIRFLOW__LOGGING__LOG_FORMAT="%(asctime)s %(levelname)s %(message)s"
 exec "$@"

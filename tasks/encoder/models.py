@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from include.artifacts import write_json
-from include.stages import BadInput
+from include.stages import BadInput, Transient
 from tasks.encoder.spec import HeadSpec
 
 transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # what a load reports is checked below
@@ -58,10 +58,16 @@ class Classifier(nn.Module):
         return cast(torch.Tensor, low + (high - low) * (logits + 0.5))  # an untrained head says the middle
 
     def save(self, folder: Path) -> None:
-        """Write the encoder as AutoModel reads it (config.json, model.safetensors) with the head beside it."""
-        self.encoder.save_pretrained(folder)
+        """Write the encoder as AutoModel reads it (config.json, model.safetensors) with the head beside it.
+
+        Raises Transient when there is no room for it.
+        """
         head = {name: tensor.detach().cpu().contiguous() for name, tensor in self.head.state_dict().items()}
-        save_file(head, folder / HEAD_WEIGHTS)
+        try:
+            self.encoder.save_pretrained(folder)
+            save_file(head, folder / HEAD_WEIGHTS)
+        except (OSError, SafetensorError) as error:
+            raise Transient(f"cannot write the model to {folder}: {error}") from error
         write_json(folder / HEAD_SPEC, dataclasses.asdict(self.spec))
 
 

@@ -25,7 +25,7 @@ class GradientExchange:
     def __init__(self, model: nn.Module, compression: Literal["none", "fp16"], scaler: torch.amp.GradScaler) -> None:
         self._scaler = scaler
         self._adaptive = compression == "fp16"
-        self._wire_scale = 1.0
+        self.wire_scale = 1.0
         dtype = torch.float16 if self._adaptive else torch.float32
         self._buckets = _buckets(model, dtype) if hvd.size() > 1 else []
         for bucket in self._buckets:
@@ -43,19 +43,19 @@ class GradientExchange:
         if not self._adaptive or norm == 0:
             return
         if math.isfinite(norm):
-            self._wire_scale = 2.0 ** math.floor(math.log2(WIRE_NORM / norm))
+            self.wire_scale = 2.0 ** math.floor(math.log2(WIRE_NORM / norm))
         else:
-            self._wire_scale /= WIRE_NORM
+            self.wire_scale /= WIRE_NORM
 
     @property
     def _factor(self) -> float:
-        return self._wire_scale / self._scaler.get_scale() if self._adaptive else 1.0
+        return self.wire_scale / self._scaler.get_scale() if self._adaptive else 1.0
 
     def _send(self, parameter: torch.Tensor) -> None:
         self._bucket_of[parameter].add(parameter, self._factor)
 
 
-class _Bucket:
+class Bucket:
     """Some parameters whose gradients travel in one piece."""
 
     def __init__(self, name: str, parameters: list[torch.Tensor], dtype: torch.dtype) -> None:
@@ -83,11 +83,12 @@ class _Bucket:
             self.add(parameter, factor)
         hvd.synchronize(self._handle)
         for parameter, place in self._places.items():
-            torch.mul(place, factor, out=parameter.grad)
+            assert parameter.grad is not None
+            parameter.grad.copy_(place).mul_(factor)  # in this order: the product may be too much for fp16
         self._waiting = set(self.parameters)
 
 
-def _buckets(model: nn.Module, dtype: torch.dtype) -> list[_Bucket]:
+def _buckets(model: nn.Module, dtype: torch.dtype) -> list[Bucket]:
     """Parameters from the last to the first, as backward reaches them, in buckets of about BUCKET_BYTES."""
     groups: list[list[torch.Tensor]] = [[]]
     size = 0
@@ -97,7 +98,7 @@ def _buckets(model: nn.Module, dtype: torch.dtype) -> list[_Bucket]:
             size = 0
         groups[-1].append(parameter)
         size += parameter.numel() * 4
-    return [_Bucket(f"gradient.{number}", group, dtype) for number, group in enumerate(groups)]
+    return [Bucket(f"gradient.{number}", group, dtype) for number, group in enumerate(groups)]
 
 
 def sum_over_ranks(values: Iterable[float], name: str) -> list[float]:

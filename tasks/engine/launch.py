@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 from include.stages import BadInput, ExitCode, Transient
-from tasks.engine import rank
 from tasks.engine.driver import LOST
 from tasks.engine.job import Job
+from tasks.engine.rank import JOB, train
 
 ROOT = Path(__file__).parents[2]
 #: A rank that says nothing must not stop the others for ever: both end the run within a minute.
@@ -30,10 +30,10 @@ def launch(job: Job) -> None:
     """
     ranks = job.experiment.training.ranks
     if ranks == 1:
-        rank.train(job)
+        train(job)
         return
     with tempfile.TemporaryDirectory(prefix="spark-bert-ranks-") as folder:
-        job.write(Path(folder, rank.JOB))
+        job.write(Path(folder, JOB))
         if _run_driver(folder, ranks):
             _explain(Path(folder))
 
@@ -59,13 +59,13 @@ def _environment(ranks: int) -> dict[str, str]:
 def _explain(folder: Path) -> None:
     """Raise what the ranks left behind: an error's own words, else which one went first."""
     errors = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("rank-*.json"))]
-    for error in errors:
-        if error["exit_code"] == ExitCode.BAD_INPUT:
-            raise BadInput(error["message"])
-    for error in errors:
-        if error["exit_code"] is None:
-            raise RuntimeError(f"rank {error['rank']} failed:\n{error['message']}")
-        raise Transient(f"rank {error['rank']}: {error['message']}")
+    if errors:
+        rank, code, message = errors[0]["rank"], errors[0]["exit_code"], errors[0]["message"]
+        if code == ExitCode.BAD_INPUT:  # which all ranks find alike
+            raise BadInput(message)
+        if code == ExitCode.TRANSIENT:
+            raise Transient(f"rank {rank}: {message}")
+        raise RuntimeError(f"rank {rank} failed:\n{message}")
     if not (folder / LOST).is_file():
         raise Transient("Horovod's launcher ended without a word: its last lines are above")
     lost = json.loads((folder / LOST).read_text(encoding="utf-8"))

@@ -69,7 +69,8 @@ class Trainer:
         with autocast(self.training.precision, self.device):
             logits = self.model(here.input_ids, here.attention_mask, here.token_type_ids)
         loss = (row_losses(self.task.kind, logits, here.labels) * share.weight).sum()
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # gradients leave for the other ranks while this runs
+        # Gradients leave for the other ranks while backward still runs.
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self.exchange.synchronize()
         self.scaler.unscale_(self.optimizer)
         norm = clip(self.model, self.training.clip_norm)

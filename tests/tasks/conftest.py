@@ -36,6 +36,7 @@ def artifact() -> Callable[[Path, str], Artifact]:
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny BERT with random weights and a word-piece vocabulary of a few words, as a model folder."""
+    import torch
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     folder = tmp_path_factory.mktemp("encoder")
@@ -46,6 +47,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = dict(zip(["pad_token", "unk_token", "cls_token", "sep_token"], SPECIAL, strict=True))
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)  # type: ignore[no-untyped-call]
+    torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
         intermediate_size=64, max_position_embeddings=128,

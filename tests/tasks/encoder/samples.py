@@ -28,7 +28,10 @@ def tiny_encoder(folder: Path, **config: Any) -> Path:
         "attention_probs_dropout_prob": 0.0,
     }  # fmt: skip
     BertModel(BertConfig(**{**values, **config})).save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer(), pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
+    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer(), pad_token="[PAD]", unk_token="[UNK]"
+    )
+    fast.save_pretrained(folder)
     return folder
 
 
@@ -59,7 +62,7 @@ def write_split(
 ) -> Path:
     """part-*.arrow files of a split, each with record batches of ten rows."""
     folder.mkdir(parents=True)
-    encoded = [tokenizer().encode(*texts) for texts in sentences]
+    encoded = [tokenizer().encode(texts[0], *texts[1:]) for texts in sentences]
     columns = {
         "row": pa.array(range(len(sentences)), pa.int64()),
         "label": pa.array(labels if labels is not None else [None] * len(sentences), _label_type(labels)),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, MPNetConfig, MPNetModel
 
-from include.stages import BadInput
+from include.stages import BadInput, Transient
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.models import Classifier, copy_tokenizer, load_pretrained, load_trained
@@ -97,6 +98,17 @@ def test_logits_of_a_split_are_in_table_order(folder: Path, tmp_path: Path) -> N
         batch = table.batch(np.array([index]))
         alone = model.eval()(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         np.testing.assert_allclose(logits[index], alone[0].detach().numpy(), atol=1e-5)
+
+
+def test_a_full_disk_while_a_model_is_written_can_be_tried_again(folder: Path, tmp_path: Path) -> None:
+    model = load_pretrained(folder, SPEC)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))  # bytes that one file may have
+    try:
+        with pytest.raises(Transient, match="cannot write the model"):
+            model.save(tmp_path / "model")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
