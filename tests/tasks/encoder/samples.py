@@ -62,7 +62,8 @@ def write_split(
 ) -> Path:
     """part-*.arrow files of a split, each with record batches of ten rows."""
     folder.mkdir(parents=True)
-    encoded = [tokenizer().encode(texts[0], *texts[1:]) for texts in sentences]
+    words = tokenizer()
+    encoded = [words.encode(texts[0], texts[1] if len(texts) > 1 else None) for texts in sentences]
     columns = {
         "row": pa.array(range(len(sentences)), pa.int64()),
         "label": pa.array(labels if labels is not None else [None] * len(sentences), _label_type(labels)),
