@@ -34,7 +34,7 @@ lint: setup-dev ## ruff, import rules, mypy
 	.venv/tasks/bin/ruff format --check .
 	PYTHONPATH=plugins .venv/tasks/bin/lint-imports
 	.venv/tasks/bin/mypy include tasks tests/include tests/tasks
-	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags tests/airflow_home.py tests/plugins tests/dags tests/e2e
+	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts/run.py tests/airflow_home.py tests/plugins tests/dags tests/e2e
 
 unit: setup-dev ## unit tests of each environment
 	.venv/tasks/bin/python -m pytest tests/include tests/tasks

@@ -11,6 +11,7 @@ export AIRFLOW__CORE__DAGS_FOLDER=$root/dags AIRFLOW__CORE__PLUGINS_FOLDER=$root
 export AIRFLOW__CORE__LOAD_EXAMPLES=False AIRFLOW__CORE__EXECUTOR=LocalExecutor
 export AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=False
 export AIRFLOW__API__HOST=${AIRFLOW__API__HOST:-127.0.0.1} AIRFLOW__API__PORT=${AIRFLOW__API__PORT:-8080}
+export AIRFLOW__CORE__EXECUTION_API_SERVER_URL=http://localhost:$AIRFLOW__API__PORT/execution/
 export PYTHONPATH=$root:$root/plugins PATH=$root/.venv/airflow/bin:$PATH
 
 # The database is made once; the stamp, not the file, says that it was made to the end.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
+import signal
 import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from include.named import load, names, parse_override, read
 from include.runs import Run
-from include.stages import StageError
-from spark_bert.places import run_folder
+from include.stages import ExitCode, StageError
 
 
 def main() -> int:
@@ -23,13 +26,45 @@ def main() -> int:
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    from dags.finetune import dag  # now that the arguments are known to be good: Airflow takes seconds to start
-
-    dag_run = dag.test(run_conf=conf)
-    run = Run(run_folder(dag_run.dag_id, dag_run.run_id))
+    try:
+        run_folder, succeeded = _run_dag(conf)
+    except KeyboardInterrupt:
+        print("interrupted: the stage is being stopped; run the same command again to go on", file=sys.stderr)
+        return ExitCode.STOPPED
+    run = Run(run_folder)
     print(_summary(run))
     codes = [entry["exit_code"] for entry in run.record()["stages"].values()]
-    return max(codes, default=0) or int(dag_run.state != "success")
+    return max(codes, default=0) or int(not succeeded)
+
+
+def _run_dag(conf: dict[str, Any]) -> tuple[Path, bool]:
+    """Run the Dag in a process of its own: the run's folder, and whether it succeeded.
+
+    Airflow takes an interrupt for a failed try, to be tried again. So the child never sees one; it is killed, and
+    the operators' guard, which that does not reach, stops the stage.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    spawn = multiprocessing.get_context("spawn")
+    receiver, sender = spawn.Pipe(duplex=False)
+    child = spawn.Process(target=_test_dag, args=(conf, sender))
+    child.start()
+    sender.close()
+    try:
+        folder, succeeded = receiver.recv()
+    except EOFError:
+        raise SystemExit("Airflow ended without running the Dag: its last lines are above") from None
+    finally:
+        child.kill()
+    return Path(folder), succeeded
+
+
+def _test_dag(conf: dict[str, Any], sender: Connection) -> None:
+    os.setsid()  # out of reach of the terminal's Ctrl-C
+    from dags.finetune import dag
+    from spark_bert.places import run_folder
+
+    dag_run = dag.test(run_conf=conf)
+    sender.send((str(run_folder(dag_run.dag_id, dag_run.run_id)), dag_run.state == "success"))
 
 
 def _options() -> argparse.Namespace:
