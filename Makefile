@@ -11,14 +11,14 @@ CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-run: setup ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89"
+run: fetch ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89"
 	@scripts/airflow.sh python scripts/run.py $(CHOICE)
 
 ui: setup ## Airflow with its web page, on http://localhost:8080
 	@scripts/airflow.sh ui
 
 fetch: setup ## fetch the models and data that an experiment needs: EXPERIMENT=cola
-	@.venv/tasks/bin/python -m tasks fetch --experiment '$(EXPERIMENT)' $(OVERRIDES)
+	@.venv/tasks/bin/python -m tasks fetch --experiment '$(EXPERIMENT)' $(if $(DATA),--set 'data.path=$(abspath $(DATA))') $(OVERRIDES)
 
 setup: ## make both environments and fetch the default corpus and encoder
 	@scripts/setup.sh
@@ -33,7 +33,7 @@ lint: setup-dev ## ruff, import rules, mypy
 	.venv/tasks/bin/ruff check .
 	.venv/tasks/bin/ruff format --check .
 	PYTHONPATH=plugins .venv/tasks/bin/lint-imports
-	.venv/tasks/bin/mypy include tasks tests/include tests/tasks
+	.venv/tasks/bin/mypy include tasks tests/include tests/tasks tests/benchmarks
 	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts/run.py tests/airflow_home.py tests/plugins tests/dags tests/e2e
 
 unit: setup-dev ## unit tests of each environment

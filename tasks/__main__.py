@@ -56,7 +56,7 @@ def _run(stage: str, experiment: Experiment, folder: Path | None) -> int:
 
 
 def _fetch(experiment: Experiment) -> int:
-    from tasks.assets import fetch
+    from tasks.fetch import fetch
 
     fetch(experiment)
     return ExitCode.DONE

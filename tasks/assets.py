@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from include.artifacts import sha256
-from include.experiment import Experiment
 from include.stages import BadInput, Transient
 from tasks.context import cache_folder
 
@@ -151,15 +150,6 @@ def encoder_fingerprint(name: str, download: bool) -> str:
 def tokenizer_fingerprint(name: str, download: bool) -> str:
     """Changes when the tokenizer does; encoders that share one share what was tokenised."""
     return _digests(name, ("tokenizer.json",), download)[0]
-
-
-def fetch(experiment: Experiment) -> None:
-    """Fetch and check what the experiment needs and does not find in its own folders."""
-    from tasks.sources import open_source  # imports this module for the bundled corpus
-
-    log.info("encoder: %s", encoder_folder(experiment.model.name, download=True))
-    online = experiment.runtime.model_copy(update={"download": True})
-    log.info("data: %s", open_source(experiment.model_copy(update={"runtime": online})).fingerprint())
 
 
 def _digests(name: str, files: tuple[str, ...], download: bool) -> list[str]:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from include.named import load
 from include.stages import BadInput, Transient
 from tasks import assets
 
@@ -74,8 +73,3 @@ def test_a_local_folder_is_a_model(copied_cache: Path) -> None:
     assert assets.encoder_fingerprint(str(folder), False) == assets.encoder_fingerprint(NAME, False)
     (folder / "tokenizer.json").write_text("{}")
     assert assets.tokenizer_fingerprint(str(folder), False) != assets.ENCODERS[NAME].files["tokenizer.json"]
-
-
-def test_the_default_experiment_is_fetched() -> None:
-    assets.fetch(load("movies"))
-    assert assets.encoder_folder(NAME, download=False).is_dir()

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from include.named import load
+from include.stages import BadInput
+from tasks import assets
+from tasks.fetch import fetch
+
+
+def test_the_default_experiment_is_fetched() -> None:
+    fetch(load("movies"))
+    assert assets.encoder_folder("all-MiniLM-L6-v2", download=False).is_dir()
+    assert assets.corpus_file(download=False).is_file()
+
+
+def test_a_folder_that_is_not_there_is_said() -> None:
+    with pytest.raises(BadInput, match="/nowhere"):
+        fetch(load("sst2", ["data.path=/nowhere"]))
