@@ -108,4 +108,4 @@ def test_an_unusable_file_leaves_nothing_behind(tmp_path: Path, content: bytes |
     assert "ERROR tasks: " in done.stderr
     assert "SST-2/dev.tsv" in done.stderr
     assert "Traceback" not in done.stderr
-    assert not list((tmp_path / "work").rglob("*.*"))
+    assert not list((tmp_path / "work" / "artifacts").rglob("*.*"))
