@@ -18,7 +18,7 @@ ui: setup ## Airflow with its web page, on http://localhost:8080
 	@scripts/airflow.sh ui
 
 fetch: setup ## fetch the models and data that an experiment needs: EXPERIMENT=cola
-	@.venv/tasks/bin/python -m tasks fetch --experiment '$(EXPERIMENT)' $(if $(DATA),--set 'data.path=$(abspath $(DATA))') $(OVERRIDES)
+	@.venv/tasks/bin/python -m tasks fetch --experiment '$(EXPERIMENT)' $(if $(DATA),--set "data.path=$$(realpath -m '$(DATA)')") $(OVERRIDES)
 
 setup: ## make both environments and fetch the default corpus and encoder
 	@scripts/setup.sh

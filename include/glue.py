@@ -96,7 +96,7 @@ _MNLI_DEV_LABELS = ("label1", "label2", "label3", "label4", "label5", "gold_labe
 
 
 def _mnli(name: str, dev: str, test: Split, submission: str, test_rows: int, hub: Hub) -> Task:
-    """MNLI trains one model that three test files are predicted with; each file is a row of its own."""
+    """MNLI's data has three test files; each is a row of its own, with the same train file."""
     dev_split = Split(f"MNLI/{dev}.tsv", (*_MNLI_TEST, *_MNLI_DEV_LABELS))
     return Task(
         name, "classification", ("sentence1", "sentence2"), "gold_label", "accuracy", submission,

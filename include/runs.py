@@ -8,6 +8,7 @@ from typing import Any
 
 from include.artifacts import Artifact, ArtifactStore, write_json
 from include.experiment import Experiment
+from include.named import merge
 from include.stages import STAGES, BadInput, StageError
 
 
@@ -49,15 +50,19 @@ class Run:
         self._write(manifest.stage, entry, experiment)
 
     def fail(self, stage: str, error: StageError, experiment: Experiment) -> None:
-        """Say that a stage made nothing, and why."""
-        self._write(stage, {"key": "", "exit_code": int(error.exit_code), "message": str(error)}, experiment)
+        """Say that a stage made nothing, and why. What it had made before stays what the run points at."""
+        if not self.record()["stages"].get(stage, {}).get("key"):
+            self._write(stage, {"key": "", "exit_code": int(error.exit_code), "message": str(error)}, experiment)
 
     def _write(self, stage: str, entry: dict[str, Any], experiment: Experiment) -> None:
-        stages: dict[str, Any] = self.record()["stages"]
+        record = self.record()
+        stages: dict[str, Any] = record["stages"]
         if stages.get(stage, {}).get("key") != entry["key"]:
             stages = {name: known for name, known in stages.items() if name not in descendants(stage)}
         self.folder.mkdir(parents=True, exist_ok=True)
         whole = experiment.model_dump(mode="json")
+        if "experiment" in record:  # of each field, what the stage that read it last was given
+            whole = merge(record["experiment"], _flat(experiment.part(STAGES[stage].reads)))
         write_json(self.file, {"run": self.folder.name, "experiment": whole, "stages": {**stages, stage: entry}})
 
     def artifact(self, stage: str, experiment: Experiment | None = None) -> Artifact:
@@ -75,10 +80,25 @@ class Run:
             raise BadInput(f"{self.store.path(stage, entry['key'])} is gone: run the stage {stage} again")
         if experiment is not None and artifact.manifest.part != experiment.part(STAGES[stage].reads):
             raise BadInput(
-                f"{stage} of the run {self.folder.name} was made from another experiment "
-                f"({', '.join(STAGES[stage].reads)} differ): run the stage {stage} again, or use a new run folder"
+                f"{stage} of the run {self.folder.name} was made from another experiment: "
+                f"{_difference(artifact.manifest.part, experiment.part(STAGES[stage].reads))}. "
+                f"Run the stage {stage} again, or use a new run folder"
             )
         return artifact
+
+
+def _difference(made: dict[str, Any], asked: dict[str, Any]) -> str:
+    """The fields that differ, with both values."""
+    before, now = _flat(made), _flat(asked)
+    changed = [key for key in now if before.get(key) != now[key]]
+    return ", ".join(f"{key} was {before.get(key)!r} and is now {now[key]!r}" for key in changed)
+
+
+def _flat(part: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in part.items():
+        flat |= {f"{key}.{field}": one for field, one in value.items()} if isinstance(value, dict) else {key: value}
+    return flat
 
 
 def descendants(stage: str) -> set[str]:

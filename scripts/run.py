@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -43,7 +44,8 @@ def _run_dag(conf: dict[str, Any]) -> tuple[Path, bool]:
     Airflow takes an interrupt for a failed try, to be tried again. So the child never sees one; it is killed, and
     the operators' guard, which that does not reach, stops the stage.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
     child = spawn.Process(target=_test_dag, args=(conf, sender))
@@ -60,11 +62,19 @@ def _run_dag(conf: dict[str, Any]) -> tuple[Path, bool]:
 
 def _test_dag(conf: dict[str, Any], sender: Connection) -> None:
     os.setsid()  # out of reach of the terminal's Ctrl-C
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     from dags.finetune import dag
     from spark_bert.places import run_folder
 
     dag_run = dag.test(run_conf=conf)
     sender.send((str(run_folder(dag_run.dag_id, dag_run.run_id)), dag_run.state == "success"))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _options() -> argparse.Namespace:
@@ -79,7 +89,7 @@ def _conf(options: argparse.Namespace) -> dict[str, Any]:
     """What the trigger form would send. Raises BadInput before anything has started."""
     overrides = dict(parse_override(text) for text in options.set)
     if options.data:
-        overrides["data.path"] = str(options.data.absolute())
+        overrides["data.path"] = str(options.data.resolve())
     load(options.experiment, [f"{key}={json.dumps(value)}" for key, value in overrides.items()])
     if options.experiment in names():
         return {"experiment": options.experiment, **overrides}

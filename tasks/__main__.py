@@ -6,6 +6,7 @@ Logs go to stderr; the last line on stdout is the stage's result as JSON. Exit c
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import NoReturn
 from include.experiment import Experiment
 from include.named import load, names
 from include.runs import Run
-from include.stages import STAGES, ExitCode, StageError, result_line
+from include.stages import STAGES, BadInput, ExitCode, StageError, result_line
 
 log = logging.getLogger("tasks")
 
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _stop)
     try:
         overrides = [*options.set, *(["submission.all_tasks=true"] if options.all_tasks else [])]
-        experiment = load(options.experiment, overrides)
+        experiment = load(options.experiment or _experiment_of(options.run), overrides)
         if options.stage == "fetch":
             return _fetch(experiment)
         return _run(options.stage, experiment, options.run)
@@ -45,7 +46,7 @@ def _run(stage: str, experiment: Experiment, folder: Path | None) -> int:
     from tasks.runner import run_stage  # after the arguments are known to be good
 
     if folder is None:
-        raise SystemExit("--run FOLDER is missing: where this run keeps its record, as work/runs/first")
+        raise BadInput("--run FOLDER is missing: where this run keeps its record, as work/runs/first")
     if not experiment.runtime.download:
         os.environ["HF_HUB_OFFLINE"] = "1"
     manifest = run_stage(stage, experiment, Run(folder)).manifest
@@ -53,6 +54,12 @@ def _run(stage: str, experiment: Experiment, folder: Path | None) -> int:
         log.error("%s", manifest.message)
     print(result_line(manifest.result), flush=True)
     return manifest.exit_code
+
+
+def _experiment_of(folder: Path | None) -> str:
+    """The experiment of a run that is under way, else the default one."""
+    record = Run(folder).record() if folder else {}
+    return json.dumps(record["experiment"]) if "experiment" in record else names()[0]
 
 
 def _fetch(experiment: Experiment) -> int:
@@ -74,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         description=f"stages, in order:\n{commands}\n  {'fetch':12}fetch and check the models and data it needs",
     )
     parser.add_argument("stage", choices=[*STAGES, "fetch"], metavar="stage")
-    parser.add_argument("--experiment", default="movies", help=f"{', '.join(names())}, a YAML file or JSON")
+    parser.add_argument("--experiment", help=f"{', '.join(names())}, a YAML file or JSON; default: the run's own")
     parser.add_argument("--run", type=Path, help="the run's folder, as work/runs/first")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="override")
     parser.add_argument("--all-tasks", action="store_true", help="export all eleven GLUE files")

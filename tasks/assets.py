@@ -148,7 +148,7 @@ def encoder_fingerprint(name: str, download: bool) -> str:
 
 
 def tokenizer_fingerprint(name: str, download: bool) -> str:
-    """Changes when the tokenizer does; encoders that share one share what was tokenised."""
+    """Changes when the tokenizer does."""
     return _digests(name, ("tokenizer.json",), download)[0]
 
 
@@ -178,7 +178,8 @@ def _asset_folder(asset: Asset, place: str, download: bool) -> Path:
     if not folder.is_dir():
         if not download:
             first = next(iter(asset.files))
-            raise BadInput(f"{folder / first} is missing: `make fetch` gets it (set runtime.download to let stages)")
+            remedy = f'make fetch SET="model.name={folder.name}"' if asset is not CORPUS else "make fetch"
+            raise BadInput(f"{folder / first} is missing: {remedy}, or set runtime.download")
         _download(asset, folder)
     for name, digest in asset.files.items():
         file = folder / name

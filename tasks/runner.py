@@ -36,12 +36,13 @@ def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     """The stage's artifact, made now or found; the run's record points at it, or says why there is none."""
     try:
         artifact = _find_or_make(name, experiment, run)
-    except StageError as error:
+        run.add(artifact, experiment)
+        return artifact
+    except (StageError, OSError) as error:
+        refusal = error if isinstance(error, StageError) else _explain(error, run.store.root)
         with suppress(OSError):  # a full disk is the news, not that it cannot be written down
-            run.fail(name, error, experiment)
-        raise
-    run.add(artifact, experiment)
-    return artifact
+            run.fail(name, refusal, experiment)
+        raise refusal from error
 
 
 def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
@@ -63,19 +64,16 @@ def _make(
     module: StageModule, experiment: Experiment, run: Run, inputs: dict[str, Artifact], manifest: Manifest
 ) -> Artifact:
     started = time.monotonic()
-    try:
-        with run.store.writing(manifest.stage, manifest.key) as folder:
-            outcome = module.run(Context(experiment, run, inputs, folder))
-            result: dict[str, Any] = {
-                **outcome.result,
-                "stage": manifest.stage,
-                "artifact": str(run.store.path(manifest.stage, manifest.key)),
-                "seconds": round(time.monotonic() - started, 1),
-            }
-            ending = replace(manifest, result=result, exit_code=int(outcome.exit_code), message=outcome.message)
-            return run.store.commit(folder, ending)
-    except OSError as error:
-        raise _explain(error, run.store.root) from error
+    with run.store.writing(manifest.stage, manifest.key) as folder:
+        outcome = module.run(Context(experiment, run, inputs, folder))
+        result: dict[str, Any] = {
+            **outcome.result,
+            "stage": manifest.stage,
+            "artifact": str(run.store.path(manifest.stage, manifest.key)),
+            "seconds": round(time.monotonic() - started, 1),
+        }
+        ending = replace(manifest, result=result, exit_code=int(outcome.exit_code), message=outcome.message)
+        return run.store.commit(folder, ending)
 
 
 def _explain(error: OSError, store: Path) -> StageError:

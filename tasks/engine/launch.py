@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,9 @@ from include.stages import BadInput, ExitCode, Transient
 from tasks.engine.driver import LOST
 from tasks.engine.job import Job
 from tasks.engine.rank import JOB, train
+
+#: What Horovod's launcher puts before a rank's lines. Only rank 0 logs more than errors, so nothing is lost.
+_RANK_PREFIX = re.compile(r"^\[\d+\]<std(?:out|err)>:", re.MULTILINE)
 
 ROOT = Path(__file__).parents[2]
 #: A rank that says nothing must not stop the others for ever: both end the run within a minute.
@@ -41,13 +45,23 @@ def launch(job: Job) -> None:
 def _run_driver(folder: str, ranks: int) -> int:
     command = [sys.executable, "-m", "tasks.engine.driver", folder, str(ranks)]
     # stdout belongs to the stage's result line
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, env=_environment(ranks))
-    assert process.stdin is not None
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_environment(ranks)
+    )
+    assert process.stdin and process.stdout
     try:
+        _pass_on(process.stdout.fileno())
         return process.wait()
     finally:
         process.stdin.close()  # ends the ranks, should they still run
         process.wait()
+
+
+def _pass_on(ranks: int) -> None:
+    """What the ranks log, as they log it: in pieces, since a progress bar ends no line."""
+    while piece := os.read(ranks, 65536):
+        sys.stderr.write(_RANK_PREFIX.sub("", piece.decode(errors="replace")))
+        sys.stderr.flush()
 
 
 def _environment(ranks: int) -> dict[str, str]:

@@ -45,13 +45,13 @@ class Member:
         """GLUE wants a line for every row of its file, also for one that validate could not use."""
         if not is_glue(self.task):
             return
-        for line in (self.validate.path / "quarantine.jsonl").read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line)
-            if entry["split"] == "test":
-                raise BadInput(
-                    f"{entry['file']} line {entry['line']} was set aside ({entry['reason']}), but GLUE wants a "
-                    f"prediction for every row of {self.task.name}'s test file: repair the line and run validate again"
-                )
+        with (self.validate.path / "quarantine.jsonl").open(encoding="utf-8") as lines:
+            aside = next((entry for entry in map(json.loads, lines) if entry["split"] == "test"), None)
+        if aside:
+            raise BadInput(
+                f"{aside['file']} line {aside['line']} was set aside ({aside['reason']}), but GLUE wants a "
+                f"prediction for every row of {self.task.name}'s test file: repair the line and run validate again"
+            )
 
 
 def other_runs(experiment: Experiment, run: Run) -> list[Member]:
@@ -62,10 +62,18 @@ def other_runs(experiment: Experiment, run: Run) -> list[Member]:
     return [_member(name, run) for name in experiment.submission.runs]
 
 
+def refuse_failed_gate(run: Run) -> None:
+    """Raise BadInput when the run's model has not passed its gate: it is not shipped by another way either."""
+    gate = run.record()["stages"].get("gate", {})
+    if gate.get("exit_code"):
+        raise BadInput(f"the run {run.folder.name} is not exported: {gate['message']}")
+
+
 def _member(name: str, run: Run) -> Member:
     other = Run(Path(name) if "/" in name else run.folder.parent / name)
     record = other.record()
     if "experiment" not in record:
         raise BadInput(f"submission.runs names {name}, but {other.file} does not exist: run that experiment first")
+    refuse_failed_gate(other)
     experiment = build(record["experiment"], f"the experiment of the run {name}")
     return Member(name, experiment.task, other.artifact("validate", experiment), other.artifact("predict", experiment))

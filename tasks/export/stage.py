@@ -15,7 +15,7 @@ from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.export.archive import write_archive
 from tasks.export.check import Expected, check_submission
-from tasks.export.members import Member, other_runs
+from tasks.export.members import Member, other_runs, refuse_failed_gate
 from tasks.export.sheet import Sheet, is_glue, placeholder
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,8 @@ ARCHIVE = "submission.zip"
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """The artifacts that the other runs of the submission point at just now."""
+    """The artifacts that the other runs of the submission point at just now. Raises BadInput after a failed gate."""
+    refuse_failed_gate(run)
     keys = {
         member.run: [member.validate.manifest.key, member.predict.manifest.key]
         for member in other_runs(experiment, run)

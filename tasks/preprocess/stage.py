@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """The tokenizer's: encoders that share one share the token ids."""
+    """Changes when the tokenizer does."""
     return tokenizer_fingerprint(experiment.model.name, experiment.runtime.download)
 
 
@@ -49,7 +49,7 @@ def _splits(spark: SparkSession, experiment: Experiment, validated: Artifact) ->
     options, by = experiment.preprocessing, stratum(experiment.task)
     splits = {name: spark.read.parquet(str(validated.path / f"{name}.parquet")) for name in ("train", "dev", "test")}
     if options.resplit:
-        splits |= resplit(splits["train"], splits["dev"], by, options.seed)
+        splits |= resplit(splits["train"], splits["dev"], splits["test"], by, options.seed)
     if options.sample < 1:
         splits["train"] = sample(splits["train"], options.sample, by, options.seed)
     return splits

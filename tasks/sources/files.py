@@ -70,13 +70,19 @@ def _parquet_rows(path: Path, names: dict[str, str]) -> Iterator[Row]:
         _position(path, schema.names, role, name)
         if role != "label" and not _is_text(schema.field(name).type):
             raise BadInput(f"{path}: the column {name!r} holds {schema.field(name).type}, but {role} must be text")
-    return _parquet_values(file, list(names.values()))
+    return _parquet_values(path, file, list(names.values()))
 
 
-def _parquet_values(file: pq.ParquetFile, columns: list[str]) -> Iterator[Row]:
+def _parquet_values(path: Path, file: pq.ParquetFile, columns: list[str]) -> Iterator[Row]:
     number = 0
     for batch in file.iter_batches(columns=columns):
-        for values in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+        try:
+            rows = [batch.column(name).to_pylist() for name in columns]
+        except UnicodeDecodeError as error:
+            raise BadInput(
+                f"{path}: text after row {number} is not UTF-8 ({error}): write the file again from clean text"
+            ) from error
+        for values in zip(*rows, strict=True):
             number += 1
             fields = [_as_text(value) for value in values]
             yield Row(number, fields, "", "\t".join(fields))

@@ -111,8 +111,27 @@ def test_a_run_points_at_its_artifacts(tmp_path: Path) -> None:
 def test_a_run_of_another_experiment_is_not_mixed_in(tmp_path: Path) -> None:
     run = Run(tmp_path / "runs" / "first")
     run.add(_commit(run.store, _manifest()), EXPERIMENT)
-    with pytest.raises(BadInput, match="made from another experiment"):
+    with pytest.raises(
+        BadInput, match=r"made from another experiment: data.task was .movie-reviews. and is now .SST-2."
+    ):
         run.artifact("validate", load("sst2"))
+
+
+def test_a_mistyped_command_leaves_what_a_run_has(tmp_path: Path) -> None:
+    run = Run(tmp_path / "runs" / "first")
+    run.add(_commit(run.store, _manifest()), EXPERIMENT)
+    run.add(_commit(run.store, _manifest("preprocess")), EXPERIMENT)
+    before = run.record()
+    run.fail("validate", BadInput("data.path /typo is no folder"), load("sst2"))
+    assert run.record() == before
+
+
+def test_a_record_keeps_what_each_stage_was_given(tmp_path: Path) -> None:
+    run = Run(tmp_path / "runs" / "first")
+    run.add(_commit(run.store, _manifest()), load("movies", ["training.epochs=7"]))
+    run.add(_commit(run.store, _manifest("preprocess")), load("movies", ["preprocessing.max_length=64"]))
+    experiment = run.record()["experiment"]
+    assert experiment["training"]["epochs"] == 7 and experiment["preprocessing"]["max_length"] == 64
 
 
 def test_a_failed_stage_is_no_input(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def test_truncated_weights_are_refused(copied_cache: Path) -> None:
 
 def test_offline_names_the_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path))
-    with pytest.raises(BadInput, match=r"movieReviewSnippets_GroundTruth.txt is missing: `make fetch`"):
+    with pytest.raises(BadInput, match=r"movieReviewSnippets_GroundTruth.txt is missing: make fetch, or set"):
         assets.corpus_file(download=False)
-    with pytest.raises(BadInput, match=r"config.json is missing: `make fetch`"):
+    with pytest.raises(BadInput, match=r"config.json is missing: make fetch SET=.model.name=all-MiniLM-L6-v2"):
         assets.encoder_folder(NAME, download=False)
     assert list(tmp_path.iterdir()) == []
 

@@ -141,3 +141,19 @@ def test_the_key_follows_the_other_runs(finish: Finish) -> None:
     before = fingerprint(joined, first)
     again.file.write_text(again.file.read_text().replace("cola-predict", "first-predict"))
     assert fingerprint(joined, first) != before
+
+
+def test_a_model_that_failed_its_gate_is_not_exported(finish: Finish) -> None:
+    finished = finish("first", glue("SST-2"), [1, 0, 1])
+    joined = finish("second", glue("CoLA"), [1])
+    experiment = build({"data": glue("SST-2"), "submission": {"runs": ["second"]}}, "test")
+    fingerprint(experiment, finished)
+    joined.fail("gate", BadInput("accuracy is too low"), experiment)
+    with pytest.raises(BadInput, match="the run second is not exported: accuracy is too low"):
+        fingerprint(experiment, finished)
+
+
+def test_a_quarantined_text_may_hold_any_line_separator(finish: Finish, tmp_path: Path) -> None:
+    entry = {"split": "train", "file": "train.tsv", "line": 3, "reason": "label", "text": "one\u2028two\x85three"}
+    finished = finish("first", glue("SST-2"), [1, 0, 1], quarantine=json.dumps(entry, ensure_ascii=False) + "\n")
+    assert export(finished, glue("SST-2"), tmp_path / "out").result["tasks"] == ["SST-2"]

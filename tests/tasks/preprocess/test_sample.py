@@ -50,7 +50,7 @@ def test_scores_are_sampled_by_tenths_of_their_range(spark: SparkSession) -> Non
 
 def test_a_resplit_is_8_1_1_in_each_class_and_keeps_every_row_once(train: DataFrame, spark: SparkSession) -> None:
     dev = spark.createDataFrame([(row, 1, f"dev {row}") for row in range(100)], train.schema)
-    parts = resplit(train, dev, stratum(TASKS["SST-2"]), seed=3)
+    parts = resplit(train, dev, dev.limit(0), stratum(TASKS["SST-2"]), seed=3)
     counts = {name: Counter(row["label"] for row in part.collect()) for name, part in parts.items()}
     assert counts == {"train": {0: 480, 1: 320}, "dev": {0: 60, 1: 40}, "heldout": {0: 60, 1: 40}}
     assert sorted(number for part in parts.values() for number in rows(part)) == list(range(1000))
@@ -61,7 +61,15 @@ def test_a_resplit_is_8_1_1_in_each_class_and_keeps_every_row_once(train: DataFr
 def test_a_resplit_keeps_equal_texts_together(spark: SparkSession) -> None:
     texts = [(row, 0, f"text {row // 2}" + "!" * (row % 2)) for row in range(400)]
     frame = spark.createDataFrame(texts, "row long, label long, sentence1 string")
-    parts = resplit(frame, frame.limit(0), stratum(TASKS["SST-2"]), seed=0)
+    parts = resplit(frame, frame.limit(0), frame.limit(0), stratum(TASKS["SST-2"]), seed=0)
     sides = [{number // 2 for number in rows(part)} for part in parts.values()]
     assert [len(side) for side in sides] == [160, 20, 20]
     assert not sides[0] & sides[1] and not sides[0] & sides[2] and not sides[1] & sides[2]
+
+
+def test_a_resplit_leaves_out_what_stands_in_test(train: DataFrame, spark: SparkSession) -> None:
+    dev = spark.createDataFrame([(row, 1, f"dev {row}") for row in range(100)], train.schema)
+    test = spark.createDataFrame([(0, 1, "DEV 7!")], train.schema)
+    parts = resplit(train, dev, test, stratum(TASKS["SST-2"]), seed=3)
+    assert 907 not in {number for part in parts.values() for number in rows(part)}
+    assert sum(part.count() for part in parts.values()) == 999

@@ -139,9 +139,9 @@ def test_a_sentence_of_a_megabyte_is_cut(preprocess: Callable[..., Outcome], tmp
 
 
 def test_sample_and_resplit(preprocess: Callable[..., Outcome], tmp_path: Path) -> None:
-    rows = [(row, row % 2, f"good film {row}") for row in range(200)]
     for split in ("train", "dev", "test"):
-        write(tmp_path / "in", split, rows)
+        film = "good" if split == "test" else "bad"
+        write(tmp_path / "in", split, [(row, row % 2, f"{film} film {row}") for row in range(200)])
     assert preprocess(resplit=True, sample=0.5).result["rows"] == {"train": 160, "dev": 40, "test": 200, "heldout": 40}
     numbers = [read(tmp_path / "out" / split)["row"].to_pylist() for split in ("train", "dev", "heldout")]
     assert len({number for split in numbers for number in split}) == 240
@@ -149,7 +149,8 @@ def test_sample_and_resplit(preprocess: Callable[..., Outcome], tmp_path: Path) 
 
 def test_too_few_rows_to_resplit(preprocess: Callable[..., Outcome], tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
-        write(tmp_path / "in", split, [(0, 0, "a"), (1, 1, "b")])
+        texts = ["good", "film"] if split == "test" else ["bad", "dull"]
+        write(tmp_path / "in", split, [(0, 0, texts[0]), (1, 1, texts[1])])
     with pytest.raises(BadInput, match="no rows are left for dev"):
         preprocess(resplit=True)
 
