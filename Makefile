@@ -24,7 +24,7 @@ setup: ## make both environments and fetch the default corpus and encoder
 	@scripts/setup.sh
 
 setup-dev: setup
-	@scripts/environment.sh tasks dev
+	@scripts/environment.sh tasks dev benchmarks
 	@scripts/environment.sh airflow dev
 
 test: lint unit e2e ## lint, types, unit and Dag tests, and the pipeline end to end
@@ -37,7 +37,7 @@ lint: setup-dev ## ruff, import rules, mypy
 	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts/run.py tests/airflow_home.py tests/plugins tests/dags tests/e2e
 
 unit: setup-dev ## unit tests of each environment
-	.venv/tasks/bin/python -m pytest tests/include tests/tasks
+	.venv/tasks/bin/python -m pytest tests/include tests/tasks tests/benchmarks
 	.venv/airflow/bin/python -m pytest tests/plugins tests/dags
 
 e2e: setup-dev ## the whole pipeline on a slice of the bundled corpus

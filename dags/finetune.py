@@ -11,8 +11,8 @@ from spark_bert.pipeline import pipeline
 
 DOC = f"""
 Fine-tunes a transformer encoder and ships what came out of it: **validate** the raw text with Great Expectations,
-**preprocess** it on Spark, **train** on Horovod, **evaluate**, hold the metrics against the **gate**, **predict** the
-test split and **export** the submission zip.
+**preprocess** it on Spark, **pretrain** the encoder on unlabelled text if there is any, **train** on Horovod,
+**evaluate**, hold the metrics against the **gate**, **predict** the test split and **export** the submission zip.
 
 * A failed gate ends red; predict and export do not run. Bad data and failed gates are not tried again, lost
   processes are.

@@ -1,25 +1,29 @@
 """The artifact store: what a stage made lies at artifacts/<stage>/<key>/ and is never half there.
 
 A stage writes into a temporary sibling; the manifest is written last, everything is synced, and one rename
-commits it. A reader accepts only a folder whose manifest is complete and whose files match it.
+commits it. A reader accepts only a folder whose manifest is complete and whose files match it. What a stage needs to
+go on after it was stopped lies beside, at checkpoints/<stage>/<key>/, until its artifact is committed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from include.stages import BadInput
+from include.stages import BadInput, Transient
 
-MANIFEST = "manifest.json"
+MANIFEST, LOCK = "manifest.json", "lock"
+Files = dict[str, tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Manifest:
     result: dict[str, Any] = field(default_factory=dict)
     exit_code: int = 0
     message: str = ""
-    files: dict[str, tuple[int, str]] = field(default_factory=dict)
+    files: Files = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,21 @@ class ArtifactStore:
         if not (path / MANIFEST).is_file():
             return None
         manifest = _read_manifest(path)
-        for name, (size, digest) in manifest.files.items():
-            file = path / name
-            if not file.is_file() or file.stat().st_size != size or sha256(file) != digest:
-                raise BadInput(f"{file} is missing or damaged: remove {path} and run {stage} again")
+        file = damaged(path, manifest.files)
+        if file is not None:
+            raise BadInput(f"{file} is missing or damaged: remove {path} and run {stage} again")
         return Artifact(path, manifest)
+
+    def checkpoints(self, stage: str, key: str) -> Path:
+        """Where the stage keeps what it needs to go on after it was stopped."""
+        return self.root.parent / "checkpoints" / stage / key
+
+    def discard_checkpoints(self, stage: str, key: str) -> None:
+        """Remove them, unless another process is at work there: it will need them, and remove them itself."""
+        folder = self.checkpoints(stage, key)
+        if folder.exists():
+            with suppress(Transient), locked(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def writing(self, stage: str, key: str) -> Iterator[Path]:
@@ -93,11 +107,7 @@ class ArtifactStore:
 
     def commit(self, folder: Path, manifest: Manifest) -> Artifact:
         """Seal the folder and rename it into place. When another writer was first, its artifact is the one."""
-        files = {}
-        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-            files[file.relative_to(folder).as_posix()] = (file.stat().st_size, sha256(file))
-            _sync(file)
-        sealed = Manifest(**{**asdict(manifest), "files": files})
+        sealed = Manifest(**{**asdict(manifest), "files": inventory(folder)})
         write_json(folder / MANIFEST, asdict(sealed))
         target = self.path(manifest.stage, manifest.key)
         try:
@@ -107,7 +117,7 @@ class ArtifactStore:
             if winner is None:
                 raise
             return winner
-        _sync(target.parent)
+        sync(target.parent)
         return Artifact(target, sealed)
 
 
@@ -123,13 +133,47 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def inventory(folder: Path) -> Files:
+    """Size and sha256 of every file below the folder, each of them on the disk."""
+    files = {}
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        files[file.relative_to(folder).as_posix()] = (file.stat().st_size, sha256(file))
+        sync(file)
+    return files
+
+
+def damaged(folder: Path, files: Files) -> Path | None:
+    """The first of the files that is missing or not as the inventory says."""
+    for name, (size, digest) in files.items():
+        file = folder / name
+        if not file.is_file() or file.stat().st_size != size or sha256(file) != digest:
+            return file
+    return None
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make the folder and hold it for this process alone. Raises Transient, naming the process that has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise Transient(f"{folder} is in use by {file.read()}: wait until it has ended, or stop it") from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON so that a reader sees the old file or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     try:
         temporary.write_text(text, encoding="utf-8")
-        _sync(temporary)
+        sync(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -142,7 +186,8 @@ def _read_manifest(path: Path) -> Manifest:
         raise BadInput(f"{path / MANIFEST} is damaged: remove {path} and run its stage again") from error
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have a file, or a folder's list of names, on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

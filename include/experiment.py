@@ -94,41 +94,138 @@ class Model(Section):
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout before the head.")
 
 
+class Pretraining(Section):
+    """Domain pre-training: masked language modelling on unlabelled text, before fine-tuning."""
+
+    text: str = Field(
+        "",
+        description="A file of unlabelled text, plain or gzip, a document a line. Set it, and the encoder learns the "
+        "domain first and is fine-tuned from there; empty: no pre-training.",
+        examples=["data/imdb/unsupervised.txt.gz"],
+    )
+    epochs: float = Field(1, gt=0, le=100, description="Passes over the text; parts of one are allowed.")
+    batch_size: int = Field(32, ge=1, le=65536, description="Blocks of preprocessing.max_length tokens in a step.")
+    learning_rate: float = Field(5e-5, gt=0, le=0.1, description="Peak of the schedule.")
+    mask_share: float = Field(
+        0.15, gt=0, lt=1, description="Tokens to predict; 80 % of them masked, 10 % replaced, 10 % kept."
+    )
+    whole_words: bool = Field(False, description="Mask all the pieces of a word together.")
+    seed: int = Field(1, ge=0, lt=2**31, description="Seed of masks and order.")
+
+
+class Batching(Section):
+    """Which rows share a step."""
+
+    kind: Literal["length", "tokens", "tiers", "static"] = Field(
+        "length",
+        description="length: training.batch_size rows of near-equal length; tokens: as many as batch_tokens holds; "
+        "tiers: 128, 64, 32 or 16 rows by average length; static: shuffled rows, padded to max_length.",
+    )
+    batch_tokens: int = Field(4096, ge=512, le=2**24, description="Padded tokens in a step under tokens.")
+    padding_free: bool = Field(
+        False,
+        description="Compute no padding at all: the encoder sees a batch as one row of tokens. Pays on a GPU.",
+    )
+
+
+class Loss(Section):
+    """What training makes small."""
+
+    kind: Literal["auto", "cross-entropy", "focal", "mse", "huber"] = Field(
+        "auto", description="auto: cross-entropy for classes, mean squared error for scores."
+    )
+    class_weights: Literal["none", "balanced"] = Field(
+        "none", description="balanced: a class counts in inverse proportion to its training rows."
+    )
+    focal_gamma: float = Field(2.0, ge=0, le=10, description="Focal loss: how little the easy rows count.")
+    huber_delta: float = Field(1.0, gt=0, description="Huber loss: the error from which it grows linearly.")
+
+
 class Training(Section):
     """Fine-tuning."""
 
     epochs: float = Field(2, gt=0, le=100, description="Passes over the training split; parts of one are allowed.")
-    batch_size: int = Field(32, ge=1, le=65536, description="Rows in a step, over all ranks together.")
+    batch_size: int = Field(32, ge=1, le=65536, description="Rows in a step of length or static, over all ranks.")
     learning_rate: float = Field(5e-5, gt=0, le=0.1, description="Peak of the schedule.")
     weight_decay: float = Field(0.01, ge=0, le=1, description="AdamW's decay; biases and norms have none.")
     warmup: Share = Field(0.06, description="Share of the steps in which the learning rate rises.")
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="Each layer's learning rate, as a multiple of the layer's above it."
+    )
+    head_rate: float = Field(
+        1.0, gt=0, le=1000, description="The head's learning rate, as a multiple of the encoder's."
+    )
+    freeze_layers: int = Field(
+        0, ge=0, le=100, description="Lowest layers that are not trained; with any, embeddings are not either."
+    )
+    sparse_embeddings: bool = Field(
+        True,
+        description="Word embeddings: gradient, exchange and update touch only the rows that a batch uses. "
+        "Off, AdamW also moves the others, by their momentum and decay.",
+    )
+    accumulation: int = Field(1, ge=1, le=1024, description="Pieces that a rank cuts its share of a step into.")
     clip_norm: float = Field(1.0, gt=0, description="Largest norm of the whole gradient.")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "bf16", description="Arithmetic of forward and backward; fp16 scales the loss. Weights stay fp32."
     )
-    ranks: int = Field(2, ge=1, le=1024, description="Horovod processes; batch_size must divide by it.")
+    fused_layers: bool = Field(
+        True,
+        description="On a CPU: dropout of our own, and in bf16 BERT's layers with forward and backward written out.",
+    )
+    activation_checkpointing: bool = Field(
+        False, description="Keep no activations inside a layer; compute them again for backward."
+    )
+    ranks: int = Field(2, ge=1, le=1024, description="Horovod processes; such a batch_size must divide by it.")
     evaluations: int = Field(2, ge=1, le=1000, description="Times an epoch that the dev split is scored.")
+    best_by: Literal["metric", "loss"] = Field("metric", description="What of the dev split makes a model the best.")
     patience: int = Field(
-        4, ge=0, description="Evaluations without a better metric before training stops; 0 never stops."
+        4, ge=0, description="Evaluations without a better model before training stops; 0 never stops."
+    )
+    average_decay: float = Field(
+        0.0, ge=0, lt=1, description="Decay a step of the weights' moving average, which is then kept; 0: no average."
     )
     seed: int = Field(1, ge=0, lt=2**31, description="Seed of head, dropout and order of the rows.")
 
-    @model_validator(mode="after")
-    def _whole_batches(self) -> Self:
-        if self.batch_size % self.ranks:
-            raise ValueError(
-                f"batch_size {self.batch_size} is not a multiple of ranks {self.ranks}: "
-                f"write {max(self.batch_size // self.ranks, 1) * self.ranks}"
-            )
-        return self
-
 
 class Communication(Section):
-    """How ranks exchange gradients."""
+    """How ranks exchange gradients and parameters."""
 
-    compression: Literal["none", "fp16"] = Field(
-        "none", description="What goes over the wire; fp16 halves it, which pays on links slower than the loopback."
+    strategy: Literal["all-reduce", "hierarchical", "parameter-server"] = Field(
+        "all-reduce",
+        description="all-reduce: every rank sums and updates everything; hierarchical: inside a host first, "
+        "then compressed between hosts; parameter-server: every rank serves the part that it updates.",
     )
+    compression: Literal["none", "fp16", "int8", "int4", "onebit", "topk", "powersgd"] = Field(
+        "none", description="Of the matrices' gradient, with error feedback. It pays on links slower than the loopback."
+    )
+    compression_start: Share = Field(0.1, description="Share of the steps before compression starts.")
+    topk_share: float = Field(0.01, gt=0, le=1, description="topk: share of the elements that are sent.")
+    powersgd_rank: int = Field(4, ge=1, le=256, description="powersgd: rank of the approximation.")
+    server_momentum: float = Field(
+        0.0, ge=0, lt=1, description="parameter-server: momentum of the gradient centre; the paper has 0.9."
+    )
+    server_parameters: Literal["fp32", "fp16"] = Field(
+        "fp32", description="parameter-server: how parameters travel back; the servers keep fp32."
+    )
+    staleness: Literal[0, 1] = Field(
+        0, description="parameter-server: steps by which the parameters that a gradient is computed on may be old."
+    )
+
+    @model_validator(mode="after")
+    def _strategy_fits(self) -> Self:
+        if self.strategy == "parameter-server" and self.compression != "none":
+            raise ValueError(
+                f"compression {self.compression} is for all-reduce and hierarchical: write compression: none, "
+                "or server_parameters: fp16"
+            )
+        if self.strategy != "parameter-server" and (
+            self.server_momentum or self.staleness or self.server_parameters != "fp32"
+        ):
+            raise ValueError(
+                "server_momentum, server_parameters and staleness are for strategy: parameter-server: remove them, "
+                "or write that strategy"
+            )
+        return self
 
 
 class Gate(Section):
@@ -170,6 +267,12 @@ class Runtime(Section):
     spark_master: str = Field(
         "local[*]", pattern=r"^(local(\[.+\])?|spark://.+|yarn|k8s://.+)$", description="Spark's master."
     )
+    checkpoint_steps: int = Field(500, ge=0, description="Steps between two checkpoints of a training; 0: none.")
+    lost_rank: Literal["fail", "restart", "shrink"] = Field(
+        "fail",
+        description="When a rank is lost: fail (a retry goes on from the last checkpoint), restart with as many, "
+        "or shrink to what is left.",
+    )
     download: bool = Field(
         False, description="Let stages fetch missing models and data; otherwise `make fetch` does it beforehand."
     )
@@ -188,6 +291,9 @@ class Experiment(Section):
     validation: Validation = Validation()
     model: Model = Model()
     preprocessing: Preprocessing = Preprocessing()
+    pretraining: Pretraining = Pretraining()
+    batching: Batching = Batching()
+    loss: Loss = Loss()
     training: Training = Training()
     communication: Communication = Communication()
     gate: Gate = Gate()
@@ -258,6 +364,46 @@ class Experiment(Section):
             raise ValueError(
                 f"data.task {data.task} has its own labels: remove data.labels and data.score_range, "
                 "or write data.task: classification or regression"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _whole_batches(self) -> Self:
+        size, ranks = self.training.batch_size, self.training.ranks
+        if self.batching.kind in ("length", "static") and size % ranks:
+            raise ValueError(
+                f"training.batch_size {size} is not a multiple of ranks {ranks}: write {max(size // ranks, 1) * ranks}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _loss_fits_task(self) -> Self:
+        kind, loss = TASKS[self.data.task].kind, self.loss
+        fitting = {"classification": ("auto", "cross-entropy", "focal"), "regression": ("auto", "mse", "huber")}[kind]
+        if loss.kind not in fitting:
+            raise ValueError(
+                f"loss.kind {loss.kind} does not fit the {kind} {self.data.task}: write {', '.join(fitting)}"
+            )
+        if kind == "regression" and loss.class_weights != "none":
+            raise ValueError(f"loss.class_weights is for classes, and {self.data.task} has scores: remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _pretraining_has_whole_batches(self) -> Self:
+        rows, ranks = self.pretraining.batch_size, self.training.ranks
+        if self.pretraining.text and rows % ranks:
+            raise ValueError(
+                f"pretraining.batch_size {rows} is not a multiple of training.ranks {ranks}: "
+                f"write {max(rows // ranks, 1) * ranks}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _average_sees_whole_parameters(self) -> Self:
+        if self.training.average_decay and self.communication.staleness:
+            raise ValueError(
+                "training.average_decay waits for the newest parameters at every step, which communication.staleness 1 "
+                "leaves under way: set one of them to 0"
             )
         return self
 

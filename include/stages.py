@@ -34,6 +34,12 @@ class Transient(StageError):
     """Something outside the run's control failed; the same command may succeed later."""
 
 
+class Stopped(StageError):
+    """Stopped from outside; the same command goes on from where it was."""
+
+    exit_code = ExitCode.STOPPED
+
+
 @dataclass(frozen=True)
 class Stage:
     """One step of the pipeline.
@@ -53,10 +59,27 @@ class Stage:
     inputs: tuple[str, ...] = ()
 
 
+#: The fields of the section training that pre-training follows too; for the others it has its own, or none.
+SHARED_WITH_PRETRAINING = ("accumulation", "clip_norm", "precision", "activation_checkpointing", "ranks")
 _ALL = (
     Stage("validate", "check the raw data with Great Expectations", 1, ("data", "validation")),
     Stage("preprocess", "clean, sample and tokenise on Spark", 1, ("preprocessing", "model.name"), ("validate",)),
-    Stage("train", "fine-tune the encoder on Horovod", 1, ("model", "training", "communication"), ("preprocess",)),
+    Stage(
+        "pretrain",
+        "let the encoder learn from unlabelled text, if any",
+        1,
+        (
+            *("pretraining", "model.name", "preprocessing.max_length", "batching", "communication"),
+            *(f"training.{name}" for name in SHARED_WITH_PRETRAINING),
+        ),
+    ),
+    Stage(
+        "train",
+        "fine-tune the encoder on Horovod",
+        2,
+        ("model", "batching", "loss", "training", "communication"),
+        ("preprocess", "pretrain"),
+    ),
     Stage("evaluate", "score the dev split and write the report", 1, (), ("validate", "preprocess", "train")),
     Stage("gate", "hold the metrics against the thresholds", 1, ("gate",), ("validate", "preprocess", "evaluate")),
     Stage("predict", "label the test split on Spark", 1, ("prediction",), ("preprocess", "train")),

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Write requirements/<name>.lock anew: what pip chooses today for <name>.in and dev.in, in a fresh environment.
+# Write requirements/<name>.lock anew: what pip chooses today for <name>.in, dev.in and, for tasks, benchmarks.in, in a
+# fresh environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=${1:?usage: scripts/lock.sh tasks|airflow}
+inputs=(-r "requirements/$name.in" -r requirements/dev.in)
+[ "$name" = tasks ] && inputs+=(-r requirements/benchmarks.in)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 python3.11 -m venv "$scratch"
-"$scratch/bin/pip" install -qq -r "requirements/$name.in" -r requirements/dev.in
+"$scratch/bin/pip" install -qq "${inputs[@]}"
 {
     echo "# Written by scripts/lock.sh $name. A constraints file: what is pinned is installed only where it is needed."
     "$scratch/bin/pip" freeze --all | grep -v '^pip==' | sed 's/+cpu$//' | LC_ALL=C sort -f

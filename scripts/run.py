@@ -119,6 +119,12 @@ def _validated(result: dict[str, Any]) -> str:
     return f"{rows} rows; {counts}; {len(result['warnings'])} warnings: {_files(result)}"
 
 
+def _pretrained(result: dict[str, Any]) -> str:
+    if not result["pretrained"]:
+        return "no text"
+    return f"perplexity {result['perplexity']:.2f}, {result['rows_per_second']:,.0f} blocks/s: {result['artifact']}"
+
+
 def _evaluated(result: dict[str, Any]) -> str:
     metrics = (f"{name} {value:.4f}" for name, value in result["metrics"].items() if value is not None)
     return f"{', '.join(metrics)}: {_files(result)}"
@@ -126,6 +132,7 @@ def _evaluated(result: dict[str, Any]) -> str:
 
 _DESCRIPTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "validate": _validated,
+    "pretrain": _pretrained,
     "train": lambda result: f"{result['rows_per_second']:,.0f} rows/s in {result['seconds']:,.0f} s",
     "evaluate": _evaluated,
     "gate": lambda result: f"passed: {_files(result)}",

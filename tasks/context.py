@@ -23,12 +23,15 @@ class Context:
         run: the run that asked; a stage reads other runs through it, and never writes to it.
         inputs: stage name to committed artifact, as the stage's row in include/stages.py lists them.
         output: an empty folder; what is in it when the stage returns becomes the artifact.
+        checkpoints: a folder, for the stage to make, that outlives a stop: the same stage finds it again and goes on
+            from there. It is removed when the artifact is committed. None: nothing outlives a stop.
     """
 
     experiment: Experiment
     run: Run
     inputs: Mapping[str, Artifact]
     output: Path
+    checkpoints: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 from include.artifacts import Artifact, Manifest, artifact_key
 from include.experiment import Experiment
 from include.runs import Run
-from include.stages import STAGES, StageError, Transient
+from include.stages import STAGES, BadInput, StageError, Transient
 from tasks.context import Context, Outcome
 
 log = logging.getLogger(__name__)
@@ -55,17 +55,24 @@ def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
     artifact = run.store.find(name, key)
     if artifact is not None:
         log.info("%s is done already: %s", name, artifact.path)
-        return artifact
-    manifest = Manifest(name, key, stage.version, part, keys, fingerprint, revision())
-    return _make(module, experiment, run, inputs, manifest)
+    else:
+        manifest = Manifest(name, key, stage.version, part, keys, fingerprint, revision())
+        artifact = _make(module, experiment, run, inputs, manifest)
+    run.store.discard_checkpoints(name, key)
+    return artifact
 
 
 def _make(
     module: StageModule, experiment: Experiment, run: Run, inputs: dict[str, Artifact], manifest: Manifest
 ) -> Artifact:
     started = time.monotonic()
+    checkpoints = run.store.checkpoints(manifest.stage, manifest.key)
     with run.store.writing(manifest.stage, manifest.key) as folder:
-        outcome = module.run(Context(experiment, run, inputs, folder))
+        try:
+            outcome = module.run(Context(experiment, run, inputs, folder, checkpoints))
+        except BadInput:
+            run.store.discard_checkpoints(manifest.stage, manifest.key)  # going on would end there again
+            raise
         result: dict[str, Any] = {
             **outcome.result,
             "stage": manifest.stage,

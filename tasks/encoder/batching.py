@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,8 +12,12 @@ import pyarrow as pa
 import torch
 
 from include.stages import BadInput
+from tasks.encoder.packing import Packing
 
 Array = npt.NDArray[Any]
+#: The papers' tiers: longest average length in tokens, and the rows of a batch; for longer ones, ROWS_OF_LONGER.
+TIERS = ((32, 128), (64, 64), (128, 32))
+ROWS_OF_LONGER = 16
 _COLUMNS = ("row", "label", "length", "first", "input_ids", "sentence1")
 
 
@@ -26,17 +30,29 @@ class Batch:
         attention_mask: 1 where there is a token, int64.
         token_type_ids: 1 in the second segment, int64.
         labels: class ids (int64) or scores (float32); empty for a split without labels.
+        packing: how the encoder leaves the padding out; None: it computes it.
     """
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
     token_type_ids: torch.Tensor
     labels: torch.Tensor
+    packing: Packing | None = None
+
+    def packed(self) -> Batch:
+        """The same batch, of which the encoder computes no padding."""
+        return replace(self, packing=Packing.of(self.attention_mask))
+
+    @property
+    def places(self) -> int:
+        """Tokens that the encoder computes, padding included."""
+        return self.attention_mask.numel() if self.packing is None else len(self.packing.places)
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
         parts = (self.input_ids, self.attention_mask, self.token_type_ids, self.labels)
-        return Batch(*(part.to(device, non_blocking=True) for part in parts))
+        ids, mask, segments, labels = (part.to(device, non_blocking=True) for part in parts)
+        return Batch(ids, mask, segments, labels, None if self.packing is None else self.packing.to(device))
 
 
 class TokenTable:
@@ -102,10 +118,10 @@ class TokenTable:
         """The cleaned text of some rows: one or two sentences each."""
         return [tuple(column[int(index)].as_py() for column in self._texts) for index in indices]
 
-    def batch(self, indices: Array) -> Batch:
-        """The rows at these positions, padded to the longest of them."""
+    def batch(self, indices: Array, length: int = 0) -> Batch:
+        """The rows at these positions, padded to the longest of them, or further to a length in tokens."""
         lengths = self.lengths[indices, None]
-        positions = np.arange(lengths.max())
+        positions = np.arange(max(length, lengths.max()))
         mask = positions < lengths
         input_ids = np.zeros(mask.shape, np.int64)
         input_ids[mask] = np.concatenate([self.ids(index) for index in indices])

@@ -1,4 +1,4 @@
-"""A classifier: a pretrained encoder, pooling, dropout and a linear head; how it is loaded and kept."""
+"""A pretrained encoder and what is trained on top of it, above all a classifier; how they are loaded and kept."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from transformers.utils import logging as transformers_logging
 
 from include.artifacts import write_json
 from include.stages import BadInput, Transient
+from tasks.encoder.packing import Packing
+from tasks.encoder.padding_free import encode_packed, first_position
 from tasks.encoder.spec import HeadSpec
 
 transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # what a load reports is checked below
@@ -23,33 +25,67 @@ transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 HEAD_WEIGHTS, HEAD_SPEC = "head.safetensors", "head.json"
 
 
-class Classifier(nn.Module):
-    """An encoder with a head."""
+class EncoderWithHead(nn.Module):
+    """What is trained: an encoder under a head, which each subclass adds."""
 
-    def __init__(self, encoder: PreTrainedModel, spec: HeadSpec) -> None:
+    def __init__(self, encoder: PreTrainedModel) -> None:
         super().__init__()
         self.encoder = encoder
-        self.spec = spec
         self.segments = getattr(encoder.config, "type_vocab_size", 0) > 1
-        self.dropout = nn.Dropout(spec.dropout)
-        self.head = nn.Linear(encoder.config.hidden_size, spec.outputs)
-        nn.init.normal_(self.head.weight, std=0.02)  # as BERT's own layers (Devlin et al. 2019)
-        nn.init.zeros_(self.head.bias)
 
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""
-        return self.head.weight.device
+        return next(self.parameters()).device
+
+    def encode(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None,
+        packing: Packing | None = None,
+    ) -> torch.Tensor:
+        """The encoder's output for every token, [batch, tokens, hidden], of ids [batch, tokens].
+
+        With a packing, padding is not computed, and zero.
+        """
+        segments = {"token_type_ids": token_type_ids} if self.segments and token_type_ids is not None else {}
+        if packing is not None:
+            return encode_packed(self.encoder, packing, input_ids=input_ids, **segments)
+        output = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments)
+        return cast(torch.Tensor, output.last_hidden_state)
+
+    def save(self, folder: Path) -> None:
+        """Write the encoder as AutoModel reads it (config.json, model.safetensors).
+
+        Raises Transient when there is no room for it.
+        """
+        try:
+            self.encoder.save_pretrained(folder)
+        except (OSError, SafetensorError) as error:
+            raise Transient(f"cannot write the model to {folder}: {error}") from error
+
+
+class Classifier(EncoderWithHead):
+    """An encoder, pooling, dropout and a linear head."""
+
+    def __init__(self, encoder: PreTrainedModel, spec: HeadSpec) -> None:
+        super().__init__(encoder)
+        self.spec = spec
+        self.dropout = nn.Dropout(spec.dropout)
+        self.head = nn.Linear(encoder.config.hidden_size, spec.outputs)
+        nn.init.normal_(self.head.weight, std=0.02)  # as BERT's own layers (Devlin et al. 2019)
+        nn.init.zeros_(self.head.bias)
 
     def forward(
         self,
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor,
         token_type_ids: torch.Tensor | None = None,
+        packing: Packing | None = None,
     ) -> torch.Tensor:
         """Logits [batch, outputs] (scores for a regression), float32, of ids [batch, tokens]."""
-        segments = {"token_type_ids": token_type_ids} if self.segments and token_type_ids is not None else {}
-        tokens = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments).last_hidden_state
+        tokens = self.encode(input_ids, attention_mask, token_type_ids, packing)
         sentence = tokens[:, 0] if self.spec.pooling == "cls" else _mean(tokens, attention_mask)
         logits = self.head(self.dropout(sentence)).float()
         if self.spec.score_range is None:
@@ -58,13 +94,10 @@ class Classifier(nn.Module):
         return cast(torch.Tensor, low + (high - low) * (logits + 0.5))  # an untrained head says the middle
 
     def save(self, folder: Path) -> None:
-        """Write the encoder as AutoModel reads it (config.json, model.safetensors) with the head beside it.
-
-        Raises Transient when there is no room for it.
-        """
+        """Write the encoder as its base does, with the head beside it."""
+        super().save(folder)
         head = {name: tensor.detach().cpu().contiguous() for name, tensor in self.head.state_dict().items()}
         try:
-            self.encoder.save_pretrained(folder)
             save_file(head, folder / HEAD_WEIGHTS)
         except (OSError, SafetensorError) as error:
             raise Transient(f"cannot write the model to {folder}: {error}") from error
@@ -76,9 +109,7 @@ def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
 
     Raises BadInput when the folder's files are missing, damaged or do not fit each other or spec.max_length.
     """
-    encoder = _load_encoder(folder)
-    _check_fit(folder, encoder, spec.max_length)
-    return Classifier(encoder, spec).train()
+    return Classifier(load_encoder(folder, spec.max_length), spec).train()
 
 
 def load_trained(folder: Path) -> Classifier:
@@ -96,6 +127,13 @@ def load_trained(folder: Path) -> Classifier:
     except RuntimeError as error:
         raise BadInput(f"{folder / HEAD_WEIGHTS} does not fit {HEAD_SPEC}: run the stage train again") from error
     return model.eval()
+
+
+def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
+    """A pretrained encoder alone, in fp32 and evaluation mode. Raises BadInput as load_pretrained does."""
+    encoder = _load_encoder(folder)
+    _check_fit(folder, encoder, max_length)
+    return encoder
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
@@ -154,6 +192,4 @@ def _check_fit(folder: Path, encoder: PreTrainedModel, max_length: int) -> None:
 def _positions(encoder: PreTrainedModel) -> int | None:
     """Longest input in tokens; None when the encoder sets no limit."""
     limit = getattr(encoder.config, "max_position_embeddings", None)
-    # RoBERTa and its kin count positions from the padding id on.
-    padding = getattr(getattr(encoder, "embeddings", None), "padding_idx", None)
-    return limit if limit is None or padding is None else limit - padding - 1
+    return None if limit is None else limit - first_position(encoder)

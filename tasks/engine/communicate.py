@@ -1,113 +1,96 @@
-"""What ranks say to each other: gradients, counts and the logits of the dev split."""
+"""What the training loop asks of communication, and its answer for a single rank."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
-import horovod.torch as hvd
 import torch
 from torch import nn
 
-BUCKET_BYTES = 16 * 2**20  # of fp32 gradient: large enough for the link, small enough to leave during backward
-WIRE_NORM = 256.0  # fp16 ends at 65504: room for a gradient 256 times the last one
+from tasks.encoder.models import EncoderWithHead
+from tasks.engine.compression.base import State
+
+Kind = Literal["embeddings", "matrices", "rest"]
+Parameters = dict[str, torch.Tensor]
 
 
-class GradientExchange:
-    """Sums the gradient over the ranks, in buckets that leave while backward still runs.
+class Exchange:
+    """A way of communicating, called in this order at every step. This one is a single rank's: there is nobody else.
 
-    With fp16 on the wire the gradient is sent free of the loss scale and at a power of two that brings its norm to
-    about WIRE_NORM, judged by the step before: the cast neither overflows nor loses the small elements. Should one
-    overflow after all, every rank receives the infinity and skips the step.
+    Attributes:
+        parameters: by name, the tensors that this rank's optimizer updates.
+        sharded: whether they are a part of the model's parameters, another one on every rank.
     """
 
-    def __init__(self, model: nn.Module, compression: Literal["none", "fp16"], scaler: torch.amp.GradScaler) -> None:
-        self._scaler = scaler
-        self._adaptive = compression == "fp16"
-        self.wire_scale = 1.0
-        dtype = torch.float16 if self._adaptive else torch.float32
-        self._buckets = _buckets(model, dtype) if hvd.size() > 1 else []
-        for bucket in self._buckets:
-            for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
-        self._bucket_of = {parameter: bucket for bucket in self._buckets for parameter in bucket.parameters}
+    sharded = False
 
-    def synchronize(self) -> None:
-        """Wait for the sum of the gradients of all ranks."""
-        for bucket in self._buckets:
-            bucket.receive(1 / self._factor)
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters: Parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.loss_scale, self.stop = 1.0, False
 
-    def adapt(self, norm: float) -> None:
-        """Choose the next step's wire scale from this one's norm (which is equal on all ranks)."""
-        if not self._adaptive or norm == 0:
-            return
-        if math.isfinite(norm):
-            self.wire_scale = 2.0 ** math.floor(math.log2(WIRE_NORM / norm))
+    def begin(self, step: int, loss_scale: float, stop: bool) -> None:
+        """Before backward: the step's number, what the loss is scaled by, and whether this rank was asked to stop."""
+        self.loss_scale, self.stop = loss_scale, stop
+
+    def send_next(self) -> None:
+        """The next backward is the step's last one: gradients may leave while it runs."""
+
+    def synchronize(self) -> bool:
+        """Put the ranks' sum, free of the loss scale, into the parameters' grad; whether any rank is to stop."""
+        for parameter in self.parameters.values():
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.coalesce()
+            if parameter.grad is not None and self.loss_scale != 1:
+                parameter.grad /= self.loss_scale
+        return self.stop
+
+    def norm(self) -> float:
+        """Norm of the whole model's gradient, equal on all ranks."""
+        return float(total_norm(self.parameters))
+
+    def forget(self) -> None:
+        """The step is skipped, its gradient not used."""
+
+    def distribute(self) -> None:
+        """Hand out what the optimizer has updated here."""
+
+    def settle(self) -> None:
+        """The model will be read, not by a step's forward: put in what the others have handed out."""
+
+    def bytes(self) -> dict[Kind, int]:
+        """Handed to the wire so far by this rank (see Link)."""
+        return {"embeddings": 0, "matrices": 0, "rest": 0}
+
+    def state(self) -> State:
+        """What this rank's next step depends on, for a checkpoint."""
+        return {}
+
+    def load(self, state: State) -> None:
+        """Take over what state gave."""
+
+    def regroup(self, states: Sequence[State]) -> State:
+        """What to load here, of the states that all ranks of another number had; also of a sharded optimizer's."""
+        return {}
+
+
+def by_kind(model: EncoderWithHead) -> dict[Kind, Parameters]:
+    """The trained parameters: word embeddings with row-sparse gradients, the encoder's matrices, and all others."""
+    words = model.encoder.get_input_embeddings()
+    kinds: dict[Kind, Parameters] = {"embeddings": {}, "matrices": {}, "rest": {}}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter is words.weight and words.sparse:
+            kinds["embeddings"][name] = parameter
+        elif parameter.ndim > 1 and name.startswith("encoder."):
+            kinds["matrices"][name] = parameter
         else:
-            self.wire_scale /= WIRE_NORM
-
-    @property
-    def _factor(self) -> float:
-        return self.wire_scale / self._scaler.get_scale() if self._adaptive else 1.0
-
-    def _send(self, parameter: torch.Tensor) -> None:
-        self._bucket_of[parameter].add(parameter, self._factor)
+            kinds["rest"][name] = parameter
+    return kinds
 
 
-class Bucket:
-    """Some parameters whose gradients travel in one piece."""
-
-    def __init__(self, name: str, parameters: list[torch.Tensor], dtype: torch.dtype) -> None:
-        self.parameters = parameters
-        self._name = name
-        sizes = [parameter.numel() for parameter in parameters]
-        self._wire = torch.zeros(sum(sizes), dtype=dtype, device=parameters[0].device)
-        pieces = torch.split(self._wire, sizes)
-        self._places = {p: piece.view_as(p) for p, piece in zip(parameters, pieces, strict=True)}
-        self._waiting = set(parameters)
-        self._handle: int | None = None
-
-    def add(self, parameter: torch.Tensor, factor: float) -> None:
-        """Take a gradient in; the last one sends the bucket off."""
-        assert parameter.grad is not None
-        torch.mul(parameter.grad, factor, out=self._places[parameter])
-        self._waiting.discard(parameter)
-        if not self._waiting:
-            self._handle = hvd.allreduce_async_(self._wire, name=self._name, op=hvd.Sum)
-
-    def receive(self, factor: float) -> None:
-        """Put the sum back into the gradients. A parameter that had none here may have one on another rank."""
-        for parameter in tuple(self._waiting):
-            parameter.grad = torch.zeros_like(parameter)
-            self.add(parameter, factor)
-        hvd.synchronize(self._handle)
-        for parameter, place in self._places.items():
-            assert parameter.grad is not None
-            parameter.grad.copy_(place).mul_(factor)  # in this order: the product may be too much for fp16
-        self._waiting = set(self.parameters)
-
-
-def _buckets(model: nn.Module, dtype: torch.dtype) -> list[Bucket]:
-    """Parameters from the last to the first, as backward reaches them, in buckets of about BUCKET_BYTES."""
-    groups: list[list[torch.Tensor]] = [[]]
-    size = 0
-    for parameter in reversed([parameter for parameter in model.parameters() if parameter.requires_grad]):
-        if groups[-1] and size + parameter.numel() * 4 > BUCKET_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(parameter)
-        size += parameter.numel() * 4
-    return [Bucket(f"gradient.{number}", group, dtype) for number, group in enumerate(groups)]
-
-
-def sum_over_ranks(values: Iterable[float], name: str) -> list[float]:
-    """Each value summed over the ranks, in double precision."""
-    summed = hvd.allreduce(torch.tensor(list(values), dtype=torch.float64), op=hvd.Sum, name=name)
-    return [float(value) for value in summed]
-
-
-def gather_rows(rows: torch.Tensor, name: str) -> torch.Tensor:
-    """The ranks' rows one after the other; a rank may have none."""
-    gathered: torch.Tensor = hvd.allgather(rows, name=name)
-    return gathered
+def total_norm(parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Norm of all gradients as one vector; sparse ones are coalesced."""
+    gradients = [p.grad for p in parameters.values() if p.grad is not None]
+    return nn.utils.get_total_norm([g.values() if g.is_sparse else g for g in gradients])

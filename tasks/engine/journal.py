@@ -13,6 +13,7 @@ from tqdm import tqdm
 from tasks.engine.data import Share
 
 log = logging.getLogger(__name__)
+METRICS = "metrics.jsonl"
 SECONDS = 5  # between two lines of the log
 
 
@@ -20,7 +21,8 @@ class Journal:
     """Rank 0 writes and shows; on other ranks (output None) it is silent."""
 
     def __init__(self, output: Path | None, steps: int, terminal: bool) -> None:
-        self._file = output and (output / "metrics.jsonl").open("w", encoding="utf-8")
+        self._path = output and output / METRICS
+        self._file = self._path and self._path.open("w", encoding="utf-8")
         self._bar = tqdm(total=steps, unit="step", mininterval=1, disable=output is None or not terminal)
         self._logs = output is not None and not terminal
         self._steps = steps
@@ -39,6 +41,18 @@ class Journal:
             line = {"step": share.step, "epoch": round(share.epoch, 4), **numbers}
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
+
+    def state(self) -> str:
+        """What was written so far, for a checkpoint."""
+        return self._path.read_text(encoding="utf-8") if self._path else ""
+
+    def load(self, state: str, step: int) -> None:
+        """Go on after the step, with what was written by then and nothing more."""
+        if self._file:
+            self._file.truncate(0)
+            self._file.write(state)
+            self._file.flush()
+        self._bar.update(step)
 
     def tick(self, share: Share) -> None:
         """A step is done."""

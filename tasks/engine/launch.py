@@ -3,43 +3,115 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
-from include.stages import BadInput, ExitCode, Transient
+from include.stages import BadInput, ExitCode, Stopped, Transient
 from tasks.engine.driver import LOST
-from tasks.engine.job import Job
-from tasks.engine.rank import JOB, train
+from tasks.engine.job import Job, checkpoints
+from tasks.engine.rank import JOB, STOP, train
+
+log = logging.getLogger(__name__)
 
 #: What Horovod's launcher puts before a rank's lines. Only rank 0 logs more than errors, so nothing is lost.
 _RANK_PREFIX = re.compile(r"^\[\d+\]<std(?:out|err)>:", re.MULTILINE)
 
 ROOT = Path(__file__).parents[2]
-#: A rank that says nothing must not stop the others for ever: both end the run within a minute.
+STARTS = 10  # of the ranks, before a training that loses them again and again is given up
+#: A rank that says nothing must not stop the others for ever. One that writes a checkpoint is silent for a while: in
+#: two minutes, 1.8 GB (of 109 million weights) get to a disk that takes 15 MB/s.
 LIMITS = {
     "HOROVOD_GLOO_TIMEOUT_SECONDS": "30",
-    "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
-    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "40",
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": "60",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "120",
 }
+#: The engine's buckets are large enough. Horovod would join those that are ready: all would arrive with the last one.
+UNFUSED = {"HOROVOD_FUSION_THRESHOLD": "0"}
+
+
+class LostRank(Transient):
+    """A rank is gone, or silent."""
 
 
 def launch(job: Job) -> None:
     """Train with the experiment's ranks: one in this process, more in processes of their own on this machine.
 
-    Raises BadInput as a rank did, and Transient, naming the rank, when one is lost.
+    A lost rank is met as runtime.lost_rank says. Raises BadInput as a rank did; Transient, naming the rank, when one
+    is lost for good; Stopped when SIGTERM or SIGINT ended it, after a checkpoint.
     """
-    ranks = job.experiment.training.ranks
+    with tempfile.TemporaryDirectory(prefix="spark-bert-ranks-") as name:
+        folder = Path(name)
+        with _signals_make(folder / STOP):
+            try:
+                _train_to_the_end(job, folder)
+            except LostRank as lost:
+                raise Transient(f"{lost}: run the stage again") from lost
+        if (folder / STOP).exists() and not (job.output / "training.json").exists():
+            raise Stopped("training was stopped: run the stage again, and it goes on from its last checkpoint")
+
+
+def _train_to_the_end(job: Job, folder: Path) -> None:
+    """Train, and start again from the last checkpoint when a rank is lost, if there is one since the start before."""
+    ranks, policy = job.training.ranks, job.experiment.runtime.lost_rank
+    for starts_left in reversed(range(STARTS)):
+        began = _newest(job)
+        try:
+            return _train(job, folder, ranks)
+        except LostRank as lost:
+            reached = _newest(job)
+            if policy == "fail" or not starts_left or reached <= began or (folder / STOP).exists():
+                raise
+            if policy == "shrink":
+                ranks -= 1
+            log.warning("%s: training starts again on %d ranks, from step %d", lost, ranks, reached)
+
+
+def _newest(job: Job) -> int:
+    return max(checkpoints(job.folder), default=0)
+
+
+def _train(job: Job, folder: Path, ranks: int) -> None:
     if ranks == 1:
-        train(job)
+        train(job, folder / STOP)
         return
-    with tempfile.TemporaryDirectory(prefix="spark-bert-ranks-") as folder:
-        job.write(Path(folder, JOB))
-        if _run_driver(folder, ranks):
-            _explain(Path(folder))
+    job.write(folder / JOB)
+    (folder / LOST).unlink(missing_ok=True)
+    if _run_driver(str(folder), ranks):
+        _explain(folder)
+
+
+@contextmanager
+def _signals_make(file: Path) -> Iterator[None]:
+    """SIGTERM and SIGINT make the file, for the ranks to see; a second signal does what it did before."""
+    if threading.current_thread() is not threading.main_thread():  # the only one that may handle signals
+        yield
+        return
+
+    def make(number: int, frame: FrameType | None) -> None:
+        file.touch()
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, make)
+    try:
+        yield
+    finally:
+        restore()
 
 
 def _run_driver(folder: str, ranks: int) -> int:
@@ -67,7 +139,7 @@ def _pass_on(ranks: int) -> None:
 def _environment(ranks: int) -> dict[str, str]:
     threads = max(1, len(os.sched_getaffinity(0)) // ranks)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, **LIMITS, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
+    return {**os.environ, **LIMITS, **UNFUSED, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
 
 
 def _explain(folder: Path) -> None:
@@ -81,8 +153,8 @@ def _explain(folder: Path) -> None:
             raise Transient(f"rank {rank}: {message}")
         raise RuntimeError(f"rank {rank} failed:\n{message}")
     if not (folder / LOST).is_file():
-        raise Transient("Horovod's launcher ended without a word: its last lines are above")
+        raise LostRank("Horovod's launcher ended without a word, its last lines are above")
     lost = json.loads((folder / LOST).read_text(encoding="utf-8"))
     if lost["exit_code"] == ExitCode.TRANSIENT:
-        raise Transient(f"rank {lost['rank']} had no answer from another rank: run the stage again")
-    raise Transient(f"rank {lost['rank']} was lost (exit code {lost['exit_code']}): run the stage again")
+        raise LostRank(f"rank {lost['rank']} had no answer from another rank")
+    raise LostRank(f"rank {lost['rank']} was lost (exit code {lost['exit_code']})")

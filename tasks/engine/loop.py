@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shutil
+from collections.abc import Callable
+from typing import cast
 
 import horovod.torch as hvd
 import torch
+from torch import nn
 
 from include.artifacts import write_json
-from tasks.encoder.batching import TokenTable
-from tasks.encoder.models import copy_tokenizer, load_pretrained
-from tasks.engine.communicate import GradientExchange
-from tasks.engine.data import Share, check, check_batch_size, evaluation_steps, shares, total_steps
+from include.experiment import Communication
+from tasks.encoder.batching import Batch
+from tasks.encoder.dropout import replace_dropout
+from tasks.encoder.fused_layer import fuse_layers
+from tasks.encoder.models import EncoderWithHead, copy_tokenizer
+from tasks.encoder.padding_free import allow_packing
+from tasks.engine.all_reduce import AllReduce
+from tasks.engine.average import Average
+from tasks.engine.checkpoint import Checkpoints
+from tasks.engine.communicate import Exchange, by_kind
+from tasks.engine.data import Sampler, Share, check_batch_size
+from tasks.engine.hierarchical import Hosts, ranks_per_host
 from tasks.engine.job import Job
-from tasks.engine.journal import Journal
-from tasks.engine.loss import row_losses
+from tasks.engine.journal import METRICS, Journal
+from tasks.engine.layers import freeze, recompute_activations
 from tasks.engine.meter import Meter, memory
-from tasks.engine.optim import adamw, clip, learning_rate, set_learning_rate
-from tasks.engine.precision import FiniteWatch, autocast, loss_scaler
-from tasks.engine.scoring import Best, score
+from tasks.engine.objectives import objective
+from tasks.engine.optim import Optimizer, learning_rate, settings
+from tasks.engine.parameter_server import ParameterServer
+from tasks.engine.precision import FiniteWatch, LossScale, autocast
+from tasks.engine.resume import identity, resume, save
+from tasks.engine.scoring import Best
 
 LINES = 200  # of metrics.jsonl for a whole training, about
 
@@ -26,76 +41,133 @@ LINES = 200  # of metrics.jsonl for a whole training, about
 class Trainer:
     """One of Horovod's ranks; rank 0 writes model/, metrics.jsonl and training.json below job.output."""
 
-    def __init__(self, job: Job) -> None:
-        """Load everything. Raises BadInput when encoder, data and experiment do not fit each other."""
-        self.job, self.task, self.training = job, job.experiment.task, job.experiment.training
+    def __init__(self, job: Job, stopping: Callable[[], bool]) -> None:
+        """Load everything; stopping says whether this rank was asked to stop.
+
+        Raises BadInput when encoder, data and experiment do not fit each other.
+        """
+        self.job, self.training, self.stopping = job, job.training, stopping
         self.rank, self.world, self.device = hvd.rank(), hvd.size(), _device()
-        self.train, self.dev = TokenTable.open(job.data / "train"), TokenTable.open(job.data / "dev")
         torch.manual_seed(self.training.seed)  # every rank draws the same head
-        self.model = load_pretrained(job.encoder, job.head).to(self.device)
+        self.objective = objective(job)
+        self.train, self.model = self.objective.train, self.objective.model.to(self.device)
+        freeze(self.model.encoder, self.training.freeze_layers)
+        if job.batching.padding_free:
+            allow_packing(self.model.encoder)
+        if self.training.fused_layers and self.device.type == "cpu":
+            replace_dropout(self.model)
+            fuse_layers(self.model)
+        if self.training.activation_checkpointing:
+            recompute_activations(self.model.encoder)
+        words = cast(nn.Embedding, self.model.encoder.get_input_embeddings())
+        words.sparse = self.training.sparse_embeddings
         torch.manual_seed(self.training.seed * 1024 + self.rank)  # and dropout of its own
-        check(self.train, self.model)
-        check(self.dev, self.model)
-        check_batch_size(self.train, self.training)
-        self.steps = total_steps(len(self.train), self.training)
-        self.optimizer = adamw(self.model, self.training)
-        self.scaler = loss_scaler(self.training.precision, self.device)
-        self.exchange = GradientExchange(self.model, job.experiment.communication.compression, self.scaler)
-        self.watch, self.best = FiniteWatch(), Best(job.output / "model", self.training.patience)
-        self.journal = Journal(job.output if self.rank == 0 else None, self.steps, job.terminal)
-        self.meter = Meter()
+        check_batch_size(self.train, job.batching, self.training)
+        self.sampler = Sampler(
+            self.train.lengths, self.objective.terms, job.batching, self.training, self.rank, self.world
+        )
+        self.steps = self.sampler.steps
+        alone = self.training.ranks == 1  # one that others have left keeps what they could not send
+        self.exchange = exchange(self.model, job.experiment.communication, self.steps, alone)
+        sparse = frozenset(by_kind(self.model)["embeddings"])
+        self.optimizer = Optimizer(self.exchange.parameters, settings(self.model, self.training), sparse)
+        self.average = Average(self.model, self.training.average_decay, self.exchange.settle)
+        self.scale = LossScale(self.training.precision)
+        self.watch, self.best = FiniteWatch(), Best(job.folder / "model", self.training.patience)
+        self.journal = Journal(job.folder if self.rank == 0 else None, self.steps, job.terminal)
+        self.meter = Meter(self.exchange.bytes)
+        self.checkpoints = Checkpoints(job.folder, job.experiment.runtime.checkpoint_steps, self.rank, self.world)
+        self.identity = identity(job)
 
     def run(self) -> None:
-        """Train to the end, or until the dev split has not got better for long enough."""
-        scored = evaluation_steps(len(self.train), self.training)
-        for share in shares(self.train.lengths, self.training, self.rank, self.world):
-            self.step(share)
-            if share.step % max(1, self.steps // LINES) == 0 or share.step in scored:
-                self.journal.write(share, {**self.meter.read(), "memory": memory(self.device)})
-            if share.step in scored:
+        """Train to the end, until the dev split has not got better for long enough, or until asked to stop."""
+        done = resume(self)
+        for share in self.sampler:
+            if share.step > done and self.advance(share):
+                self.journal.close()
+                return
+            if share.step in self.sampler.scored:
                 with self.meter.paused():
                     self.evaluate(share)
                 if self.best.out_of_patience:
                     break
         self.journal.close()
         if self.rank == 0:
-            copy_tokenizer(self.job.encoder, self.job.output / "model")
-            write_json(self.job.output / "training.json", self.summary(share))
+            self.hand_over(share)
 
-    def step(self, share: Share) -> None:
-        """From batch to update. Raises BadInput when the loss is lost for good."""
-        batch = self.train.batch(share.indices)
+    def advance(self, share: Share) -> bool:
+        """A step, its line in metrics.jsonl and its checkpoint, where there is one; whether to stop here."""
+        stop = self.step(share)
+        if share.step % max(1, self.steps // LINES) == 0 or share.step in self.sampler.scored:
+            self.journal.write(share, {**self.meter.read(), "memory": memory(self.device)})
+        if stop or self.checkpoints.due(share.step):
+            with self.meter.paused():
+                save(self, share.step)
+        return stop
+
+    def step(self, share: Share) -> bool:
+        """From batch to update; whether to stop here. Raises BadInput when the loss is lost for good."""
+        self.exchange.begin(share.step, self.scale.value, self.stopping())
+        parts = share.parts(self.training.accumulation)
+        for part in parts:
+            batch = self.batch(part)
+            loss = self.loss(batch, part.weight)
+            if part is parts[-1]:
+                self.exchange.send_next()  # gradients leave for the other ranks while backward still runs
+            (loss * self.scale.value).backward()  # type: ignore[no-untyped-call]
+            self.meter.count(batch, loss)
+        stop = self.exchange.synchronize()
+        norm = self.exchange.norm()
+        rate = learning_rate(share.step, self.steps, self.training)
+        finite = self.watch.accepts(norm, share.step)
+        if finite:
+            self.optimizer.step(rate, divisor=max(1.0, norm / self.training.clip_norm))
+            self.exchange.distribute()
+            self.average.update()
+        else:
+            self.exchange.forget()
+        self.scale.update(finite)
+        self.optimizer.zero_grad()
+        self.meter.end_step(share, norm, rate)
+        self.journal.tick(share)
+        return stop
+
+    def batch(self, part: Share) -> Batch:
+        """The part's rows."""
+        batch = self.objective.batch(part.indices, part.step)
+        return batch.packed() if self.job.batching.padding_free else batch
+
+    def loss(self, batch: Batch, weight: float) -> torch.Tensor:
+        """The rank's part of the batch's mean loss."""
         here = batch.to(self.device)
         with autocast(self.training.precision, self.device):
-            logits = self.model(here.input_ids, here.attention_mask, here.token_type_ids)
-        loss = (row_losses(self.task.kind, logits, here.labels) * share.weight).sum()
-        # Gradients leave for the other ranks while backward still runs.
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        self.exchange.synchronize()
-        self.scaler.unscale_(self.optimizer)
-        norm = clip(self.model, self.training.clip_norm)
-        self.exchange.adapt(norm)
-        rate = learning_rate(share.step, self.steps, self.training)
-        set_learning_rate(self.optimizer, rate)
-        if self.watch.accepts(norm, share.step):
-            self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad()
-        self.meter.count(share, batch, loss, norm, rate)
-        self.journal.tick(share)
+            losses = self.objective.losses(here)
+        return (losses * weight).sum()
 
     def evaluate(self, share: Share) -> None:
         """Score the dev split; rank 0 keeps the model if it is the best so far."""
-        metrics = score(self.model, self.dev, self.task, self.rank, self.world)
-        if self.best.better(metrics[self.task.metric], share.step) and self.rank == 0:
-            self.best.keep(self.model)
+        self.exchange.settle()
+        with self.average.applied():
+            metrics = self.objective.score(self.rank, self.world)
+            goodness, metric = self.objective.goodness(metrics), metrics[self.objective.metric]
+            if self.best.better(goodness, metric, share.step) and self.rank == 0:
+                self.best.keep(self.model)
         self.journal.write(share, metrics)
+
+    def hand_over(self, last: Share) -> None:
+        """Put the best model and the record of the training into the output; training.json comes last."""
+        job = self.job
+        if job.folder != job.output:
+            shutil.copytree(self.best.folder, job.output / "model", dirs_exist_ok=True)
+            shutil.copyfile(job.folder / METRICS, job.output / METRICS)
+        copy_tokenizer(job.encoder, job.output / "model")
+        write_json(job.output / "training.json", self.summary(last))
 
     def summary(self, last: Share) -> dict[str, object]:
         """What training.json holds: how it went, how fast, and on what."""
         training = self.training
         return {
-            "metric": self.task.metric,
+            "metric": self.objective.metric,
             "best": self.best.metric if self.best.defined else None,
             "best_step": self.best.step,
             "steps": last.step,
@@ -103,6 +175,7 @@ class Trainer:
             "skipped_steps": self.watch.skipped,
             "epochs": round(last.epoch, 4),
             **self.meter.summary(),
+            "bytes": self.bytes(last),
             "memory": memory(self.device),
             "ranks": self.world,
             "threads": torch.get_num_threads(),
@@ -112,6 +185,23 @@ class Trainer:
             "torch": torch.__version__,
             "horovod": importlib.metadata.version("horovod"),
         }
+
+    def bytes(self, last: Share) -> dict[str, int]:
+        """What rank 0 has handed to the wire, by kind and in all, and what it would have as fp32, all of it dense."""
+        elements = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        dense = 4 * elements * last.step if self.world > 1 else 0
+        sent = self.meter.bytes
+        return {**sent, "all": sum(sent.values()), "dense": dense}
+
+
+def exchange(model: EncoderWithHead, communication: Communication, steps: int, alone: bool) -> Exchange:
+    """The experiment's way of communicating; alone: there is one rank, and there never were others."""
+    if communication.strategy == "parameter-server":
+        return ParameterServer(model, communication)
+    if alone:
+        return Exchange(model)
+    hosts = Hosts(ranks_per_host()) if communication.strategy == "hierarchical" else None
+    return AllReduce(model, communication, round(communication.compression_start * steps) + 1, hosts)
 
 
 def _device() -> torch.device:

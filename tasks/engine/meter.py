@@ -1,48 +1,91 @@
-"""Counting a training: mean loss, rows a second, the share of padding, memory."""
+"""Counting a training: mean loss, rows a second, the share of padding, bytes on the wire, memory."""
 
 from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 from tasks.encoder.batching import Batch
-from tasks.engine.communicate import sum_over_ranks
+from tasks.engine.communicate import Kind
+from tasks.engine.compression.base import State
 from tasks.engine.data import Share
+from tasks.engine.link import sum_over_ranks
 
 
 class Meter:
-    """Sums since the last reading and since the start. A reading sums over the ranks, so all read at once."""
+    """Sums since the last reading and since the start. A reading sums over the ranks, so all read at once.
 
-    def __init__(self) -> None:
+    Attributes:
+        bytes: that this rank has handed to the wire, by kind, from the start up to the last reading.
+    """
+
+    def __init__(self, sent: Callable[[], dict[Kind, int]]) -> None:
+        """sent: the bytes so far of the exchange, which a resume begins anew."""
+        self._sent = sent
+        self._sent_before: dict[str, int] = dict.fromkeys(sent(), 0)  # by processes that this one goes on from
+        self.bytes = self._sent_before
         self._rows = 0
         self._seconds = self._tokens = self._places = 0.0
         self._clock = time.monotonic()
-        self._recent: list[tuple[torch.Tensor, int, int, int]] = []
+        self._recent: list[tuple[torch.Tensor, int, int]] = []
+        self._recent_rows: list[int] = []
         self._last: dict[str, float] = {}
 
-    def count(self, share: Share, batch: Batch, loss: torch.Tensor, norm: float, rate: float) -> None:
-        """Count a step. The loss is the rank's part of the batch's mean."""
-        mask = batch.attention_mask
-        self._recent.append((loss.detach(), share.rows, int(mask.sum()), mask.numel()))
+    def count(self, batch: Batch, loss: torch.Tensor) -> None:
+        """Count what went through the model. The loss is this part of the whole batch's mean."""
+        self._recent.append((loss.detach(), int(batch.attention_mask.sum()), batch.places))
+
+    def end_step(self, share: Share, norm: float, rate: float) -> None:
+        """Count the step whose parts these were."""
+        self._recent_rows.append(share.rows)
         self._last = {"learning_rate": rate, "grad_norm": norm}
 
     def read(self) -> dict[str, float]:
-        """Mean loss, speed and padding since the last reading; learning rate and gradient norm of the last step."""
-        losses, rows, tokens, places = zip(*self._recent, strict=True)
+        """Mean loss, speed, padding and bytes a step since the last reading; the last step's rate and norm."""
+        losses, tokens, places = zip(*self._recent, strict=True)
         own = [float(torch.stack(losses).double().sum()), float(sum(tokens)), float(sum(places))]
         loss, all_tokens, all_places = sum_over_ranks(own, "meter")
         seconds = time.monotonic() - self._clock
-        self._rows += sum(rows)
+        rows, steps = sum(self._recent_rows), len(self._recent_rows)
+        self._rows += rows
         self._seconds += seconds
         self._tokens += all_tokens
         self._places += all_places
-        self._recent, self._clock = [], time.monotonic()
-        speed = {"rows_per_second": round(sum(rows) / seconds, 1), "padding_share": _padding(all_tokens, all_places)}
-        return {"loss": loss / len(losses), **self._last, **speed}
+        self._recent, self._recent_rows, self._clock = [], [], time.monotonic()
+        speed = {"rows_per_second": round(rows / seconds, 1), "padding_share": _padding(all_tokens, all_places)}
+        return {"loss": loss / steps, **self._last, **speed, **self._read_bytes(steps)}
+
+    def totals(self) -> dict[str, float]:
+        """The sums since the start, up to the last reading, for a checkpoint; equal on all ranks, but for the time."""
+        sums = {"rows": self._rows, "seconds": self._seconds, "tokens": self._tokens, "places": self._places}
+        return {**sums, **{f"bytes_{kind}": count for kind, count in self.bytes.items()}}
+
+    def load_totals(self, totals: dict[str, float]) -> None:
+        """Take over what totals gave."""
+        self._rows, self._seconds = int(totals["rows"]), totals["seconds"]
+        self._tokens, self._places = totals["tokens"], totals["places"]
+        self.bytes = self._sent_before = {kind: int(totals[f"bytes_{kind}"]) for kind in self.bytes}
+
+    def state(self) -> State:
+        """What this rank counted since the last reading, for a checkpoint."""
+        losses = [loss for loss, _, _ in self._recent]
+        return {
+            "losses": torch.stack(losses) if losses else torch.zeros(0),
+            "counts": torch.tensor([counts for _, *counts in self._recent]).view(-1, 2),
+            "rows": torch.tensor(self._recent_rows, dtype=torch.int64),
+            "bytes": torch.tensor(list(self._sent_so_far().values())),
+        }
+
+    def load(self, state: State) -> None:
+        """Take over what state gave."""
+        counts = zip(state["losses"], state["counts"].tolist(), strict=True)
+        self._recent = [(loss, tokens, places) for loss, (tokens, places) in counts]
+        self._recent_rows = state["rows"].tolist()
+        self._sent_before = dict(zip(self.bytes, state["bytes"].tolist(), strict=True))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -58,6 +101,13 @@ class Meter:
             "padding_share": _padding(self._tokens, self._places),
             "seconds": round(self._seconds, 1),
         }
+
+    def _read_bytes(self, steps: int) -> dict[str, float]:
+        last, self.bytes = self.bytes, self._sent_so_far()
+        return {f"bytes_{kind}": round((count - last[kind]) / steps) for kind, count in self.bytes.items()}
+
+    def _sent_so_far(self) -> dict[str, int]:
+        return {kind: self._sent_before[kind] + count for kind, count in self._sent().items()}
 
 
 def _padding(tokens: float, places: float) -> float:

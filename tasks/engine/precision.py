@@ -12,6 +12,7 @@ from include.stages import BadInput
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+GROWTH_STEPS = 2000  # torch.amp.GradScaler's
 PATIENCE = 10  # steps in a row whose gradient is not finite; fp16's scale has settled long before
 
 
@@ -20,9 +21,34 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     return torch.autocast(device.type, dtype=_DTYPES.get(precision), enabled=precision != "fp32", cache_enabled=True)
 
 
-def loss_scaler(precision: Precision, device: torch.device) -> torch.amp.GradScaler:
-    """The dynamic loss scale of fp16 (Micikevicius et al. 2018); for the other formats it does nothing."""
-    return torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+class LossScale:
+    """What fp16's loss is multiplied by, so that small gradients do not vanish (Micikevicius et al. 2018).
+
+    It halves when a gradient overflows and doubles after GROWTH_STEPS without; for the other formats it stays 1.
+    """
+
+    def __init__(self, precision: Precision) -> None:
+        self._moves = precision == "fp16"
+        self.value = 2.0**16 if self._moves else 1.0
+        self._good = 0
+
+    def update(self, finite: bool) -> None:
+        """Take note of a step's gradient, which is equal on all ranks."""
+        if not self._moves:
+            return
+        self._good = self._good + 1 if finite else 0
+        if not finite:
+            self.value /= 2
+        elif self._good == GROWTH_STEPS:
+            self.value, self._good = self.value * 2, 0
+
+    def state(self) -> dict[str, float]:
+        """For a checkpoint."""
+        return {"value": self.value, "good": self._good}
+
+    def load(self, state: dict[str, float]) -> None:
+        """Take over what state gave."""
+        self.value, self._good = state["value"], int(state["good"])
 
 
 class FiniteWatch:
@@ -45,3 +71,11 @@ class FiniteWatch:
                 "or write training.precision: fp32"
             )
         return False
+
+    def state(self) -> dict[str, int]:
+        """For a checkpoint."""
+        return {"skipped": self.skipped, "in_a_row": self._in_a_row}
+
+    def load(self, state: dict[str, int]) -> None:
+        """Take over what state gave."""
+        self.skipped, self._in_a_row = state["skipped"], state["in_a_row"]

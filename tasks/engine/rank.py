@@ -10,25 +10,31 @@ import logging
 import os
 import sys
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 
-from include.artifacts import write_json
+from include.artifacts import locked, write_json
 from include.stages import ExitCode, StageError
 from tasks.engine.job import Job
 
-JOB = "job.json"
+JOB, STOP = "job.json", "stop"
 
 
-def train(job: Job) -> None:
-    """Train in this process, as the rank that Horovod says it is: the only one, unless Horovod started it."""
+def train(job: Job, stop: Path) -> None:
+    """Train in this process, as the rank that Horovod says it is: the only one, unless Horovod started it.
+
+    As soon as there is a file `stop`, save a checkpoint and return.
+    """
     import horovod.torch as hvd
 
     from tasks.engine.loop import Trainer
 
-    _keep_freed_memory()
-    hvd.init()
+    keep_freed_memory()
+    sets = "dynamic" if job.experiment.communication.strategy == "hierarchical" else None  # see Hosts
+    hvd.init(process_sets=sets)
     try:
-        Trainer(job).run()
+        with locked(job.folder) if hvd.rank() == 0 else nullcontext():
+            Trainer(job, stop.exists).run()
     finally:
         hvd.shutdown()
 
@@ -41,7 +47,7 @@ def run_rank(folder: str) -> None:
     level = logging.WARNING if rank else logging.INFO
     logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        train(Job.read(Path(folder, JOB)))
+        train(Job.read(Path(folder, JOB)), Path(folder, STOP))
     except HorovodInternalError:
         sys.exit(ExitCode.TRANSIENT)  # another rank is gone; that one is the news
     except Exception as error:
@@ -59,7 +65,7 @@ def _describe(error: Exception) -> tuple[int, str]:
     return 1, traceback.format_exc()
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Let glibc reuse large blocks: a step frees and needs the same ones, and each fresh page costs a fault.
 
     A step of MiniLM takes about a tenth less CPU time. Other C libraries have no mallopt, and no such habit.

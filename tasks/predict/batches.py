@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from include.experiment import Prediction
-from tasks.encoder.batching import Array, length_batches
-
-#: The papers' tiers: longest average length of a partition, in tokens, and the rows of a batch.
-TIERS = ((32, 128), (64, 64), (128, 32))
-ROWS_OF_LONGER = 16
+from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, length_batches
 
 
 def tier(mean_length: float) -> int:

@@ -21,12 +21,15 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 def run(context: Context) -> Outcome:
     """Write model/, metrics.jsonl and training.json. Raises BadInput for data or an encoder that do not fit."""
     experiment = context.experiment
+    pretrained = context.inputs["pretrain"].path / "model"
+    original = encoder_folder(experiment.model.name, experiment.runtime.download)
     launch(
         Job(
             experiment,
-            encoder=encoder_folder(experiment.model.name, experiment.runtime.download),
+            encoder=pretrained if pretrained.is_dir() else original,
             data=context.inputs["preprocess"].path,
             output=context.output,
+            checkpoints=context.checkpoints,
             terminal=sys.stderr.isatty(),
         )
     )

@@ -48,6 +48,11 @@ def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(override: str, messa
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("kind", ["tokens", "tiers"])
+def test_ranks_need_not_divide_a_batch_size_that_is_not_used(kind: str) -> None:
+    assert load("movies", ["training.ranks=3", f"batching.kind={kind}"]).training.batch_size % 3
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -104,3 +109,33 @@ def test_thresholds_come_from_the_gate_else_from_the_task() -> None:
 def test_every_stage_reads_parts_that_exist() -> None:
     for stage in STAGES.values():
         assert set(load("movies").part(stage.reads)) == set(stage.reads)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["loss.kind=mse"],
+            "loss.kind mse does not fit the classification movie-reviews: write auto, cross-entropy, f",
+        ),
+        (
+            ["communication.strategy=parameter-server", "communication.compression=onebit"],
+            "compression onebit is for all-reduce and hierarchical: write compression: none",
+        ),
+        (["communication.staleness=1"], "staleness are for strategy: parameter-server"),
+        (["communication.server_momentum=0.9"], "server_momentum, server_parameters and staleness are for strategy"),
+        (
+            ["communication.strategy=parameter-server", "communication.staleness=1", "training.average_decay=0.9"],
+            "average_decay waits for the newest parameters at every step",
+        ),
+    ],
+)
+def test_a_training_that_cannot_be_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load("movies", overrides)
+
+
+def test_class_weights_are_for_classes() -> None:
+    values = {"data": {"task": "STS-B", "source": "glue", "path": "x"}, "loss": {"class_weights": "balanced"}}
+    with pytest.raises(BadInput, match=r"loss.class_weights is for classes, and STS-B has scores: remove it"):
+        build(values, "the experiment")

@@ -101,3 +101,42 @@ def test_the_last_line_on_stdout_is_the_result(tmp_path: Path) -> None:
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["stage"] == "validate"
     assert Path(result["artifact"], "manifest.json").is_file()
+
+
+def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tasks.validate.stage as stage
+
+    found: list[bool] = []
+
+    def work(context: Context) -> Outcome:
+        assert context.checkpoints is not None
+        found.append(context.checkpoints.exists())
+        context.checkpoints.mkdir(parents=True, exist_ok=True)
+        if len(found) == 1:
+            raise Transient("stopped half-way")
+        return Outcome()
+
+    monkeypatch.setattr(stage, "fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr(stage, "run", work)
+    with pytest.raises(Transient):
+        runner.run_stage("validate", EXPERIMENT, run)
+    runner.run_stage("validate", EXPERIMENT, run)
+    assert found == [False, True]
+    assert list((run.folder.parent.parent / "checkpoints" / "validate").iterdir()) == []
+
+
+def test_checkpoints_of_what_stays_wrong_are_removed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tasks.validate.stage as stage
+
+    def work(context: Context) -> Outcome:
+        assert context.checkpoints is not None
+        context.checkpoints.mkdir(parents=True)
+        raise BadInput("the loss is not finite")
+
+    monkeypatch.setattr(stage, "fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr(stage, "run", work)
+    with pytest.raises(BadInput):
+        runner.run_stage("validate", EXPERIMENT, run)
+    assert list((run.folder.parent.parent / "checkpoints" / "validate").iterdir()) == []

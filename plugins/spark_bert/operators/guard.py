@@ -61,27 +61,35 @@ def _reap(stage: int) -> int | None:
 
 
 def _end_all(stage: int, grace: float) -> None:
-    """SIGTERM to every descendant, and SIGKILL to those that are there when the grace is over."""
+    """SIGTERM to the stage, then to those that it leaves; SIGKILL to all that are there when the grace is over.
+
+    The stage comes first: its own processes may have to help it save what it has.
+    """
     deadline = time.monotonic() + grace
-    _signal_all(signal.SIGTERM)
+    _signal(_living(stage), signal.SIGTERM)
+    while _living(stage) and time.monotonic() < deadline:
+        time.sleep(0.05)
+        _reap(stage)
+    _signal(_living(), signal.SIGTERM)
     while _living():
         if time.monotonic() > deadline:
-            _signal_all(signal.SIGKILL)
+            _signal(_living(), signal.SIGKILL)
         time.sleep(0.05)
         _reap(stage)
 
 
-def _signal_all(number: signal.Signals) -> None:
-    for process in _living():
+def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
         with suppress(psutil.NoSuchProcess):  # it ended in between, which is what is wanted
             process.send_signal(number)
 
 
-def _living() -> list[psutil.Process]:
+def _living(only: int | None = None) -> list[psutil.Process]:
+    """The descendants, or the one of them that has this id."""
     living = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if process.status() != psutil.STATUS_ZOMBIE:
+            if process.status() != psutil.STATUS_ZOMBIE and only in (None, process.pid):
                 living.append(process)
     return living
 

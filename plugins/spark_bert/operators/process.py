@@ -33,8 +33,9 @@ _PASSED = re.compile(
 class ProcessStageOperator(StageOperator):
     """Runs a stage as a process tree of which nothing is left when the task ends, however it ends."""
 
-    #: Seconds between SIGTERM and SIGKILL: time for a stage to remove what it had half-written.
-    grace = 15.0
+    #: Seconds between SIGTERM and SIGKILL: time for a training to end its step and write a checkpoint (of 1.8 GB for
+    #: an encoder of 109 million weights), and for any stage to remove what it had half-written.
+    grace = 60.0
 
     _process: subprocess.Popen[str] | None = None
 

@@ -113,3 +113,24 @@ time.sleep(600)
     guard.send_signal(signal.SIGTERM)
     assert guard.wait(timeout=20) == 143
     assert (tmp_path / "clean").exists() and time.monotonic() - started < 8
+
+
+def test_the_command_may_still_use_its_family_when_it_is_stopped(marker: str, tmp_path: Path) -> None:
+    """As a training whose ranks have to write a checkpoint first."""
+    body = f"""
+import pathlib, signal, subprocess, sys, time
+helper = subprocess.Popen(["sleep", "600"], start_new_session=True)
+def clean(*_):
+    time.sleep(0.5)
+    pathlib.Path({str(tmp_path / "helped")!r}).write_text(str(helper.poll()))
+    sys.exit(143)
+signal.signal(signal.SIGTERM, clean)
+print("up", flush=True)
+time.sleep(600)
+"""
+    guard = guarded(body, marker, grace=10)
+    assert guard.stdout
+    guard.stdout.readline()
+    guard.send_signal(signal.SIGTERM)
+    assert guard.wait(timeout=20) == 143
+    assert (tmp_path / "helped").read_text() == "None"

@@ -16,6 +16,7 @@ from include.artifacts import Manifest, artifact_key
 from include.named import load
 from include.runs import Run
 from include.stages import STAGES, ExitCode
+from tasks.runner import run_stage
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
 
 ROOT = Path(__file__).parents[3]
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def values(tmp_path: Path) -> dict[str, Any]:
-    """An experiment whose preprocess artifact lies in the run tmp_path/runs/one."""
+    """An experiment whose artifacts of preprocess and pretrain lie in the run tmp_path/runs/one."""
     training = {"epochs": 1, "batch_size": 8, "evaluations": 1, "ranks": 2}
     encoder = tiny_encoder(tmp_path / "encoder")
     values = {"model": {"name": str(encoder)}, "preprocessing": {"max_length": 32}, "training": training}
@@ -35,6 +36,7 @@ def values(tmp_path: Path) -> dict[str, Any]:
         write_split(folder / "dev", *reviews(30, seed=2))
         artifact = run.store.commit(folder, Manifest("preprocess", key, stage.version, part, {}, "", "test"))
     run.add(artifact, experiment)
+    run_stage("pretrain", experiment, run)
     return values
 
 
@@ -75,21 +77,36 @@ def test_bad_weights_end_with_exit_code_2_and_leave_nothing(tmp_path: Path, valu
 @pytest.mark.parametrize(("number", "code"), [
     (signal.SIGTERM, ExitCode.STOPPED), (signal.SIGINT, ExitCode.STOPPED), (signal.SIGKILL, -signal.SIGKILL),
 ])  # fmt: skip
-def test_a_stopped_stage_takes_its_ranks_along_and_leaves_nothing(
+def test_a_stopped_stage_takes_its_ranks_along_and_goes_on_when_it_is_run_again(
     tmp_path: Path, values: dict[str, Any], number: int, code: int
 ) -> None:
-    values["training"] |= {"epochs": 100, "patience": 0}
+    values["training"] |= {"epochs": 8, "patience": 0}
+    values["runtime"] = {"checkpoint_steps": 5 if number == signal.SIGKILL else 0}
     process = start(tmp_path, values)
-    store = tmp_path / "artifacts" / "train"
-    while not any(file.stat().st_size for file in store.glob(".*/metrics.jsonl")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
+    wait_for(tmp_path, "*/step-*" if number == signal.SIGKILL else "*/metrics.jsonl", process)
     family = psutil.Process(process.pid).children(recursive=True)
     assert sum("horovod.runner.run_task" in child.cmdline() for child in family) >= 2
     os.kill(process.pid, number)
-    process.communicate(timeout=40)
-    assert process.returncode == code
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert number == signal.SIGKILL or "run the stage again, and it goes on from its last checkpoint" in err
     _, alive = psutil.wait_procs(family, timeout=30)
     assert alive == []
     assert committed(tmp_path) == []
-    assert number == signal.SIGKILL or not any(store.iterdir())  # nothing half-written either
+
+    process = start(tmp_path, values)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == ExitCode.DONE, err
+    assert "going on from the checkpoint of step" in err
+    result = json.loads(out)
+    metrics = [json.loads(line) for line in Path(result["artifact"], "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in metrics if "loss" in line] == list(range(1, 65))
+    assert list((tmp_path / "checkpoints" / "train").iterdir()) == []
+
+
+def wait_for(tmp_path: Path, pattern: str, process: subprocess.Popen[str]) -> None:
+    """Until a file of the training's folder has something in it."""
+    folder = tmp_path / "checkpoints" / "train"
+    while not any(path.is_dir() or path.stat().st_size for path in folder.glob(pattern)):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)

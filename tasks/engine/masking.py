@@ -1,0 +1,100 @@
+"""Masked language modelling's task: which tokens of a row are to be guessed, and what stands there meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from transformers import AutoTokenizer
+
+from include.stages import BadInput
+from tasks.encoder.batching import Array
+
+IGNORED = -100  # a label that says: not to be guessed; torch's cross_entropy passes over it by itself
+MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens (Devlin et al. 2019); the others stay as they are
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What masking must know of a tokenizer.
+
+    Attributes:
+        mask: id of the token that hides a word.
+        ordinary: whether an id is no special token, [words].
+        continues: whether an id continues a word (WordPiece's ##), [words].
+    """
+
+    mask: int
+    ordinary: Array
+    continues: Array
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Of the tokenizer in an encoder's folder. Raises BadInput when it has no mask token."""
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        if tokenizer.mask_token_id is None:
+            raise BadInput(f"the tokenizer in {folder} has no mask token, so pretraining.text cannot be used with it")
+        words = tokenizer.get_vocab()
+        size = max(words.values()) + 1
+        ordinary, continues = np.zeros(size, bool), np.zeros(size, bool)
+        ordinary[list(words.values())] = True
+        ordinary[[*tokenizer.all_special_ids, *tokenizer("")["input_ids"]]] = False
+        continues[[number for word, number in words.items() if word.startswith("##")]] = True
+        return cls(tokenizer.mask_token_id, ordinary, continues)
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Hides tokens of a row; which ones is a function of seed, step and row.
+
+    Attributes:
+        share: of the ordinary tokens that are to be guessed.
+        whole_words: whether a word's pieces are chosen together.
+    """
+
+    vocabulary: Vocabulary
+    share: float
+    whole_words: bool
+    seed: int
+
+    def count(self, ids: Array) -> int:
+        """How many tokens of a row will be hidden: a function of the row alone, at least 1."""
+        return max(1, round(self.share * np.count_nonzero(self.vocabulary.ordinary[ids])))
+
+    def hide(self, ids: Array, step: int, row: int) -> tuple[Array, Array]:
+        """What the model sees of a row and what it is to say, [tokens] each: the true id at hidden places only."""
+        random = np.random.default_rng([self.seed, step, row])
+        candidates = np.flatnonzero(self.vocabulary.ordinary[ids])
+        hidden = candidates[draw(self._words(ids[candidates]), self.count(ids), random)]
+        labels, seen = np.full(len(ids), IGNORED, np.int64), ids.astype(np.int64)
+        labels[hidden] = ids[hidden]
+        fate = random.random(len(hidden))
+        seen[hidden[fate < MASKED]] = self.vocabulary.mask
+        replaced = hidden[fate >= 1 - REPLACED]
+        seen[replaced] = random.choice(np.flatnonzero(self.vocabulary.ordinary), len(replaced))
+        return seen, labels
+
+    def _words(self, ids: Array) -> Array:
+        """The number of the word that each token belongs to, counted from 0."""
+        starts = ~self.vocabulary.continues[ids] if self.whole_words else np.ones(len(ids), bool)
+        starts[:1] = True  # a row may begin inside a word
+        words: Array = np.cumsum(starts) - 1
+        return words
+
+
+def draw(words: Array, count: int, random: np.random.Generator) -> Array:
+    """Positions of `count` tokens: words in random order, whole, as long as they fit.
+
+    What then is left goes to later words of one token, and only where there are none to pieces of a longer word, so
+    that the number is always the same.
+    """
+    sizes = np.bincount(words)
+    order = random.permutation(len(sizes))
+    fits, single = np.cumsum(sizes[order]) <= count, sizes[order] == 1
+    order = order[np.argsort(np.where(fits, 0, np.where(single, 1, 2)), kind="stable")]
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    positions: Array = np.argsort(place[words], kind="stable")[:count]
+    return positions

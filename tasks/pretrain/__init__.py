@@ -1,0 +1,1 @@
+"""Pretrain: let the encoder learn a domain's language from unlabelled text, with Horovod."""
