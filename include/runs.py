@@ -62,7 +62,7 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         whole = experiment.model_dump(mode="json")
         if "experiment" in record:  # of each field, what the stage that read it last was given
-            whole = merge(record["experiment"], _flat(experiment.part(STAGES[stage].reads)))
+            whole = merge(record["experiment"], _flat(STAGES[stage].part(experiment)))
         write_json(self.file, {"run": self.folder.name, "experiment": whole, "stages": {**stages, stage: entry}})
 
     def artifact(self, stage: str, experiment: Experiment | None = None) -> Artifact:
@@ -78,10 +78,10 @@ class Run:
         artifact = self.store.find(stage, entry["key"])
         if artifact is None:
             raise BadInput(f"{self.store.path(stage, entry['key'])} is gone: run the stage {stage} again")
-        if experiment is not None and artifact.manifest.part != experiment.part(STAGES[stage].reads):
+        if experiment is not None and artifact.manifest.part != STAGES[stage].part(experiment):
             raise BadInput(
                 f"{stage} of the run {self.folder.name} was made from another experiment: "
-                f"{_difference(artifact.manifest.part, experiment.part(STAGES[stage].reads))}. "
+                f"{_difference(artifact.manifest.part, STAGES[stage].part(experiment))}. "
                 f"Run the stage {stage} again, or use a new run folder"
             )
         return artifact
@@ -91,6 +91,7 @@ def _difference(made: dict[str, Any], asked: dict[str, Any]) -> str:
     """The fields that differ, with both values."""
     before, now = _flat(made), _flat(asked)
     changed = [key for key in now if before.get(key) != now[key]]
+    changed = [key for key in changed if key in before] or changed  # what an idle stage did not read is no news
     return ", ".join(f"{key} was {before.get(key)!r} and is now {now[key]!r}" for key in changed)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from include.experiment import Experiment
 
 
 class ExitCode(IntEnum):
@@ -50,6 +53,7 @@ class Stage:
         version: raised when the same inputs would give another output; part of the artifact's key.
         reads: the sections ("training") or fields ("model.name") of the experiment that change its output.
         inputs: the stages whose artifacts it reads.
+        switch: the field without which it makes nothing, whatever the others say; "": there is none.
     """
 
     name: str
@@ -57,6 +61,12 @@ class Stage:
     version: int
     reads: tuple[str, ...]
     inputs: tuple[str, ...] = ()
+    switch: str = ""
+
+    def part(self, experiment: Experiment) -> dict[str, Any]:
+        """What changes its output, of an experiment, as JSON values."""
+        idle = self.switch and not experiment.part((self.switch,))[self.switch]
+        return experiment.part((self.switch,) if idle else self.reads)
 
 
 #: The fields of the section training that pre-training follows too; for the others it has its own, or none.
@@ -72,6 +82,7 @@ _ALL = (
             *("pretraining", "model.name", "preprocessing.max_length", "batching", "communication"),
             *(f"training.{name}" for name in SHARED_WITH_PRETRAINING),
         ),
+        switch="pretraining.text",
     ),
     Stage(
         "train",

@@ -50,7 +50,7 @@ def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
     module = cast(StageModule, importlib.import_module(f"tasks.{name}.stage"))
     inputs = {needed: run.artifact(needed, experiment) for needed in stage.inputs}
     keys = {needed: artifact.manifest.key for needed, artifact in inputs.items()}
-    part, fingerprint = experiment.part(stage.reads), module.fingerprint(experiment, run)
+    part, fingerprint = stage.part(experiment), module.fingerprint(experiment, run)
     key = artifact_key(stage.version, part, keys, fingerprint)
     artifact = run.store.find(name, key)
     if artifact is not None:

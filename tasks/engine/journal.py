@@ -63,7 +63,8 @@ class Journal:
     def _say(self, share: Share, text: str) -> None:
         if self._logs:
             self._logged = time.monotonic()
-            log.info("step %d of %d, epoch %.2f: %s", share.step, self._steps, share.epoch, text)
+            said = f": {text}" if text else ""  # before the first loss there is nothing to say but where we are
+            log.info("step %d of %d, epoch %.2f%s", share.step, self._steps, share.epoch, said)
 
     def close(self) -> None:
         """End the bar and the file."""

@@ -15,7 +15,7 @@ EXPERIMENT = load("movies")
 
 
 def _manifest(stage: str = "validate", key: str = "k1", exit_code: int = 0) -> Manifest:
-    part = EXPERIMENT.part(STAGES[stage].reads)
+    part = STAGES[stage].part(EXPERIMENT)
     return Manifest(stage, key, 1, part, {}, "", "revision", {"rows": 1}, exit_code, "too bad" if exit_code else "")
 
 

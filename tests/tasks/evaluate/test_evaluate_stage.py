@@ -49,9 +49,7 @@ def context(folder: Path, experiment: Experiment, rows: int) -> Context:
     inputs = {
         name: Artifact(
             folder / name,
-            Manifest(
-                name, f"{name}-key", 1, experiment.part(STAGES[name].reads), {}, "", "a1b2c3", results.get(name, {})
-            ),
+            Manifest(name, f"{name}-key", 1, STAGES[name].part(experiment), {}, "", "a1b2c3", results.get(name, {})),
         )
         for name in ("validate", "preprocess", "train", "evaluate")
     }

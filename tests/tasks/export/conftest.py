@@ -30,7 +30,7 @@ def finish(tmp_path: Path) -> Finish:
             "predict": ("predictions.parquet", pa.table({"row": rows[::-1], "prediction": predictions[::-1]})),
         }
         for stage, (file, table) in tables.items():
-            part = experiment.part(STAGES[stage].reads)
+            part = STAGES[stage].part(experiment)
             key = f"{name}-{stage}"
             with run.store.writing(stage, key) as folder:
                 pq.write_table(table, folder / file)

@@ -55,7 +55,7 @@ def with_text(root: Path, pretraining: dict[str, Any] | None = None, **training:
 def preprocess(run: Run, wanted: Experiment) -> Artifact:
     """Stands in for the stage preprocess, in the words of the tiny encoder."""
     stage = STAGES["preprocess"]
-    part = wanted.part(stage.reads)
+    part = stage.part(wanted)
     key = artifact_key(stage.version, part, {}, "")
     with run.store.writing("preprocess", key) as folder:
         for split, rows in (("train", 40), ("dev", 20)):
@@ -101,7 +101,7 @@ def test_without_a_text_there_is_nothing_to_do_and_train_starts_as_ever(tmp_path
 def test_the_artifact_follows_text_and_settings_but_not_fine_tunings(tmp_path: Path, run: Run) -> None:
     def key(wanted: Experiment) -> str:
         stage = STAGES["pretrain"]
-        return artifact_key(stage.version, wanted.part(stage.reads), {}, fingerprint(wanted, run))
+        return artifact_key(stage.version, stage.part(wanted), {}, fingerprint(wanted, run))
 
     first = key(with_text(tmp_path))
     assert key(with_text(tmp_path, epochs=2, learning_rate=1e-3, seed=5, layer_decay=0.9)) == first
@@ -113,6 +113,14 @@ def test_the_artifact_follows_text_and_settings_but_not_fine_tunings(tmp_path: P
     (tmp_path / "text.txt.gz").unlink()
     (tmp_path / "encoder" / "config.json").unlink()
     assert key(experiment(tmp_path)) == without
+    assert key(experiment(tmp_path, {"epochs": 3}, precision="bf16", accumulation=2)) == without
+
+
+def test_trainings_settings_are_free_while_there_is_no_text(tmp_path: Path, run: Run) -> None:
+    made = run_stage("pretrain", experiment(tmp_path), run)
+    assert run.artifact("pretrain", experiment(tmp_path, precision="bf16")).manifest == made.manifest
+    with pytest.raises(BadInput, match=r"another experiment: pretraining.text was '' and is now '.*text.txt.gz'\. Run"):
+        run.artifact("pretrain", with_text(tmp_path))
 
 
 def test_the_settings_are_pretrainings_own_and_the_engines(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def values(tmp_path: Path) -> dict[str, Any]:
     encoder = tiny_encoder(tmp_path / "encoder")
     values = {"model": {"name": str(encoder)}, "preprocessing": {"max_length": 32}, "training": training}
     experiment, run, stage = load(json.dumps(values)), Run(tmp_path / "runs" / "one"), STAGES["preprocess"]
-    part = experiment.part(stage.reads)
+    part = stage.part(experiment)
     key = artifact_key(stage.version, part, {}, "")
     with run.store.writing("preprocess", key) as folder:
         write_split(folder / "train", *reviews(60, seed=1))

@@ -1,0 +1,137 @@
+"""Bytes and step time of each compression by link: `.venv/tasks/bin/python -m tests.benchmarks.compression`.
+
+Two ranks, in two network namespaces joined by a link of 100 Mbit/s, 1 Gbit/s, 10 Gbit/s and without a limit; that needs
+root and iproute2, and without them it measures over the loopback alone. Every batch has one shape (32 rows of 32
+tokens), so that steps differ in nothing but the link. --score also trains and compares the dev split's metric.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.engine.launch import launch
+from tests.benchmarks.links import LOCAL, Host, missing, two_hosts
+from tests.benchmarks.ranks import measure
+from tests.benchmarks.tables import spread, table
+from tests.benchmarks.timed_rank import Measurement, Timing
+from tests.benchmarks.workload import BATCH, Workload, add_arguments, prepare
+
+SHAPE = ("batching.kind=static", "preprocessing.max_length=32")
+DENSE = "training.sparse_embeddings=false"
+SERVER = "communication.strategy=parameter-server"
+METHODS = {
+    "none, dense embeddings": (DENSE,),
+    "none": (),
+    "fp16": ("communication.compression=fp16",),
+    "int8": ("communication.compression=int8",),
+    "int4": ("communication.compression=int4",),
+    "onebit": ("communication.compression=onebit",),
+    "topk": ("communication.compression=topk",),
+    "powersgd, rank 4": ("communication.compression=powersgd", "communication.powersgd_rank=4"),
+    "powersgd, rank 1": ("communication.compression=powersgd", "communication.powersgd_rank=1"),
+    "parameter server, fp32": (SERVER,),
+    "parameter server, fp16": (SERVER, "communication.server_parameters=fp16"),
+}
+QUICK = ("none", "onebit")
+MEGABIT = 10**6
+LINKS: dict[str, int | None] = {
+    "no limit": None,
+    "10 Gbit/s": 10_000 * MEGABIT,
+    "1 Gbit/s": 1_000 * MEGABIT,
+    "100 Mbit/s": 100 * MEGABIT,
+}
+KINDS = ("embeddings", "matrices", "rest")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured: on which hosts, at which limits (None: as the link is), for how many steps at each."""
+
+    hosts: Sequence[Host]
+    links: dict[str, int | None]
+    steps: int
+
+    @property
+    def real(self) -> bool:
+        """Whether there is a link, and not only the loopback, whose counter knows more than these ranks."""
+        return self.hosts[0] is not LOCAL
+
+
+def main() -> None:
+    """Prepare the data once, then print the table, and the scores where they are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_arguments(parser)
+    parser.add_argument("--steps", type=int, default=5, help="measured at each link, after two that are not")
+    parser.add_argument("--score", type=int, metavar="STEPS", help="also train so many steps and score dev")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="of --score")
+    arguments = parser.parse_args()
+    reason = missing()
+    if reason:
+        print(f"Over the loopback only: {reason}.\n")
+    with tempfile.TemporaryDirectory() as name, nullcontext([LOCAL, LOCAL]) if reason else two_hosts() as hosts:
+        scratch = Path(name)
+        methods, steps, links = METHODS, arguments.steps, LINKS
+        if reason:
+            links = {"loopback": None}
+        if arguments.quick:
+            methods, links, steps = {name: METHODS[name] for name in QUICK}, dict(list(links.items())[:2]), 2
+        workload = prepare(arguments, scratch, *SHAPE)
+        print(cost(workload, scratch, methods, Plan(hosts, links, steps)))
+        if arguments.score:
+            whole = prepare(arguments, scratch / "whole")
+            print("\n" + score(whole, scratch, methods, arguments.score, arguments.seeds))
+
+
+def cost(workload: Workload, scratch: Path, methods: dict[str, tuple[str, ...]], plan: Plan) -> str:
+    """The table of bytes and step times, those of rank 0."""
+    timing = Timing(2, plan.steps, plan.hosts[0].interface, tuple(plan.links.values()))
+    lines: list[list[str]] = []
+    for name, overrides in methods.items():
+        told = (*overrides, "training.ranks=2", "communication.compression_start=0")
+        rates, _ = measure(workload.job(scratch / f"cost-{len(lines)}", *told), timing, 1, plan.hosts)
+        times = [spread([1e3 * second for second in rate.seconds]) for rate in rates]
+        lines.append([name, *_bytes(rates[0], plan), *times])
+    header = ["method", *(f"{kind}, kB/step" for kind in KINDS), "all, kB/step", "on the interface", "fp32 dense / all"]
+    return table([*header, *(f"ms/step, {link}" for link in plan.links)], lines)
+
+
+def _bytes(measured: Measurement, plan: Plan) -> list[str]:
+    """A step's, by kind, in all and on the interface, and how many times fewer they are than of all parameters."""
+    steps = len(measured.seconds)
+    total = sum(measured.sent.values())
+    counts = [*(measured.sent[kind] for kind in KINDS), total, measured.on_interface]
+    texts = [f"{count / steps / 1e3:,.1f}" for count in counts]
+    if not plan.real:
+        texts[-1] = "not known"
+    return [*texts, f"{4 * measured.parameters * steps / total:.1f}"]
+
+
+def score(
+    workload: Workload, scratch: Path, methods: dict[str, tuple[str, ...]], steps: int, seeds: Sequence[int]
+) -> str:
+    """The dev split's metric after equal steps on two ranks over the loopback, and its distance from no compression."""
+    metrics: dict[str, list[float]] = {name: [] for name in methods}
+    epochs = steps * BATCH / workload.rows
+    for seed in seeds:
+        for position, (name, overrides) in enumerate(methods.items()):
+            told = (f"training.seed={seed}", f"training.epochs={epochs}", "training.evaluations=1", "training.ranks=2")
+            job = workload.job(scratch / f"score-{seed}-{position}", *overrides, *told, "training.patience=0")
+            launch(job)
+            lines = (job.output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            metrics[name].append(json.loads(lines[-1])[job.experiment.task.metric])
+    base = statistics.mean(metrics["none"])
+    return table(
+        ("method", f"dev metric after {steps} steps, seeds {', '.join(map(str, seeds))}", "mean, less that of none"),
+        [(name, spread(values, 4), f"{statistics.mean(values) - base:+.4f}") for name, values in metrics.items()],
+    )
+
+
+if __name__ == "__main__":
+    main()

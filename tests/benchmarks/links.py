@@ -1,0 +1,107 @@
+"""Two network namespaces joined by a link of a stated speed, as two hosts would be. Needs root and iproute2."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+INTERFACE = "link0"  # of both hosts
+#: `ip netns exec` puts <name>/hosts from here into the place of /etc/hosts. The contexts of Horovod's process sets
+#: look up their own host's name, whatever HOROVOD_GLOO_IFACE says, and would find the machine's loopback.
+FILES = Path("/etc/netns")
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a rank runs.
+
+    Attributes:
+        name: as Horovod is told it.
+        address: of the interface.
+        interface: that the ranks send through.
+        command: what goes before a command that runs there.
+    """
+
+    name: str = "localhost"
+    address: str = "127.0.0.1"
+    interface: str = "lo"
+    command: tuple[str, ...] = ()
+
+
+LOCAL = Host()
+
+
+def missing() -> str:
+    """Why there can be no such hosts here; empty when there can."""
+    if os.geteuid():
+        return "only root may make network namespaces"
+    if not (shutil.which("ip") and shutil.which("tc")):
+        return "iproute2 (ip, tc) is not installed"
+    try:
+        with two_hosts() as hosts:  # a container's root may lack the right, its kernel a module
+            limit(INTERFACE, rate=10**9, host=hosts[0])
+    except (OSError, subprocess.CalledProcessError) as error:
+        return (getattr(error, "stderr", "") or str(error)).strip().removesuffix(".")
+    return ""
+
+
+@contextmanager
+def two_hosts() -> Iterator[list[Host]]:
+    """Two hosts joined by a link without a limit; they are gone at the end, whatever happened, also after SIGTERM."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    names = [f"benchmark-{os.getpid()}-{number}" for number in range(2)]
+    hosts = [
+        Host(name, f"10.211.0.{number}", INTERFACE, ("ip", "netns", "exec", name))
+        for number, name in enumerate(names, start=1)
+    ]
+    try:
+        _join(hosts)
+        yield hosts
+    finally:
+        for name in names:
+            shutil.rmtree(FILES / name, ignore_errors=True)
+            with suppress(subprocess.CalledProcessError):  # one that was never made
+                _run("ip", "netns", "del", name)
+        with suppress(OSError):  # where others have files
+            FILES.rmdir()
+        signal.signal(signal.SIGTERM, before)
+
+
+def limit(interface: str, rate: int, host: Host = LOCAL) -> None:
+    """Let the host's interface send at most so many bit/s, beyond bursts of 128 KiB or a millisecond."""
+    burst = max(128 * 1024, rate // 8 // 1000)
+    shape = ("tbf", "rate", f"{rate}bit", "burst", str(burst), "latency", "50ms")
+    _run(*host.command, "tc", "qdisc", "replace", "dev", interface, "root", *shape)
+
+
+def bytes_sent(interface: str) -> int:
+    """What the interface of this host has sent so far, with all headers."""
+    return int(Path("/sys/class/net", interface, "statistics", "tx_bytes").read_text(encoding="ascii"))
+
+
+def _join(hosts: list[Host]) -> None:
+    for host in hosts:
+        _run("ip", "netns", "add", host.name)
+        (FILES / host.name).mkdir(parents=True)
+        (FILES / host.name / "hosts").write_text(f"127.0.0.1 localhost\n{host.address} {socket.gethostname()}\n")
+    first, second = (host.name for host in hosts)
+    peer = ("type", "veth", "peer", "name", INTERFACE, "netns", second)
+    _run("ip", "link", "add", INTERFACE, "netns", first, *peer)
+    for host in hosts:
+        _run(*host.command, "ip", "address", "add", f"{host.address}/24", "dev", INTERFACE)
+        for interface in ("lo", INTERFACE):
+            _run(*host.command, "ip", "link", "set", interface, "up")
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)

@@ -1,0 +1,46 @@
+"""Every benchmark's quick form runs and prints its tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tasks.engine.launch import ROOT
+
+#: How some of the tables' rows begin.
+ROWS = {
+    "train_throughput": ["Trainer, as run_glue uses it", "Trainer, best switches", "ours, 1 x "],
+    "compression": ["none", "onebit"],
+    "memory": ["base: static batches, fp32", "full, parameter server for compression"],
+    "resume": ["1", "MiniLM"],
+    "overlap": ["allreduce.rest.plain"],
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_quick_form_prints_its_tables(name: str) -> None:
+    command = [sys.executable, "-m", f"tests.benchmarks.{name}", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = _rows(done.stdout)
+    for start in ROWS[name]:
+        assert any(first.startswith(start) for first, *_ in rows), done.stdout
+    assert not any("nan" in cells for cells in rows)
+
+
+def _rows(text: str) -> list[list[str]]:
+    """The cells of all tables' rows, each row with as many as its header has."""
+    rows: list[list[str]] = []
+    columns = 0
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            columns = 0
+        elif not columns:
+            columns = len(cells)
+        elif "---" not in line:
+            assert len(cells) == columns
+            rows.append(cells)
+    return rows

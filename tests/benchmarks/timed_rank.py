@@ -1,0 +1,121 @@
+"""One rank of a timed training: `python -m tests.benchmarks.timed_rank FOLDER`, where job.json and timing.json lie.
+
+It calls the engine's own step on the engine's own shares, and leaves out what a training does between steps: scoring,
+checkpoints and the lines of metrics.jsonl.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import horovod.torch as hvd
+import torch
+
+from include.artifacts import write_json
+from tasks.engine.job import Job
+from tasks.engine.loop import Trainer
+from tasks.engine.meter import memory
+from tasks.engine.rank import JOB, keep_freed_memory
+from tests.benchmarks.links import bytes_sent, limit
+
+TIMING = "timing.json"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What is measured.
+
+    Attributes:
+        warmup: steps before the measured ones, on the same rows; they meet the first call of everything.
+        steps: that are measured, from the first batch on, or fewer when the data are used up.
+        interface: that the rank sends through.
+        rates: of that interface, in bit/s, one after the other; None, which must come first, leaves it as it is.
+    """
+
+    warmup: int
+    steps: int
+    interface: str = "lo"
+    rates: tuple[int | None, ...] = (None,)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Some steps of one rank.
+
+    Attributes:
+        rows: of all ranks.
+        seconds: each step took.
+        sent: bytes that the engine says it handed to the wire, by kind.
+        on_interface: bytes that the interface says it sent, of all processes.
+        parameters: of the model, their number.
+        memory: the most that the process has held so far, in bytes: resident on a CPU, allocated on a GPU.
+        reserved: the most that torch has reserved on a GPU, in bytes.
+    """
+
+    rows: int
+    seconds: list[float]
+    sent: dict[str, int]
+    on_interface: int
+    parameters: int
+    memory: int
+    reserved: int
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows of all ranks a second."""
+        return self.rows / sum(self.seconds)
+
+
+def main(folder: Path) -> None:
+    """Measure at every rate, and leave that in the folder as measured-<rank>.json."""
+    timing = Timing(**json.loads((folder / TIMING).read_text(encoding="utf-8")))
+    keep_freed_memory()
+    hvd.init()
+    # One for all: the hooks on its parameters keep a trainer's memory.
+    trainer = Trainer(Job.read(folder / JOB), stopping=lambda: False)
+    measured = []
+    for rate in timing.rates:
+        if rate:
+            limit(timing.interface, rate)
+        _steps(trainer, timing.warmup, timing.interface)
+        measured.append(dataclasses.asdict(_steps(trainer, timing.steps, timing.interface)))
+    write_json(folder / f"measured-{hvd.rank()}.json", {"rates": measured})
+    hvd.shutdown()
+
+
+def _steps(trainer: Trainer, count: int, interface: str) -> Measurement:
+    """The training's first steps, whatever came before."""
+    trainer.sampler.load_state_dict({"done": 0})
+    sent, on_interface = trainer.exchange.bytes(), bytes_sent(interface)
+    rows, ends = 0, [time.perf_counter()]
+    for share in itertools.islice(trainer.sampler, count):
+        trainer.step(share)
+        rows += share.rows
+        ends.append(time.perf_counter())
+    trainer.exchange.settle()
+    _finish(trainer.device)
+    ends[-1] = time.perf_counter()
+    return Measurement(
+        rows,
+        [end - start for start, end in itertools.pairwise(ends)],
+        {kind: number - sent[kind] for kind, number in trainer.exchange.bytes().items()},
+        bytes_sent(interface) - on_interface,
+        sum(parameter.numel() for parameter in trainer.model.parameters()),
+        memory(trainer.device),
+        torch.cuda.max_memory_reserved() if trainer.device.type == "cuda" else 0,
+    )
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
