@@ -15,7 +15,8 @@ class Link:
 
     Attributes:
         bytes: handed to the wire by this rank so far. A ring of N ranks carries 2 (N - 1) / N times as many for a
-            sum, N - 1 times for a gathering; with two ranks both are as many. Alone, a rank sends nothing.
+            sum, N - 1 times for a gathering; with two ranks both are as many. A sum that is scattered is half of the
+            way of one that all receive, and counts half. Alone, a rank sends nothing.
     """
 
     def __init__(self, ranks: hvd.ProcessSet = hvd.global_process_set) -> None:
@@ -41,7 +42,7 @@ class Link:
 
     def sum_scatter(self, tensor: torch.Tensor, name: str) -> Handle:
         """Start to sum; each rank receives its part of the first dimension, which the number of ranks divides."""
-        self._count(tensor)
+        self._count(tensor, ways=0.5)
         handle: Handle = hvd.reducescatter_async(tensor, name=name, op=hvd.Sum, process_set=self._ranks)
         return handle
 
@@ -56,9 +57,9 @@ class Link:
         result: torch.Tensor = hvd.synchronize(handle)
         return result
 
-    def _count(self, tensor: torch.Tensor) -> None:
+    def _count(self, tensor: torch.Tensor, ways: float = 1) -> None:
         if self.size > 1:
-            self.bytes += tensor.numel() * tensor.element_size()
+            self.bytes += int(ways * tensor.numel() * tensor.element_size())
 
 
 def sum_over_ranks(values: Iterable[float], name: str) -> list[float]:

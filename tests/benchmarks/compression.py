@@ -52,7 +52,7 @@ KINDS = ("embeddings", "matrices", "rest")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured: on which hosts, at which limits (None: as the link is), for how many steps at each."""
+    """What is measured: on which hosts, at which limits in bit/s, for how many steps at each."""
 
     hosts: Sequence[Host]
     links: dict[str, int | None]

@@ -75,10 +75,12 @@ def two_hosts() -> Iterator[list[Host]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def limit(interface: str, rate: int, host: Host = LOCAL) -> None:
-    """Let the host's interface send at most so many bit/s, beyond bursts of 128 KiB or a millisecond."""
-    burst = max(128 * 1024, rate // 8 // 1000)
-    shape = ("tbf", "rate", f"{rate}bit", "burst", str(burst), "latency", "50ms")
+def limit(interface: str, rate: int | None, host: Host = LOCAL) -> None:
+    """Let the host's interface send at most so many bit/s, beyond bursts of 128 KiB or a millisecond; None: any."""
+    shape = ["noqueue"]
+    if rate is not None:
+        burst = max(128 * 1024, rate // 8 // 1000)
+        shape = ["tbf", "rate", f"{rate}bit", "burst", str(burst), "latency", "50ms"]
     _run(*host.command, "tc", "qdisc", "replace", "dev", interface, "root", *shape)
 
 

@@ -1,7 +1,7 @@
 """What kills cost a training, and what checkpoints do: `.venv/tasks/bin/python -m tests.benchmarks.resume`.
 
 Kills one training twenty times, at random moments and inside of checkpoints, compares it with one that was left
-alone, and then writes checkpoints of two encoders' sizes. With --quick: three kills, and the small encoder alone.
+alone, and then writes checkpoints of two encoders' sizes. With --quick: two kills, and the small encoder alone.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     with tempfile.TemporaryDirectory() as scratch:
-        _print_kills(Path(scratch), 3 if quick else 20)
+        _print_kills(Path(scratch), kills=2 if quick else 20, epochs=5 if quick else 100)
         print("\n| encoder | weights | checkpoint, MB | written in s, median of 3 | verified and read in s |")
         print("| --- | --- | --- | --- | --- |")
         for name in list(ENCODERS)[: 1 if quick else None]:
             _print_cost(Path(scratch), name)
 
 
-def _print_kills(root: Path, count: int) -> None:
+def _print_kills(root: Path, kills: int, epochs: int) -> None:
     tiny_encoder(root / "encoder", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     write_split(root / "data" / "train", *reviews(60, seed=1))
     write_split(root / "data" / "dev", *reviews(30, seed=2))
-    whole, killed = _job(root, "whole"), _job(root, "killed")
+    whole, killed = _job(root, "whole", epochs), _job(root, "killed", epochs)
     _train(whole, [])
     moments = random.Random(0)
-    attempts = _train(killed, [_kill(moments) for _ in range(count)])
-    kills = sum(attempt["code"] != 0 for attempt in attempts)
+    attempts = _train(killed, [_kill(moments) for _ in range(kills)])
+    befell = sum(attempt["code"] != 0 for attempt in attempts)
     print("| attempt | killed | began at step | left behind |\n| --- | --- | --- | --- |")
     for number, attempt in enumerate(attempts, 1):
         where = f"before call {attempt['calls']}" if attempt["calls"] else f"after {attempt['seconds']:.2f} s"
@@ -68,7 +68,7 @@ def _print_kills(root: Path, count: int) -> None:
         ending = where if attempt["code"] else "no: it ended well"
         print(f"| {number} | {ending} | {attempt['began']} | {'half a checkpoint' if inside else ''} |")
     equal = losses(whole.output) == losses(killed.output) and _weights(whole) == _weights(killed)
-    print(f"\n{kills} kills; every loss in metrics.jsonl and the model's weights are equal to the bit: {equal}")
+    print(f"\n{befell} kills; every loss in metrics.jsonl and the model's weights are equal to the bit: {equal}")
 
 
 def _kill(moments: random.Random) -> dict[str, float]:
@@ -76,8 +76,8 @@ def _kill(moments: random.Random) -> dict[str, float]:
     return {"calls": moments.randint(1, 40)} if moments.random() < 0.5 else {"seconds": moments.uniform(0.1, 1)}
 
 
-def _job(root: Path, name: str) -> Job:
-    job = make_job(root, epochs=100, evaluations=1, patience=0)
+def _job(root: Path, name: str, epochs: int) -> Job:
+    job = make_job(root, epochs=epochs, evaluations=1, patience=0)
     experiment = job.experiment.model_copy(update={"runtime": Runtime(checkpoint_steps=4)})
     return dataclasses.replace(job, experiment=experiment, checkpoints=root / name)
 

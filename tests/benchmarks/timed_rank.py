@@ -22,7 +22,7 @@ from tasks.engine.job import Job
 from tasks.engine.loop import Trainer
 from tasks.engine.meter import memory
 from tasks.engine.rank import JOB, keep_freed_memory
-from tests.benchmarks.links import bytes_sent, limit
+from tests.benchmarks.links import LOCAL, bytes_sent, limit
 
 TIMING = "timing.json"
 
@@ -35,7 +35,7 @@ class Timing:
         warmup: steps before the measured ones, on the same rows; they meet the first call of everything.
         steps: that are measured, from the first batch on, or fewer when the data are used up.
         interface: that the rank sends through.
-        rates: of that interface, in bit/s, one after the other; None, which must come first, leaves it as it is.
+        rates: of that interface, in bit/s, one after the other; None: no limit. The loopback has none.
     """
 
     warmup: int
@@ -81,7 +81,7 @@ def main(folder: Path) -> None:
     trainer = Trainer(Job.read(folder / JOB), stopping=lambda: False)
     measured = []
     for rate in timing.rates:
-        if rate:
+        if timing.interface != LOCAL.interface:
             limit(timing.interface, rate)
         _steps(trainer, timing.warmup, timing.interface)
         measured.append(dataclasses.asdict(_steps(trainer, timing.steps, timing.interface)))
