@@ -104,7 +104,9 @@ class Pretraining(Section):
         examples=["data/imdb/unsupervised.txt.gz"],
     )
     epochs: float = Field(1, gt=0, le=100, description="Passes over the text; parts of one are allowed.")
-    batch_size: int = Field(32, ge=1, le=65536, description="Blocks of preprocessing.max_length tokens in a step.")
+    batch_size: int = Field(
+        32, ge=1, le=65536, description="Blocks of preprocessing.max_length tokens in a step of length or static."
+    )
     learning_rate: float = Field(5e-5, gt=0, le=0.1, description="Peak of the schedule.")
     mask_share: float = Field(
         0.15, gt=0, lt=1, description="Tokens to predict; 80 % of them masked, 10 % replaced, 10 % kept."
@@ -271,7 +273,7 @@ class Runtime(Section):
     lost_rank: Literal["fail", "restart", "shrink"] = Field(
         "fail",
         description="When a rank is lost: fail (a retry goes on from the last checkpoint), restart with as many, "
-        "or shrink to what is left.",
+        "or shrink to what is left; three losses without a new checkpoint fail.",
     )
     download: bool = Field(
         False, description="Let stages fetch missing models and data; otherwise `make fetch` does it beforehand."
@@ -391,7 +393,7 @@ class Experiment(Section):
     @model_validator(mode="after")
     def _pretraining_has_whole_batches(self) -> Self:
         rows, ranks = self.pretraining.batch_size, self.training.ranks
-        if self.pretraining.text and rows % ranks:
+        if self.pretraining.text and self.batching.kind in ("length", "static") and rows % ranks:
             raise ValueError(
                 f"pretraining.batch_size {rows} is not a multiple of training.ranks {ranks}: "
                 f"write {max(rows // ranks, 1) * ranks}"

@@ -81,7 +81,9 @@ def _parser() -> argparse.ArgumentParser:
         description=f"stages, in order:\n{commands}\n  {'fetch':12}fetch and check the models and data it needs",
     )
     parser.add_argument("stage", choices=[*STAGES, "fetch"], metavar="stage")
-    parser.add_argument("--experiment", help=f"{', '.join(names())}, a YAML file or JSON; default: the run's own")
+    parser.add_argument(
+        "--experiment", help=f"{', '.join(names())}, a YAML file or JSON; default: the run's own, overrides included"
+    )
     parser.add_argument("--run", type=Path, help="the run's folder, as work/runs/first")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="override")
     parser.add_argument("--all-tasks", action="store_true", help="export all eleven GLUE files")

@@ -52,26 +52,37 @@ def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
     keys = {needed: artifact.manifest.key for needed, artifact in inputs.items()}
     part, fingerprint = stage.part(experiment), module.fingerprint(experiment, run)
     key = artifact_key(stage.version, part, keys, fingerprint)
+    # A training may go on with another number of ranks.
+    progress = artifact_key(stage.version, stage.part(_with_one_rank(experiment)), keys, fingerprint)
     artifact = run.store.find(name, key)
     if artifact is not None:
         log.info("%s is done already: %s", name, artifact.path)
     else:
         manifest = Manifest(name, key, stage.version, part, keys, fingerprint, revision())
-        artifact = _make(module, experiment, run, inputs, manifest)
-    run.store.discard_checkpoints(name, key)
+        artifact = _make(module, experiment, run, inputs, manifest, progress)
+        run.store.discard_checkpoints(name, progress)
     return artifact
 
 
+def _with_one_rank(experiment: Experiment) -> Experiment:
+    return experiment.model_copy(update={"training": experiment.training.model_copy(update={"ranks": 1})})
+
+
 def _make(
-    module: StageModule, experiment: Experiment, run: Run, inputs: dict[str, Artifact], manifest: Manifest
+    module: StageModule,
+    experiment: Experiment,
+    run: Run,
+    inputs: dict[str, Artifact],
+    manifest: Manifest,
+    progress: str,
 ) -> Artifact:
     started = time.monotonic()
-    checkpoints = run.store.checkpoints(manifest.stage, manifest.key)
+    checkpoints = run.store.checkpoints(manifest.stage, progress)
     with run.store.writing(manifest.stage, manifest.key) as folder:
         try:
             outcome = module.run(Context(experiment, run, inputs, folder, checkpoints))
         except BadInput:
-            run.store.discard_checkpoints(manifest.stage, manifest.key)  # going on would end there again
+            run.store.discard_checkpoints(manifest.stage, progress)  # going on would end there again
             raise
         result: dict[str, Any] = {
             **outcome.result,

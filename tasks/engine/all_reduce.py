@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import horovod.torch as hvd
@@ -18,6 +19,8 @@ from tasks.engine.compression.sparse_rows import SparseRows
 from tasks.engine.hierarchical import HostFirst, HostRowsFirst, Hosts
 from tasks.engine.link import Link
 
+log = logging.getLogger(__name__)
+
 
 class AllReduce(Exchange):
     """Sums the gradients over the ranks: word embeddings by rows, matrices compressed, all others as they are."""
@@ -28,6 +31,8 @@ class AllReduce(Exchange):
         """Compression starts at step first_compressed. With hosts, the ranks of one sum among themselves first."""
         super().__init__(model)
         if hosts and hosts.count == 1:
+            if settings and settings.compression != "none" and hvd.rank() == 0:
+                log.warning("all ranks share one host, so that nothing is compressed: write strategy: all-reduce")
             settings = None  # there is no slow link
         self._first_compressed, self._sending, self._hosts = first_compressed, False, hosts
         ranks, kinds = hosts.across if hosts else hvd.global_process_set, by_kind(model)

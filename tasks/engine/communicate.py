@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -11,6 +12,7 @@ from torch import nn
 from tasks.encoder.models import EncoderWithHead
 from tasks.engine.compression.base import State
 
+log = logging.getLogger(__name__)
 Kind = Literal["embeddings", "matrices", "rest"]
 Parameters = dict[str, torch.Tensor]
 
@@ -71,6 +73,8 @@ class Exchange:
 
     def regroup(self, states: Sequence[State]) -> State:
         """What to load here, of the states that all ranks of another number had; also of a sharded optimizer's."""
+        if any(key.endswith(".residual") for state in states for key in state):
+            log.warning("a single rank compresses nothing: what the compressors had not sent yet is dropped")
         return {}
 
 

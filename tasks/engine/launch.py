@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _RANK_PREFIX = re.compile(r"^\[\d+\]<std(?:out|err)>:", re.MULTILINE)
 
 ROOT = Path(__file__).parents[2]
-STARTS = 10  # of the ranks, before a training that loses them again and again is given up
+FRUITLESS = 3  # losses of a rank without a new checkpoint since the one before, that end a training
 #: A rank that says nothing must not stop the others for ever. One that writes a checkpoint is silent for a while: in
 #: two minutes, 1.8 GB (of 109 million weights) get to a disk that takes 15 MB/s.
 LIMITS = {
@@ -61,19 +61,20 @@ def launch(job: Job) -> None:
 
 
 def _train_to_the_end(job: Job, folder: Path) -> None:
-    """Train, and start again from the last checkpoint when a rank is lost, if there is one since the start before."""
+    """Train, and start again from the last checkpoint when a rank is lost, unless that leads nowhere."""
     ranks, policy = job.training.ranks, job.experiment.runtime.lost_rank
-    for starts_left in reversed(range(STARTS)):
-        began = _newest(job)
+    reached, fruitless = _newest(job), 0
+    while True:
         try:
             return _train(job, folder, ranks)
         except LostRank as lost:
-            reached = _newest(job)
-            if policy == "fail" or not starts_left or reached <= began or (folder / STOP).exists():
+            began, reached = reached, _newest(job)
+            fruitless = 0 if reached > began else fruitless + 1
+            if policy == "fail" or fruitless == FRUITLESS or (folder / STOP).exists():
                 raise
             if policy == "shrink":
                 ranks -= 1
-            log.warning("%s: training starts again on %d ranks, from step %d", lost, ranks, reached)
+            log.warning("%s: training starts again from step %d, ranks: %d", lost, reached, ranks)
 
 
 def _newest(job: Job) -> int:

@@ -27,7 +27,7 @@ from tasks.engine.hierarchical import Hosts, ranks_per_host
 from tasks.engine.job import Job
 from tasks.engine.journal import METRICS, Journal
 from tasks.engine.layers import freeze, recompute_activations
-from tasks.engine.meter import Meter, memory
+from tasks.engine.meter import Meter, memory_use
 from tasks.engine.objectives import objective
 from tasks.engine.optim import Optimizer, learning_rate, settings
 from tasks.engine.parameter_server import ParameterServer
@@ -99,7 +99,7 @@ class Trainer:
         """A step, its line in metrics.jsonl and its checkpoint, where there is one; whether to stop here."""
         stop = self.step(share)
         if share.step % max(1, self.steps // LINES) == 0 or share.step in self.sampler.scored:
-            self.journal.write(share, {**self.meter.read(), "memory": memory(self.device)})
+            self.journal.write(share, {**self.meter.read(), **memory_use(self.device)})
         if stop or self.checkpoints.due(share.step):
             with self.meter.paused():
                 save(self, share.step)
@@ -176,7 +176,7 @@ class Trainer:
             "epochs": round(last.epoch, 4),
             **self.meter.summary(),
             "bytes": self.bytes(last),
-            "memory": memory(self.device),
+            **memory_use(self.device),
             "ranks": self.world,
             "threads": torch.get_num_threads(),
             "device": self.device.type,
@@ -189,7 +189,7 @@ class Trainer:
     def bytes(self, last: Share) -> dict[str, int]:
         """What rank 0 has handed to the wire, by kind and in all, and what it would have as fp32, all of it dense."""
         elements = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        dense = 4 * elements * last.step if self.world > 1 else 0
+        dense = 4 * elements * last.step if self.training.ranks > 1 else 0  # also when the others are gone
         sent = self.meter.bytes
         return {**sent, "all": sum(sent.values()), "dense": dense}
 

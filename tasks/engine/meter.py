@@ -119,3 +119,9 @@ def memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+
+
+def memory_use(device: torch.device) -> dict[str, int]:
+    """memory, and on a GPU memory_reserved: the most that torch has taken from it, in bytes."""
+    reserved = {"memory_reserved": torch.cuda.max_memory_reserved(device)} if device.type == "cuda" else {}
+    return {"memory": memory(device), **reserved}

@@ -140,3 +140,21 @@ def test_checkpoints_of_what_stays_wrong_are_removed(run: Run, monkeypatch: pyte
     with pytest.raises(BadInput):
         runner.run_stage("validate", EXPERIMENT, run)
     assert list((run.folder.parent.parent / "checkpoints" / "validate").iterdir()) == []
+
+
+def test_a_training_may_go_on_with_another_number_of_ranks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tasks.pretrain.stage as stage
+
+    contexts: list[Context] = []
+
+    def work(context: Context) -> Outcome:
+        contexts.append(context)
+        return Outcome()
+
+    monkeypatch.setattr(stage, "fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr(stage, "run", work)
+    text = "pretraining.text=/data/text.gz"
+    for overrides in (["training.ranks=1"], ["training.ranks=2"], ["training.ranks=2", "pretraining.epochs=3"]):
+        runner.run_stage("pretrain", load("movies", [text, *overrides]), run)
+    one, two, longer = (context.checkpoints for context in contexts)
+    assert one == two != longer

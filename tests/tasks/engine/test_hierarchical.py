@@ -101,13 +101,16 @@ def test_rows_too(found: list[dict[str, torch.Tensor]]) -> None:
     torch.testing.assert_close(found[0]["rows"], expected)
 
 
-def test_a_training_on_one_host_compresses_nothing(tmp_path: Path) -> None:
+def test_a_training_on_one_host_compresses_nothing_and_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     alone, two = (
         make_job(tmp_path, epochs=1),
         make_job(tmp_path, {"strategy": "hierarchical", "compression": "onebit"}, epochs=1, ranks=2),
     )
     launch(alone)
     launch(two)
+    assert "all ranks share one host, so that nothing is compressed" in capfd.readouterr().err
     np.testing.assert_allclose(losses(two.output), losses(alone.output), rtol=1e-4)
     sent = json.loads((two.output / "training.json").read_text())["bytes"]
     assert sent["all"] == 0  # nothing leaves the host

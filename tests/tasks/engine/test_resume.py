@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from safetensors.torch import load_file, save_file
 from include.artifacts import MANIFEST, inventory, write_json
 from include.stages import BadInput, Transient
 from tasks.encoder.models import load_pretrained
+from tasks.engine import launch as launching
 from tasks.engine.all_reduce import AllReduce
 from tasks.engine.job import Job, checkpoints
 from tasks.engine.launch import ROOT, launch
@@ -201,14 +203,33 @@ def test_a_lost_rank_does_not_end_the_training(
         kill_a_rank_of(job, after_step=8)
     summary = json.loads((job.output / "training.json").read_text())
     assert (summary["steps"], summary["ranks"]) == (32, ranks)
-    assert f"training starts again on {ranks} ranks, from step" in caplog.text
+    assert summary["bytes"]["dense"] > summary["bytes"]["matrices"] > 0
+    assert re.search(rf"training starts again from step \d+, ranks: {ranks}", caplog.text)
     assert [line["step"] for line in record(job.output) if "loss" in line] == list(range(1, 33))
 
 
-def test_without_a_checkpoint_since_its_start_a_training_does_not_start_again(root: Path) -> None:
-    job = resumable(root, "no progress", {"checkpoint_steps": 0, "lost_rank": "restart"}, epochs=10, ranks=2)
-    with pytest.raises(Transient, match=r"rank \d.*: run the stage again"):
-        kill_a_rank_of(job, after_step=0)
+def test_a_rank_lost_before_the_first_checkpoint_costs_the_steps_so_far(root: Path) -> None:
+    runtime = {"checkpoint_steps": 0, "lost_rank": "restart"}
+    job = resumable(root, "no checkpoint", runtime, epochs=4, evaluations=1, ranks=2, patience=0)
+    kill_a_rank_of(job, after_step=0)
+    assert [line["step"] for line in record(job.output) if "loss" in line] == list(range(1, 33))
+
+
+@pytest.mark.parametrize(("policy", "starts"), [("fail", 1), ("restart", launching.FRUITLESS)])
+def test_a_training_that_gets_nowhere_is_given_up(
+    root: Path, policy: str, starts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = resumable(root, f"nowhere {policy}", {"lost_rank": policy}, ranks=2)
+    started: list[int] = []
+
+    def lose(job: Job, folder: Path, ranks: int) -> None:
+        started.append(ranks)
+        raise launching.LostRank("rank 1 was lost")
+
+    monkeypatch.setattr(launching, "_train", lose)
+    with pytest.raises(Transient, match="rank 1 was lost: run the stage again"):
+        launch(job)
+    assert started == [2] * starts
 
 
 def kill_a_rank_of(job: Job, after_step: int) -> None:

@@ -151,3 +151,17 @@ def test_ranks_must_divide_the_batch(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"pretraining.batch_size 33 is not a multiple of training.ranks 2: write 32"):
         with_text(tmp_path, {"batch_size": 33}, ranks=2)
     assert experiment(tmp_path, {"batch_size": 33}, ranks=2).pretraining.batch_size == 33
+
+
+def test_the_batch_size_says_nothing_where_tokens_are_counted(tmp_path: Path, run: Run) -> None:
+    wanted = with_text(tmp_path, {"batch_size": 4096})
+    values = {"batching": {"kind": "tokens", "batch_tokens": 512}, "pretraining": {"batch_size": 4097}}
+    assert run_stage("pretrain", merged(wanted, values, ranks=1), run).manifest.result["steps"] > 1
+    assert merged(wanted, values, ranks=2).training.ranks == 2
+
+
+def merged(wanted: Experiment, values: dict[str, Any], **training: Any) -> Experiment:
+    whole = wanted.model_dump(mode="json")
+    for section, fields in {**values, "training": training}.items():
+        whole[section] |= fields
+    return build(whole, "the test's experiment")
