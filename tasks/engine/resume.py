@@ -1,7 +1,8 @@
 """What a checkpoint holds of a training, and how a training goes on from it.
 
-A checkpoint is written after a step's update and before its evaluation, which is done again. On as many ranks as
-before, the losses from there on are to the bit those of a training that was never stopped. On another number of them
+A checkpoint is written after a step's update and before its evaluation, which is done again. On as many ranks
+and threads as before, the losses from there on are to the bit those of a training that was never stopped. On another
+number of ranks
 
 - weights, optimizer, loss scale, sampler, best model and metrics.jsonl go on as they are: batches stay the same rows;
 - every rank's random numbers are seeded anew, from the seed, its rank and the step;

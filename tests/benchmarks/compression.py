@@ -70,6 +70,7 @@ def main() -> None:
     add_arguments(parser)
     parser.add_argument("--steps", type=int, default=5, help="measured at each link, after two that are not")
     parser.add_argument("--score", type=int, metavar="STEPS", help="also train so many steps and score dev")
+    parser.add_argument("--methods", choices=METHODS, nargs="+", default=list(METHODS), metavar="METHOD")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="of --score")
     arguments = parser.parse_args()
     reason = missing()
@@ -77,7 +78,7 @@ def main() -> None:
         print(f"Over the loopback only: {reason}.\n")
     with tempfile.TemporaryDirectory() as name, nullcontext([LOCAL, LOCAL]) if reason else two_hosts() as hosts:
         scratch = Path(name)
-        methods, steps, links = METHODS, arguments.steps, LINKS
+        methods, steps, links = {name: METHODS[name] for name in arguments.methods}, arguments.steps, LINKS
         if reason:
             links = {"loopback": None}
         if arguments.quick:
