@@ -59,6 +59,14 @@ class Masking:
     whole_words: bool
     seed: int
 
+    def __post_init__(self) -> None:
+        """Raise BadInput when words cannot be told from the vocabulary."""
+        if self.whole_words and not self.vocabulary.continues.any():
+            raise BadInput(
+                "pretraining.whole_words needs an encoder with a WordPiece vocabulary, whose later pieces begin with "
+                "##: write pretraining.whole_words: false"
+            )
+
     def count(self, ids: Array) -> int:
         """How many tokens of a row will be hidden: a function of the row alone, at least 1."""
         return max(1, round(self.share * np.count_nonzero(self.vocabulary.ordinary[ids])))

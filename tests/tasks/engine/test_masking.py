@@ -91,6 +91,11 @@ def test_the_number_is_kept_even_where_only_long_words_are_left() -> None:
         assert sorted(np.bincount(words[chosen], minlength=2)) == [1, 3]
 
 
+def test_whole_words_need_a_vocabulary_that_tells_them() -> None:
+    with pytest.raises(BadInput, match=r"needs an encoder with a WordPiece vocabulary.*whole_words: false"):
+        Masking(VOCABULARY, 0.15, True, 1)
+
+
 def test_a_tokenizer_without_mask_token_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has no mask token"):
         Vocabulary.read(tiny_encoder(tmp_path / "encoder", mask_token=None))
