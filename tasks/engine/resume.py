@@ -103,7 +103,8 @@ def _restore(trainer: Trainer, step: int) -> int:
     checkpoints, device = trainer.checkpoints, trainer.device
     values, shared = checkpoints.values(step), checkpoints.shared(step, device)
     _load_weights(trainer.model, _above("model", shared))
-    trainer.sampler.load_state_dict({"done": step - 1})  # the step's evaluation is still to come
+    done = values["sampler"]["done"] - 1  # the last step's evaluation is still to come
+    trainer.sampler.load_state_dict({"done": done})
     trainer.average.load(_above("average", shared))
     trainer.scale.load(values["scale"])
     trainer.watch.load(values["watch"])

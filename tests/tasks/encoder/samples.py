@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers.models import Model, WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -21,23 +21,30 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", *FILLER]
 
 def tiny_encoder(folder: Path, **config: Any) -> Path:
     """A two-layer BERT with random weights and no dropout, saved as a hub would hold it."""
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
+    return save_encoder(folder, tokenizer(), special, **{"vocab_size": len(WORDS), **config})
+
+
+def save_encoder(folder: Path, words: Tokenizer, special: Mapping[str, str | None], **config: Any) -> Path:
+    """A tiny BERT beside a tokenizer with these special tokens."""
     torch.manual_seed(0)
     values = {
-        "vocab_size": len(WORDS), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-        "intermediate_size": 64, "max_position_embeddings": 64, "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+        "max_position_embeddings": 64, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
     }  # fmt: skip
     BertModel(BertConfig(**{**values, **config})).save_pretrained(folder)
-    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer(), pad_token="[PAD]", unk_token="[UNK]"
-    )
-    fast.save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(folder)  # type: ignore[no-untyped-call]
     return folder
 
 
 def tokenizer() -> Tokenizer:
     """A word is a token."""
-    words = Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    return of_words(WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
+
+
+def of_words(model: Model) -> Tokenizer:
+    """Cuts at blanks, and frames what the model makes of the words by [CLS] (id 2) and [SEP] (id 3)."""
+    words = Tokenizer(model)
     words.pre_tokenizer = Whitespace()
     words.post_processor = TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
