@@ -16,6 +16,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from scipy import stats
+
 from tasks.engine.launch import launch
 from tests.benchmarks.links import LOCAL, Host, missing, two_hosts
 from tests.benchmarks.ranks import measure
@@ -38,6 +40,7 @@ METHODS = {
     "powersgd, rank 1": ("communication.compression=powersgd", "communication.powersgd_rank=1"),
     "parameter server, fp32": (SERVER,),
     "parameter server, fp16": (SERVER, "communication.server_parameters=fp16"),
+    "parameter server, one step stale": (SERVER, "communication.staleness=1"),
 }
 QUICK = ("none", "onebit")
 MEGABIT = 10**6
@@ -70,6 +73,7 @@ def main() -> None:
     add_arguments(parser)
     parser.add_argument("--steps", type=int, default=5, help="measured at each link, after two that are not")
     parser.add_argument("--score", type=int, metavar="STEPS", help="also train so many steps and score dev")
+    parser.add_argument("--links", choices=LINKS, nargs="*", default=list(LINKS), metavar="LINK", help="none: no costs")
     parser.add_argument("--methods", choices=METHODS, nargs="+", default=list(METHODS), metavar="METHOD")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="of --score")
     arguments = parser.parse_args()
@@ -78,13 +82,15 @@ def main() -> None:
         print(f"Over the loopback only: {reason}.\n")
     with tempfile.TemporaryDirectory() as name, nullcontext([LOCAL, LOCAL]) if reason else two_hosts() as hosts:
         scratch = Path(name)
-        methods, steps, links = {name: METHODS[name] for name in arguments.methods}, arguments.steps, LINKS
-        if reason:
+        methods, steps = {name: METHODS[name] for name in arguments.methods}, arguments.steps
+        links = {name: LINKS[name] for name in arguments.links}
+        if reason and links:
             links = {"loopback": None}
         if arguments.quick:
             methods, links, steps = {name: METHODS[name] for name in QUICK}, dict(list(links.items())[:2]), 2
-        workload = prepare(arguments, scratch, *SHAPE)
-        print(cost(workload, scratch, methods, Plan(hosts, links, steps)))
+        if links:
+            workload = prepare(arguments, scratch, *SHAPE)
+            print(cost(workload, scratch, methods, Plan(hosts, links, steps)))
         if arguments.score:
             whole = prepare(arguments, scratch / "whole")
             print("\n" + score(whole, scratch, methods, arguments.score, arguments.seeds))
@@ -117,7 +123,10 @@ def _bytes(measured: Measurement, plan: Plan) -> list[str]:
 def score(
     workload: Workload, scratch: Path, methods: dict[str, tuple[str, ...]], steps: int, seeds: Sequence[int]
 ) -> str:
-    """The dev split's metric after equal steps on two ranks over the loopback, and its distance from no compression."""
+    """The dev split's metric after equal steps on two ranks over the loopback, beside that of no compression.
+
+    Differences are paired by seed; their interval is Student's at 95 %.
+    """
     metrics: dict[str, list[float]] = {name: [] for name in methods}
     epochs = steps * BATCH / workload.rows
     for seed in seeds:
@@ -127,11 +136,21 @@ def score(
             launch(job)
             lines = (job.output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             metrics[name].append(json.loads(lines[-1])[job.experiment.task.metric])
-    base = statistics.mean(metrics["none"])
+    header = ("method", f"dev metric after {steps} steps, seeds {', '.join(map(str, seeds))}", "less that of none")
     return table(
-        ("method", f"dev metric after {steps} steps, seeds {', '.join(map(str, seeds))}", "mean, less that of none"),
-        [(name, spread(values, 4), f"{statistics.mean(values) - base:+.4f}") for name, values in metrics.items()],
+        header, [(name, spread(values, 4), _paired(values, metrics["none"])) for name, values in metrics.items()]
     )
+
+
+def _paired(values: Sequence[float], base: Sequence[float]) -> str:
+    """The mean difference and its 95 % interval."""
+    differences = [value - other for value, other in zip(values, base, strict=True)]
+    mean = statistics.mean(differences)
+    if len(set(differences)) == 1:
+        return f"{mean:+.4f}"
+    error = statistics.stdev(differences) / len(differences) ** 0.5
+    low, high = stats.t.interval(0.95, len(differences) - 1, mean, error)
+    return f"{mean:+.4f} ({low:+.4f} to {high:+.4f})"
 
 
 if __name__ == "__main__":
