@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Make .venv/<name> from its lock file. Anything but a finished environment is made again from nothing.
-# usage: scripts/environment.sh tasks|airflow [dev|benchmarks ...]
+# usage: scripts/environment.sh tasks|airflow [dev|benchmarks|schemas ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=$1 venv=.venv/$1
 lock=requirements/$name.lock
 
 # The stamp holds what was installed, so a changed lock file or an interrupted set-up starts over.
-wanted=$(cat "requirements/$name.in" "$lock" scripts/environment.sh | sha256sum)
+wanted=$(cat "requirements/$name"*.in "$lock" scripts/environment.sh | sha256sum)
 if [ "$(cat "$venv/.ready" 2>/dev/null)" != "$wanted" ]; then
     echo "==> environment $venv"
     python3.11 -m venv --clear "$venv"

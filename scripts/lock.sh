@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Write requirements/<name>.lock anew: what pip chooses today for <name>.in, dev.in and, for tasks, benchmarks.in, in a
-# fresh environment.
+# Write requirements/<name>.lock anew: what pip chooses today for <name>.in and what its checks need, in a fresh
+# environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=${1:?usage: scripts/lock.sh tasks|airflow}
 inputs=(-r "requirements/$name.in" -r requirements/dev.in)
-[ "$name" = tasks ] && inputs+=(-r requirements/benchmarks.in)
+case $name in
+    tasks) inputs+=(-r requirements/benchmarks.in) ;;
+    airflow) inputs+=(-r requirements/schemas.in) ;;
+esac
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 python3.11 -m venv "$scratch"

@@ -1,0 +1,43 @@
+# The image of Airflow: every part of it (api-server, scheduler, dag-processor, triggerer) is a command of this image,
+# as `docker run spark-bert/airflow airflow scheduler`. scripts/images.sh builds it.
+
+# A Debian with Python 3.11; a release names it by its digest.
+ARG BASE=debian:bookworm-slim
+
+FROM ${BASE} AS python
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        ca-certificates python3.11 python3-distutils \
+    && rm -rf /var/lib/apt/lists/*
+
+FROM python AS packages
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3.11-venv
+RUN python3.11 -m venv /opt/venv
+WORKDIR /build
+COPY requirements/airflow.in requirements/airflow.lock requirements/
+RUN /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check \
+        -r requirements/airflow.in -c requirements/airflow.lock \
+    && /opt/venv/bin/pip uninstall --quiet --yes pip
+
+FROM python AS airflow
+# AIRFLOW_HOME is 1000's, and so is a new volume that is mounted there.
+RUN useradd --uid 1000 --no-create-home --home-dir /var/lib/airflow spark-bert \
+    && install --directory --owner 1000 --group 1000 /var/lib/airflow
+COPY --from=packages /opt/venv /opt/venv
+ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/spark-bert:/opt/spark-bert/plugins PYTHONUNBUFFERED=1 \
+    HOME=/var/lib/airflow AIRFLOW_HOME=/var/lib/airflow \
+    AIRFLOW__CORE__DAGS_FOLDER=/opt/spark-bert/dags AIRFLOW__CORE__PLUGINS_FOLDER=/opt/spark-bert/plugins \
+    AIRFLOW__CORE__LOAD_EXAMPLES=False AIRFLOW__CORE__EXECUTOR=LocalExecutor \
+    AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=False
+WORKDIR /opt/spark-bert
+USER 1000:1000
+CMD ["airflow", "standalone"]
+
+# The code comes last, so that a change of it rebuilds in seconds.
+COPY include include
+COPY plugins plugins
+COPY dags dags
+ARG REVISION=unknown
+ENV SPARK_BERT_REVISION=$REVISION
+LABEL org.opencontainers.image.title="Spark-BERT: Airflow" org.opencontainers.image.revision=$REVISION

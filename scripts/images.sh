@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Build the images of this checkout. Each is tagged with the git revision and with $SPARK_BERT_TAG.
+# usage: scripts/images.sh [data|train|train-gpu|airflow ...]  (all but train-gpu, when none is named)
+# From the environment: BASE, what they start from, and TORCH_INDEX, where torch comes from (tasks/Dockerfile).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- data train airflow
+images=${SPARK_BERT_IMAGES:-spark-bert} tag=${SPARK_BERT_TAG:-latest}
+revision=$(git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
+
+build() {
+    echo "==> image $images/$1:$tag" >&2
+    docker build --quiet --build-arg BASE --build-arg REVISION="$revision" \
+        --tag "$images/$1:$tag" --tag "$images/$1:$revision" "${@:2}" . >/dev/null
+}
+
+for name; do
+    case $name in
+        data | train) build "$name" --file tasks/Dockerfile --target "$name" --build-arg TORCH_INDEX ;;
+        train-gpu)
+            if compgen -G 'wheelhouse/torch-*+cpu-*.whl' >/dev/null; then
+                echo "wheelhouse/ holds a torch without CUDA: take it and Horovod's wheel away to build train-gpu" >&2
+                exit 1
+            fi
+            build "$name" --file tasks/Dockerfile --target train --build-arg TORCH_INDEX= \
+                --build-arg HOROVOD_GPU_OPERATIONS=NCCL
+            ;;
+        airflow) build "$name" ;;
+        *) echo "there is no image $name: data, train, train-gpu or airflow" >&2 && exit 2 ;;
+    esac
+done

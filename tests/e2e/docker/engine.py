@@ -1,0 +1,79 @@
+"""A Docker engine for the tests: the one that answers, else one of their own that leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+#: Program to the package of Debian that has it.
+PROGRAMS = {"dockerd": "docker.io", "docker": "docker.io", "iptables": "iptables"}
+
+
+@contextmanager
+def running_engine() -> Iterator[None]:
+    """Within it, `docker` has an engine to talk to. Fails with the reason where there can be none."""
+    if answers():
+        yield
+        return
+    if os.geteuid() != 0:
+        pytest.fail("no Docker engine answers, and only root can start one: start Docker, or let root run the tests")
+    install(PROGRAMS)
+    with tempfile.TemporaryDirectory(prefix="spark-bert-engine-", dir="/var/tmp") as folder, _daemon(Path(folder)):
+        yield
+
+
+def answers() -> bool:
+    """Whether an engine answers the Docker client of this machine."""
+    return shutil.which("docker") is not None and _docker_version().returncode == 0
+
+
+def install(programs: dict[str, str]) -> None:
+    """Install the packages of Debian whose programs are missing."""
+    missing = sorted({package for program, package in programs.items() if shutil.which(program) is None})
+    if not missing:
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        pytest.fail(f"missing here: {', '.join(missing)}. Only root can install them, with Debian's apt-get")
+    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing]):
+        done = subprocess.run(
+            ["apt-get", *command],
+            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            pytest.fail(f"apt-get {' '.join(command)} failed: {done.stderr[-2000:]}")
+
+
+@contextmanager
+def _daemon(folder: Path) -> Iterator[None]:
+    log = folder / "dockerd.log"
+    command = ["dockerd", f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--pidfile={folder}/pid"]
+    with log.open("w") as output:
+        daemon = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        _await(daemon, log)
+        yield
+    finally:
+        daemon.terminate()  # it stops the containers that are left
+        daemon.wait(timeout=60)
+
+
+def _await(daemon: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(60):
+        if daemon.poll() is None and answers():
+            return
+        time.sleep(1)
+    pytest.fail(f"no Docker engine can be started on this machine; the end of its log:\n{log.read_text()[-3000:]}")
+
+
+def _docker_version() -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["docker", "version"], capture_output=True, check=False)

@@ -1,0 +1,136 @@
+"""The images: what is in them, what is not, how they run, and how little a changed line of code builds anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.docker.conftest import IMAGES
+from tests.e2e.make_run import ROOT
+
+Images = dict[str, str]
+#: A stage's surroundings at their hardest: no network, nothing to write to but /tmp, a user whom the image has not.
+WALLS = (
+    *("--read-only", "--tmpfs=/tmp:exec", "--network=none", "--hostname=localhost", "--user=4242:4242"),
+    *("--cap-drop=ALL", "--security-opt=no-new-privileges"),
+)
+LEFT_OVERS = """
+import shutil
+from pathlib import Path
+left = [name for name in ("gcc", "g++", "cmake", "make", "pip", "git") if shutil.which(name)]
+left += [path for path in ("/build", "/root/.cache", "/tmp/.cache") if Path(path).exists()]
+for folder in ("opt", "root", "var"):
+    left += [str(path) for end in ("whl", "deb") for path in Path("/", folder).rglob(f"*.{end}")]
+print(left)
+"""
+TWO_RANKS = """
+import horovod.runner
+
+def rank():
+    import horovod.torch as hvd
+    import torch
+    hvd.init()
+    return hvd.allreduce(torch.ones(3) * hvd.rank(), op=hvd.Sum).tolist()
+
+print(horovod.runner.run(rank, num_proc=2, use_gloo=True, network_interfaces=["lo"], disable_cache=True))
+"""
+SPARK = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+print(spark.range(5).count())
+"""
+
+
+def output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def python(image: str, code: str) -> str:
+    """The last line that Python prints in a container of the image."""
+    return output("docker", "run", "--rm", *WALLS, "--entrypoint=python", image, "-c", code).splitlines()[-1]
+
+
+def inspect(image: str) -> dict[str, Any]:
+    return dict(json.loads(output("docker", "image", "inspect", image))[0])
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_has_a_plain_user_and_its_revision(images: Images, name: str) -> None:
+    config = inspect(images[name])["Config"]
+    revision = output("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40")
+    assert config["User"] == "1000:1000"
+    assert config["Labels"]["org.opencontainers.image.revision"] == revision
+    assert f"SPARK_BERT_REVISION={revision}" in config["Env"]
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_nothing_of_the_build_is_left(images: Images, name: str) -> None:
+    assert python(images[name], LEFT_OVERS) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "has", "lacks"),
+    [
+        ("data", ("torch", "pyspark", "great_expectations", "tasks"), ("horovod", "airflow", "pytest")),
+        ("train", ("torch", "pyspark", "horovod", "tasks"), ("great_expectations", "airflow", "pytest")),
+        ("airflow", ("airflow", "docker", "kubernetes", "spark_bert"), ("torch", "pyspark", "tasks", "pytest")),
+    ],
+)
+def test_an_image_holds_its_part(images: Images, name: str, has: tuple[str, ...], lacks: tuple[str, ...]) -> None:
+    code = f"from importlib.util import find_spec; print([name for name in {has + lacks} if find_spec(name)])"
+    assert python(images[name], code) == str(list(has))
+
+
+@pytest.mark.parametrize("name", ["data", "train"])
+def test_a_stage_image_is_the_stages_command_line(images: Images, name: str) -> None:
+    assert output("docker", "run", "--rm", *WALLS, images[name], "--help").startswith("usage: python -m tasks")
+
+
+def test_spark_runs_behind_walls(images: Images) -> None:
+    assert python(images["data"], SPARK) == "5"
+
+
+def test_two_ranks_meet_behind_walls(images: Images) -> None:
+    assert python(images["train"], TWO_RANKS) == str([[1.0, 1.0, 1.0]] * 2)
+
+
+@pytest.fixture
+def changed(images: Images, tmp_path: Path) -> Iterator[Images]:
+    """The images of a copy of this checkout in which a line of tasks/ and one of dags/ differ."""
+    for name in ("dags", "include", "plugins", "requirements", "scripts", "tasks", "wheelhouse"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Dockerfile", ".dockerignore"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("tasks/metrics.py", "dags/finetune.py"):
+        with (tmp_path / name).open("a") as file:
+            file.write("# another line\n")
+    repository = f"spark-bert-test-{uuid.uuid4().hex[:8]}"
+    subprocess.run(
+        [tmp_path / "scripts/images.sh", *IMAGES], env=os.environ | {"SPARK_BERT_IMAGES": repository}, check=True
+    )
+    tags = output("docker", "images", "--format={{.Repository}}:{{.Tag}}", f"--filter=reference={repository}/*")
+    try:
+        yield {name: f"{repository}/{name}" for name in IMAGES}
+    finally:
+        output("docker", "rmi", *tags.splitlines())
+
+
+def test_a_changed_line_builds_one_layer_anew(images: Images, changed: Images) -> None:
+    for name in IMAGES:
+        before, after = (inspect(one[name])["RootFS"]["Layers"] for one in (images, changed))
+        assert after[:-1] == before[:-1] and after[-1] != before[-1], name
+
+
+def test_an_image_that_does_not_exist_is_named() -> None:
+    done = subprocess.run([ROOT / "scripts/images.sh", "evaluate"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "there is no image evaluate: data, train, train-gpu or airflow" in done.stderr
