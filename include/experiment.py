@@ -265,9 +265,13 @@ class Submission(Section):
 class Runtime(Section):
     """Where stages run. Changes no artifact."""
 
-    kind: Literal["process"] = Field("process", description="process: a subprocess of the Airflow worker.")
     spark_master: str = Field(
         "local[*]", pattern=r"^(local(\[.+\])?|spark://.+|yarn|k8s://.+)$", description="Spark's master."
+    )
+    ranks_on: Literal["local", "spark"] = Field(
+        "local",
+        description="Where a training's ranks run: local (the stage's own machine) or spark (executors of "
+        "spark_master, a rank in a task; they need artifacts and cache under the same paths).",
     )
     checkpoint_steps: int = Field(500, ge=0, description="Steps between two checkpoints of a training; 0: none.")
     lost_rank: Literal["fail", "restart", "shrink"] = Field(

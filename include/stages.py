@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from include.experiment import Experiment
@@ -54,6 +54,8 @@ class Stage:
         reads: the sections ("training") or fields ("model.name") of the experiment that change its output.
         inputs: the stages whose artifacts it reads.
         switch: the field without which it makes nothing, whatever the others say; "": there is none.
+        image: the container image that holds what it needs; only train's has Horovod.
+        spark: whether it works on Spark, and so may need to reach a cluster.
     """
 
     name: str
@@ -62,6 +64,8 @@ class Stage:
     reads: tuple[str, ...]
     inputs: tuple[str, ...] = ()
     switch: str = ""
+    image: Literal["data", "train"] = "data"
+    spark: bool = False
 
     def part(self, experiment: Experiment) -> dict[str, Any]:
         """What changes its output, of an experiment, as JSON values."""
@@ -72,8 +76,15 @@ class Stage:
 #: The fields of the section training that pre-training follows too; for the others it has its own, or none.
 SHARED_WITH_PRETRAINING = ("accumulation", "clip_norm", "precision", "activation_checkpointing", "ranks")
 _ALL = (
-    Stage("validate", "check the raw data with Great Expectations", 1, ("data", "validation")),
-    Stage("preprocess", "clean, sample and tokenise on Spark", 1, ("preprocessing", "model.name"), ("validate",)),
+    Stage("validate", "check the raw data with Great Expectations", 1, ("data", "validation"), spark=True),
+    Stage(
+        "preprocess",
+        "clean, sample and tokenise on Spark",
+        1,
+        ("preprocessing", "model.name"),
+        ("validate",),
+        spark=True,
+    ),
     Stage(
         "pretrain",
         "let the encoder learn from unlabelled text, if any",
@@ -83,6 +94,7 @@ _ALL = (
             *(f"training.{name}" for name in SHARED_WITH_PRETRAINING),
         ),
         switch="pretraining.text",
+        image="train",
     ),
     Stage(
         "train",
@@ -90,10 +102,11 @@ _ALL = (
         2,
         ("model", "batching", "loss", "training", "communication"),
         ("preprocess", "pretrain"),
+        image="train",
     ),
     Stage("evaluate", "score the dev split and write the report", 1, (), ("validate", "preprocess", "train")),
     Stage("gate", "hold the metrics against the thresholds", 1, ("gate",), ("validate", "preprocess", "evaluate")),
-    Stage("predict", "label the test split on Spark", 1, ("prediction",), ("preprocess", "train")),
+    Stage("predict", "label the test split on Spark", 1, ("prediction",), ("preprocess", "train"), spark=True),
     Stage("export", "write and check the submission zip", 1, ("submission",), ("validate", "predict")),
 )
 STAGES: dict[str, Stage] = {stage.name: stage for stage in _ALL}

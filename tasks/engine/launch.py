@@ -34,6 +34,7 @@ LIMITS = {
     "HOROVOD_GLOO_TIMEOUT_SECONDS": "30",
     "HOROVOD_STALL_CHECK_TIME_SECONDS": "60",
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "120",
+    "HOROVOD_SPARK_START_TIMEOUT": "300",  # until executors run all ranks at once
 }
 #: The engine's buckets are large enough. Horovod would join those that are ready: all would arrive with the last one.
 UNFUSED = {"HOROVOD_FUSION_THRESHOLD": "0"}
@@ -44,12 +45,12 @@ class LostRank(Transient):
 
 
 def launch(job: Job) -> None:
-    """Train with the experiment's ranks: one in this process, more in processes of their own on this machine.
+    """Train with the experiment's ranks: one in this process, more in processes of their own, here or on Spark.
 
     A lost rank is met as runtime.lost_rank says. Raises BadInput as a rank did; Transient, naming the rank, when one
     is lost for good; Stopped when SIGTERM or SIGINT ended it, after a checkpoint.
     """
-    with tempfile.TemporaryDirectory(prefix="spark-bert-ranks-") as name:
+    with tempfile.TemporaryDirectory(prefix="spark-bert-ranks-", dir=_where_ranks_see_it(job)) as name:
         folder = Path(name)
         with _signals_make(folder / STOP):
             try:
@@ -58,6 +59,14 @@ def launch(job: Job) -> None:
                 raise Transient(f"{lost}: run the stage again") from lost
         if (folder / STOP).exists() and not (job.output / "training.json").exists():
             raise Stopped("training was stopped: run the stage again, and it goes on from its last checkpoint")
+
+
+def _where_ranks_see_it(job: Job) -> Path | None:
+    """Where to put what this process and its ranks tell one another: None is this machine's own place for such."""
+    if job.experiment.runtime.ranks_on == "local":
+        return None
+    job.folder.mkdir(parents=True, exist_ok=True)
+    return job.folder
 
 
 def _train_to_the_end(job: Job, folder: Path) -> None:
@@ -151,7 +160,7 @@ def _explain(folder: Path) -> None:
         if code == ExitCode.BAD_INPUT:  # which all ranks find alike
             raise BadInput(message)
         if code == ExitCode.TRANSIENT:
-            raise Transient(f"rank {rank}: {message}")
+            raise Transient(message if rank is None else f"rank {rank}: {message}")
         raise RuntimeError(f"rank {rank} failed:\n{message}")
     if not (folder / LOST).is_file():
         raise LostRank("Horovod's launcher ended without a word, its last lines are above")

@@ -128,4 +128,4 @@ def test_a_session_inside_a_session_is_that_one(spark: SparkSession) -> None:
 
 def test_a_local_executor_reads_in_place(spark: SparkSession, tmp_path: Path) -> None:
     assert is_local(spark)
-    assert shipped(ship(spark, tmp_path)) == tmp_path
+    assert shipped(ship(spark, tmp_path / "tokenizer.json")) == tmp_path / "tokenizer.json"
