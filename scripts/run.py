@@ -10,13 +10,17 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from include.named import load, names, parse_override, read
 from include.runs import Run
 from include.stages import ExitCode, StageError
+
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
@@ -30,7 +34,7 @@ def main() -> int:
     try:
         run_folder, succeeded = _run_dag(conf)
     except KeyboardInterrupt:
-        print("interrupted: the stage is being stopped; run the same command again to go on", file=sys.stderr)
+        print("stopped: run the same command again to go on", file=sys.stderr)
         return ExitCode.STOPPED
     run = Run(run_folder)
     print(_summary(run))
@@ -41,27 +45,39 @@ def main() -> int:
 def _run_dag(conf: dict[str, Any]) -> tuple[Path, bool]:
     """Run the Dag in a process of its own: the run's folder, and whether it succeeded.
 
-    Airflow takes an interrupt for a failed try, to be tried again. So the child never sees one; it is killed, and
-    the operators' guard, which that does not reach, stops the stage.
+    Airflow takes an interrupt for a failed try, to be tried again. So the child has its own way to stop, see _stop.
     """
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.default_int_handler)
+    for ending in _ENDINGS:
+        signal.signal(ending, _interrupt)
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
     child = spawn.Process(target=_test_dag, args=(conf, sender))
     child.start()
+    assert child.pid is not None
     sender.close()
     try:
         folder, succeeded = receiver.recv()
     except EOFError:
         raise SystemExit("Airflow ended without running the Dag: its last lines are above") from None
+    except KeyboardInterrupt:
+        print("interrupted: the stage is being stopped, which may take a minute", file=sys.stderr)
+        os.kill(child.pid, signal.SIGINT)
+        child.join()
+        raise
     finally:
         child.kill()
     return Path(folder), succeeded
 
 
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    for ending in _ENDINGS:  # another one must not cut short what the first has begun
+        signal.signal(ending, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def _test_dag(conf: dict[str, Any], sender: Connection) -> None:
     os.setsid()  # out of reach of the terminal's Ctrl-C
+    signal.signal(signal.SIGINT, _stop)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from dags.finetune import dag
     from spark_bert.places import run_folder
@@ -74,7 +90,18 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _stop(signum: int, frame: FrameType | None) -> NoReturn:
+    """Stop the stage that runs, if one does, as Airflow would on a killed task; then end without another try."""
+    from airflow.sdk import BaseOperator, get_current_context
+
+    with suppress(RuntimeError):  # between two tasks there is no context
+        task = get_current_context()["task"]
+        assert isinstance(task, BaseOperator)
+        task.on_kill()
+    os._exit(ExitCode.STOPPED)
 
 
 def _options() -> argparse.Namespace:

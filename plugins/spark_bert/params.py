@@ -6,6 +6,7 @@ An empty field (null) keeps what the named experiment says, so a run is a name a
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -54,11 +55,16 @@ def form() -> dict[str, Param]:
 
 
 def resolve(params: Mapping[str, Any]) -> Experiment:
-    """The experiment that a run's params stand for. Raises BadInput, naming key, value and remedy."""
+    """The experiment that a run's params stand for. Raises BadInput, naming key, value and remedy.
+
+    $SPARK_BERT_SPARK_MASTER is the deployment's cluster: for runs that name no other.
+    """
     name = params["experiment"]
     if name not in names():
         raise BadInput(f"unknown experiment {name!r}: write one of {', '.join(names())}")
-    given = {key: value for key, value in params.items() if key != "experiment" and value is not None}
+    master = os.environ.get("SPARK_BERT_SPARK_MASTER")
+    given: dict[str, Any] = {"runtime.spark_master": master} if master else {}
+    given |= {key: value for key, value in params.items() if key != "experiment" and value is not None}
     return build(merge(read_yaml(FOLDER / f"{name}.yaml"), given), f"experiment {name}")
 
 

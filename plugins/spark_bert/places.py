@@ -21,6 +21,12 @@ def tasks_python() -> Path:
     return Path(os.environ.get("SPARK_BERT_TASKS_PYTHON") or REPOSITORY / ".venv/tasks/bin/python").absolute()
 
 
+def cache() -> Path:
+    """The folder of fetched encoders and corpora: $SPARK_BERT_CACHE, else the user's cache folder."""
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("SPARK_BERT_CACHE") or user / "spark-bert").absolute()
+
+
 def run_folder(dag_id: str, run_id: str) -> Path:
     """The folder of one Dag run: readable, safe as a file name, and never that of another run."""
     whole = f"{dag_id}-{run_id}"

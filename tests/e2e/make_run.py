@@ -10,12 +10,16 @@ ROOT = Path(__file__).parents[2]
 SLICE = ("preprocessing.sample=0.1", "training.epochs=1", "gate.accuracy=0.6")
 
 
-def make_run(home: Path, *overrides: str) -> tuple[int, str]:
-    """`make run` without its set-up: exit code and what it printed."""
+def command(*overrides: str) -> list[str]:
+    """The command line behind `make run`."""
     sets = [argument for override in overrides for argument in ("--set", override)]
-    command = [str(ROOT / "scripts/airflow.sh"), "python", str(ROOT / "scripts/run.py"), *sets]
+    return [str(ROOT / "scripts/airflow.sh"), "python", str(ROOT / "scripts/run.py"), *sets]
+
+
+def make_run(home: Path, *overrides: str, **environment: str) -> tuple[int, str]:
+    """`make run` without its set-up: exit code and what it printed."""
     done = subprocess.run(
-        command, env=os.environ | {"SPARK_BERT_HOME": str(home)}, text=True,
+        command(*overrides), env=os.environ | {"SPARK_BERT_HOME": str(home)} | environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout

@@ -65,11 +65,17 @@ def test_overrides_lie_on_top() -> None:
     assert experiment.runtime.download
 
 
+def test_the_deployments_cluster_is_for_runs_that_name_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_SPARK_MASTER", "spark://spark:7077")
+    assert resolve(_submitted({"experiment": "movies"})).runtime.spark_master == "spark://spark:7077"
+    local = _submitted({"experiment": "movies", "runtime.spark_master": "local[2]"})
+    assert resolve(local).runtime.spark_master == "local[2]"
+
+
 def test_rules_reach_the_form() -> None:
     assert _schema("training.epochs")["exclusiveMinimum"] == 0
     assert _schema("training.epochs")["maximum"] == 100
     assert _schema("training.precision")["enum"] == ["fp32", "bf16", "fp16", None]
-    assert _schema("runtime.kind")["enum"] == ["process", None]
     assert _schema("gate.accuracy")["type"] == ["number", "null"]
     assert _schema("data.score_range")["items"] == {"type": "number"}
     assert _schema("preprocessing.clean")["examples"] == ["html", "punctuation", "lowercase", "whitespace"]

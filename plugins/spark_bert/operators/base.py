@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from include.experiment import Experiment
 from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
 from spark_bert.links import LINKS
 from spark_bert.params import resolve
-from spark_bert.places import run_folder, tasks_python
+from spark_bert.places import run_folder
 
 #: Exit codes that stay what they are however often the stage is tried.
 _FINAL = (ExitCode.BAD_INPUT, ExitCode.GATE_FAILED)
@@ -40,34 +41,44 @@ class StageOperator(BaseOperator):
     template_fields: Sequence[str] = ("command",)
     ui_color = "#e8f1fb"
 
+    #: Seconds between SIGTERM and SIGKILL: time for a training to end its step and write a checkpoint (of 1.8 GB for
+    #: an encoder of 109 million weights), and for any stage to remove what it had half-written.
+    grace = 60
+
+    experiment: Experiment  # it and the command are known once the run's params are: see render_template_fields
+
     def __init__(self, *, stage: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.stage = STAGES[stage].name
-        self.command: list[str] = []  # known once the run's params are: see render_template_fields
+        self.command: list[str] = []
         self.result: dict[str, Any] = {}
         self.operator_extra_links = LINKS.get(stage, ())
 
     @abstractmethod
-    def run_stage(self, command: list[str]) -> Ending:
+    def run_stage(self, context: Context) -> Ending:
         """Run the command to its end, its log streaming into the task's."""
+
+    def python(self) -> list[str]:
+        """How the command starts: with nothing where an image's entry point is `python -m tasks`."""
+        return []
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
         """Write the command line, so that it stands under Rendered Templates before the stage starts."""
         run = context["dag_run"]
         try:
-            experiment = resolve(context["params"])
+            self.experiment = resolve(context["params"])
         except BadInput as error:
             raise AirflowFailException(str(error)) from None
         self.command = [
-            str(tasks_python()), "-m", "tasks", self.stage,
-            "--experiment", experiment.model_dump_json(exclude_defaults=True),
+            *self.python(), self.stage,
+            "--experiment", self.experiment.model_dump_json(exclude_defaults=True),
             "--run", str(run_folder(run.dag_id, run.run_id)),
         ]  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
         """The stage's result. Raises AirflowFailException where another try cannot help, else AirflowException."""
         self.result = {}
-        ending = self.run_stage(self.command)
+        ending = self.run_stage(context)
         if ending.code != ExitCode.DONE:
             self._keep_evidence(ending, context)
             raise failure(self.stage, ending)

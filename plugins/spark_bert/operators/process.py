@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import signal
@@ -11,18 +10,15 @@ import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from spark_bert.operators.base import Ending, StageOperator
-from spark_bert.places import REPOSITORY, home
+from spark_bert.operators.stage_log import pass_on
+from spark_bert.places import REPOSITORY, home, tasks_python
 
 _GUARD = Path(__file__).with_name("guard.py")
-#: Characters of the log passed on at once; a longer line comes in pieces.
-_LONGEST = 8192
-#: The log format of tasks/__main__.py. Lines of another form (Java, a traceback) pass as INFO.
-_LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) (\S+: .*)")
 #: What a stage gets of the worker's environment: all it needs, and none of Airflow's secrets.
 _PASSED = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|XDG_CACHE_HOME|JAVA_HOME|LD_LIBRARY_PATH|SSL_CERT_(FILE|DIR)"
@@ -33,21 +29,21 @@ _PASSED = re.compile(
 class ProcessStageOperator(StageOperator):
     """Runs a stage as a process tree of which nothing is left when the task ends, however it ends."""
 
-    #: Seconds between SIGTERM and SIGKILL: time for a training to end its step and write a checkpoint (of 1.8 GB for
-    #: an encoder of 109 million weights), and for any stage to remove what it had half-written.
-    grace = 60.0
-
     _process: subprocess.Popen[str] | None = None
 
-    def run_stage(self, command: list[str]) -> Ending:
+    def python(self) -> list[str]:
+        """The task environment's interpreter, on the stages' command line."""
+        return [str(tasks_python()), "-m", "tasks"]
+
+    def run_stage(self, context: Context) -> Ending:
         """Run the command under the guard (guard.py), which ends it all when this worker is gone."""
-        if not os.access(command[0], os.X_OK):
+        if not os.access(self.command[0], os.X_OK):
             raise AirflowFailException(
-                f"there is no task environment at {command[0]}: let `make setup` build it, "
+                f"there is no task environment at {self.command[0]}: let `make setup` build it, "
                 "or set SPARK_BERT_TASKS_PYTHON to the interpreter of one"
             )
         self._process = subprocess.Popen(
-            [sys.executable, "-I", str(_GUARD), str(self.grace), *command],
+            [sys.executable, "-I", str(_GUARD), str(self.grace), *self.command],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, encoding="utf-8", errors="backslashreplace",
             cwd=REPOSITORY, env=environment(), start_new_session=True,
@@ -64,24 +60,12 @@ class ProcessStageOperator(StageOperator):
         with ThreadPoolExecutor(1) as pool:
             last_line = pool.submit(deque[str], process.stdout, 1)
             try:
-                reason = self._pass_on(process.stderr)
+                reason = pass_on(process.stderr, self.log)
             finally:
                 process.stdin.close()  # after an interrupt or a timeout, this is what stops the stage
                 process.wait()
         code = process.returncode
         return Ending(code if code >= 0 else 128 - code, "".join(last_line.result()).rstrip("\n"), reason)
-
-    def _pass_on(self, stream: IO[str]) -> str:
-        """Log what the stage logs, while it runs; its last error message, or else its last line."""
-        error = line = ""
-        while text := stream.readline(_LONGEST):
-            line = text.rstrip() or line
-            match = _LOG_LINE.match(text)
-            level = logging.getLevelNamesMapping()[match[1]] if match else logging.INFO
-            self.log.log(level, "%s", match[2] if match else text.rstrip("\n"))
-            if match and level >= logging.ERROR:
-                error = match[2].partition(": ")[2]
-        return error or line
 
 
 def environment() -> dict[str, str]:

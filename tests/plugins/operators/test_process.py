@@ -25,8 +25,14 @@ from tests.airflow_home import Interpreter
 LOG = "2026-01-02 03:04:05,678 {} tasks.train: {}"
 
 
-def run(interpreter: Path, *arguments: str) -> Ending:
-    return ProcessStageOperator(task_id="train", stage="train").run_stage([str(interpreter), *arguments])
+def operator(*command: object, stage: str = "train") -> ProcessStageOperator:
+    operator = ProcessStageOperator(task_id=stage, stage=stage)
+    operator.command = [str(part) for part in command]
+    return operator
+
+
+def run(*command: object) -> Ending:
+    return operator(*command).run_stage({})
 
 
 def test_result_and_reason(interpreter: Interpreter) -> None:
@@ -103,9 +109,8 @@ sys.stderr.buffer.write(b"caf\\xe9\\x00\\n")
 """
     python = interpreter(body)
     recorder = Recorder(python.with_name("seen"))
-    operator = ProcessStageOperator(task_id="train", stage="train")
     monkeypatch.setattr(ProcessStageOperator, "log", recorder)
-    assert operator.run_stage([str(python), str(recorder.flag)]).code == 0
+    assert run(python, recorder.flag).code == 0
     assert recorder.lines[:4] == [
         ("WARNING", "tasks.train: one row is empty"),
         ("INFO", "26/01/02 WARN Utils: a Java line"),
@@ -151,12 +156,12 @@ time.sleep(600)
 
 def test_killing_the_task_kills_the_stage_and_its_ranks(interpreter: Interpreter) -> None:
     python = interpreter(FAMILY)
-    operator = ProcessStageOperator(task_id="train", stage="train")
+    training = operator(python, python)
     endings: list[Ending] = []
-    thread = threading.Thread(target=lambda: endings.append(operator.run_stage([str(python), str(python)])))
+    thread = threading.Thread(target=lambda: endings.append(training.run_stage({})))
     thread.start()
     wait_for(lambda: len(survivors(str(python))) >= 3)  # the guard, the stage, the rank
-    operator.on_kill()
+    training.on_kill()
     thread.join(timeout=20)
     assert endings[0].code == 143
     assert survivors(str(python)) == []
@@ -166,8 +171,8 @@ def test_killing_the_task_kills_the_stage_and_its_ranks(interpreter: Interpreter
 def test_when_the_worker_dies_so_does_the_stage(number: signal.Signals, interpreter: Interpreter) -> None:
     python = str(interpreter(FAMILY))
     work = (
-        "from spark_bert.operators.process import ProcessStageOperator as O; import sys;"
-        f"O(task_id='train', stage='train').run_stage([{python!r}, {python!r}])"
+        "from spark_bert.operators.process import ProcessStageOperator as O; o = O(task_id='train', stage='train');"
+        f"o.command = [{python!r}, {python!r}]; o.run_stage({{}})"
     )
     places = f"{REPOSITORY}:{REPOSITORY / 'plugins'}"
     worker = subprocess.Popen(
@@ -212,14 +217,13 @@ def test_evidence_outlives_a_refusal(interpreter: Interpreter) -> None:
             pushed[key] = value
 
     pushed: dict[str, object] = {}
-    operator = ProcessStageOperator(task_id="gate", stage="gate")
-    operator._keep_evidence(Ending(3, '{"passed": false}', ""), {"ti": Instance()})  # type: ignore[typeddict-item]
-    operator._keep_evidence(Ending(1, "no JSON", ""), {"ti": Instance()})  # type: ignore[typeddict-item]
-    assert pushed == {"return_value": {"passed": False}} and operator.result == {"passed": False}
+    gate = operator(stage="gate")
+    gate._keep_evidence(Ending(3, '{"passed": false}', ""), {"ti": Instance()})  # type: ignore[typeddict-item]
+    gate._keep_evidence(Ending(1, "no JSON", ""), {"ti": Instance()})  # type: ignore[typeddict-item]
+    assert pushed == {"return_value": {"passed": False}} and gate.result == {"passed": False}
 
 
 def test_no_result_line_is_an_error(interpreter: Interpreter) -> None:
-    operator = ProcessStageOperator(task_id="train", stage="train")
-    operator.command = [str(interpreter("print('done')"))]
+    training = operator(interpreter("print('done')"))
     with pytest.raises(AirflowException, match="last line on stdout is not JSON: 'done'"):
-        ProcessStageOperator.execute.__wrapped__(operator, {})  # type: ignore[attr-defined]
+        ProcessStageOperator.execute.__wrapped__(training, {})  # type: ignore[attr-defined]

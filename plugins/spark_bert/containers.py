@@ -1,0 +1,120 @@
+"""What a stage's container is given, whatever starts it: image, environment, network, folders.
+
+Every folder has the same path inside as outside, so that artifacts, records and keys are the same in all runtimes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from include.experiment import Experiment
+from include.stages import STAGES, BadInput
+from spark_bert.places import REPOSITORY, cache, home
+
+#: Where the images have include/ and tasks/, and where their relative paths start.
+CODE = PurePosixPath("/opt/spark-bert")
+SECRETS = PurePosixPath("/run/secrets")
+
+
+def image(stage: str) -> str:
+    """The image that holds what the stage needs, its variant for GPUs where there are some."""
+    name = STAGES[stage].image + ("-gpu" if wants_gpus(stage) else "")
+    return (
+        f"{os.environ.get('SPARK_BERT_IMAGES') or 'spark-bert'}/{name}:{os.environ.get('SPARK_BERT_TAG') or 'latest'}"
+    )
+
+
+def gpus() -> int:
+    """How many GPUs a training gets: $SPARK_BERT_GPUS, a number or all (-1); 0 without it."""
+    text = os.environ.get("SPARK_BERT_GPUS") or "0"
+    if text != "all" and not text.isdecimal():
+        raise BadInput(f"SPARK_BERT_GPUS={text!r}: write how many GPUs a training gets, or all")
+    return -1 if text == "all" else int(text)
+
+
+def wants_gpus(stage: str) -> bool:
+    """Whether the stage trains, on a deployment with GPUs."""
+    return STAGES[stage].image == "train" and gpus() != 0
+
+
+def user() -> tuple[int, int]:
+    """The user and group that stages run as: the caller's, but never root."""
+    return (os.getuid(), os.getgid()) if os.getuid() else (1000, 1000)
+
+
+def is_online(stage: str, experiment: Experiment) -> bool:
+    """Whether the stage may fetch missing models and data."""
+    return experiment.runtime.download and _reads_cache(stage)
+
+
+def network(stage: str, experiment: Experiment) -> str:
+    """The network that the stage needs: none, or $SPARK_BERT_NETWORK to reach a Spark cluster or to download."""
+    ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
+    cluster = (STAGES[stage].spark or ranks) and not experiment.runtime.spark_master.startswith("local")
+    if not cluster and not is_online(stage, experiment):
+        return "none"
+    return os.environ.get("SPARK_BERT_NETWORK") or "bridge"
+
+
+def secrets(stage: str, experiment: Experiment) -> Path | None:
+    """The folder of secret files ($SPARK_BERT_SECRETS), for a stage that downloads."""
+    folder = os.environ.get("SPARK_BERT_SECRETS")
+    return Path(folder) if folder and is_online(stage, experiment) else None
+
+
+def environment(stage: str, experiment: Experiment) -> dict[str, str]:
+    """The stage's environment. A secret is a file that it is told the path of, never a value."""
+    variables = {"SPARK_BERT_HOME": str(home()), "SPARK_BERT_CACHE": str(cache()), "HF_HOME": f"{cache()}/huggingface"}
+    if secrets(stage, experiment):
+        variables["HF_TOKEN_PATH"] = str(SECRETS / "hf_token")
+    return variables
+
+
+def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
+    """The folders that the stage writes into: the store, its run's folder, and the cache if it downloads."""
+    folders = [home() / "artifacts", home() / "checkpoints", run]
+    return [*folders, cache()] if is_online(stage, experiment) else folders
+
+
+def readable(stage: str, experiment: Experiment) -> dict[Path, PurePosixPath]:
+    """What else the stage reads, and where it looks for it. Raises BadInput for a path outside $SPARK_BERT_DATA.
+
+    What does not exist is left to the stage, which says what it misses.
+    """
+    paths = {REPOSITORY / text: CODE / text for text in _named(stage, experiment)}
+    _check(list(paths))
+    if _reads_cache(stage) and not is_online(stage, experiment):
+        paths[cache()] = PurePosixPath(cache())
+    if "submission" in STAGES[stage].reads:
+        runs = [home() / "runs" / name for name in experiment.submission.runs]
+        paths |= {run: PurePosixPath(run) for run in runs if run.resolve().parent == (home() / "runs").resolve()}
+    return {path: target for path, target in paths.items() if path.exists()}
+
+
+def _named(stage: str, experiment: Experiment) -> Iterator[str]:
+    """The paths in the part of the experiment that the stage reads."""
+    sections = _sections(stage)
+    if "data" in sections and experiment.data.path:
+        yield experiment.data.path
+    if "pretraining" in sections and experiment.pretraining.text:
+        yield experiment.pretraining.text
+    if "model" in sections and experiment.model.name.startswith(("/", "./", "../")):
+        yield experiment.model.name
+
+
+def _check(paths: list[Path]) -> None:
+    """Whoever may trigger a run may name any path: a deployment says below which folder they lie."""
+    root = os.environ.get("SPARK_BERT_DATA")
+    for path in paths:
+        if root and not path.resolve().is_relative_to(root):
+            raise BadInput(f"{path} does not lie below {root}: put it there, or set SPARK_BERT_DATA to another folder")
+
+
+def _reads_cache(stage: str) -> bool:
+    return bool(_sections(stage) & {"data", "model", "pretraining"})
+
+
+def _sections(stage: str) -> set[str]:
+    return {name.partition(".")[0] for name in STAGES[stage].reads}

@@ -1,0 +1,60 @@
+"""The walls around a stage's container: what it may reach, gain and use up. Everything else is refused to it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from docker.types import DeviceRequest, LogConfig, Mount
+
+from include.experiment import Experiment
+from spark_bert.containers import SECRETS, gpus, network, readable, secrets, user, wants_gpus, writable
+from spark_bert.limits import limits
+
+
+def host_config(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
+    """The stage's container as the arguments of docker's `create_host_config`."""
+    limit = limits(stage)
+    return {
+        "init": True,  # passes signals on, and collects orphans
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "network_mode": network(stage, experiment),
+        "ipc_mode": "private",
+        "mounts": mounts(stage, experiment, run),
+        # Java unpacks libraries into /tmp and runs them there.
+        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={limit.tmp}"},
+        "mem_limit": limit.memory,
+        "memswap_limit": limit.memory,  # of memory and swap together: no swap
+        "nano_cpus": int(min(limit.cpus, os.cpu_count() or 1) * 1e9),
+        "pids_limit": limit.pids,
+        "shm_size": limit.shm,
+        "device_requests": [DeviceRequest(count=gpus(), capabilities=[["gpu"]])] if wants_gpus(stage) else [],
+        "log_config": LogConfig(type="json-file", config={"max-size": "20m", "max-file": "3"}),
+    }
+
+
+def mounts(stage: str, experiment: Experiment, run: Path) -> list[Mount]:
+    """The stage's folders. Those that it writes into are made, and given to the user that it runs as."""
+    folders = writable(stage, experiment, run)
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        _hand_over(folder)
+    read = {path: target for path, target in readable(stage, experiment).items() if path not in folders}
+    secret = secrets(stage, experiment)
+    return [
+        *(Mount(str(folder), str(folder), type="bind") for folder in folders),
+        *(Mount(str(target), str(path), type="bind", read_only=True) for path, target in read.items()),
+        *([Mount(str(SECRETS), str(secret), type="bind", read_only=True)] if secret else []),
+    ]
+
+
+def _hand_over(folder: Path) -> None:
+    """Root has run stages as processes, or made the folder: the stage's user must be able to go on in it."""
+    if os.getuid():
+        return
+    for path in (folder, *folder.rglob("*")):
+        if path.lstat().st_uid == 0:
+            os.chown(path, *user(), follow_symlinks=False)

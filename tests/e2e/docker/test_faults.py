@@ -1,0 +1,167 @@
+"""What may go wrong around a stage's container, with a real engine: killed workers and containers, limits, disks."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from spark_bert.operators.docker import DockerStageOperator
+from spark_bert.places import run_folder
+from tests.e2e.docker.watch import Container, inspect, remaining, watched
+from tests.e2e.docker.worker import SLICE, Worker
+from tests.e2e.server import Call, airflow_ui, to_end, trigger, wait_for
+
+
+@pytest.fixture
+def deployment(images: object, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home where the data stages of the run `faults` are done."""
+    monkeypatch.setenv("SPARK_BERT_HOME", str(home))
+    run = run_folder("finetune", "faults")
+    run.mkdir(parents=True, exist_ok=True)
+    shutil.copy(next(home.glob("runs/*/run.json")), run)
+    yield home
+    for container in remaining(home):  # of a test that failed
+        subprocess.run(["docker", "rm", "--force", container], check=True)
+
+
+def test_a_memory_limit_too_small_is_named(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_LIMITS", '{"train": {"memory": "200m"}}')
+    train = Worker("train", **{"training.seed": 11})
+    with pytest.raises(AirflowFailException) as error:
+        train()
+    assert "train ran out of memory: its container's limit is 200 MiB" in str(error.value)
+    assert """SPARK_BERT_LIMITS='{"train": {"memory": "400m"}}'""" in str(error.value)
+    assert remaining(deployment) == []
+
+
+def test_a_missing_image_is_not_tried_again(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_TAG", "never-built")
+    with pytest.raises(AirflowFailException, match="no image spark-bert/data:never-built: let `make images` build it"):
+        Worker("gate")()
+
+
+def test_bad_input_keeps_its_words(deployment: Path) -> None:
+    with pytest.raises(AirflowFailException, match=r"validate: data\.path /nowhere is no folder: give the one that"):
+        Worker("validate", **{"data.path": "/nowhere", "data.source": "glue", "data.task": "SST-2"})()
+
+
+@pytest.fixture
+def small_disk(images: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home on a file system of one megabyte."""
+    home = tmp_path / "small"
+    home.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(home)], check=True)
+    monkeypatch.setenv("SPARK_BERT_HOME", str(home))
+    try:
+        yield home
+    finally:
+        subprocess.run(["umount", str(home)], check=True)
+
+
+def test_a_full_disk_is_tried_again_and_leaves_nothing_half_written(small_disk: Path) -> None:
+    with pytest.raises(AirflowException, match=f"no space left below {small_disk}/artifacts: free some") as error:
+        Worker("validate")()
+    assert not isinstance(error.value, AirflowFailException)
+    assert [path for path in (small_disk / "artifacts").rglob("*") if path.is_file()] == []
+
+
+def test_a_cleared_task_starts_afresh(deployment: Path) -> None:
+    """An earlier clear's container has ended well, and its result was never taken: it is not believed."""
+    gate = Worker("gate", **{"gate.accuracy": 0.6})
+    with watched(deployment) as containers:
+        left_by_a_lost_worker(gate, deployment)
+        assert gate(generation=5)["passed"] is True
+    assert [generation(container) for container in containers] == ["2", "5"]
+    assert gate.stored["container"].startswith("5:") and remaining(deployment) == []
+
+
+def test_a_result_that_a_lost_worker_left_is_taken(deployment: Path) -> None:
+    gate = Worker("gate", **{"gate.accuracy": 0.6})
+    with watched(deployment) as containers:
+        left_by_a_lost_worker(gate, deployment)
+        assert gate()["passed"] is True
+    assert [generation(container) for container in containers] == ["2"]
+    assert remaining(deployment) == []
+
+
+def left_by_a_lost_worker(worker: Worker, home: Path) -> None:
+    """Start the stage, lose the worker as soon as it follows the log, and wait for the container's end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DockerStageOperator, "_follow", lost)
+        with pytest.raises(KeyboardInterrupt):
+            worker()
+    (container,) = remaining(home)
+    wait_for(lambda: inspect(container)["State"]["Status"] == "exited", seconds=60)
+
+
+def lost(operator: DockerStageOperator) -> str:
+    raise KeyboardInterrupt
+
+
+def generation(container: Container) -> str:
+    return str(container["Config"]["Labels"]["spark-bert.generation"])
+
+
+@pytest.fixture
+def call(deployment: Path) -> Iterator[Call]:
+    with airflow_ui(deployment, SPARK_BERT_RUNTIME="docker") as call:
+        yield call
+
+
+def test_a_training_outlives_its_worker_and_its_own_death(call: Call, deployment: Path) -> None:
+    """One run through the scheduler: worker killed, then the container killed, then the task cleared."""
+    conf = {**SLICE, "training.epochs": 8, "training.seed": 7, "runtime.checkpoint_steps": 5, "gate.accuracy": 0.6}
+    with watched(deployment) as containers:
+        run = trigger(call, {**conf, "training.patience": 0})
+        first = wait_for(lambda: training(containers))
+        wait_for(lambda: checkpoints(deployment))
+        kill_worker(call, run)
+        wait_for(lambda: logged(call, run, 2, "Reconnecting to existing job"))
+        assert training(containers) == first and inspect(first)["State"]["Running"]
+
+        subprocess.run(["docker", "kill", first], check=True, stdout=subprocess.DEVNULL)
+        state, tasks = to_end(call, run)
+        assert state == "success", tasks
+        assert tasks["train"]["try_number"] == 3
+        assert logged(call, run, 3, "going on from the checkpoint of step")
+        trainings = [one for one in containers if one["Config"]["Labels"]["spark-bert.task"] == "train"]
+        assert [generation(one) for one in trainings] == ["2", "2"]
+
+        call("POST", "/api/v2/dags/finetune/clearTaskInstances", {
+            "dry_run": False, "dag_run_id": run.rpartition("/")[2], "task_ids": ["train"], "only_failed": False,
+            "reset_dag_runs": True,
+        })  # fmt: skip
+        assert to_end(call, run)[0] == "success"
+    assert generation(next(one for one in containers if one["Id"] == training(containers))) == "5"
+    assert remaining(deployment) == []
+
+
+def training(containers: list[Container]) -> str:
+    """The id of the newest container that trains, "" when there is none yet."""
+    return next(
+        (one["Id"] for one in reversed(containers) if one["Config"]["Labels"]["spark-bert.task"] == "train"), ""
+    )
+
+
+def checkpoints(home: Path) -> list[Path]:
+    return [*home.glob("checkpoints/train/*/*/manifest.json")]
+
+
+def logged(call: Call, run: str, attempt: int, words: str) -> bool:
+    """Whether the try of train has said it; there is no log before it has begun."""
+    if call("GET", f"{run}/taskInstances/train")["try_number"] < attempt:
+        return False
+    return words in str(call("GET", f"{run}/taskInstances/train/logs/{attempt}?full_content=true"))
+
+
+def kill_worker(call: Call, run: str) -> None:
+    """SIGKILL to the process that follows the container, so that it can neither stop nor remove it."""
+    title = f"airflow worker -- {call('GET', f'{run}/taskInstances/train')['id']}"
+    (worker,) = [process for process in psutil.process_iter(["cmdline"]) if title in (process.info["cmdline"] or [])]
+    worker.kill()

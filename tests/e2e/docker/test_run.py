@@ -1,0 +1,90 @@
+"""`make run RUNTIME=docker`: every stage a walled-in container, and the same artifacts as from processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from include.stages import STAGES
+from tests.e2e.docker.watch import Container, remaining, watched
+from tests.e2e.make_run import SLICE, command, make_run
+from tests.e2e.server import wait_for
+
+
+class Finished(NamedTuple):
+    home: Path
+    output: str
+    containers: list[Container]
+
+
+@pytest.fixture(scope="module")
+def finished(images: object, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A run whose stages were containers."""
+    home = tmp_path_factory.mktemp("docker-home")
+    with watched(home) as containers:
+        code, output = make_run(home, *SLICE, SPARK_BERT_RUNTIME="docker")
+    assert code == 0, output
+    return Finished(home, output, containers)
+
+
+def manifests(home: Path) -> dict[str, dict[str, Any]]:
+    """Stage to manifest, of a home with one run."""
+    (record,) = home.glob("runs/*/run.json")
+    stages = json.loads(record.read_text())["stages"]
+    return {stage: json.loads((home / entry["path"] / "manifest.json").read_text()) for stage, entry in stages.items()}
+
+
+def test_containers_make_what_processes_make(home: Path, finished: Finished) -> None:
+    processes, containers = manifests(home), manifests(finished.home)
+    assert list(containers) == list(processes) == list(STAGES)
+    for stage in STAGES:
+        for field in ("key", "version", "part", "inputs", "fingerprint", "exit_code"):
+            assert containers[stage][field] == processes[stage][field], (stage, field)
+    for stage in ("validate", "preprocess"):
+        assert containers[stage]["files"] == processes[stage]["files"]
+    ours, theirs = (manifest["evaluate"]["result"]["metrics"] for manifest in (containers, processes))
+    assert ours == pytest.approx(theirs, abs=0.02)
+
+
+def test_every_stage_was_walled_in(finished: Finished) -> None:
+    assert [container["Config"]["Labels"]["spark-bert.stage"] for container in finished.containers] == list(STAGES)
+    for container in finished.containers:
+        host, config = container["HostConfig"], container["Config"]
+        assert config["User"] not in ("", "0", "root") and not config["User"].startswith("0:")
+        assert host["ReadonlyRootfs"] and host["CapDrop"] == ["ALL"] and not host["CapAdd"] and not host["Privileged"]
+        assert host["SecurityOpt"] == ["no-new-privileges:true"]
+        assert host["NetworkMode"] == "none" and host["PidMode"] == "" and host["IpcMode"] == "private"
+        assert host["Memory"] == host["MemorySwap"] > 0 and host["NanoCpus"] > 0 and host["PidsLimit"] > 0
+        assert host["Init"] and list(host["Tmpfs"]) == ["/tmp"]
+        assert not [mount for mount in host["Mounts"] if "docker.sock" in mount["Source"]]
+        writable = {Path(mount["Target"]) for mount in host["Mounts"] if not mount.get("ReadOnly")}
+        (run,) = finished.home.glob("runs/*")
+        assert writable == {finished.home / "artifacts", finished.home / "checkpoints", run}
+
+
+def test_the_log_is_airflows_and_no_container_is_left(finished: Finished) -> None:
+    assert "INFO tasks.train.stage" in finished.output or "INFO tasks.engine" in finished.output
+    assert "ERROR" not in finished.output
+    assert remaining(finished.home) == []
+
+
+def test_what_stages_wrote_is_not_roots(finished: Finished) -> None:
+    assert {path.stat().st_uid for path in (finished.home / "artifacts").rglob("*")} & {0} == set()
+
+
+def test_an_interrupt_stops_the_stage_and_leaves_no_container(images: object, tmp_path: Path) -> None:
+    """However often the user insists: the first interrupt is carried through."""
+    settings = {"SPARK_BERT_HOME": str(tmp_path), "SPARK_BERT_RUNTIME": "docker"}
+    run = subprocess.Popen(command(*SLICE), env=os.environ | settings, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: remaining(tmp_path), seconds=120)
+    for _ in range(3):
+        run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=120)
+    assert run.returncode == 143 and "run the same command again to go on" in said
+    assert remaining(tmp_path) == []

@@ -1,0 +1,38 @@
+"""A try of a task as Airflow's worker makes it, without the worker."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from spark_bert.operators.docker import DockerStageOperator
+
+SLICE = {"preprocessing.sample": 0.1}
+RUN = "faults"
+
+
+class Worker:
+    """Tries of one task as a worker makes them, all of the same task instance."""
+
+    def __init__(self, stage: str, **conf: Any) -> None:
+        self.stage, self.conf = stage, conf
+        self.stored: dict[str, Any] = {}
+
+    def __call__(self, generation: int = 2, **keywords: Any) -> dict[str, Any]:
+        """One try: the stage's result. The generation grows when the task is cleared."""
+        where = {"dag_id": "finetune", "run_id": RUN}
+        store = SimpleNamespace(get=self.stored.get, set=self.stored.__setitem__)
+        instance = SimpleNamespace(
+            **where, task_id=self.stage, map_index=-1, max_tries=generation, stats_tags={}, xcom_push=lambda **_: None
+        )
+        params = {"experiment": "movies", **SLICE, **self.conf}
+        context: Any = {
+            "ti": instance,
+            "dag_run": SimpleNamespace(**where),
+            "task_state_store": store,
+            "params": params,
+        }
+        operator = DockerStageOperator(task_id=self.stage, stage=self.stage, **keywords)
+        operator.render_template_fields(context)
+        result: dict[str, Any] = DockerStageOperator.execute.__wrapped__(operator, context)  # type: ignore[attr-defined]
+        return result

@@ -1,0 +1,326 @@
+"""The docker operator without an engine: what it asks for, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.types import HostConfig
+from requests import ConnectionError, Response
+
+from include.experiment import Experiment
+from include.named import load
+from include.stages import STAGES
+from spark_bert.containers import user
+from spark_bert.operators.base import Ending
+from spark_bert.operators.docker import DockerStageOperator, _Chunks, _has_registry, ending
+from spark_bert.operators.walls import host_config
+from spark_bert.places import run_folder
+
+RUN = "manual__1"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A deployment that says nothing but where its folders are."""
+    for name in [name for name in os.environ if name.startswith("SPARK_BERT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SPARK_BERT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    return tmp_path / "home"
+
+
+def walls(stage: str = "train", *overrides: str) -> HostConfig:
+    """What the daemon would be sent."""
+    keywords = host_config(stage, load("movies", list(overrides)), run_folder("finetune", RUN))
+    return HostConfig(version="1.41", **keywords)
+
+
+def mounts(stage: str, *overrides: str) -> dict[str, str]:
+    """Path inside to "rw" or "ro", each mounted from the same path outside."""
+    found = walls(stage, *overrides)["Mounts"]
+    assert all(mount["Type"] == "bind" and mount["Source"] == mount["Target"] for mount in found)
+    return {mount["Target"]: "ro" if mount["ReadOnly"] else "rw" for mount in found}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_is_walled_in(stage: str) -> None:
+    wall = walls(stage)
+    assert wall["ReadonlyRootfs"] is True and wall["Init"] is True
+    assert wall["CapDrop"] == ["ALL"] and "CapAdd" not in wall and "Privileged" not in wall
+    assert wall["SecurityOpt"] == ["no-new-privileges:true"]
+    assert wall["NetworkMode"] == "none" and wall["IpcMode"] == "private"
+    assert wall["Memory"] == wall["MemorySwap"] > 0
+    assert 0 < wall["NanoCpus"] <= (os.cpu_count() or 1) * 1e9
+    assert wall["PidsLimit"] > 0 and wall["ShmSize"] > 0
+    (tmp,) = wall["Tmpfs"].items()
+    assert tmp[0] == "/tmp" and {"nosuid", "nodev"} <= set(tmp[1].split(",")) and "size=" in tmp[1]
+    assert wall["LogConfig"]["Config"] == {"max-size": "20m", "max-file": "3"}
+    assert not wall.get("DeviceRequests") and "Binds" not in wall and "PortBindings" not in wall
+
+
+def test_a_stage_writes_into_the_store_and_its_own_run_only(home: Path) -> None:
+    writes = {str(home / "artifacts"): "rw", str(home / "checkpoints"): "rw", str(run_folder("finetune", RUN)): "rw"}
+    assert mounts("gate") == writes
+    assert mounts("train") == {**writes, str(home.parent / "cache"): "ro"}
+    owner = (home / "artifacts").stat()
+    assert (owner.st_uid, owner.st_gid) == user() and 0 not in user()
+
+
+def test_a_stage_reads_what_its_part_of_the_experiment_names(tmp_path: Path) -> None:
+    data, text, encoder = tmp_path / "glue", tmp_path / "reviews.txt", tmp_path / "encoder"
+    for path in (data, text, encoder):
+        path.mkdir()
+    named = [f"data.path={data}", "data.task=SST-2", "data.source=glue", f"pretraining.text={text}"]
+    named.append(f"model.name={encoder}")
+    read = {stage: {path for path, mode in mounts(stage, *named).items() if mode == "ro"} for stage in STAGES}
+    cache = str(tmp_path / "cache")
+    assert read["validate"] == {str(data), cache}
+    assert read["pretrain"] == {str(text), str(encoder), cache}
+    assert read["preprocess"] == read["train"] == {str(encoder), cache}
+    assert not read["evaluate"] | read["gate"] | read["predict"] | read["export"]
+
+
+def test_a_relative_path_starts_from_the_code() -> None:
+    (mount,) = [mount for mount in walls("train", "model.name=./tests")["Mounts"] if "/opt" in mount["Target"]]
+    assert mount["Target"] == "/opt/spark-bert/tests" and mount["Source"].endswith("/tests") and mount["ReadOnly"]
+
+
+def test_export_reads_the_other_runs_and_nothing_above_them(home: Path) -> None:
+    (home / "runs/first").mkdir(parents=True)
+    named = 'submission.runs=["first", "..", "/etc", "gone"]'
+    assert {path for path, mode in mounts("export", named).items() if mode == "ro"} == {str(home / "runs/first")}
+
+
+def test_a_path_outside_the_deployments_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path / "data"))
+    sst2 = ("data.task=SST-2", "data.source=glue")
+    for path in ("/etc", f"{tmp_path}/data/../other"):
+        with pytest.raises(Exception, match=f"does not lie below {tmp_path}/data"):
+            walls("validate", f"data.path={path}", *sst2)
+    (tmp_path / "data/glue").mkdir(parents=True)
+    assert str(tmp_path / "data/glue") in mounts("validate", f"data.path={tmp_path}/data/glue", *sst2)
+
+
+def test_only_stages_on_a_cluster_and_downloads_get_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def networks(*overrides: str) -> dict[str, str]:
+        return {stage: walls(stage, *overrides)["NetworkMode"] for stage in STAGES}
+
+    cluster = "runtime.spark_master=spark://spark:7077"
+    quiet = dict.fromkeys(STAGES, "none")
+    assert networks("runtime.download=true") == {**quiet, **dict.fromkeys(("validate", "preprocess"), "bridge"),
+                                                 **dict.fromkeys(("pretrain", "train"), "bridge")}  # fmt: skip
+    monkeypatch.setenv("SPARK_BERT_NETWORK", "spark-bert")
+    spark = dict.fromkeys(("validate", "preprocess", "predict"), "spark-bert")
+    assert networks(cluster) == {**quiet, **spark}
+    ranks = dict.fromkeys(("pretrain", "train"), "spark-bert")
+    assert networks(cluster, "runtime.ranks_on=spark") == {**quiet, **spark, **ranks}
+
+
+def test_secrets_are_files_for_stages_that_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_SECRETS", str(tmp_path / "secrets"))
+
+    def secret(*overrides: str) -> list[Any]:
+        return [mount for mount in walls("train", *overrides)["Mounts"] if mount["Target"] == "/run/secrets"]
+
+    assert secret() == []
+    (mount,) = secret("runtime.download=true")
+    assert mount["Source"] == str(tmp_path / "secrets") and mount["ReadOnly"] is True
+
+
+def test_a_training_gets_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_GPUS", "2")
+    assert walls("train")["DeviceRequests"][0]["Count"] == 2
+    assert not walls("evaluate").get("DeviceRequests")
+    assert operator().image == "spark-bert/train-gpu:latest"
+    assert operator("evaluate").image == "spark-bert/data:latest"
+    monkeypatch.setenv("SPARK_BERT_GPUS", "all")
+    assert walls("pretrain")["DeviceRequests"][0]["Count"] == -1
+    monkeypatch.setenv("SPARK_BERT_GPUS", "some")
+    with pytest.raises(Exception, match="SPARK_BERT_GPUS='some': write how many GPUs a training gets, or all"):
+        operator()
+
+
+def state(code: int, killed: bool = False, error: str = "") -> dict[str, Any]:
+    return {"Status": "exited", "Running": False, "OOMKilled": killed, "ExitCode": code, "Error": error}
+
+
+def test_endings() -> None:
+    assert ending("train", state(0), '{"rows": 3}', "") == Ending(0, '{"rows": 3}', "")
+    assert ending("train", state(75), "", "rank 1 is lost") == Ending(75, "", "rank 1 is lost")
+    assert ending("train", state(127, error="no such file: python"), "", "").reason == "no such file: python"
+    assert ending("train", state(0, killed=True), "{}", "").code == 0  # it got over the loss of a process
+
+
+@pytest.mark.parametrize("code", [137, 75, 1])
+def test_a_full_memory_is_named_with_its_limit(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_LIMITS", '{"train": {"memory": "3g"}}')
+    with pytest.raises(AirflowFailException) as error:
+        ending("train", state(code, killed=True), "", "rank 1 is lost")
+    assert "train ran out of memory: its container's limit is 3072 MiB" in str(error.value)
+    assert """SPARK_BERT_LIMITS='{"train": {"memory": "6144m"}}'""" in str(error.value)
+
+
+def answer(status: int, text: str) -> dict[str, Any]:
+    response = Response()
+    response.status_code = status
+    return {"message": text, "response": response, "explanation": text}
+
+
+@pytest.mark.parametrize(
+    ("error", "final", "message"),
+    [
+        (ImageNotFound(**answer(404, "No such image")), True, "no image spark-bert/train:latest: let `make images`"),
+        (NotFound(**answer(404, "No such container")), False, "was removed while train ran"),
+        (APIError(**answer(400, "bind source path does not exist: /data")), True, "path does not exist: /data"),
+        (APIError(**answer(403, "no stage needs it")), True, "the daemon refuses the container: no stage needs it"),
+        (APIError(**answer(409, "name is in use")), False, "another try may succeed: name is in use"),
+        (APIError(**answer(500, "no space left on device")), False, "may succeed: no space left on device"),
+        (ConnectionError("refused"), False, "no Docker daemon answers at .*another try may succeed. Is it running"),
+        (DockerException("Error while fetching server API version"), False, "no Docker daemon answers at"),
+    ],
+)
+def test_what_the_daemon_says_becomes_a_retry_or_a_failure(error: Exception, final: bool, message: str) -> None:
+    train = operator()
+    train._identify(context())
+    with pytest.raises(AirflowException, match=message) as caught, train._explained():
+        raise error
+    assert isinstance(caught.value, AirflowFailException) is final
+
+
+def test_an_unreachable_daemon_is_tried_again() -> None:
+    with pytest.raises(AirflowException, match=r"no Docker daemon answers at unix:///nowhere\.sock") as error:
+        operator(docker_url="unix:///nowhere.sock").run_stage(context())
+    assert not isinstance(error.value, AirflowFailException)
+
+
+def test_images_with_a_registry_can_be_pulled() -> None:
+    assert [name for name in ("spark-bert/train:latest", "train", "a/b/train:1") if _has_registry(name)] == []
+    assert _has_registry("ghcr.io/me/spark-bert/train:1") and _has_registry("localhost:5000/train")
+    assert _has_registry("localhost/train")
+
+
+def test_a_stream_of_bytes_reads_as_lines() -> None:
+    chunks = iter([b"one\ntw", b"", b"o\r", b"three\ncaf\xe9"])
+    stream = io.TextIOWrapper(io.BufferedReader(_Chunks(chunks)), encoding="utf-8", errors="backslashreplace")
+    assert stream.read().splitlines() == ["one", "two", "three", "caf\\xe9"]
+
+
+def operator(stage: str = "train", **keywords: Any) -> DockerStageOperator:
+    operator = DockerStageOperator(task_id=stage, stage=stage, **keywords)
+    operator.experiment = Experiment()
+    operator.command = [stage, "--experiment", "{}"]
+    return operator
+
+
+def context(generation: int = 2) -> Context:
+    instance = SimpleNamespace(
+        dag_id="finetune", run_id=RUN, task_id="train", map_index=-1, max_tries=generation, stats_tags={}
+    )
+    return {"ti": instance, "task_state_store": None}  # type: ignore[typeddict-item]
+
+
+class Daemon:
+    """An engine with at most one container; it remembers what it was asked for."""
+
+    def __init__(self, **found: Any) -> None:
+        self.asked: list[str] = []
+        self.found = found
+        self.created: dict[str, Any] = {}
+
+    def create_host_config(self, **keywords: Any) -> HostConfig:
+        return HostConfig(version="1.41", **keywords)
+
+    def inspect_container(self, container: str) -> dict[str, Any]:
+        if not self.found:
+            raise NotFound(**answer(404, "No such container"))
+        return self.found
+
+    def stop(self, container: str, timeout: int | None = None) -> None:
+        self.inspect_container(container)
+        self.asked.append(f"stop {timeout}")
+
+    def remove_container(self, container: str, force: bool = False) -> None:
+        self.asked.append("remove")
+
+    def create_container(self, **keywords: Any) -> dict[str, str]:
+        self.asked.append("create")
+        self.created = keywords
+        return {"Id": "new"}
+
+    def start(self, container: str) -> None:
+        self.asked.append("start")
+
+
+def submitted(daemon: Daemon, generation: int = 2) -> Any:
+    """What submit_job makes of the container that the daemon has."""
+    train = operator()
+    train.__dict__["hook"] = SimpleNamespace(api_client=daemon, client_created=True)
+    train._identify(context(generation))
+    return train.submit_job(context(generation))
+
+
+def container(status: str, code: int = 0, **changes: Any) -> dict[str, Any]:
+    """A container as docker inspect shows it, of this task in its generation 2."""
+    probe = operator()
+    probe._identify(context())
+    config = {"Cmd": probe.command, "Image": probe.image, "Labels": probe.labels, **changes}
+    return {"Id": "old", "Config": config, "State": {"Status": status, "ExitCode": code}}
+
+
+@pytest.mark.parametrize("status", ["running", "exited"])
+def test_the_container_of_an_earlier_try_is_taken(status: str) -> None:
+    daemon = Daemon(**container(status))
+    assert submitted(daemon) == "2:old" and daemon.asked == []
+
+
+def test_another_generation_a_crash_and_other_work_are_cleared_away() -> None:
+    afresh = ["stop 60", "remove", "create", "start"]
+    for found in (
+        container("exited", 137),
+        container("created"),
+        container("running", Cmd=["train", "--experiment", '{"training": {"seed": 2}}']),
+        container("running", Image="spark-bert/train:older"),
+    ):
+        daemon = Daemon(**found)
+        assert submitted(daemon) == "2:new" and daemon.asked == afresh
+    daemon = Daemon(**container("exited", 0))
+    assert submitted(daemon, generation=5) == "5:new" and daemon.asked == afresh
+
+
+def test_a_new_container_says_what_it_is_and_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "never to be seen")
+    monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "never to be seen")
+    daemon = Daemon()
+    assert submitted(daemon) == "2:new" and daemon.asked == ["create", "start"]
+    assert daemon.created["name"].startswith("spark-bert-stage-train-")
+    assert daemon.created["labels"] == {
+        "spark-bert.dag": "finetune", "spark-bert.run": RUN, "spark-bert.task": "train", "spark-bert.map": "-1",
+        "spark-bert.generation": "2", "spark-bert.stage": "train",
+    }  # fmt: skip
+    assert daemon.created["user"] == ":".join(map(str, user()))
+    assert daemon.created["stop_timeout"] == 60 and daemon.created["use_config_proxy"] is False
+    assert set(daemon.created["environment"]) == {"SPARK_BERT_HOME", "SPARK_BERT_CACHE", "HF_HOME"}
+    assert "never to be seen" not in str(daemon.created)
+
+
+def test_mapped_tasks_and_other_homes_have_containers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def name(**changes: Any) -> str:
+        where = context()
+        vars(where["ti"]).update(changes)
+        train = operator()
+        train._identify(where)
+        return train.name
+
+    names = {name(), name(map_index=1), name(run_id="manual__2"), name(task_id="train_again")}
+    assert name(max_tries=5) in names
+    monkeypatch.setenv("SPARK_BERT_HOME", "/elsewhere")
+    assert len(names | {name()}) == 5
