@@ -1,0 +1,121 @@
+"""The walls around a stage's pod: its volumes, its resources and what it may not do."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path, PurePath
+from typing import Any
+
+from kubernetes.client import models as k8s
+
+from include.experiment import Experiment
+from include.stages import BadInput
+from spark_bert.containers import SECRETS, environment, gpus, image, readable, secrets, user, wants_gpus, writable
+from spark_bert.limits import limits
+from spark_bert.places import cache, home
+
+#: Where a deployment says which PersistentVolumeClaim holds which folder: {"/data": "glue"}.
+CLAIMS = "SPARK_BERT_CLAIMS"
+#: By which executors call back a stage that works on a Spark cluster: no name service knows the name of a pod.
+_ADDRESS = k8s.V1EnvVar("SPARK_LOCAL_HOSTNAME", value_from={"fieldRef": {"fieldPath": "status.podIP"}})
+
+
+def parts(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
+    """What the stage's pod is made of, as attributes of KubernetesPodOperator. Raises BadInput for a wrong setting."""
+    mounts, volumes = _folders(stage, experiment, run), _scratch(stage)
+    claimed = sorted({mount.name for mount in mounts})
+    volumes += [k8s.V1Volume(name=name, persistent_volume_claim={"claimName": name}) for name in claimed]
+    mounts += [k8s.V1VolumeMount(name="tmp", mount_path="/tmp"), k8s.V1VolumeMount(name="shm", mount_path="/dev/shm")]
+    secret = secrets(stage, experiment)
+    if secret:  # here the name of a Secret
+        volumes.append(k8s.V1Volume(name="secrets", secret={"secretName": str(secret), "defaultMode": 0o440}))
+        mounts.append(k8s.V1VolumeMount(name="secrets", mount_path=str(SECRETS), read_only=True))
+    return {
+        "image": image(stage),
+        "env_vars": [*(k8s.V1EnvVar(*pair) for pair in environment(stage, experiment).items()), _ADDRESS],
+        "volumes": volumes,
+        "volume_mounts": mounts,
+        "container_resources": _resources(stage),
+        "security_context": _identity(),
+        "container_security_context": {
+            "allowPrivilegeEscalation": False,
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def _identity() -> dict[str, Any]:
+    uid, gid = user()
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": uid,
+        "runAsGroup": gid,
+        "fsGroup": gid,  # lets that group read the Secret, and write to volumes that are new
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _resources(stage: str) -> k8s.V1ResourceRequirements:
+    """The stage's limits. Its memory is set aside for it; of processors one is, so that any node can take it."""
+    limit = limits(stage)
+    memory = {"memory": _quantity(limit.memory)}
+    most = {**memory, "cpu": f"{limit.cpus:g}"}
+    if wants_gpus(stage):
+        if gpus() < 0:
+            raise BadInput("SPARK_BERT_GPUS=all: on Kubernetes, write how many GPUs a training gets")
+        most["nvidia.com/gpu"] = str(gpus())
+    return k8s.V1ResourceRequirements(limits=most, requests={**memory, "cpu": f"{min(limit.cpus, 1):g}"})
+
+
+def _scratch(stage: str) -> list[k8s.V1Volume]:
+    limit = limits(stage)
+    in_memory = {"medium": "Memory", "sizeLimit": _quantity(limit.shm)}
+    return [
+        k8s.V1Volume(name="tmp", empty_dir={"sizeLimit": _quantity(limit.tmp)}),
+        k8s.V1Volume(name="shm", empty_dir=in_memory),
+    ]
+
+
+def _folders(stage: str, experiment: Experiment, run: Path) -> list[k8s.V1VolumeMount]:
+    """The stage's folders, each as far as it may reach into the volume that holds it."""
+    write = writable(stage, experiment, run)
+    read = {path: target for path, target in readable(stage, experiment).items() if path not in write}
+    return [
+        *(_mount(folder, folder, read_only=False) for folder in write),
+        *(_mount(path, target, read_only=True) for path, target in read.items()),
+    ]
+
+
+def _mount(path: Path, target: PurePath, *, read_only: bool) -> k8s.V1VolumeMount:
+    holding = {root: claim for root, claim in _claims().items() if path.is_relative_to(root)}
+    if not holding:
+        raise BadInput(
+            f"{path} lies on no volume: {CLAIMS} says which claim holds which folder, "
+            f"""as {CLAIMS}='{{"{home()}": "spark-bert-home"}}'"""
+        )
+    root = max(holding, key=lambda root: len(root.parts))
+    below = str(path.relative_to(root))
+    sub_path = None if below == "." else below
+    return k8s.V1VolumeMount(name=holding[root], mount_path=str(target), sub_path=sub_path, read_only=read_only)
+
+
+def _claims() -> dict[Path, str]:
+    text = os.environ.get(CLAIMS)
+    if not text:
+        return {home(): "spark-bert-home", cache(): "spark-bert-cache"}
+    try:
+        return {Path(folder): str(claim) for folder, claim in json.loads(text).items()}
+    except (ValueError, AttributeError) as error:
+        raise BadInput(f"""{CLAIMS} is no JSON object: write as {CLAIMS}='{{"/data": "glue"}}'""") from error
+
+
+def _quantity(size: int) -> str:
+    """Bytes as Kubernetes writes them: 12Gi."""
+    shift, unit = next(
+        (shift, unit) for shift, unit in ((30, "Gi"), (20, "Mi"), (10, "Ki")) if size % (1 << shift) == 0
+    )
+    return f"{size >> shift}{unit}"

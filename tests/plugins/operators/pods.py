@@ -1,0 +1,84 @@
+"""Operators of the Kubernetes runtime as Airflow makes them, for its tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from airflow.sdk import Context
+from kubernetes.client import ApiClient
+
+from include.named import load
+from spark_bert.operators.kubernetes import KubernetesStageOperator
+from spark_bert.places import run_folder
+
+RUN = "manual__2026-01-02T03:04:05.678901+00:00"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A deployment that says nothing but where its folders are."""
+    for name in [name for name in os.environ if name.startswith("SPARK_BERT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SPARK_BERT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    return tmp_path / "home"
+
+
+def operator(stage: str = "train", *overrides: str) -> KubernetesStageOperator:
+    """The operator, with what rendering gives it."""
+    made = KubernetesStageOperator(
+        task_id=stage, stage=stage, kubernetes_conn_id=None, startup_check_interval_seconds=0
+    )
+    made.experiment = load("movies", list(overrides))
+    made.command = [stage, "--experiment", made.experiment.model_dump_json(), "--run", str(run_folder("finetune", RUN))]
+    return made
+
+
+class Store(dict[str, Any]):
+    """The task's state store: it outlives tries and clears."""
+
+    def set(self, key: str, value: object) -> None:
+        self[key] = value
+
+
+def context(stage: str = "train", generation: int = 2, store: Store | None = None) -> Context:
+    ti = SimpleNamespace(
+        dag_id="finetune", run_id=RUN, task_id=stage, map_index=-1, max_tries=generation, try_number=1,
+        xcom_push=lambda key, value: None,
+    )  # fmt: skip
+    values = {
+        "ti": ti,
+        "run_id": RUN,
+        "dag": SimpleNamespace(),
+        "task_state_store": Store() if store is None else store,
+    }
+    return cast(Context, values)
+
+
+def manifest(stage: str, *overrides: str) -> dict[str, Any]:
+    """What the cluster would be sent."""
+    made = operator(stage, *overrides)
+    made._describe(context(stage))
+    made.namespace = "default"
+    return cast(
+        dict[str, Any], ApiClient().sanitize_for_serialization(made.build_pod_request_obj(context(stage), dry_run=True))
+    )
+
+
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    (only,) = pod["spec"]["containers"]
+    return cast(dict[str, Any], only)
+
+
+def mounts(pod: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
+    """Path inside to volume, path on it, and rw or ro."""
+    found = container(pod)["volumeMounts"]
+    return {
+        mount["mountPath"]: (mount["name"], mount.get("subPath", ""), "ro" if mount.get("readOnly") else "rw")
+        for mount in found
+    }

@@ -1,0 +1,124 @@
+"""The pod of every stage: it fits the published schemas, and is walled in."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from include.stages import STAGES
+from spark_bert.limits import limits
+from spark_bert.places import run_folder
+from tests.plugins.operators.pods import RUN, container, context, home, manifest, mounts, operator
+
+__all__ = ["home"]
+
+SCHEMAS = ("1.30", "1.37")
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.mark.parametrize("version", SCHEMAS)
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_pod_fits_the_published_schema(stage: str, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubernetes_validate.validate(manifest(stage), version, strict=True)
+    monkeypatch.setenv("SPARK_BERT_GPUS", "2")
+    monkeypatch.setenv("SPARK_BERT_SECRETS", "spark-bert-secrets")
+    kubernetes_validate.validate(manifest(stage, "runtime.download=true"), version, strict=True)
+
+
+def test_a_pod_that_does_not_fit_is_found_out() -> None:
+    pod = manifest("train")
+    pod["spec"]["containers"][0]["resources"]["limits"]["memory"] = {"Gi": 12}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pod, SCHEMAS[-1], strict=True)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_is_walled_in(stage: str) -> None:
+    pod = manifest(stage)
+    spec, wall = pod["spec"], container(pod)["securityContext"]
+    assert wall == {
+        "allowPrivilegeEscalation": False, "privileged": False, "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }  # fmt: skip
+    assert spec["securityContext"]["runAsNonRoot"] is True and spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC", "activeDeadlineSeconds"} & {key for key in spec if spec[key]}
+    assert (spec["restartPolicy"], spec["terminationGracePeriodSeconds"]) == ("Never", 60)
+    assert pod["metadata"]["labels"]["spark-bert.network"] == "none"
+    assert not any("hostPath" in volume for volume in spec["volumes"])
+
+
+def test_a_stage_writes_into_the_store_and_its_own_run_only(home: Path) -> None:
+    run = run_folder("finetune", RUN)
+    scratch = {"/tmp": ("tmp", "", "rw"), "/dev/shm": ("shm", "", "rw")}
+    writes = {str(home / name): ("spark-bert-home", name, "rw") for name in ("artifacts", "checkpoints")}
+    writes[str(run)] = ("spark-bert-home", f"runs/{run.name}", "rw")
+    assert mounts(manifest("gate")) == {**writes, **scratch}
+    cache = {str(home.parent / "cache"): ("spark-bert-cache", "", "ro")}
+    assert mounts(manifest("train")) == {**writes, **cache, **scratch}
+    assert all((home / place).is_dir() for place in ("artifacts", "checkpoints", f"runs/{run.name}"))
+
+
+def test_data_lies_on_the_claim_that_holds_it(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "data" / "glue" / "SST-2"
+    data.mkdir(parents=True)
+    claims = {str(home.parent): "everything", str(tmp_path / "data"): "corpora"}
+    monkeypatch.setenv("SPARK_BERT_CLAIMS", json.dumps(claims))
+    found = mounts(manifest("validate", f"data.path={data}"))
+    assert found[str(data)] == ("corpora", "glue/SST-2", "ro")
+    assert found[str(home / "artifacts")] == ("everything", "home/artifacts", "rw")
+
+
+def test_a_folder_on_no_volume_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AirflowFailException, match=rf"{tmp_path} lies on no volume: SPARK_BERT_CLAIMS says"):
+        operator("validate", f"data.path={tmp_path}").run_stage(context("validate"))
+
+
+def test_claims_that_are_no_json_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ("home", '["home"]'):
+        monkeypatch.setenv("SPARK_BERT_CLAIMS", wrong)
+        with pytest.raises(AirflowFailException, match="SPARK_BERT_CLAIMS is no JSON object"):
+            operator().run_stage(context())
+
+
+def test_resources_are_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_LIMITS", '{"train": {"memory": "1536m", "cpus": 0.5, "shm": "1g", "tmp": "3g"}}')
+    pod = manifest("train")
+    memory = {"memory": "1536Mi", "cpu": "0.5"}
+    assert container(pod)["resources"] == {"limits": memory, "requests": memory}
+    scratch = {volume["name"]: volume["emptyDir"] for volume in pod["spec"]["volumes"] if "emptyDir" in volume}
+    assert scratch == {"tmp": {"sizeLimit": "3Gi"}, "shm": {"sizeLimit": "1Gi", "medium": "Memory"}}
+    assert container(manifest("gate"))["resources"]["limits"]["memory"] == f"{limits('gate').memory >> 30}Gi"
+
+
+def test_only_trainings_get_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_GPUS", "2")
+    train, gate = container(manifest("train")), container(manifest("gate"))
+    assert train["resources"]["limits"]["nvidia.com/gpu"] == "2" and train["image"] == "spark-bert/train-gpu:latest"
+    assert "nvidia.com/gpu" not in gate["resources"]["limits"] and gate["image"] == "spark-bert/data:latest"
+    monkeypatch.setenv("SPARK_BERT_GPUS", "all")
+    with pytest.raises(AirflowFailException, match="SPARK_BERT_GPUS=all: on Kubernetes, write how many"):
+        operator("train").run_stage(context())
+
+
+def test_a_secret_is_a_file_and_never_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_SECRETS", "spark-bert-secrets")
+    assert not any("secret" in volume for volume in manifest("train")["spec"]["volumes"])
+    pod = manifest("train", "runtime.download=true")
+    assert mounts(pod)["/run/secrets"] == ("secrets", "", "ro")
+    assert {"name": "HF_TOKEN_PATH", "value": "/run/secrets/hf_token"} in container(pod)["env"]
+    assert pod["metadata"]["labels"]["spark-bert.network"] == "open"
+
+
+def test_a_label_holds_no_more_than_a_label_may() -> None:
+    labels = manifest("train")["metadata"]["labels"]
+    assert labels["spark-bert.generation"] == "2" and labels["spark-bert.stage"] == "train"
+    assert labels["spark-bert.run"] != RUN
+    valid = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+    assert [value for value in labels.values() if not valid.fullmatch(value)] == []
