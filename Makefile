@@ -4,18 +4,37 @@ EXPERIMENT ?= movies
 DATA ?=
 SET ?=
 OVERRIDES = $(foreach pair,$(SET),--set '$(pair)')
+# Where stages run: process, or docker (containers on this machine). Airflow reads it when it loads the Dag.
+SPARK_BERT_RUNTIME ?= process
+RUNTIME ?= $(SPARK_BERT_RUNTIME)
+export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run ui fetch test lint unit e2e setup setup-dev clean
+.PHONY: help run ui up down images fetch test lint unit e2e docker-test setup setup-dev clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-run: fetch ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89"
+ifeq ($(RUNTIME),docker)
+run: images
+# The hub's files have to lie in the cache that containers see.
+export HF_HOME = $(or $(SPARK_BERT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/spark-bert)/huggingface
+endif
+run: fetch ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89" RUNTIME=docker
 	@scripts/airflow.sh python scripts/run.py $(CHOICE)
 
 ui: setup ## Airflow with its web page, on http://localhost:8080
 	@scripts/airflow.sh ui
+
+up: images ## Airflow, Postgres, a Spark cluster and MLflow in containers: EXPERIMENT=sst2 DATA=/path/to/glue
+	@$(if $(DATA),SPARK_BERT_DATA='$(DATA)') scripts/platform.sh up --experiment '$(EXPERIMENT)' \
+		$(if $(DATA),--set "data.path=$$(realpath -m '$(DATA)')") $(OVERRIDES)
+
+down: ## stop what `make up` started, and keep its data
+	@scripts/platform.sh down
+
+images: ## build the images of stages and Airflow
+	@scripts/images.sh
 
 fetch: setup ## fetch the models and data that an experiment needs: EXPERIMENT=cola
 	@.venv/tasks/bin/python -m tasks fetch --experiment '$(EXPERIMENT)' $(if $(DATA),--set "data.path=$$(realpath -m '$(DATA)')") $(OVERRIDES)
@@ -25,9 +44,9 @@ setup: ## make both environments and fetch the default corpus and encoder
 
 setup-dev: setup
 	@scripts/environment.sh tasks dev benchmarks
-	@scripts/environment.sh airflow dev
+	@scripts/environment.sh airflow dev schemas
 
-test: lint unit e2e ## lint, types, unit and Dag tests, and the pipeline end to end
+test: lint unit e2e docker-test ## lint, types, unit and Dag tests, and the pipeline end to end, in containers too
 
 lint: setup-dev ## ruff, import rules, mypy
 	.venv/tasks/bin/ruff check .
@@ -41,7 +60,10 @@ unit: setup-dev ## unit tests of each environment
 	.venv/airflow/bin/python -m pytest tests/plugins tests/dags
 
 e2e: setup-dev ## the whole pipeline on a slice of the bundled corpus
-	.venv/airflow/bin/python -m pytest tests/e2e
+	.venv/airflow/bin/python -m pytest tests/e2e --ignore tests/e2e/docker
+
+docker-test: setup-dev ## images, stages and the platform on a Docker engine, which is installed and started if need be
+	.venv/airflow/bin/python -m pytest tests/e2e/docker
 
 clean: ## remove environments and everything that runs made
 	rm -rf .venv work

@@ -1,7 +1,7 @@
 """The Spark session of a stage: quiet, on this machine by default, gone when the stage ends.
 
 Executors on other machines need the same Python packages, and the artifact store under the same path; the
-project's own code and a stage's model are shipped to them.
+project's own code and the tokenizer are shipped to them.
 """
 
 from __future__ import annotations
@@ -91,20 +91,16 @@ def partitions(rows: int) -> int:
     return max(4, rows // ROWS_IN_PARTITION)
 
 
-def ship(spark: SparkSession, path: Path) -> str:
-    """Make a file or folder readable on the executors; what they give to `shipped` to find it."""
+def ship(spark: SparkSession, file: Path) -> str:
+    """Make a file readable on the executors; what they give to `shipped` to find it."""
     if is_local(spark):
-        return str(path.absolute())
-    if path.is_dir():  # addFile takes no folder of this machine, an archive is unpacked on arrival
-        archive = shutil.make_archive(str(Path(str(spark.conf.get("spark.local.dir")), path.name)), "zip", path)
-        spark.sparkContext.addArchive(f"{archive}#{path.name}")
-    else:
-        spark.sparkContext.addFile(str(path.absolute()))
-    return path.name
+        return str(file.absolute())
+    spark.sparkContext.addFile(str(file.absolute()))
+    return file.name
 
 
 def shipped(name: str) -> Path:
-    """On an executor: where the file or folder lies that the driver gave to `ship`."""
+    """On an executor: where the file lies that the driver gave to `ship`."""
     return Path(name) if Path(name).is_absolute() else Path(SparkFiles.get(name))
 
 

@@ -17,7 +17,6 @@ from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.inference import batch_logits
 from tasks.encoder.models import Classifier, load_trained
 from tasks.predict.batches import batches
-from tasks.spark import shipped
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class LabelPartition:
     """Predicts the rows of one partition; callable as DataFrame.mapInArrow wants it.
 
     Attributes:
-        model: train's model folder, as tasks.spark.ship names it.
+        model: train's model folder.
         split: preprocess's folder of the split.
         prediction: how rows are batched.
         done: counts the predicted rows for the driver.
@@ -51,7 +50,7 @@ class LabelPartition:
 @lru_cache(maxsize=1)  # once a Python worker: it outlives its partitions
 def _load(model: str, split: str) -> tuple[Classifier, TokenTable]:
     torch.set_num_threads(1)  # Spark runs one Python worker a core
-    return load_trained(shipped(model)), TokenTable.open(Path(split))
+    return load_trained(Path(model)), TokenTable.open(Path(split))
 
 
 def _labelled(rows: Array, logits: Array, kind: str) -> pa.RecordBatch:

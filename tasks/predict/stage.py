@@ -18,7 +18,7 @@ from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
 from tasks.predict.label import LabelPartition
 from tasks.predict.progress import progress
-from tasks.spark import partitions, session, ship
+from tasks.spark import partitions, session
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
@@ -41,9 +41,9 @@ def run(context: Context) -> Outcome:
 
 
 def predict(spark: SparkSession, experiment: Experiment, model: Path, split: Path, parts: int) -> pa.Table:
-    """The predictions of a split, sorted by row; the model is shipped once and loaded once a Python worker."""
+    """The predictions of a split, sorted by row; executors read the model in place, once a Python worker."""
     rows, done = len(TokenTable.open(split)), spark.sparkContext.accumulator(0)
-    work = LabelPartition(ship(spark, model), str(split.absolute()), experiment.prediction, done)
+    work = LabelPartition(str(model.absolute()), str(split.absolute()), experiment.prediction, done)
     kind = "double" if experiment.task.kind == "regression" else "long"
     positions = spark.range(0, rows, 1, parts)
     with progress(lambda: done.value, rows):

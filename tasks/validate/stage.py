@@ -40,7 +40,8 @@ def run(context: Context) -> Outcome:
     """Write the three tables, the quarantine and the report; refuse when a critical rule fails."""
     experiment, output = context.experiment, context.output
     source = open_source(experiment)
-    with tempfile.TemporaryDirectory(prefix="spark-bert-validate-") as scratch:
+    # Below the store, where the executors of a cluster find it too.
+    with tempfile.TemporaryDirectory(prefix=".scratch-", dir=output) as scratch:
         intakes = _read(experiment, source, Path(scratch), output)
         rows = _compare(experiment, source, Path(scratch), output)
         findings = _check(experiment, intakes, rows, Path(scratch), output)

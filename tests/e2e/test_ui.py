@@ -2,85 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import socket
-import subprocess
-import time
 import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from tests.e2e.make_run import ROOT
+from tests.e2e.server import Call, airflow_ui, to_end, trigger
 
 CONF = {"preprocessing.sample": 0.1, "training.epochs": 1}
-Call = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def call(home: Path) -> Iterator[Call]:
-    """Airflow's web server on a free port, as a function: method, path and JSON body to JSON answer."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = os.environ | {"SPARK_BERT_HOME": str(home), "AIRFLOW__API__PORT": str(port)}
-    with (home / "ui.log").open("w") as log:
-        command = [str(ROOT / "scripts/airflow.sh"), "ui"]
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        yield _log_in(f"http://127.0.0.1:{port}", home)
-    finally:
-        _stop(server)
-
-
-def _log_in(url: str, home: Path) -> Call:
-    def call(method: str, path: str, body: dict[str, Any] | None = None, token: str = "") -> Any:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            text = answer.read().decode()
-        return json.loads(text) if "json" in answer.headers["Content-Type"] else text
-
-    passwords = home / "airflow/simple_auth_manager_passwords.json.generated"
-    for _ in range(120):
-        try:
-            login = {"username": "admin", "password": json.loads(passwords.read_text())["admin"]}
-            token = call("POST", "/auth/token", login)["access_token"]
-            call("GET", "/api/v2/dags/finetune", token=token)
-            return lambda method, path, body=None: call(method, path, body, token)
-        except (OSError, ValueError):
-            time.sleep(1)
-    raise AssertionError(f"Airflow did not start: {(home / 'ui.log').read_text()[-2000:]}")
-
-
-def _stop(server: subprocess.Popen[bytes]) -> None:
-    family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
-    os.killpg(server.pid, signal.SIGTERM)
-    _, alive = psutil.wait_procs(family, timeout=15)
-    for process in alive:
-        process.kill()
+    with airflow_ui(home) as call:
+        yield call
 
 
 def _run_to_end(call: Call, conf: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Trigger the Dag and wait: the run's state, and its tasks by name."""
-    run = call("POST", "/api/v2/dags/finetune/dagRuns", {"logical_date": None, "conf": conf})
-    path = f"/api/v2/dags/finetune/dagRuns/{run['dag_run_id']}"
-    for _ in range(240):
-        state = call("GET", path)["state"]
-        if state in ("success", "failed"):
-            tasks = call("GET", f"{path}/taskInstances")["task_instances"]
-            return state, {
-                task["task_id"]: task | {"path": f"{path}/taskInstances/{task['task_id']}"} for task in tasks
-            }
-        time.sleep(1)
-    raise AssertionError(f"the run did not end: {call('GET', path)}")
+    return to_end(call, trigger(call, conf))
 
 
 def test_a_triggered_run_with_an_override_succeeds_and_its_report_opens(call: Call) -> None:

@@ -1,0 +1,179 @@
+"""The platform of docker-compose.yaml as `make up` starts it: a run from the web page to the report, and its walls."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.e2e.docker.engine import install
+from tests.e2e.docker.stand_ins import others
+from tests.e2e.docker.watch import Container, inspect, watched
+from tests.e2e.make_run import ROOT
+from tests.e2e.server import Call, log_in, to_end, trigger
+
+CONF = {"preprocessing.sample": 0.1, "training.epochs": 1, "gate.accuracy": 0.55}
+RUNNING = {
+    "postgres", "api-server", "scheduler", "dag-processor", "triggerer", "docker-proxy", "spark-master",
+    "spark-worker-1", "spark-worker-2", "mlflow",
+}  # fmt: skip
+
+
+class Platform(NamedTuple):
+    home: Path
+    environment: dict[str, str]
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """scripts/platform.sh; what it says also goes to the log."""
+        done = subprocess.run(
+            [ROOT / "scripts/platform.sh", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        with self.log.open("a") as log:
+            log.write(done.stdout + done.stderr)
+        return done
+
+    def python(self, service: str, code: str) -> str:
+        """What Python prints in the service's container, or its error."""
+        done = self("exec", "-T", service, "python", "-c", code)
+        return (done.stdout if done.returncode == 0 else done.stderr).strip()
+
+    @property
+    def log(self) -> Path:
+        return self.home / "platform.log"
+
+    @property
+    def secrets(self) -> Path:
+        return self.home / "platform/secrets"
+
+    def call(self) -> Call:
+        return log_in(f"http://127.0.0.1:{self.environment['SPARK_BERT_PORT']}", self.secrets / "login.json", self.log)
+
+    def containers(self) -> dict[str, Container]:
+        """`docker inspect` of each service's container."""
+        label = f"label=com.docker.compose.project={self.environment['COMPOSE_PROJECT_NAME']}"
+        ids = subprocess.run(["docker", "ps", "--quiet", "--filter", label], capture_output=True, text=True, check=True)
+        found = map(inspect, ids.stdout.split())
+        return {container["Config"]["Labels"]["com.docker.compose.service"]: container for container in found}
+
+
+@pytest.fixture(scope="module")
+def platform(images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """A platform of its own, started; nothing of it is left afterwards."""
+    if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode:
+        install({"docker-compose": "docker-compose"})
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    home = tmp_path_factory.mktemp("platform")
+    own = {
+        "SPARK_BERT_HOME": str(home), "SPARK_BERT_PORT": str(port), "SPARK_BERT_DATA": str(home / "data"),
+        "COMPOSE_PROJECT_NAME": f"spark-bert-test-{uuid.uuid4().hex[:6]}",
+    }  # fmt: skip
+    platform = Platform(home, os.environ | own | others(images["data"]))
+    try:
+        up = platform("up")
+        assert up.returncode == 0, up.stdout + up.stderr
+        yield platform
+    finally:
+        platform("down", "--volumes")
+
+
+class Finished(NamedTuple):
+    call: Call
+    run: str
+    tasks: dict[str, Any]
+    stages: list[Container]
+
+
+@pytest.fixture(scope="module")
+def finished(platform: Platform) -> Finished:
+    """A run that the web page's API has triggered, at its end."""
+    call = platform.call()
+    with watched(platform.home) as stages:
+        run = trigger(call, CONF)
+        state, tasks = to_end(call, run)
+    assert state == "success", tasks
+    return Finished(call, run, tasks, stages)
+
+
+def test_a_run_succeeds_and_its_report_opens(finished: Finished) -> None:
+    links = finished.call("GET", f"{finished.tasks['evaluate']['path']}/links")["extra_links"]
+    assert "<html" in finished.call("GET", links["Report"])
+
+
+def test_preprocess_and_predict_ran_on_the_spark_workers(platform: Platform, finished: Finished) -> None:
+    code = "import urllib.request as web; print(web.urlopen('http://spark-master:8080/json/').read().decode())"
+    master = json.loads(platform.python("spark-master", code))
+    assert len(master["workers"]) == 2
+    assert {app["name"] for app in master["completedapps"]} == {"spark-bert preprocess", "spark-bert predict"}
+    networks = {
+        stage["Config"]["Labels"]["spark-bert.stage"]: stage["HostConfig"]["NetworkMode"] for stage in finished.stages
+    }
+    assert {stage for stage, network in networks.items() if network != "none"} == {"validate", "preprocess", "predict"}
+
+
+def test_every_service_is_walled_in(platform: Platform) -> None:
+    containers = platform.containers()
+    assert set(containers) == RUNNING
+    for service, container in containers.items():
+        host = container["HostConfig"]
+        assert host["ReadonlyRootfs"] and host["CapDrop"] == ["ALL"], service
+        assert host["SecurityOpt"] == ["no-new-privileges:true"] and not host["Privileged"], service
+        assert host["Memory"] and host["PidsLimit"] and host["RestartPolicy"]["Name"] == "unless-stopped", service
+        assert container["Config"]["User"].split(":")[0] not in ("", "0", "root"), service
+
+
+def test_only_the_web_page_is_published_and_on_the_loopback(platform: Platform) -> None:
+    published = {
+        service: bindings
+        for service, container in platform.containers().items()
+        if (bindings := [one for ports in container["NetworkSettings"]["Ports"].values() for one in ports or ()])
+    }
+    assert published == {"api-server": [{"HostIp": "127.0.0.1", "HostPort": platform.environment["SPARK_BERT_PORT"]}]}
+
+
+def test_no_secret_is_seen_by_docker_inspect(platform: Platform, finished: Finished) -> None:
+    files = [path for path in platform.secrets.iterdir() if path.name != "login.json"]
+    secrets = [path.read_text() for path in files] + [
+        json.loads((platform.secrets / "login.json").read_text())["admin"]
+    ]
+    assert len(secrets) == 6 and all(len(secret) >= 32 for secret in secrets)
+    seen = json.dumps([*platform.containers().values(), *finished.stages])
+    assert not [secret for secret in secrets if secret in seen]
+    assert {path.stat().st_mode & 0o777 for path in platform.secrets.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("service", "address", "reached"),
+    [
+        ("scheduler", ("docker-proxy", 2375), True), ("api-server", ("docker-proxy", 2375), False),
+        ("dag-processor", ("docker-proxy", 2375), False), ("spark-worker-1", ("docker-proxy", 2375), False),
+        ("scheduler", ("spark-master", 7077), False), ("spark-worker-1", ("postgres", 5432), False),
+        ("scheduler", ("1.1.1.1", 53), False), ("spark-worker-1", ("1.1.1.1", 53), False),
+    ],
+)  # fmt: skip
+def test_a_service_reaches_no_more_than_it_needs(
+    service: str, address: tuple[str, int], reached: bool, platform: Platform
+) -> None:
+    said = platform.python(service, f"import socket; socket.create_connection({address}, 3); print('reached')")
+    assert said == "reached" if reached else said.endswith(("unreachable", "name resolution", "not known")), said
+
+
+def test_down_keeps_the_data(platform: Platform, finished: Finished) -> None:
+    login = (platform.secrets / "login.json").read_text()
+    assert platform("down").returncode == 0
+    assert not platform.containers()
+    assert platform("up").returncode == 0
+    assert (platform.secrets / "login.json").read_text() == login
+    assert platform.call()("GET", finished.run)["state"] == "success"

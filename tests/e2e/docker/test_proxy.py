@@ -1,0 +1,216 @@
+"""Containers through the proxy: a stage's lives its whole life, and every way to a stronger one is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from docker.types import Mount
+
+from tests.e2e.docker.proxy import Proxy, running_proxy
+
+Body = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def proxy(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with running_proxy(tmp_path_factory.mktemp("home")) as proxy:
+        yield proxy
+
+
+def stage(client: docker.APIClient, home: Path) -> Body:
+    """The container that the operator asks for."""
+    mounts = [
+        Mount(str(folder), str(folder), type="bind", read_only=read_only)
+        for folder, read_only in [
+            (home / "artifacts", False), (home / "checkpoints", False), (home / "runs/finetune-1", False),
+            (home / "cache", True), (home / "data", True),
+        ]
+    ]  # fmt: skip
+    host = client.create_host_config(
+        cap_drop=["ALL"], security_opt=["no-new-privileges:true"], read_only=True, network_mode="none", init=True,
+        mem_limit="256m", memswap_limit="256m", nano_cpus=500_000_000, pids_limit=64, shm_size="16m", mounts=mounts,
+        tmpfs={"/tmp": "rw,exec,nosuid,nodev,size=16m"},
+    )  # fmt: skip
+    config: Body = client.create_container_config(
+        "spark-bert-proxy-test/data:latest", ["sh", "-c", f"id -u; touch {home}/data/x || echo \"{'ü'}\""],
+        user="1000:1000", environment={"LANG": "C.UTF-8"}, labels={"spark-bert.stage": "train"}, host_config=host,
+    )  # fmt: skip
+    return config
+
+
+@pytest.fixture
+def good(proxy: Proxy) -> Body:
+    return stage(proxy.client, proxy.home)
+
+
+def test_a_stage_lives_its_whole_life_through_the_proxy(proxy: Proxy, good: Body) -> None:
+    client, name = proxy.client, "spark-bert-stage-whole-life"
+    assert client.ping() and client.version()["ApiVersion"]
+    client.create_container_from_config(good, name)
+    try:
+        client.start(name)
+        assert client.wait(name)["StatusCode"] == 0
+        assert client.logs(name, stdout=True, stderr=False).decode().splitlines() == ["1000", "ü"]
+        assert b"".join(client.logs(name, stream=True, follow=True))
+        assert client.inspect_container(name)["HostConfig"]["ReadonlyRootfs"] is True
+        client.stop(name)
+    finally:
+        client.remove_container(name, force=True)
+
+
+HOST: dict[str, Any] = {
+    "Privileged": True, "CapAdd": ["SYS_ADMIN"], "CapDrop": [], "ReadonlyRootfs": False, "PidMode": "host",
+    "UTSMode": "host", "UsernsMode": "host", "IpcMode": "host", "CgroupnsMode": "host", "CgroupParent": "/x",
+    "Devices": [{"PathOnHost": "/dev/sda", "PathInContainer": "/dev/sda", "CgroupPermissions": "rwm"}],
+    "DeviceCgroupRules": ["a *:* rwm"], "VolumesFrom": ["other"], "Binds": ["/:/host"], "Runtime": "other",
+    "VolumeDriver": "local", "PortBindings": {"80/tcp": [{"HostPort": "80"}]}, "PublishAllPorts": True,
+    "Links": ["other"], "GroupAdd": ["0"], "OomKillDisable": True, "OomScoreAdj": -1000, "Sysctls": {"a": "b"},
+    "MaskedPaths": [], "ReadonlyPaths": [], "RestartPolicy": {"Name": "always"}, "ExtraHosts": ["a:127.0.0.1"],
+    "Ulimits": [{"Name": "nofile", "Soft": 1, "Hard": 1}], "LogConfig": {"Type": "syslog"}, "PidsLimit": 0,
+    "Memory": 0, "Tmpfs": {"/etc": ""}, "SecurityOpt": [], "Isolation": "x", "Annotations": {"a": "b"},
+    "DeviceRequests": [{"Driver": "other", "Capabilities": [["gpu"]]}], "ContainerIDFile": "/x",
+}  # fmt: skip
+TOP: dict[str, Any] = {
+    "Image": "debian:bookworm-slim", "User": "0:0", "HostConfig": None, "Entrypoint": ["sh"],
+    "NetworkingConfig": {"EndpointsConfig": {"bridge": {}}}, "Volumes": {"/x": {}}, "Healthcheck": {"Test": ["CMD"]},
+    "ExposedPorts": {"80/tcp": {}}, "OnBuild": ["RUN x"], "Shell": ["sh"], "MacAddress": "02:42:ac:11:00:02",
+}  # fmt: skip
+WORSE: dict[str, tuple[str, Any]] = {
+    "NetworkMode host": ("NetworkMode", "host"), "NetworkMode bridge": ("NetworkMode", "bridge"),
+    "NetworkMode of another": ("NetworkMode", "container:other"), "IpcMode of another": ("IpcMode", "container:other"),
+    "seccomp": ("SecurityOpt", ["no-new-privileges:true", "seccomp=unconfined"]),
+    "apparmor": ("SecurityOpt", ["apparmor=unconfined"]), "label": ("SecurityOpt", ["label=disable"]),
+    "new privileges": ("SecurityOpt", ["no-new-privileges:false"]), "CapDrop one": ("CapDrop", ["CHOWN"]),
+    "all devices": ("DeviceRequests", [{"Capabilities": [["gpu"]], "Options": {"a": 1}}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", HOST)
+def test_a_host_setting_is_refused(key: str, proxy: Proxy, good: Body) -> None:
+    good["HostConfig"][key] = HOST[key]
+    refused(proxy, json.dumps(good))
+
+
+@pytest.mark.parametrize("key", TOP)
+def test_a_setting_of_the_container_is_refused(key: str, proxy: Proxy, good: Body) -> None:
+    good[key] = TOP[key]
+    refused(proxy, json.dumps(good))
+
+
+@pytest.mark.parametrize("name", WORSE)
+def test_a_weaker_setting_is_refused(name: str, proxy: Proxy, good: Body) -> None:
+    key, value = WORSE[name]
+    good["HostConfig"][key] = value
+    refused(proxy, json.dumps(good))
+
+
+@pytest.mark.parametrize("key", ["CapDrop", "ReadonlyRootfs", "SecurityOpt", "NetworkMode", "Memory", "PidsLimit"])
+def test_a_hardening_left_out_is_refused(key: str, proxy: Proxy, good: Body) -> None:
+    del good["HostConfig"][key]
+    refused(proxy, json.dumps(good))
+
+
+@pytest.mark.parametrize("user", ["root", "0", "1000", "1000:0", "1000:111", "+1000:1000", "1000:1000\n", ""])
+def test_another_user_is_refused(user: str, proxy: Proxy, good: Body) -> None:
+    good["User"] = user
+    refused(proxy, json.dumps(good))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "debian", "debian:bookworm-slim", "spark-bert-proxy-test/data", "spark-bert-proxy-test/data:other",
+        "spark-bert-proxy-test/airflow:latest", "spark-bert-proxy-test/data:latest@sha256:" + "0" * 64,
+        "other/spark-bert-proxy-test/data:latest", "sha256:" + "0" * 64, "Spark-bert-proxy-test/data:latest",
+    ],
+)  # fmt: skip
+def test_another_image_is_refused(name: str, proxy: Proxy, good: Body) -> None:
+    good["Image"] = name
+    refused(proxy, json.dumps(good))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "/", "/etc", "/var/run/docker.sock", "/run/docker.sock", "{home}", "{home}/runs", "{home}/airflow",
+        "{home}/artifacts/..", "{home}/artifacts/train", "{home}/data/../../x", "{home}/runs/../airflow",
+        "{home}/runs/.", "{home}/runs/a/b", "{home}/database", "{home}/data\u0000/x", "{home}/data\\..\\x", "data", "",
+    ],
+)  # fmt: skip
+def test_another_folder_of_the_host_is_refused(source: str, proxy: Proxy, good: Body) -> None:
+    for read_only in (True, False):
+        good["HostConfig"]["Mounts"] = [
+            {"Type": "bind", "Source": source.format(home=proxy.home), "Target": "/mnt", "ReadOnly": read_only}
+        ]
+        refused(proxy, json.dumps(good))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ReadOnly": False}, {"ReadOnly": None}, {"Type": "volume"}, {"Type": "tmpfs"}, {"Type": "npipe"},
+        {"BindOptions": {"Propagation": "rshared"}}, {"VolumeOptions": {"DriverConfig": {"Name": "local"}}},
+        {"readonly": False}, {"source": "/"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_another_way_to_mount_the_data_is_refused(change: Body, proxy: Proxy, good: Body) -> None:
+    mount = {"Type": "bind", "Source": f"{proxy.home}/data", "Target": "/mnt", "ReadOnly": True}
+    good["HostConfig"]["Mounts"] = [mount | change]
+    refused(proxy, json.dumps(good))
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        '"privileged": true, ', '"PRIVILEGED": true, ', '"Privileged": true, "Privileged": false, ',
+        '"Pri\\u0076ileged": true, ', '"Pr\\u0069vileged": true, ', '"privi\\u006ceged": true, ',
+        '"Bind\\u017f": ["/:/host"], ', '"bind\u017f": ["/:/host"], ', '"CapAdd": ["ALL"], "CapAdd": null, ',
+        '"ReadonlyRootf\\u017f": false, ', '"readonlyrootfs": false, ', '"memory": -1, ', '"a": 1e9, ', '"a": [[[[[[[[',
+        '"Init": tru, ', "// x\n", "\x00",
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_another_spelling_of_a_key_is_refused(extra: str, proxy: Proxy, good: Body) -> None:
+    refused(proxy, json.dumps(good).replace('"HostConfig": {', '"HostConfig": {' + extra).encode())
+
+
+def test_other_bodies_are_refused(proxy: Proxy, good: Body) -> None:
+    text = json.dumps(good)
+    evil = json.dumps(good | {"HostConfig": good["HostConfig"] | {"Privileged": True}})
+    for body in ("", "{}", "[]", "null", "7", '"x"', text + text, text + " x", "\ufeff" + text, text[:-1], f"[{text}]"):
+        refused(proxy, body.encode())
+    refused(proxy, text[:-1] + ', "hostconfig": {"Privileged": true}}')
+    for coding in ("utf-16", "utf-7"):
+        refused(proxy, evil.encode(coding))
+    refused(proxy, json.dumps(good | {"Env": ["A=" + "x" * 70_000]}))
+    refused(proxy, evil[:-1] + " " * 70_000 + "}")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content_Type": "application/x-www-form-urlencoded"}, {"Content_Type": "text/plain"}, {"Content_Type": ""},
+        {"Content_Encoding": "gzip"}, {"Transfer_Encoding": "chunked"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_disguised_body_is_refused(headers: dict[str, str], proxy: Proxy, good: Body) -> None:
+    body: Any = json.dumps(good)
+    if "Transfer_Encoding" in headers:
+        body = f"{len(body):x}\r\n{body}\r\n0\r\n\r\n"
+    refused(proxy, body, **headers)
+
+
+def refused(proxy: Proxy, body: str | bytes, **headers: str) -> None:
+    """The creation is refused, with words, and the engine knows no such container."""
+    status, answer, name = proxy.create(body, **headers)
+    assert status in (400, 403), (status, answer)
+    known = subprocess.run(["docker", "inspect", name], capture_output=True, check=False)
+    assert known.returncode != 0, f"{name} was created"
