@@ -9,6 +9,8 @@ RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
         ca-certificates python3.11 python3-distutils \
     && rm -rf /var/lib/apt/lists/*
+# Containers run as whoever owns the folders that they write to. Java, and so Spark, needs a name for that number.
+RUN seq 1000 65533 | sed 's|.*|user&:x:&:&::/tmp:/usr/sbin/nologin|' >>/etc/passwd
 
 FROM python AS packages
 RUN apt-get update \
@@ -22,8 +24,7 @@ RUN /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check \
 
 FROM python AS airflow
 # AIRFLOW_HOME is 1000's, and so is a new volume that is mounted there.
-RUN useradd --uid 1000 --no-create-home --home-dir /var/lib/airflow spark-bert \
-    && install --directory --owner 1000 --group 1000 /var/lib/airflow
+RUN install --directory --owner 1000 --group 1000 /var/lib/airflow
 COPY --from=packages /opt/venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/spark-bert:/opt/spark-bert/plugins PYTHONUNBUFFERED=1 \
     HOME=/var/lib/airflow AIRFLOW_HOME=/var/lib/airflow \

@@ -46,7 +46,7 @@ setup-dev: setup
 	@scripts/environment.sh tasks dev benchmarks
 	@scripts/environment.sh airflow dev schemas
 
-test: lint unit e2e docker-test ## lint, types, unit and Dag tests, and the pipeline end to end, in containers too
+test: lint unit e2e ## lint, types, unit and Dag tests, and the pipeline end to end
 
 lint: setup-dev ## ruff, import rules, mypy
 	.venv/tasks/bin/ruff check .

@@ -9,7 +9,9 @@ SPARK_BERT_UID=$(id -u) SPARK_BERT_GID=$(id -g)
 [ "$SPARK_BERT_UID" != 0 ] || SPARK_BERT_UID=1000 SPARK_BERT_GID=1000
 SPARK_BERT_HOME=$(realpath -m "${SPARK_BERT_HOME:-work}")
 SPARK_BERT_CACHE=$(realpath -m "${SPARK_BERT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/spark-bert}")
-SPARK_BERT_DATA=$(realpath -m "${SPARK_BERT_DATA:-data}")
+platform=$SPARK_BERT_HOME/platform
+# The data folder of the last `make up` stays until another one is named.
+SPARK_BERT_DATA=$(realpath -m "${SPARK_BERT_DATA:-$(cat "$platform/data" 2>/dev/null || echo data)}")
 SPARK_BERT_SECRETS=$(realpath -m "${SPARK_BERT_SECRETS:-$SPARK_BERT_HOME/platform/tokens}")
 SPARK_BERT_IMAGES=${SPARK_BERT_IMAGES:-spark-bert} SPARK_BERT_TAG=${SPARK_BERT_TAG:-latest}
 SPARK_BERT_PORT=${SPARK_BERT_PORT:-8080}
@@ -18,9 +20,8 @@ SPARK_BERT_DOCKER_SOCKET=${SPARK_BERT_DOCKER_SOCKET:-/var/run/docker.sock}
 SPARK_BERT_DOCKER_GID=$(stat -L -c %g "$SPARK_BERT_DOCKER_SOCKET")
 COMPOSE_PROJECT_NAME=${COMPOSE_PROJECT_NAME:-spark-bert}
 SPARK_BERT_NETWORK=$COMPOSE_PROJECT_NAME-stages
+SPARK_BERT_POLICY=$(cat compose/proxy/* | sha256sum | cut -c1-16)
 export "${!SPARK_BERT_@}" COMPOSE_PROJECT_NAME
-
-platform=$SPARK_BERT_HOME/platform
 
 compose() {
     if docker compose version >/dev/null 2>&1; then docker compose "$@"; else docker-compose "$@"; fi
@@ -36,9 +37,17 @@ secret() {
 }
 
 prepare() {
+    case $platform/ in
+        "$SPARK_BERT_DATA"/* | "$SPARK_BERT_CACHE"/*)
+            echo "$platform holds secrets, and would lie in a folder that stages may read: choose another SPARK_BERT_DATA" \
+                "($SPARK_BERT_DATA), SPARK_BERT_CACHE ($SPARK_BERT_CACHE) or SPARK_BERT_HOME" >&2
+            return 2
+            ;;
+    esac
     mkdir -p "$SPARK_BERT_CACHE" "$SPARK_BERT_DATA" "$SPARK_BERT_SECRETS" \
-        "$SPARK_BERT_HOME"/{artifacts,checkpoints,runs} "$platform"/{logs,mlflow,prometheus,secrets}
+        "$SPARK_BERT_HOME"/{artifacts,checkpoints,runs} "$platform"/{logs,mlflow,postgres,prometheus,secrets}
     chmod 700 "$platform"
+    printf %s "$SPARK_BERT_DATA" >"$platform/data"
     (
         umask 077
         for name in database_password fernet_key web_key; do secret $name random; done
@@ -53,8 +62,10 @@ prepare() {
 
 # What of the platform is not healthy, and how it is.
 unhealthy() {
-    docker ps --all --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" \
-        --format '{{.Label "com.docker.compose.service"}}: {{.Status}}' | grep -v -e '(healthy)$' -e ': Exited (0)'
+    local services
+    services=$(docker ps --all --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" \
+        --format '{{.Label "com.docker.compose.service"}}: {{.Status}}') || services="the engine does not answer"
+    grep -v -e '(healthy)$' -e ': Exited (0)' <<<"$services"
 }
 
 await() {

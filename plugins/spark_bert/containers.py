@@ -83,7 +83,7 @@ def readable(stage: str, experiment: Experiment) -> dict[Path, PurePosixPath]:
 
     What does not exist is left to the stage, which says what it misses.
     """
-    paths = {REPOSITORY / text: CODE / text for text in _named(stage, experiment)}
+    paths = {REPOSITORY / text: CODE / text for text in map(_plain, _named(stage, experiment))}
     _check(list(paths))
     if _reads_cache(stage) and not is_online(stage, experiment):
         paths[cache()] = PurePosixPath(cache())
@@ -100,15 +100,21 @@ def _named(stage: str, experiment: Experiment) -> Iterator[str]:
         yield experiment.data.path
     if "pretraining" in sections and experiment.pretraining.text:
         yield experiment.pretraining.text
-    if "model" in sections and experiment.model.name.startswith(("/", "./", "../")):
+    if "model" in sections and experiment.model.name.startswith(("/", "./", "../", "~")):
         yield experiment.model.name
+
+
+def _plain(text: str) -> str:
+    if text.startswith("~"):
+        raise BadInput(f"{text}: a container has no home folder, write the whole path")
+    return text
 
 
 def _check(paths: list[Path]) -> None:
     """Whoever may trigger a run may name any path: a deployment says below which folder they lie."""
     root = os.environ.get("SPARK_BERT_DATA")
     for path in paths:
-        if root and not path.resolve().is_relative_to(root):
+        if root and not path.resolve().is_relative_to(Path(root).resolve()):
             raise BadInput(f"{path} does not lie below {root}: put it there, or set SPARK_BERT_DATA to another folder")
 
 

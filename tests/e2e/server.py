@@ -55,7 +55,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 480) -> Any:
 
 def to_end(call: Call, run: str) -> tuple[str, dict[str, Any]]:
     """Wait for the run's end: its state, and its tasks by name."""
-    state = wait_for(lambda: call("GET", run)["state"] in ("success", "failed") and call("GET", run)["state"])
+    state = wait_for(lambda: {"success": "success", "failed": "failed"}.get(call("GET", run)["state"]))
     tasks = call("GET", f"{run}/taskInstances")["task_instances"]
     return state, {task["task_id"]: task | {"path": f"{run}/taskInstances/{task['task_id']}"} for task in tasks}
 

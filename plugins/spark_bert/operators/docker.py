@@ -130,7 +130,7 @@ class DockerStageOperator(StageOperator, ResumableJobMixin, DockerOperator):  # 
         config, state = found["Config"], found["State"]
         same = (config["Cmd"], config["Image"]) == (self.command, self.image)
         same = same and self.labels.items() <= config["Labels"].items()
-        well = state["Status"] == "running" or (state["Status"] == "exited" and state["ExitCode"] == 0)
+        well = state["Running"] or (state["Status"] == "exited" and state["ExitCode"] == 0)
         return self._job(found["Id"]) if same and well else None
 
     def _discard(self) -> None:

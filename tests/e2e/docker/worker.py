@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,3 +37,8 @@ class Worker:
         operator.render_template_fields(context)
         result: dict[str, Any] = DockerStageOperator.execute.__wrapped__(operator, context)  # type: ignore[attr-defined]
         return result
+
+
+def first_record(home: Path) -> Path:
+    """The record of the run that the home was made with; faults add runs of their own."""
+    return min(home.glob("runs/*/run.json"), key=lambda record: record.stat().st_mtime)

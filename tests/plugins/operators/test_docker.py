@@ -273,10 +273,14 @@ def container(status: str, code: int = 0, **changes: Any) -> dict[str, Any]:
     probe = operator()
     probe._identify(context())
     config = {"Cmd": probe.command, "Image": probe.image, "Labels": probe.labels, **changes}
-    return {"Id": "old", "Config": config, "State": {"Status": status, "ExitCode": code}}
+    return {
+        "Id": "old",
+        "Config": config,
+        "State": {"Status": status, "Running": status in ("running", "paused"), "ExitCode": code},
+    }
 
 
-@pytest.mark.parametrize("status", ["running", "exited"])
+@pytest.mark.parametrize("status", ["running", "paused", "exited"])
 def test_the_container_of_an_earlier_try_is_taken(status: str) -> None:
     daemon = Daemon(**container(status))
     assert submitted(daemon) == "2:old" and daemon.asked == []
