@@ -78,8 +78,8 @@ def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
     return [*folders, cache()] if is_online(stage, experiment) else folders
 
 
-def readable(stage: str, experiment: Experiment) -> dict[Path, PurePosixPath]:
-    """What else the stage reads, and where it looks for it. Raises BadInput for a path outside $SPARK_BERT_DATA.
+def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePosixPath]:
+    """What the stage only reads, and where it looks for it. Raises BadInput for a path outside $SPARK_BERT_DATA.
 
     What does not exist is left to the stage, which says what it misses.
     """
@@ -90,7 +90,8 @@ def readable(stage: str, experiment: Experiment) -> dict[Path, PurePosixPath]:
     if "submission" in STAGES[stage].reads:
         runs = [home() / "runs" / name for name in experiment.submission.runs]
         paths |= {run: PurePosixPath(run) for run in runs if run.resolve().parent == (home() / "runs").resolve()}
-    return {path: target for path, target in paths.items() if path.exists()}
+    write = writable(stage, experiment, run)
+    return {path: target for path, target in paths.items() if path.exists() and path not in write}
 
 
 def _named(stage: str, experiment: Experiment) -> Iterator[str]:

@@ -82,8 +82,7 @@ def _scratch(stage: str) -> list[k8s.V1Volume]:
 
 def _folders(stage: str, experiment: Experiment, run: Path) -> list[k8s.V1VolumeMount]:
     """The stage's folders, each as far as it may reach into the volume that holds it."""
-    write = writable(stage, experiment, run)
-    read = {path: target for path, target in readable(stage, experiment).items() if path not in write}
+    write, read = writable(stage, experiment, run), readable(stage, experiment, run)
     return [
         *(_mount(folder, folder, read_only=False) for folder in write),
         *(_mount(path, target, read_only=True) for path, target in read.items()),

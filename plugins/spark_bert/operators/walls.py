@@ -42,7 +42,7 @@ def mounts(stage: str, experiment: Experiment, run: Path) -> list[Mount]:
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
         _hand_over(folder)
-    read = {path: target for path, target in readable(stage, experiment).items() if path not in folders}
+    read = readable(stage, experiment, run)
     secret = secrets(stage, experiment)
     return [
         *(Mount(str(folder), str(folder), type="bind") for folder in folders),

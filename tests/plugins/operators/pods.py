@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from airflow.sdk import Context
 from kubernetes.client import ApiClient
 
@@ -16,17 +13,6 @@ from spark_bert.operators.kubernetes import KubernetesStageOperator
 from spark_bert.places import run_folder
 
 RUN = "manual__2026-01-02T03:04:05.678901+00:00"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A deployment that says nothing but where its folders are."""
-    for name in [name for name in os.environ if name.startswith("SPARK_BERT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("SPARK_BERT_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
-    return tmp_path / "home"
 
 
 def operator(stage: str = "train", *overrides: str) -> KubernetesStageOperator:

@@ -25,17 +25,7 @@ from spark_bert.operators.walls import host_config
 from spark_bert.places import run_folder
 
 RUN = "manual__1"
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A deployment that says nothing but where its folders are."""
-    for name in [name for name in os.environ if name.startswith("SPARK_BERT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("SPARK_BERT_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def walls(stage: str = "train", *overrides: str) -> HostConfig:

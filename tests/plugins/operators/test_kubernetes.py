@@ -18,9 +18,7 @@ from spark_bert.operators.base import Ending
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 from spark_bert.places import REPOSITORY
 from tests.plugins.operators.cluster import Cluster, ended, evicted, running, waiting
-from tests.plugins.operators.pods import Store, container, context, home, operator
-
-__all__ = ["home"]
+from tests.plugins.operators.pods import Store, container, context, operator
 
 LOG = "2026-01-02 03:04:05,678 {} tasks.train: {}"
 pytestmark = pytest.mark.usefixtures("home")

@@ -13,9 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from include.stages import STAGES
 from spark_bert.limits import limits
 from spark_bert.places import run_folder
-from tests.plugins.operators.pods import RUN, container, context, home, manifest, mounts, operator
-
-__all__ = ["home"]
+from tests.plugins.operators.pods import RUN, container, context, manifest, mounts, operator
 
 SCHEMAS = ("1.30", "1.37")
 pytestmark = pytest.mark.usefixtures("home")
