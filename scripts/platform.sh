@@ -72,6 +72,7 @@ await() {
     local waiting
     for _ in $(seq 150); do
         waiting=$(unhealthy) || return 0
+        grep -q -e '^airflow-init: Exited' -e '^gpu: Exited' <<<"$waiting" && break # these are not started again
         sleep 2
     done
     printf '%s\nThe platform has not become healthy: look at scripts/platform.sh logs SERVICE\n' "$waiting" >&2

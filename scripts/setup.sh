@@ -9,10 +9,13 @@ exec 9>.venv/.lock
 flock 9
 
 scripts/system_packages.sh
+# Side by side: one unpacks while the other waits for the network or compiles.
+scripts/environment.sh airflow &
+airflow=$!
 scripts/environment.sh tasks
-scripts/environment.sh airflow
-ready=.venv/.fetched
 scripts/horovod.sh
+wait $airflow
+ready=.venv/.fetched
 if [ "$(cat $ready 2>/dev/null)" != "$(sha256sum tasks/assets.py)" ]; then
     echo "==> corpus and encoder"
     .venv/tasks/bin/python -m tasks fetch

@@ -16,6 +16,8 @@ from spark_bert.places import REPOSITORY, cache, home
 #: Where the images have include/ and tasks/, and where their relative paths start.
 CODE = PurePosixPath("/opt/spark-bert")
 SECRETS = PurePosixPath("/run/secrets")
+#: The users whom /etc/passwd in the images names.
+NAMED_USERS = range(1000, 65534)
 
 
 def image(stage: str) -> str:
@@ -40,8 +42,15 @@ def wants_gpus(stage: str) -> bool:
 
 
 def user() -> tuple[int, int]:
-    """The user and group that stages run as: the caller's, but never root."""
-    return (os.getuid(), os.getgid()) if os.getuid() else (1000, 1000)
+    """The user and group that stages run as: the caller's, but never root. Raises BadInput for one without a name."""
+    if os.getuid() == 0:
+        return 1000, 1000
+    if os.getuid() not in NAMED_USERS:
+        raise BadInput(
+            f"stages would run as user {os.getuid()}, but the images have names for {NAMED_USERS.start} to "
+            f"{NAMED_USERS[-1]} only, and Java needs one: start Airflow as such a user, or as root"
+        )
+    return os.getuid(), os.getgid()
 
 
 def is_online(stage: str, experiment: Experiment) -> bool:

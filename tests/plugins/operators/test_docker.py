@@ -17,7 +17,7 @@ from requests import ConnectionError, Response
 
 from include.experiment import Experiment
 from include.named import load
-from include.stages import STAGES
+from include.stages import STAGES, BadInput
 from spark_bert.containers import user
 from spark_bert.operators.base import Ending
 from spark_bert.operators.docker import DockerStageOperator, _Chunks, _has_registry, ending
@@ -304,6 +304,13 @@ def test_a_new_container_says_what_it_is_and_holds_no_secret(monkeypatch: pytest
     assert daemon.created["stop_timeout"] == 60 and daemon.created["use_config_proxy"] is False
     assert set(daemon.created["environment"]) == {"SPARK_BERT_HOME", "SPARK_BERT_CACHE", "HF_HOME"}
     assert "never to be seen" not in str(daemon.created)
+
+
+@pytest.mark.parametrize("uid", [500, 65534])
+def test_a_user_whom_the_images_do_not_name_is_refused(uid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: uid)
+    with pytest.raises(BadInput, match=rf"as user {uid}, but the images have names for 1000 to 65533 only"):
+        user()
 
 
 def test_mapped_tasks_and_other_homes_have_containers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
