@@ -43,6 +43,7 @@ def on_three_ranks(folder: Path) -> None:
     run.server.settle()
     save(run, folder)
     run.step(9)
+    run.server.settle()  # or the first rank to end would end Horovod under what the others still send
 
 
 def train_as_told(folder: Path) -> None:
