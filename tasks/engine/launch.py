@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from joblib import cpu_count
+
 from include.stages import BadInput, ExitCode, Stopped, Transient
 from tasks.engine.driver import LOST
 from tasks.engine.job import Job, checkpoints
@@ -147,7 +149,7 @@ def _pass_on(ranks: int) -> None:
 
 
 def _environment(ranks: int) -> dict[str, str]:
-    threads = max(1, len(os.sched_getaffinity(0)) // ranks)
+    threads = max(1, cpu_count() // ranks)  # of the processors that affinity and a container's limit leave
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return {**os.environ, **LIMITS, **UNFUSED, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
 

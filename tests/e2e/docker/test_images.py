@@ -105,6 +105,11 @@ def test_two_ranks_meet_behind_walls(images: Images) -> None:
     assert python(images["train"], TWO_RANKS) == str([[1.0, 1.0, 1.0]] * 2)
 
 
+def test_ranks_have_no_more_threads_than_their_container_has_processors(images: Images) -> None:
+    code = "from tasks.engine.launch import _environment; print(_environment(1)['OMP_NUM_THREADS'])"
+    assert python(images["train"], code, "--cpus=1") == "1"
+
+
 @pytest.fixture
 def changed(images: Images, tmp_path: Path) -> Iterator[Images]:
     """The images of a copy of this checkout in which a line of tasks/ and one of dags/ differ."""
