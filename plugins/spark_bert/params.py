@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from airflow.sdk import Param
+from airflow.sdk import Context, Param
 
 from include.experiment import Experiment, Section
 from include.named import FOLDER, build, merge, names, read_yaml
@@ -66,6 +66,11 @@ def resolve(params: Mapping[str, Any]) -> Experiment:
     given: dict[str, Any] = {"runtime.spark_master": master} if master else {}
     given |= {key: value for key, value in params.items() if key != "experiment" and value is not None}
     return build(merge(read_yaml(FOLDER / f"{name}.yaml"), given), f"experiment {name}")
+
+
+def from_form(context: Context) -> Experiment:
+    """The experiment of a run whose params are the form's. Raises BadInput as resolve does."""
+    return resolve(context["params"])
 
 
 def explain() -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from typing import cast
 
-from airflow.sdk import TaskGroup
+from airflow.sdk import Context, TaskGroup
 
+from include.experiment import Experiment
 from include.stages import STAGES
 from spark_bert.operators.base import StageOperator
+from spark_bert.params import from_form
 
 #: What $SPARK_BERT_RUNTIME may say, each with a file of its own below operators/.
 _RUNTIMES = {
@@ -19,19 +22,22 @@ _RUNTIMES = {
 }
 
 
-def pipeline() -> TaskGroup:
-    """The stages of include/stages.py, in order, inside the Dag that is being built.
+def pipeline(last: str = "export", experiment: Callable[[Context], Experiment] = from_form) -> TaskGroup:
+    """The stages of include/stages.py down to the last one, in order, inside the Dag that is being built.
 
-    One after the other: predict reads no verdict, but must not run when the gate has failed.
+    One after the other: predict reads no verdict, but must not run when the gate has failed. `experiment` finds that of
+    a run.
     """
     operator = _operator()
-    with TaskGroup("pipeline", prefix_group_id=False, tooltip="from raw text to a submission") as group:
+    with TaskGroup("pipeline", prefix_group_id=False, tooltip=f"from raw text to {last}") as group:
         before = None
         for stage in STAGES.values():
-            task = operator(task_id=stage.name, stage=stage.name, doc_md=stage.does)
+            task = operator(task_id=stage.name, stage=stage.name, find_experiment=experiment, doc_md=stage.does)
             if before is not None:
                 before >> task
             before = task
+            if stage.name == last:
+                break
     return group
 
 

@@ -22,14 +22,14 @@ Call = Callable[..., Any]
 
 
 @contextmanager
-def airflow_ui(home: Path, **environment: str) -> Iterator[Call]:
-    """Airflow on a free port, as a function: method, path and JSON body to JSON answer."""
+def airflow_ui(home: Path, checkout: Path = ROOT, **environment: str) -> Iterator[Call]:
+    """The checkout's Airflow on a free port, as a function: method, path and JSON body to JSON answer."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     settings = os.environ | {"SPARK_BERT_HOME": str(home), "AIRFLOW__API__PORT": str(port)} | environment
     with (home / "ui.log").open("w") as log:
-        command = [str(ROOT / "scripts/airflow.sh"), "ui"]
+        command = [str(checkout / "scripts/airflow.sh"), "ui"]
         server = subprocess.Popen(command, env=settings, stdout=log, stderr=log, start_new_session=True)
     try:
         passwords = home / "airflow/simple_auth_manager_passwords.json.generated"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from include.experiment import Experiment
 from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
 from spark_bert.links import LINKS
-from spark_bert.params import resolve
+from spark_bert.params import from_form
 from spark_bert.places import run_folder
 
 #: Exit codes that stay what they are however often the stage is tried.
@@ -47,9 +47,12 @@ class StageOperator(BaseOperator):
 
     experiment: Experiment  # it and the command are known once the run's params are: see render_template_fields
 
-    def __init__(self, *, stage: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *, stage: str, find_experiment: Callable[[Context], Experiment] = from_form, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.stage = STAGES[stage].name
+        self._find_experiment = find_experiment
         self.command: list[str] = []
         self.result: dict[str, Any] = {}
         self.operator_extra_links = LINKS.get(stage, ())
@@ -66,7 +69,7 @@ class StageOperator(BaseOperator):
         """Write the command line, so that it stands under Rendered Templates before the stage starts."""
         run = context["dag_run"]
         try:
-            self.experiment = resolve(context["params"])
+            self.experiment = self._find_experiment(context)
         except BadInput as error:
             raise AirflowFailException(str(error)) from None
         self.command = [

@@ -1,0 +1,139 @@
+"""The list of configurations: valid, and append-only since it was begun."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from include.ablations import CONFIGURATIONS, EPOCH, EXPERIMENTS, FILE, TABLE_5, arm, day, find, on, parse, study
+from include.experiment import Experiment
+from include.named import build, load, merge
+from include.stages import BadInput
+from tests.include.history import broken_promises
+
+#: Configurations that are for one kind of task only, with what the other kind's experiment says of them.
+REFUSED = {
+    ("STS-B", "focal"): "loss.kind focal does not fit the regression STS-B: write auto, mse, huber",
+    ("STS-B", "class-weights"): "loss.class_weights is for classes",
+    ("SST-2", "huber"): "loss.kind huber does not fit the classification SST-2: write auto, cross-entropy, focal",
+}
+
+
+def experiment(task: str, identity: str, **overrides: Any) -> Experiment:
+    values = load(EXPERIMENTS[task]).model_dump(mode="json")
+    return build(merge(values, arm(find(identity), 7, overrides)), identity)
+
+
+@pytest.mark.parametrize("task", ["SST-2", "STS-B"])
+@pytest.mark.parametrize("identity", CONFIGURATIONS)
+def test_every_configuration_fits_its_tasks_and_is_refused_for_others(task: str, identity: str) -> None:
+    if message := REFUSED.get((task, identity)):
+        with pytest.raises(BadInput, match=message):
+            experiment(task, identity)
+    else:
+        made = experiment(task, identity)
+        assert made.data.task == task and made.training.seed == 7 and made.training.ranks == 2
+
+
+@pytest.mark.parametrize("task", EXPERIMENTS)
+def test_every_task_has_the_experiment_that_its_default_arm_is(task: str) -> None:
+    plain = load(EXPERIMENTS[task], ["training.seed=7"])
+    assert plain.data.task == task and experiment(task, "default") == plain
+
+
+def test_no_two_configurations_are_the_same() -> None:
+    arms = [repr(sorted(row.changes.items())) for row in CONFIGURATIONS.values()]
+    assert len(set(arms)) == len(arms)
+
+
+def test_table_5_comes_first_and_each_row_adds_to_the_one_above() -> None:
+    assert tuple(CONFIGURATIONS)[: len(TABLE_5)] == TABLE_5
+    rows = [find(identity).changes for identity in TABLE_5]
+    assert [row["batching.kind"] for row in rows] == ["static", *["length"] * 4]
+    assert [row["training.precision"] for row in rows] == ["fp32"] * 2 + ["bf16"] * 3
+    assert [row["communication.compression"] for row in rows] == ["none"] * 3 + ["powersgd"] * 2
+    added = ("training.sparse_embeddings", "training.fused_layers", "training.activation_checkpointing")
+    assert [{row[key] for key in added} for row in rows] == [{False}] * 4 + [{True}]
+
+
+def test_days_and_configurations_are_one_to_one() -> None:
+    for number, identity in enumerate(CONFIGURATIONS):
+        assert day(identity) == EPOCH + timedelta(number)
+        assert on(day(identity)) is find(identity)
+
+
+@pytest.mark.parametrize("when", [EPOCH - timedelta(1), EPOCH + timedelta(len(CONFIGURATIONS)), date(2026, 1, 1)])
+def test_a_day_outside_the_list_is_refused(when: date) -> None:
+    with pytest.raises(BadInput, match=rf"{when} is no configuration's day: write days from {EPOCH} to \d{{4}}"):
+        on(when)
+
+
+def test_an_unknown_configuration_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"unknown configuration 'ful', did you mean full\?: write one of base, dynamic"):
+        find("ful")
+
+
+@pytest.mark.parametrize(
+    ("key", "who"),
+    [
+        ("batching.kind", "the configuration base"),
+        ("training.seed", "the param seed"),
+        ("data.task", "the param task"),
+    ],
+)
+def test_a_study_cannot_set_what_its_arms_differ_in(key: str, who: str) -> None:
+    with pytest.raises(BadInput, match=f"{key} = 'x' cannot hold for the whole study: {who} decides it"):
+        arm(find("base"), 1, {key: "x"})
+
+
+def test_a_studys_name_is_its_task_and_what_was_overridden() -> None:
+    assert study("SST-2", {}) == "SST-2"
+    named = study("SST-2", {"training.epochs": 1, "data.path": "x"})
+    assert named == study("SST-2", {"data.path": "x", "training.epochs": 1})
+    assert named.startswith("SST-2-") and len(named) == len("SST-2-") + 6
+    assert named != study("SST-2", {"data.path": "x", "training.epochs": 2})
+
+
+@pytest.mark.parametrize("row", ["id: Base", "id: a\n  more: 1", "id: base\n  changes: {}\n  about: x\n- id: base"])
+def test_a_malformed_list_is_refused(row: str) -> None:
+    whole = f"- {row}\n" + ("  about: x\n  changes: {}\n" if "more" not in row else "")
+    with pytest.raises(BadInput, match=r"ablations\.yaml"):
+        parse(whole)
+
+
+def test_nothing_that_the_list_ever_said_was_taken_back() -> None:
+    assert broken_promises(FILE) == []
+
+
+LISTS = {
+    "appended": ("base focal huber average", []),
+    "removed": ("base focal", ["number 2 was huber and is gone"]),
+    "removed in between": ("base huber", ["number 1 was focal and is huber", "number 2 was huber and is gone"]),
+    "moved": ("focal base huber", ["number 0 was base and is focal", "number 1 was focal and is base"]),
+    "changed": ("base=2 focal huber", ["base changed {'training.epochs': 1} and changes {'training.epochs': 2}"]),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_git_history_tells_what_was_taken_back(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "ablations.yaml"
+    for command in (["init", "-q"], ["config", "user.email", "a@b"], ["config", "user.name", "a"]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    for ids in ("base focal", "base focal huber"):
+        write(file, ids)
+        subprocess.run(["git", "-C", str(tmp_path), "add", "."], check=True)
+        subprocess.run(["git", "-C", str(tmp_path), "commit", "-q", "-m", ids], check=True)
+    now, broken = LISTS[name]
+    write(file, now)
+    assert list(dict.fromkeys(line.partition(": ")[2] for line in broken_promises(file))) == broken
+
+
+def write(file: Path, ids: str) -> None:
+    rows = [word.partition("=") for word in ids.split()]
+    file.write_text(
+        "".join(f"- {{id: {row}, about: x, changes: {{training.epochs: {epochs or 1}}}}}\n" for row, _, epochs in rows)
+    )
