@@ -8,9 +8,11 @@ from airflow.sdk import DAG
 
 from include.ablations import CONFIGURATIONS, EPOCH, TABLE_5, day
 from spark_bert.ablation import ablation_form, arm_experiment, arm_is_in, explain_configurations
+from spark_bert.params import explain
 from spark_bert.pipeline import pipeline
 from spark_bert.timetable import ConfigurationTimetable
 
+PARAMS = ablation_form()
 _RANGE = f"--from-date {EPOCH} --to-date {day(TABLE_5[-1])}"
 
 DOC = f"""
@@ -37,13 +39,15 @@ airflow backfill create --dag-id ablation {_RANGE} \\
 * One arm by hand: the REST API's `POST /api/v2/dags/ablation/dagRuns` with `"partition_key": "full"`.
 
 {explain_configurations()}
+
+{explain(PARAMS)}
 """
 
 with DAG(
     "ablation",
     description="One run for each configuration of an ablation, by backfill.",
     doc_md=DOC,
-    params=ablation_form(),
+    params=PARAMS,
     schedule=ConfigurationTimetable(list(CONFIGURATIONS), EPOCH),
     catchup=False,
     max_active_runs=1,

@@ -9,6 +9,7 @@ from airflow.sdk import DAG
 from spark_bert.params import explain, form
 from spark_bert.pipeline import pipeline
 
+PARAMS = form()
 DOC = f"""
 Fine-tunes a transformer encoder and ships what came out of it: **validate** the raw text with Great Expectations,
 **preprocess** it on Spark, **pretrain** the encoder on unlabelled text if there is any, **train** on Horovod,
@@ -22,14 +23,14 @@ Fine-tunes a transformer encoder and ships what came out of it: **validate** the
 Choose a named experiment and override any field; a field left empty keeps what the experiment says. From the
 command line: `airflow dags trigger finetune --conf '{{"experiment": "sst2", "training.epochs": 1}}'`.
 
-{explain()}
+{explain(PARAMS)}
 """
 
 with DAG(
     "finetune",
     description="Fine-tune a transformer encoder: raw text in, gated model and submission out.",
     doc_md=DOC,
-    params=form(),
+    params=PARAMS,
     schedule=None,
     catchup=False,
     max_active_runs=2,

@@ -26,12 +26,12 @@ def ablation_form() -> dict[str, Param]:
     """The Dag's params: task and seed, and the form's fields, which hold for a whole study."""
     return {
         _TASK: Param(
-            next(iter(EXPERIMENTS)),
+            "movie-reviews",
             title="Task",
             type="string",
             enum=list(EXPERIMENTS),
             section="Study",
-            description_md="The task; configurations differ from its named experiment.",
+            description_md="Configurations differ from the task's named experiment. Default: `movie-reviews`.",
         ),
         _SEED: Param(
             1,
@@ -40,7 +40,7 @@ def ablation_form() -> dict[str, Param]:
             minimum=0,
             maximum=2**31 - 1,
             section="Study",
-            description_md="Seed of head, dropout and order of the rows (`training.seed`).",
+            description_md="Seed of head, dropout and order of the rows (`training.seed`). Default: `1`.",
         ),
         **{key: param for key, param in form().items() if key not in _REPLACED},
     }

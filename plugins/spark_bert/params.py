@@ -40,7 +40,8 @@ def form() -> dict[str, Param]:
             type="string",
             enum=names(),
             section="Experiment",
-            description_md="The named experiment to start from. Every other field left empty keeps what it says.",
+            description_md=f"The named experiment to start from: {', '.join(names())}. Every other field left empty "
+            f"keeps what it says. Default: `{names()[0]}`.",
         )
     }
     for field in _fields():
@@ -73,13 +74,10 @@ def from_form(context: Context) -> Experiment:
     return resolve(context["params"])
 
 
-def explain() -> str:
-    """Markdown for the Dag's page: what every parameter means, section by section."""
-    lines = ["| parameter | default | meaning |", "| --- | --- | --- |"]
-    lines.append(f"| `experiment` | `{names()[0]}` | The named experiment to start from: {', '.join(names())}. |")
-    for field in _fields():
-        lines.append(f"| `{field.key}` | `{json.dumps(field.default)}` | {field.description} |")
-    return "\n".join(lines)
+def explain(params: Mapping[str, Param]) -> str:
+    """Markdown for a Dag's page: what every parameter means."""
+    rows = (f"| `{key}` | {param.schema['description_md']} |" for key, param in params.items())
+    return "\n".join(["| parameter | meaning |", "| --- | --- |", *rows])
 
 
 def _fields() -> Iterator[_Field]:

@@ -1,13 +1,9 @@
-"""The Dag finetune: it parses fast and light, has the pipeline's shape, and runs through Airflow for real."""
+"""The Dag finetune: it has the pipeline's shape, and runs through Airflow for real."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
-import sys
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from include.named import load
 from include.stages import STAGES
 from spark_bert.operators.process import ProcessStageOperator
-from tests.airflow_home import HOME, ROOT, Interpreter, airflow
+from tests.airflow_home import HOME, Interpreter, airflow
 
 #: Stands in for the stages: each prints its own arguments as its result, and one may refuse.
 STAGES_STAND_IN = """
@@ -53,47 +49,13 @@ def test_stages_run_one_after_the_other(dag: DAG) -> None:
 
 
 def test_how_the_dag_behaves(dag: DAG) -> None:
-    assert dag.schedule is None and not dag.catchup and dag.max_active_runs == 2
-    assert dag.dagrun_timeout == timedelta(hours=24)
+    assert dag.schedule is None and dag.max_active_runs == 2
     for task in dag.tasks:
-        assert isinstance(task, ProcessStageOperator)
-        assert task.retries == 2 and task.retry_delay == timedelta(seconds=30)
-        assert task.owner == "spark-bert" and task.doc_md == STAGES[task.task_id].does
+        assert isinstance(task, ProcessStageOperator) and task.doc_md == STAGES[task.task_id].does
 
 
-def test_documentation_explains_stages_and_parameters(dag: DAG) -> None:
-    assert dag.doc_md and "spark-bert" in dag.tags
-    for stage in STAGES:
-        assert stage in dag.doc_md
-    for key in dag.params:
-        assert f"`{key}`" in dag.doc_md
-
-
-def test_the_file_is_short() -> None:
-    assert len((ROOT / "dags/finetune.py").read_text().splitlines()) < 80
-
-
-def test_parsing_is_fast_and_light() -> None:
-    """Besides Airflow itself, parsing takes well under half a second and imports nothing heavy."""
-    parse = (
-        "import sys, time, runpy, airflow.sdk, jsonschema\n"
-        "started = time.process_time()\n"
-        "runpy.run_path('dags/finetune.py')\n"
-        "print(time.process_time() - started)\n"
-        "print(*{name.partition('.')[0] for name in sys.modules})\n"
-    )
-    path = os.pathsep.join([str(ROOT), str(ROOT / "plugins")])
-    runs = []
-    for _ in range(3):  # processor time, and the best of three: other work on the machine must not decide
-        done = subprocess.run(
-            [sys.executable, "-c", parse], capture_output=True, text=True, cwd=ROOT, check=True,
-            env=os.environ | {"PYTHONPATH": path},
-        )  # fmt: skip
-        seconds, modules = done.stdout.splitlines()[-2:]
-        runs.append(float(seconds))
-    heavy = {"torch", "pyspark", "great_expectations", "docker", "pandas", "transformers", "numpy", "tasks"}
-    assert not heavy & set(modules.split())
-    assert min(runs) < 0.5
+def test_documentation_explains_the_stages(dag: DAG) -> None:
+    assert dag.doc_md and all(stage in dag.doc_md for stage in STAGES)
 
 
 def _run(conf: dict[str, Any]) -> tuple[int, str, dict[str, str], dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The Dag ablation: backfills by a real scheduler, on a slice of the bundled corpus and with real trainings.
 
-One story in order: a study of two arms, one of them broken; the same repaired; another seed beside it.
+One story in order: a study of two arms, one of them broken; the same repaired; another seed beside it, cancelled
+half-way; a run by hand.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from tests.e2e.server import Call, airflow_ui, wait_for
 
 #: The second needs a text that the checkout does not hold.
 ARMS = ("frozen", "domain-pretraining")
-STUDY = {"preprocessing.sample": 0.02, "training.epochs": 1, "training.evaluations": 1, "pretraining.batch_size": 2}
+STUDY = {
+    "preprocessing.sample": 0.02, "preprocessing.max_length": 32, "pretraining.batch_size": 8,
+    "training.epochs": 1, "training.evaluations": 1, "training.ranks": 1,
+}  # fmt: skip
 SHARED = ("validate", "preprocess")
 
 
@@ -60,7 +64,7 @@ def backfill(call: Call, behavior: str, **conf: Any) -> dict[str, str]:
 
 
 def runs(call: Call) -> list[dict[str, Any]]:
-    """All runs, the newest last."""
+    """All runs, the newest last; every one is named by its configuration."""
     found = call("GET", "/api/v2/dags/ablation/dagRuns?order_by=id")["dag_runs"]
     assert all(f"__{run['partition_key']}__" in run["dag_run_id"] for run in found)
     return list(found)
@@ -126,11 +130,14 @@ def test_a_broken_arm_runs_again_alone_once_it_is_repaired(call: Call, home: Pat
     assert [made(home, stage) for stage in SHARED] == [1, 1]
 
 
-def test_a_second_study_lies_beside_the_first(call: Call, home: Path) -> None:
-    call("POST", "/api/v2/backfills", body("frozen", "frozen", "completed", seed=2))
-    code, message = refusal(call, "/api/v2/backfills", body("frozen", "frozen", "completed", seed=3))
+def test_a_second_study_lies_beside_the_first_and_is_cancelled(call: Call, home: Path) -> None:
+    begun = call("POST", "/api/v2/backfills", body(*ARMS, "completed", seed=2))
+    code, message = refusal(call, "/api/v2/backfills", body(*ARMS, "completed", seed=3))
     assert code == 409 and "already a running backfill" in message
+    wait_for(lambda: runs(call)[-2]["state"] == "running", 60)
+    call("PUT", f"/api/v2/backfills/{begun['id']}/cancel")
     wait_for(lambda: len(arms(home)) == 3, 300)
+    assert (runs(call)[-1]["partition_key"], runs(call)[-1]["state"]) == ("domain-pretraining", "failed")
     first, _, second = arms(home)
     assert (second["configuration"], second["seed"], second["study"]) == ("frozen", 2, first["study"])
     assert second["run"] != first["run"] and made(home, "train") == 3

@@ -136,6 +136,6 @@ def test_an_experiment_file_is_not_read_through_the_form() -> None:
 
 
 def test_the_explanation_has_a_row_for_every_param() -> None:
-    text = explain()
+    text = explain(form())
     for key in form():
         assert f"| `{key}` |" in text

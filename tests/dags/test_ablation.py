@@ -1,0 +1,99 @@
+"""The Dag ablation: its stages, the experiment of each of its arms, and the record that an arm leaves."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.definitions.asset import Asset
+from airflow.sdk.exceptions import AirflowFailException
+
+from include.ablations import CONFIGURATIONS, day, study
+from include.experiment import Experiment
+from include.named import load
+from spark_bert.ablation import arm_experiment, arm_is_in
+from spark_bert.assets import ABLATION_ARM
+from spark_bert.places import run_folder
+from spark_bert.timetable import ConfigurationTimetable
+
+STAGES = ["validate", "preprocess", "pretrain", "train", "evaluate"]
+
+
+@pytest.fixture(scope="module")
+def dag() -> DAG:
+    found = importlib.import_module("dags.ablation").dag
+    assert isinstance(found, DAG)
+    return found
+
+
+def context(key: str | None, **params: Any) -> Any:
+    """Of a run of that partition, whose form was sent with these fields."""
+    run = SimpleNamespace(dag_id="ablation", run_id=f"backfill__{key}", partition_key=key)
+    events = {ABLATION_ARM: SimpleNamespace(extra=None)}
+    return {"params": {"task": "SST-2", "seed": 3, "data.path": None} | params, "dag_run": run, "outlet_events": events}
+
+
+def experiment(key: str, **params: Any) -> Experiment:
+    return arm_experiment(context(key, **params))
+
+
+def test_stages_end_with_evaluate_and_the_arms_record(dag: DAG) -> None:
+    assert list(dag.task_dict) == [*STAGES, "arm"]
+    for before, after in zip([*STAGES], [*STAGES[1:], "arm"], strict=True):
+        assert dag.get_task(before).downstream_task_ids == {after}
+    assert dag.get_task("arm").outlets == [ABLATION_ARM] == [Asset("ablation-arm", uri="spark-bert://ablation-arm")]
+
+
+def test_what_arms_share_is_made_by_one_at_a_time(dag: DAG) -> None:
+    assert [task.task_id for task in dag.tasks if task.max_active_tis_per_dag == 1] == STAGES[:3]
+
+
+def test_it_runs_by_backfill_of_the_configurations_days(dag: DAG) -> None:
+    assert isinstance(dag.timetable, ConfigurationTimetable)
+    assert dag.timetable.serialize()["ids"] == list(CONFIGURATIONS)
+    assert dag.doc_md and all(f"| {day(row.id)} | `{row.id}` |" in dag.doc_md for row in CONFIGURATIONS.values())
+
+
+def test_an_arm_is_the_tasks_experiment_the_studys_overrides_its_changes_and_its_seed() -> None:
+    made = experiment("compression-onebit", **{"training.epochs": 1, "data.path": "/data/{{ no template }}"})
+    assert made == load(
+        "sst2",
+        ["training.epochs=1", "data.path='/data/{{ no template }}'", "communication.compression=onebit",
+         "training.seed=3"],
+    )  # fmt: skip
+    assert experiment("default", task="STS-B", seed=1) == load("stsb")
+
+
+@pytest.mark.parametrize(
+    ("key", "params", "message"),
+    [
+        (None, {}, "this run names no configuration: start a backfill .* partition_key, one of base, dynamic-batching"),
+        ("bases", {}, r"unknown configuration 'bases', did you mean base\?"),
+        ("base", {"batching.kind": "length"}, "batching.kind = 'length' cannot hold for the whole study: the config"),
+        ("focal", {"task": "STS-B"}, "loss.kind focal does not fit the regression STS-B: write auto, mse, huber"),
+        ("base", {"training.epoch": 1}, r"unknown key training\.epoch, did you mean epochs"),
+    ],
+)
+def test_an_arm_that_cannot_be_fails_its_first_task_at_once(
+    dag: DAG, key: str | None, params: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=message):
+        dag.get_task("validate").render_template_fields(context(key, **params))
+
+
+def test_the_record_of_an_arm() -> None:
+    of_run = context("full", **{"training.epochs": 1})
+    folder = run_folder("ablation", "backfill__full")
+    folder.mkdir(parents=True)
+    record = arm_is_in.function(**of_run)
+    assert json.loads((folder / "arm.json").read_text()) == record == of_run["outlet_events"][ABLATION_ARM].extra
+    assert datetime.fromisoformat(record.pop("finished")).tzinfo
+    assert record == {
+        "study": study("SST-2", {"training.epochs": 1}), "configuration": "full", "task": "SST-2", "seed": 3,
+        "run": folder.name,
+    }  # fmt: skip
