@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from airflow.sdk import Context, Param
 
-from include.experiment import Experiment, Section
+from include.experiment import Experiment
 from include.named import FOLDER, build, merge, names, read_yaml
+from include.sections import Section
 from include.stages import BadInput
 
 #: The keywords of the model's JSON schema that a Param takes over as they are.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import horovod.torch as hvd
 import torch
 
-from include.experiment import Communication
+from include.sections import Communication
 from tasks.encoder.models import EncoderWithHead
 from tasks.engine.buckets import GradientBuffer, cut
 from tasks.engine.communicate import Exchange, Kind, by_kind

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from include.experiment import Batching, Training
+from include.sections import Batching, Training
 from include.stages import BadInput
 from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, TokenTable, length_batches
 from tasks.encoder.models import Classifier

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from include.artifacts import write_json
-from include.experiment import Batching, Experiment, Training
+from include.experiment import Experiment
+from include.sections import Batching, Training
 from tasks.encoder.spec import HeadSpec
 
 

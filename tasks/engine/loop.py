@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from include.artifacts import write_json
-from include.experiment import Communication
+from include.sections import Communication
 from tasks.encoder.batching import Batch
 from tasks.encoder.dropout import replace_dropout
 from tasks.encoder.fused_layer import fuse_layers

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from include.experiment import Loss
 from include.glue import Task
+from include.sections import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array
 

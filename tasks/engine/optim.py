@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from include.experiment import Training
+from include.sections import Training
 from tasks.encoder.models import EncoderWithHead
 from tasks.engine.compression.base import State
 from tasks.engine.layers import levels

@@ -14,7 +14,7 @@ import horovod.torch as hvd
 import torch
 from torch import nn
 
-from include.experiment import Communication
+from include.sections import Communication
 from tasks.encoder.models import EncoderWithHead
 from tasks.engine.buckets import cut
 from tasks.engine.communicate import Exchange, Kind, Parameters, by_kind, total_norm

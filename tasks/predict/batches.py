@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from include.experiment import Prediction
+from include.sections import Prediction
 from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, length_batches
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 from pyspark.accumulators import Accumulator
 
-from include.experiment import Prediction
+from include.sections import Prediction
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.inference import batch_logits
 from tasks.encoder.models import Classifier, load_trained

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from include.experiment import Cleaning
+from include.sections import Cleaning
 
 #: In the order in which they apply. (?U) gives \w and \s the meaning that Python gives them: any script's letters.
 RULES: dict[Cleaning, Callable[[Column], Column]] = {

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from include.artifacts import sha256
-from include.experiment import Experiment, Training
+from include.experiment import Experiment
 from include.runs import Run
+from include.sections import Training
 from include.stages import SHARED_WITH_PRETRAINING, BadInput
 from tasks.assets import encoder_fingerprint, encoder_folder
 from tasks.context import Context, Outcome

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from include.experiment import Data
 from include.glue import SPLITS, Task
+from include.sections import Data
 from include.stages import BadInput
 from tasks.sources.base import Columns, Record, Source, to_records
 from tasks.sources.lines import Row, check_file, read_header, read_rows

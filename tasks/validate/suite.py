@@ -14,8 +14,8 @@ from great_expectations import expectations as gxe
 from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.metadata_types import FailureSeverity
 
-from include.experiment import Validation
 from include.glue import Task
+from include.sections import Validation
 from tasks.validate.quarantine import Intake
 from tasks.validate.tables import checked_schema, sentence_columns
 

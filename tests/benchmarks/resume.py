@@ -25,7 +25,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 from include.artifacts import write_json
-from include.experiment import Experiment, Runtime
+from include.experiment import Experiment
+from include.sections import Runtime
 from tasks.encoder.models import Classifier
 from tasks.engine.checkpoint import Checkpoints, Snapshot
 from tasks.engine.job import Job, checkpoints

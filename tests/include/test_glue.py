@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from include.experiment import TaskName
 from include.glue import SPLITS, SUBMISSION_TASKS, TASKS
+from include.sections import TaskName
 
 
 def test_the_form_offers_every_row() -> None:

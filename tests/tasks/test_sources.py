@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from include.experiment import Data, Experiment
+from include.experiment import Experiment
 from include.glue import SPLITS, TASKS
+from include.sections import Data
 from include.stages import BadInput
 from tasks.sources import Record, Source, open_source
 from tasks.sources.bundled import BundledCorpus, split_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from include.experiment import Communication
+from include.sections import Communication
 from tasks.engine.compression.base import Compressor
 from tasks.engine.compression.fp16 import Half
 from tasks.engine.compression.none import Uncompressed

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from include.experiment import Communication, Training
+from include.sections import Communication, Training
 from tasks.encoder.models import Classifier
 from tasks.encoder.spec import HeadSpec
 from tasks.engine.communicate import Parameters, by_kind

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from include.experiment import Communication
+from include.sections import Communication
 from tasks.encoder.models import Classifier, load_pretrained
 from tasks.engine import buckets
 from tasks.engine.all_reduce import AllReduce

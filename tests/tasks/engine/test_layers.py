@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
-from include.experiment import Training
+from include.sections import Training
 from include.stages import BadInput
 from tasks.encoder.models import Classifier
 from tasks.encoder.spec import HeadSpec

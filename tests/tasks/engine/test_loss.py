@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.autograd import gradcheck
 
-from include.experiment import Experiment, Loss
+from include.experiment import Experiment
 from include.glue import TASKS
+from include.sections import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array
 from tasks.engine.data import Sampler

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from include.experiment import Prediction
+from include.sections import Prediction
 from tasks.predict.batches import batches, tier
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from include.experiment import Communication
+from include.sections import Communication
 from tasks.engine.compression import compressor
 from tasks.engine.compression.base import Compressor
 from tasks.engine.link import Link
