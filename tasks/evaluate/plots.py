@@ -1,26 +1,19 @@
-"""The report's plots, each a matplotlib figure without pyplot's global state."""
+"""The report's plots."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tasks.drawing import BLUE, GREY, INK, RED, dress, new_axes
 from tasks.evaluate.calibration import Calibration
 from tasks.evaluate.curves import Curves
 from tasks.metrics import Array
 
-INK, GREY, BLUE, RED = "#2b2b2b", "#9a9a9a", "#31688e", "#c0504d"
 #: Beyond this many points a smoothed loss is drawn over the raw one, and a scatter gets fainter.
 MANY = 60
-
-
-def save(figure: Figure, file: Path) -> None:
-    """Write a PNG that is the same every time."""
-    figure.savefig(file, dpi=160, metadata={"Software": None})
 
 
 def confusion(matrix: Sequence[Sequence[int]], names: Sequence[str]) -> Figure:
@@ -28,7 +21,7 @@ def confusion(matrix: Sequence[Sequence[int]], names: Sequence[str]) -> Figure:
     counts = np.asarray(matrix)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = 2.6 + 0.7 * len(names)
-    figure, axes = _axes("Confusion matrix", "predicted", "label", size=(side + 0.6, side))
+    figure, axes = new_axes("Confusion matrix", "predicted", "label", size=(side + 0.6, side))
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for row, column in np.ndindex(counts.shape):
         shade = "white" if shares[row, column] > 0.55 else INK
@@ -53,14 +46,14 @@ def reliability(calibration: Calibration) -> Figure:
     upper.set_xlim(min(one.low for one in bins), 1)
     upper.set_ylim(0, 1.02)
     lower.bar(middles, [one.rows for one in bins], widths, color=GREY, edgecolor="white")
-    _dress(upper, f"Reliability (ECE {calibration.ece:.4f})", "", "accuracy")
-    _dress(lower, "", "confidence", "rows")
+    dress(upper, f"Reliability (ECE {calibration.ece:.4f})", "", "accuracy")
+    dress(lower, "", "confidence", "rows")
     return figure
 
 
 def scatter(labels: Array, scores: Array) -> Figure:
     """True scores against predicted ones, with the line where they are equal."""
-    figure, axes = _axes("Scores", "true score", "predicted score", size=(4.6, 4.4))
+    figure, axes = new_axes("Scores", "true score", "predicted score", size=(4.6, 4.4))
     axes.scatter(labels, scores, s=9, color=BLUE, alpha=0.35 if len(labels) > MANY else 0.8, linewidths=0)
     ends = [min(labels.min(), scores.min()), max(labels.max(), scores.max())]
     axes.plot(ends, ends, color=GREY, linestyle="--", linewidth=1)
@@ -70,7 +63,7 @@ def scatter(labels: Array, scores: Array) -> Figure:
 def errors(labels: Array, scores: Array) -> Figure:
     """Histogram of predicted minus true score, with its mean."""
     error = scores - labels
-    figure, axes = _axes(f"Errors (mean {error.mean():+.3f})", "predicted - true", "rows", size=(4.6, 4.4))
+    figure, axes = new_axes(f"Errors (mean {error.mean():+.3f})", "predicted - true", "rows", size=(4.6, 4.4))
     axes.hist(error, bins=min(40, max(5, len(error) // 10)), color=BLUE, alpha=0.85, edgecolor="white")
     axes.axvline(0, color=GREY, linestyle="--", linewidth=1)
     axes.axvline(error.mean(), color=RED, linewidth=1.2)
@@ -89,8 +82,8 @@ def training(curves: Curves, metric: str) -> Figure:
     left.set_ylim(bottom=0)
     for axes in (left, right):
         axes.set_xlim(left=0)
-    _dress(left, "Training loss", "step", "loss")
-    _dress(right, f"Dev {metric}", "step", metric)
+    dress(left, "Training loss", "step", "loss")
+    dress(right, f"Dev {metric}", "step", metric)
     return figure
 
 
@@ -101,19 +94,3 @@ def _smooth(values: Sequence[float]) -> list[float]:
         mean = 0.9 * mean + 0.1 * value
         smoothed.append(mean / (1 - 0.9**step))
     return smoothed
-
-
-def _axes(title: str, x: str, y: str, size: tuple[float, float]) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
-    _dress(axes, title, x, y)
-    return figure, axes
-
-
-def _dress(axes: Axes, title: str, x: str, y: str) -> None:
-    axes.set_title(title, loc="left", fontsize=10.5, color=INK)
-    axes.set_xlabel(x, color=INK, fontsize=9)
-    axes.set_ylabel(y, color=INK, fontsize=9)
-    axes.tick_params(colors=INK, labelsize=8.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GREY)

@@ -16,6 +16,7 @@ from include.experiment import Experiment
 from include.glue import Task
 from include.runs import Run
 from include.stages import BadInput
+from tasks import drawing
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
@@ -104,5 +105,5 @@ def _draw(folder: Path, dev: Scored, summary: Mapping[str, Any], history: Path) 
         figures["errors"] = plots.errors(dev.labels, dev.predicted)
     files = {name: folder / f"{name}.png" for name in figures}
     for name, figure in figures.items():
-        plots.save(figure, files[name])
+        drawing.save(figure, files[name])
     return files
