@@ -55,7 +55,7 @@ with DAG(
     default_args={"owner": "spark-bert", "retries": 2, "retry_delay": timedelta(seconds=30)},
     tags=["spark-bert", "ablation"],
 ) as dag:
-    stages = pipeline(last="evaluate", experiment=arm_experiment)
+    stages = pipeline(last="evaluate", experiment_of=arm_experiment)
     stages >> arm_is_in()
     for shared in ("validate", "preprocess", "pretrain"):
         # One after the other over all arms: what the first has made, the others find.

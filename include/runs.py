@@ -105,7 +105,7 @@ def _flat(part: dict[str, Any]) -> dict[str, Any]:
 def descendants(stage: str) -> set[str]:
     """The stages that read this one's artifact, directly or through others."""
     found: set[str] = set()
-    for name, row in STAGES.items():  # in pipeline order, so one pass reaches all
+    for name, row in STAGES.items():  # each after those that it reads, so one pass reaches all
         if stage in row.inputs or found & set(row.inputs):
             found.add(name)
     return found

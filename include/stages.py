@@ -45,7 +45,7 @@ class Stopped(StageError):
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the pipeline.
+    """What one process does: a step of the pipeline, or the work on several runs of it.
 
     Attributes:
         name: also the name of its package under tasks/ and of its folder in the artifact store.
@@ -75,7 +75,7 @@ class Stage:
 
 #: The fields of the section training that pre-training follows too; for the others it has its own, or none.
 SHARED_WITH_PRETRAINING = ("accumulation", "clip_norm", "precision", "activation_checkpointing", "ranks")
-_ALL = (
+_PIPELINE = (
     Stage("validate", "check the raw data with Great Expectations", 1, ("data", "validation"), spark=True),
     Stage(
         "preprocess",
@@ -109,7 +109,11 @@ _ALL = (
     Stage("predict", "label the test split on Spark", 1, ("prediction",), ("preprocess", "train"), spark=True),
     Stage("export", "write and check the submission zip", 1, ("submission",), ("validate", "predict")),
 )
-STAGES: dict[str, Stage] = {stage.name: stage for stage in _ALL}
+_OVER_RUNS = (Stage("study", "put the arms of an ablation together in one report", 1, ("study",)),)
+#: All stages by name, each after those that it reads.
+STAGES: dict[str, Stage] = {stage.name: stage for stage in (*_PIPELINE, *_OVER_RUNS)}
+#: The names of those that a run of finetune goes through, in order.
+PIPELINE: tuple[str, ...] = tuple(stage.name for stage in _PIPELINE)
 
 
 def result_line(result: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Buttons on a task's page that open what its stage made: report, Data Docs, verdict, submission."""
+"""Buttons on a task's page that open what its stage made: report, Data Docs, verdict, submission, study."""
 
 from __future__ import annotations
 
@@ -51,4 +51,5 @@ LINKS: dict[str, tuple[ArtifactLink, ...]] = {
     "evaluate": (ArtifactLink("Report", "report"),),
     "gate": (ArtifactLink("Verdict", "verdict"),),
     "export": (ArtifactLink("Submission", "submission"),),
+    "study": (ArtifactLink("Study", "report"),),
 }

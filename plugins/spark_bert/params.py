@@ -1,4 +1,4 @@
-"""The trigger form: one Airflow Param for every field of the experiment, made from the experiment model.
+"""The trigger form: one Airflow Param for every field of a pipeline's experiment, made from the experiment model.
 
 An empty field (null) keeps what the named experiment says, so a run is a name and its differences.
 """
@@ -15,13 +15,17 @@ from airflow.sdk import Context, Param
 from include.experiment import Experiment
 from include.named import FOLDER, build, merge, names, read_yaml
 from include.sections import Section
-from include.stages import BadInput
+from include.stages import PIPELINE, STAGES, BadInput
 
 #: The keywords of the model's JSON schema that a Param takes over as they are.
 _RULES = (
     "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "pattern", "examples",
     "items", "minItems", "maxItems", "additionalProperties", "propertyNames",
 )  # fmt: skip
+
+
+#: The sections that a run of the pipeline has use for: what its stages read, and where they run.
+_SECTIONS = {part.partition(".")[0] for stage in PIPELINE for part in STAGES[stage].reads} | {"runtime"}
 
 
 class _Field(NamedTuple):
@@ -33,7 +37,7 @@ class _Field(NamedTuple):
 
 
 def form() -> dict[str, Param]:
-    """The Dag's params: `experiment`, and `section.field` for every field of the model."""
+    """The Dag's params: `experiment`, and `section.field` for every field that the pipeline has use for."""
     params = {
         "experiment": Param(
             names()[0],
@@ -83,6 +87,8 @@ def explain(params: Mapping[str, Param]) -> str:
 
 def _fields() -> Iterator[_Field]:
     for section, info in Experiment.model_fields.items():
+        if section not in _SECTIONS:
+            continue
         model = info.annotation
         assert isinstance(model, type) and issubclass(model, Section), f"{section} is not a section"
         defaults = model().model_dump(mode="json")

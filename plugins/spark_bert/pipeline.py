@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from airflow.sdk import Context, TaskGroup
 
 from include.experiment import Experiment
-from include.stages import STAGES
+from include.stages import PIPELINE, STAGES
 from spark_bert.operators.base import StageOperator
 from spark_bert.params import from_form
 
@@ -22,23 +22,25 @@ _RUNTIMES = {
 }
 
 
-def pipeline(last: str = "export", experiment: Callable[[Context], Experiment] = from_form) -> TaskGroup:
-    """The stages of include/stages.py down to the last one, in order, inside the Dag that is being built.
+def pipeline(last: str = PIPELINE[-1], experiment_of: Callable[[Context], Experiment] = from_form) -> TaskGroup:
+    """The pipeline of include/stages.py down to the last stage, in order, inside the Dag that is being built.
 
-    One after the other: predict reads no verdict, but must not run when the gate has failed. `experiment` finds that of
-    a run.
+    One after the other: predict reads no verdict, but must not run when the gate has failed. `experiment_of`
+    finds what a run is.
     """
-    operator = _operator()
     with TaskGroup("pipeline", prefix_group_id=False, tooltip=f"from raw text to {last}") as group:
         before = None
-        for stage in STAGES.values():
-            task = operator(task_id=stage.name, stage=stage.name, find_experiment=experiment, doc_md=stage.does)
+        for name in PIPELINE[: PIPELINE.index(last) + 1]:
+            task = stage_task(name, experiment_of=experiment_of)
             if before is not None:
                 before >> task
             before = task
-            if stage.name == last:
-                break
     return group
+
+
+def stage_task(stage: str, **keywords: Any) -> StageOperator:
+    """The stage as a task of the Dag that is being built, in the deployment's runtime."""
+    return _operator()(task_id=stage, stage=stage, doc_md=STAGES[stage].does, **keywords)
 
 
 def _operator() -> type[StageOperator]:

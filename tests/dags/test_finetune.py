@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from include.named import load
-from include.stages import STAGES
+from include.stages import PIPELINE, STAGES
 from spark_bert.operators.process import ProcessStageOperator
 from tests.airflow_home import HOME, Interpreter, airflow
 
@@ -41,11 +42,13 @@ def dag() -> DAG:
 
 
 def test_stages_run_one_after_the_other(dag: DAG) -> None:
-    assert list(dag.task_dict) == list(STAGES)
-    for before, after in zip(STAGES, list(STAGES)[1:], strict=False):
+    assert list(dag.task_dict) == list(PIPELINE)
+    for before, after in pairwise(PIPELINE):
         assert dag.get_task(before).downstream_task_ids == {after}
-    for name, stage in STAGES.items():
-        assert set(stage.inputs) <= {task.task_id for task in dag.get_task(name).get_flat_relatives(upstream=True)}
+    for name in PIPELINE:
+        assert set(STAGES[name].inputs) <= {
+            task.task_id for task in dag.get_task(name).get_flat_relatives(upstream=True)
+        }
 
 
 def test_how_the_dag_behaves(dag: DAG) -> None:
@@ -55,7 +58,7 @@ def test_how_the_dag_behaves(dag: DAG) -> None:
 
 
 def test_documentation_explains_the_stages(dag: DAG) -> None:
-    assert dag.doc_md and all(stage in dag.doc_md for stage in STAGES)
+    assert dag.doc_md and all(stage in dag.doc_md for stage in PIPELINE)
 
 
 def _run(conf: dict[str, Any]) -> tuple[int, str, dict[str, str], dict[str, Any]]:
@@ -80,10 +83,10 @@ def test_a_run_through_airflow(database: None, interpreter: Interpreter) -> None
     interpreter(STAGES_STAND_IN)
     code, log, states, xcoms = _run({"experiment": "movies", "training.epochs": 1})
     assert code == 0, log
-    assert states == dict.fromkeys(STAGES, "success 1")
+    assert states == dict.fromkeys(PIPELINE, "success 1")
     assert "tasks: at work on train" in log
     assert xcoms["train.return_value"]["stage"] == "train"
-    assert len({xcoms[f"{stage}.return_value"]["run"] for stage in STAGES}) == 1
+    assert len({xcoms[f"{stage}.return_value"]["run"] for stage in PIPELINE}) == 1
     assert Path(xcoms["train.return_value"]["run"]).parent == HOME / "work" / "runs"
     assert xcoms["evaluate._link_report"] == "/spark-bert/artifacts/evaluate/0123456789abcdef/report.html"
     assert xcoms["validate._link_data_docs"] == ""

@@ -9,7 +9,7 @@ import pytest
 from include.artifacts import MANIFEST, Artifact, ArtifactStore, Manifest, artifact_key, write_json
 from include.named import load
 from include.runs import Run, descendants
-from include.stages import STAGES, BadInput
+from include.stages import PIPELINE, STAGES, BadInput
 
 EXPERIMENT = load("movies")
 
@@ -152,7 +152,7 @@ def test_a_stage_that_changed_makes_the_run_forget_what_followed(tmp_path: Path)
 
 
 def test_descendants_follow_the_pipeline() -> None:
-    assert descendants("validate") == set(STAGES) - {"validate", "pretrain"}
+    assert descendants("validate") == set(PIPELINE) - {"validate", "pretrain"}
     assert descendants("predict") == {"export"}
     assert descendants("export") == set()
 

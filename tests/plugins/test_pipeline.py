@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.sdk import DAG
 
-from include.stages import STAGES
+from include.stages import PIPELINE
 from spark_bert.pipeline import pipeline
 
 
@@ -25,7 +25,7 @@ def test_the_deployment_names_the_runtime(runtime: str | None, operator: str, mo
         monkeypatch.setenv("SPARK_BERT_RUNTIME", runtime)
     with DAG("made_up", schedule=None) as dag:
         pipeline()
-    assert [(task.task_id, type(task).__name__) for task in dag.tasks] == [(stage, operator) for stage in STAGES]
+    assert [(task.task_id, type(task).__name__) for task in dag.tasks] == [(stage, operator) for stage in PIPELINE]
 
 
 def test_an_unknown_runtime_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,12 @@ class Ending(NamedTuple):
 
 
 class StageOperator(BaseOperator):
-    """Runs one stage of the pipeline and returns its result. A runtime says how, in `run_stage`."""
+    """Runs one stage and returns its result. A runtime says how, in `run_stage`.
+
+    Args:
+        stage: its name.
+        experiment_of: what the run is, of the task's context. Raises BadInput when that is nothing that can be.
+    """
 
     template_fields: Sequence[str] = ("command",)
     ui_color = "#e8f1fb"
@@ -48,11 +53,11 @@ class StageOperator(BaseOperator):
     experiment: Experiment  # it and the command are known once the run's params are: see render_template_fields
 
     def __init__(
-        self, *, stage: str, find_experiment: Callable[[Context], Experiment] = from_form, **kwargs: Any
+        self, *, stage: str, experiment_of: Callable[[Context], Experiment] = from_form, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.stage = STAGES[stage].name
-        self._find_experiment = find_experiment
+        self.experiment_of = experiment_of
         self.command: list[str] = []
         self.result: dict[str, Any] = {}
         self.operator_extra_links = LINKS.get(stage, ())
@@ -69,7 +74,7 @@ class StageOperator(BaseOperator):
         """Write the command line, so that it stands under Rendered Templates before the stage starts."""
         run = context["dag_run"]
         try:
-            self.experiment = self._find_experiment(context)
+            self.experiment = self.experiment_of(context)
         except BadInput as error:
             raise AirflowFailException(str(error)) from None
         self.command = [

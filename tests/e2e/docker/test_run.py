@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from include.stages import STAGES
+from include.stages import PIPELINE
 from tests.e2e.docker.watch import Container, remaining, watched
 from tests.e2e.docker.worker import first_record
 from tests.e2e.make_run import SLICE, command, make_run
@@ -47,8 +47,8 @@ def data_files(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def test_containers_make_what_processes_make(home: Path, finished: Finished) -> None:
     processes, containers = manifests(home), manifests(finished.home)
-    assert list(containers) == list(processes) == list(STAGES)
-    for stage in STAGES:
+    assert list(containers) == list(processes) == list(PIPELINE)
+    for stage in PIPELINE:
         for field in ("key", "version", "part", "inputs", "fingerprint", "exit_code"):
             assert containers[stage][field] == processes[stage][field], (stage, field)
     for stage in ("validate", "preprocess"):
@@ -58,7 +58,7 @@ def test_containers_make_what_processes_make(home: Path, finished: Finished) -> 
 
 
 def test_every_stage_was_walled_in(finished: Finished) -> None:
-    assert [container["Config"]["Labels"]["spark-bert.stage"] for container in finished.containers] == list(STAGES)
+    assert [container["Config"]["Labels"]["spark-bert.stage"] for container in finished.containers] == list(PIPELINE)
     for container in finished.containers:
         host, config = container["HostConfig"], container["Config"]
         assert config["User"] not in ("", "0", "root") and not config["User"].startswith("0:")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from include.stages import STAGES
+from include.stages import PIPELINE
 from spark_bert.operators.base import Ending
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 from spark_bert.places import REPOSITORY
@@ -217,5 +217,7 @@ def test_the_dag_runs_on_it(cluster: Cluster, tmp_path: Path, database: None) ->
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {stage: ["success", json.loads(cluster.log)] for stage in STAGES}
-    assert [container(pod)["args"][0] for pod in cluster.created] == list(STAGES) and cluster.pods == {}
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        stage: ["success", json.loads(cluster.log)] for stage in PIPELINE
+    }
+    assert [container(pod)["args"][0] for pod in cluster.created] == list(PIPELINE) and cluster.pods == {}

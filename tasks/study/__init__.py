@@ -1,0 +1,1 @@
+"""The stage study: the arms of an ablation in one report."""

@@ -1,0 +1,46 @@
+"""Homes with ablated runs in them: real records and artifacts, made-up figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from include.artifacts import Artifact, Manifest, artifact_key, write_json
+from include.experiment import Experiment
+from include.named import load
+from include.runs import Run
+from include.stages import STAGES
+
+TRAINING = {"rows_per_second": 100.0, "memory": 10**9, "seconds": 60.0, "steps": 50, "bytes": {"all": 10**8}}
+
+
+def arm(
+    home: Path, configuration: str, seed: int = 1, accuracy: float | None = 0.9, study: str = "SST-2", **changes: Any
+) -> Run:
+    """A run that was trained and evaluated, with its arm.json; changes are of it (run, finished) and of training."""
+    mark = {
+        "study": study, "configuration": configuration, "task": "SST-2", "seed": seed,
+        "run": changes.pop("run", f"ablation-{study}-{configuration}-{seed}"),
+        "finished": changes.pop("finished", "2026-01-02T03:04:05+00:00"),
+    }  # fmt: skip
+    experiment = load("movies", [f"training.seed={seed}"])
+    run = Run(home / "runs" / mark["run"])
+    run.add(_commit(run, "train", experiment, {**TRAINING, **changes}), experiment)
+    result = {"accuracy": accuracy}
+    interval = None if accuracy is None else [accuracy - 0.02, accuracy + 0.02]
+    found = {"metric": "accuracy", "metrics": result, "interval": interval, "rows": 872}
+    run.add(_commit(run, "evaluate", experiment, {"metrics": result}, found), experiment)
+    write_json(run.folder / "arm.json", mark)
+    return run
+
+
+def _commit(
+    run: Run, name: str, experiment: Experiment, result: dict[str, Any], summary: dict[str, Any] | None = None
+) -> Artifact:
+    stage = STAGES[name]
+    key = artifact_key(stage.version, {}, {}, run.folder.name + str(result))
+    with run.store.writing(name, key) as folder:
+        if summary is not None:
+            write_json(folder / "metrics.json", summary)
+        part = stage.part(experiment)
+        return run.store.commit(folder, Manifest(name, key, stage.version, part, {}, "", "", result))
