@@ -11,6 +11,7 @@ TaskName = Literal[
     "classification", "regression",
 ]  # fmt: skip
 Cleaning = Literal["html", "punctuation", "lowercase", "whitespace"]
+Augmentation = Literal["synonyms", "masking", "order"]
 Share = Annotated[float, Field(ge=0, le=1)]
 #: A metric's threshold. Correlations reach down to -1; the others stop at 0 by themselves.
 Threshold = Annotated[float, Field(ge=-1, le=1)] | None
@@ -68,8 +69,13 @@ class Preprocessing(Section):
     resplit: bool = Field(
         False, description="Join train and dev and cut them 8:1:1 into train, dev and a held-out set."
     )
+    augment: tuple[Augmentation, ...] = Field(
+        (),
+        description="Each adds a copy of every training row: synonyms (10 % of the words, from WordNet), masking "
+        "(15 % of the words hidden), order (words moved by up to 3 places).",
+    )
     max_length: int = Field(128, ge=8, le=512, description="Longest input in tokens; the rest is cut off.")
-    seed: int = Field(0, ge=0, lt=2**31, description="Seed of sampling and re-splitting.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of sampling, re-splitting and augmentation.")
 
 
 class Model(Section):

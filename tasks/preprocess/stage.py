@@ -1,4 +1,4 @@
-"""Preprocess: clean, sample, re-split and tokenise on Spark; one Arrow file a partition.
+"""Preprocess: clean, sample, re-split, augment and tokenise on Spark; one Arrow file a partition.
 
 Files of a split lie in its folder, numbered in the order of `row`; what is in them is the type of
 TokenisePartition's schema. Executors write them in place, so they need the artifact store under the driver's path.
@@ -7,6 +7,7 @@ TokenisePartition's schema. Executors write them in place, so they need the arti
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.artifacts import Artifact
-from include.experiment import Experiment
+from include.experiment import Cleaning, Experiment
 from include.runs import Run
 from include.stages import BadInput
-from tasks.assets import encoder_folder, tokenizer_fingerprint
+from tasks.assets import encoder_folder, tokenizer_fingerprint, wordnet_fingerprint
 from tasks.context import Context, Outcome
+from tasks.preprocess.augment import add_copies, augmentation
 from tasks.preprocess.clean import clean
 from tasks.preprocess.sample import resplit, sample, stratum
 from tasks.preprocess.tokenize import COUNTS, TokenisePartition
@@ -28,8 +30,12 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Changes when the tokenizer does."""
-    return tokenizer_fingerprint(experiment.model.name, experiment.runtime.download)
+    """Changes when the tokenizer does, or WordNet where it is used."""
+    download = experiment.runtime.download
+    tokenizer = tokenizer_fingerprint(experiment.model.name, download)
+    if "synonyms" in experiment.preprocessing.augment:
+        return f"{tokenizer}-{wordnet_fingerprint(download)}"
+    return tokenizer
 
 
 def run(context: Context) -> Outcome:
@@ -38,9 +44,13 @@ def run(context: Context) -> Outcome:
     tokenizer = encoder_folder(experiment.model.name, experiment.runtime.download) / "tokenizer.json"
     with session(experiment, "preprocess") as spark:
         shipped = ship(spark, tokenizer)
+        augment = augmentation(spark, experiment, tokenizer) if experiment.preprocessing.augment else None
         counts = {}
         for name, rows in _splits(spark, experiment, context.inputs["validate"]).items():
-            counts[name] = _tokenise(rows, experiment, shipped, context.output / name)
+            texts = _texts(rows, name, experiment.preprocessing.clean)
+            if augment is not None and name == "train":
+                texts = texts.mapInArrow(augment, texts.schema)
+            counts[name] = _tokenise(texts, experiment, shipped, context.output / name)
             _report(name, counts[name])
     return Outcome(_result(counts))
 
@@ -52,27 +62,28 @@ def _splits(spark: SparkSession, experiment: Experiment, validated: Artifact) ->
         splits |= resplit(splits["train"], splits["dev"], splits["test"], by, options.seed)
     if options.sample < 1:
         splits["train"] = sample(splits["train"], options.sample, by, options.seed)
+    if options.augment:
+        splits["train"] = add_copies(splits["train"], options.augment)
     return splits
 
 
-def _tokenise(rows: DataFrame, experiment: Experiment, tokenizer: str, folder: Path) -> dict[str, int]:
-    """Cut the rows into partitions by `row`, tokenise them, and add up what the partitions counted."""
+def _texts(rows: DataFrame, split: str, rules: Collection[Cleaning]) -> DataFrame:
+    """Row, label and clean sentences, cut into partitions by `row`. Raises BadInput when there are no rows."""
     number = rows.count()
     if not number:
-        raise BadInput(f"no rows are left for {folder.name}: give more data, or turn preprocessing.resplit off")
+        raise BadInput(f"no rows are left for {split}: give more data, or turn preprocessing.resplit off")
+    sentences = [name for name in ("sentence1", "sentence2") if name in rows.columns]
+    cut = rows.repartitionByRange(partitions(number), "row").sortWithinPartitions("row")
+    return cut.select("row", "label", *(clean(F.col(name), rules).alias(name) for name in sentences))
+
+
+def _tokenise(texts: DataFrame, experiment: Experiment, tokenizer: str, folder: Path) -> dict[str, int]:
+    """Tokenise the partitions, and add up what they counted."""
     folder.mkdir()
-    options = experiment.preprocessing
-    sentences = tuple(name for name in ("sentence1", "sentence2") if name in rows.columns)
-    cleaned = [clean(F.col(name), options.clean).alias(name) for name in sentences]
+    _, _, *sentences = texts.columns
     scores = experiment.task.kind == "regression"
-    work = TokenisePartition(tokenizer, options.max_length, sentences, scores, str(folder))
-    parts = (
-        rows.repartitionByRange(partitions(number), "row")
-        .sortWithinPartitions("row")
-        .select("row", "label", *cleaned)
-        .mapInArrow(work, ", ".join(f"{count} long" for count in COUNTS))
-        .toArrow()
-    )
+    work = TokenisePartition(tokenizer, experiment.preprocessing.max_length, tuple(sentences), scores, str(folder))
+    parts = texts.mapInArrow(work, ", ".join(f"{count} long" for count in COUNTS)).toArrow()
     for leftover in folder.glob(".part-*"):  # of attempts that Spark gave up
         leftover.unlink()
     totals = {count: sum(parts[count].to_pylist()) for count in COUNTS}

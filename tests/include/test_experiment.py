@@ -38,6 +38,7 @@ def test_an_experiment_is_frozen() -> None:
         ("gate.pearson=0.5", "gate.pearson does not exist for the classification movie-reviews"),
         ("gate.accuracy=92.7", "gate.accuracy = 92.7: input should be less than or equal to 1"),
         ("preprocessing.clean=[html, stem]", "preprocessing.clean.1 = 'stem'"),
+        ("preprocessing.augment=[shuffle]", "preprocessing.augment.0 = 'shuffle': input should be 'synonyms', 'mask"),
         ("training=3", "cannot read the override"),
         ("training.epochs", "cannot read the override"),
     ],

@@ -38,6 +38,8 @@ def test_offline_names_the_missing_file(tmp_path: Path, monkeypatch: pytest.Monk
         assets.corpus_file(download=False)
     with pytest.raises(BadInput, match=r"config.json is missing: make fetch SET=.model.name=all-MiniLM-L6-v2"):
         assets.encoder_folder(NAME, download=False)
+    with pytest.raises(BadInput, match=r"index.sense is missing: make fetch SET=.preprocessing.augment=.synonyms"):
+        assets.wordnet_fingerprint(download=False)
     assert list(tmp_path.iterdir()) == []
 
 

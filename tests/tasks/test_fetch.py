@@ -8,10 +8,11 @@ from tasks import assets
 from tasks.fetch import fetch
 
 
-def test_the_default_experiment_is_fetched() -> None:
-    fetch(load("movies"))
+def test_what_an_experiment_needs_is_fetched() -> None:
+    fetch(load("movies", ["preprocessing.augment=[synonyms]"]))
     assert assets.encoder_folder("all-MiniLM-L6-v2", download=False).is_dir()
     assert assets.corpus_file(download=False).is_file()
+    assert assets.wordnet_folder(download=False).is_dir()
 
 
 def test_a_folder_that_is_not_there_is_said() -> None:

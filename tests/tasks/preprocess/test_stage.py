@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from include.artifacts import Artifact
 from include.named import build
 from include.runs import Run
 from include.stages import BadInput
+from tasks.assets import wordnet_folder
 from tasks.context import Context, Outcome
+from tasks.preprocess.augment import COPY
 from tasks.preprocess.stage import run
 from tasks.preprocess.tokenize import load_tokenizer
 
@@ -160,3 +163,39 @@ def test_only_finished_parts_lie_in_the_folder(preprocess: Callable[..., Outcome
     preprocess()
     names = sorted(file.name for file in (tmp_path / "out" / "dev").iterdir())
     assert names == [f"part-{number:05d}.arrow" for number in range(4)]
+
+
+def test_copies_are_added_to_train_only(preprocess: Callable[..., Outcome], tmp_path: Path, encoder: Path) -> None:
+    wordnet_folder(download=True)
+    single(tmp_path / "in")
+    result = preprocess(augment=["order", "masking", "synonyms"], clean=["punctuation", "lowercase"]).result
+    assert result["rows"] == {"train": 120, "dev": 10, "test": 10}
+    clean = [re.sub(r"[^\w\s]", "", sentence).lower() for sentence in SENTENCES]
+    train = read(tmp_path / "out" / "train").to_pylist()
+    assert len({row["row"] for row in train}) == 120
+    assert [row["row"] for row in train] == sorted(row["row"] for row in train)
+    assert all(row["label"] == row["row"] % COPY % 2 for row in train)
+    by_method = [
+        {row["row"] % COPY % 5: row["sentence1"] for row in train if row["row"] // COPY == n} for n in range(4)
+    ]
+    assert by_method[0] == dict(enumerate(clean))
+    assert by_method[1][0] in {"a good movie", "a good picture"}
+    assert all(sorted(by_method[3][at].split()) == sorted(clean[at].split()) for at in range(5))
+    masked = [row for row in train if "[UNK]" in row["sentence1"]]
+    assert masked and all(row["row"] // COPY == 2 for row in masked)
+    encoded = AutoTokenizer.from_pretrained(encoder)([row["sentence1"] for row in masked])["input_ids"]
+    assert [row["input_ids"] for row in masked] == encoded
+    assert read(tmp_path / "out" / "dev")["sentence1"].to_pylist() == clean * 2
+
+
+def test_both_sentences_of_a_pair_are_changed(preprocess: Callable[..., Outcome], tmp_path: Path) -> None:
+    for split in ("train", "dev", "test"):
+        write(
+            tmp_path / "in", split, [(row, row / 2, "a good film it was", "the 1 2 3 !") for row in range(8)], pair=True
+        )
+    preprocess("STS-B", augment=["order"])
+    copies = [row for row in read(tmp_path / "out" / "train").to_pylist() if row["row"] >= COPY]
+    assert [row["label"] for row in copies] == [row / 2 for row in range(8)]
+    for name, text in (("sentence1", "a good film it was"), ("sentence2", "the 1 2 3 !")):
+        assert len({row[name] for row in copies}) > 1
+        assert all(sorted(row[name].split()) == sorted(text.split()) for row in copies)
