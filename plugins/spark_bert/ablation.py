@@ -68,8 +68,9 @@ def arm_is_in(**context: Any) -> dict[str, Any]:
     except BadInput as error:
         raise AirflowFailException(str(error)) from None
     folder = run_folder(run.dag_id, run.run_id)
+    overrides = {key: value for key, value in _overrides(params).items() if not key.startswith("runtime.")}
     record = {
-        "study": study(params[_TASK], _overrides(params)),
+        "study": study(params[_TASK], overrides),  # where stages run changes nothing that they make
         "configuration": configuration.id,
         "task": params[_TASK],
         "seed": params[_SEED],

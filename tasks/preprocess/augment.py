@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tokenizers import Tokenizer
 
-from include.experiment import Augmentation, Experiment
+from include.experiment import Experiment
+from include.sections import Augmentation
 from include.stages import BadInput
 from tasks.assets import wordnet_folder
 from tasks.preprocess.synonyms import Synonyms, read_synonyms

@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.artifacts import Artifact
-from include.experiment import Cleaning, Experiment
+from include.experiment import Experiment
 from include.runs import Run
+from include.sections import Cleaning
 from include.stages import BadInput
 from tasks.assets import encoder_folder, tokenizer_fingerprint, wordnet_fingerprint
 from tasks.context import Context, Outcome
