@@ -115,6 +115,8 @@ def test_an_arm_each_and_what_they_share_is_made_once(call: Call, home: Path) ->
     assert [made(home, stage) for stage in SHARED] == [1, 1]
     training = json.loads((home / "runs" / arm["run"] / "run.json").read_text())["experiment"]["training"]
     assert (training["freeze_layers"], training["epochs"], training["seed"]) == (4, 1, 1)
+    (broken,) = home.glob("runs/*domain-pretraining*/run.json")
+    assert "put the text there" in json.loads(broken.read_text())["stages"]["pretrain"]["message"]
     (event,) = call("GET", "/api/v2/assets/events")["asset_events"]
     assert event["extra"] == arm and event["partition_key"] == "frozen"
 
