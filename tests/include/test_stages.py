@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from include.stages import STAGES, StageError, parse_result, result_line
+from include.stages import PIPELINE, STAGES, StageError, parse_result, result_line
 
 
 def test_the_result_line_round_trips_in_one_line() -> None:
@@ -27,3 +27,8 @@ def test_stages_read_only_earlier_ones() -> None:
     for stage in STAGES.values():
         assert set(stage.inputs) <= seen
         seen.add(stage.name)
+
+
+def test_the_pipeline_needs_no_stage_beside_it() -> None:
+    assert {need for name in PIPELINE for need in STAGES[name].inputs} <= set(PIPELINE)
+    assert set(STAGES) - set(PIPELINE) == {"study"} and STAGES["study"].inputs == ()

@@ -90,6 +90,13 @@ def test_export_reads_the_other_runs_and_nothing_above_them(home: Path) -> None:
     assert {path for path, mode in mounts("export", named).items() if mode == "ro"} == {str(home / "runs/first")}
 
 
+def test_a_study_reads_the_runs_that_are_arms(home: Path) -> None:
+    for name in ("arm", "other"):
+        (home / "runs" / name).mkdir(parents=True)
+    (home / "runs/arm/arm.json").touch()
+    assert {path for path, mode in mounts("study").items() if mode == "ro"} == {str(home / "runs/arm")}
+
+
 def test_a_path_outside_the_deployments_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path / "data"))
     sst2 = ("data.task=SST-2", "data.source=glue")
