@@ -8,6 +8,7 @@ from airflow.sdk import DAG
 
 from spark_bert.params import explain, form
 from spark_bert.pipeline import pipeline
+from spark_bert.submission import announce
 
 PARAMS = form()
 DOC = f"""
@@ -38,4 +39,4 @@ with DAG(
     default_args={"owner": "spark-bert", "retries": 2, "retry_delay": timedelta(seconds=30)},
     tags=["spark-bert", "fine-tuning"],
 ) as dag:
-    pipeline()
+    pipeline() >> announce()

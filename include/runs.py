@@ -49,6 +49,20 @@ class Run:
         }
         self._write(manifest.stage, entry, experiment)
 
+    def adopt(self, other: Run, without: str, changes: dict[str, Any]) -> None:
+        """Begin with what another run of the same home has made, but for one stage and those that follow from it.
+
+        `changes` are fields of the experiment ("section.field") that only such a stage reads. Running it then adds to
+        this run's record, and the other's stays as it is.
+        """
+        record = other.record()
+        stages = {
+            name: entry for name, entry in record["stages"].items() if name not in {without, *descendants(without)}
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        experiment = merge(record["experiment"], changes)
+        write_json(self.file, {"run": self.folder.name, "experiment": experiment, "stages": stages})
+
     def fail(self, stage: str, error: StageError, experiment: Experiment) -> None:
         """Say that a stage made nothing, and why. What it had made before stays what the run points at."""
         if not self.record()["stages"].get(stage, {}).get("key"):

@@ -6,3 +6,7 @@ from airflow.sdk import Asset
 
 #: An arm of an ablation is done: the event's partition is its configuration, its extra is what arm.json says.
 ABLATION_ARM = Asset("ablation-arm", uri="spark-bert://ablation-arm")
+
+#: A pipeline has come to its end, so its model has passed its gate: the event's partition is the task, its extra names
+#: the exact run.
+FINETUNED = Asset("finetuned", uri="spark-bert://finetuned")

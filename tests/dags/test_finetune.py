@@ -42,7 +42,7 @@ def dag() -> DAG:
 
 
 def test_stages_run_one_after_the_other(dag: DAG) -> None:
-    assert list(dag.task_dict) == list(PIPELINE)
+    assert list(dag.task_dict) == [*PIPELINE, "announce"]
     for before, after in pairwise(PIPELINE):
         assert dag.get_task(before).downstream_task_ids == {after}
     for name in PIPELINE:
@@ -53,8 +53,10 @@ def test_stages_run_one_after_the_other(dag: DAG) -> None:
 
 def test_how_the_dag_behaves(dag: DAG) -> None:
     assert dag.schedule is None and dag.max_active_runs == 2
-    for task in dag.tasks:
-        assert isinstance(task, ProcessStageOperator) and task.doc_md == STAGES[task.task_id].does
+    for name in PIPELINE:
+        task = dag.get_task(name)
+        assert isinstance(task, ProcessStageOperator) and task.doc_md == STAGES[name].does
+    assert dag.get_task("announce").upstream_task_ids == {PIPELINE[-1]}
 
 
 def test_documentation_explains_the_stages(dag: DAG) -> None:
@@ -83,13 +85,15 @@ def test_a_run_through_airflow(database: None, interpreter: Interpreter) -> None
     interpreter(STAGES_STAND_IN)
     code, log, states, xcoms = _run({"experiment": "movies", "training.epochs": 1})
     assert code == 0, log
-    assert states == dict.fromkeys(PIPELINE, "success 1")
+    assert states == dict.fromkeys([*PIPELINE, "announce"], "success 1")
     assert "tasks: at work on train" in log
     assert xcoms["train.return_value"]["stage"] == "train"
     assert len({xcoms[f"{stage}.return_value"]["run"] for stage in PIPELINE}) == 1
     assert Path(xcoms["train.return_value"]["run"]).parent == HOME / "work" / "runs"
     assert xcoms["evaluate._link_report"] == "/spark-bert/artifacts/evaluate/0123456789abcdef/report.html"
     assert xcoms["validate._link_data_docs"] == ""
+    run = Path(xcoms["train.return_value"]["run"]).name
+    assert xcoms["announce.return_value"] == {"task": "movie-reviews", "run": run}
 
 
 def test_a_failed_gate_is_red_and_stops_the_run(database: None, interpreter: Interpreter) -> None:

@@ -24,13 +24,16 @@ def _run_to_end(call: Call, conf: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return to_end(call, trigger(call, conf))
 
 
-def test_a_triggered_run_with_an_override_succeeds_and_its_report_opens(call: Call) -> None:
+def test_a_triggered_run_succeeds_its_report_opens_and_other_dags_hear_of_it(call: Call, home: Path) -> None:
     state, tasks = _run_to_end(call, {**CONF, "gate.accuracy": 0.55})
     assert state == "success", tasks
     result = call("GET", f"{tasks['gate']['path']}/xcomEntries/return_value?deserialize=true")["value"]
     assert result["passed"] is True
     links = call("GET", f"{tasks['evaluate']['path']}/links")["extra_links"]
     assert "<html" in call("GET", links["Report"])
+    (event,) = call("GET", "/api/v2/assets/events?source_dag_id=finetune")["asset_events"]
+    assert event["partition_key"] == "movie-reviews"
+    assert (home / "runs" / event["extra"]["run"] / "run.json").is_file()
 
 
 def test_a_gate_too_high_ends_red_at_the_gate_without_a_retry(call: Call) -> None:

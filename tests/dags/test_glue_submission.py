@@ -1,0 +1,107 @@
+"""The Dag glue_submission: when it starts, and which runs it puts together."""
+
+from __future__ import annotations
+
+import importlib
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, PartitionedAssetTimetable, RollupMapper, SegmentWindow
+from airflow.sdk.exceptions import AirflowFailException
+
+from include.artifacts import write_json
+from include.named import load
+from include.runs import Run
+from spark_bert.assets import FINETUNED
+from spark_bert.operators.process import ProcessStageOperator
+from spark_bert.submission import TASKS, choose, chosen_runs
+
+
+@pytest.fixture(scope="module")
+def dag() -> DAG:
+    found = importlib.import_module("dags.glue_submission").dag
+    assert isinstance(found, DAG)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with a finished run of each task."""
+    monkeypatch.setenv("SPARK_BERT_HOME", str(tmp_path))
+    for name, experiment in {"sst2": "sst2", "cola": "cola", "stsb": "stsb", "second": "sst2"}.items():
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        stages = {stage: {"key": f"{name}-{stage}", "exit_code": 0} for stage in ("validate", "predict", "export")}
+        write_json(
+            folder / "run.json",
+            {"run": name, "experiment": load(experiment).model_dump(mode="json"), "stages": stages},
+        )
+    return tmp_path
+
+
+def event(minute: int, task: str, run: str) -> Any:
+    return SimpleNamespace(timestamp=datetime(2026, 1, 2, 3, minute, tzinfo=UTC), extra={"task": task, "run": run})
+
+
+def context(runs: tuple[str, ...] = (), triggering: Any = (), known: Any = ()) -> Any:
+    return {
+        "params": {"runs": list(runs)},
+        "dag_run": SimpleNamespace(dag_id="glue_submission", run_id="first"),
+        "triggering_asset_events": {FINETUNED: list(triggering)} if triggering else {},
+        "inlet_events": {FINETUNED: list(known)},
+    }
+
+
+def chosen(**asked: Any) -> dict[str, str]:
+    found: dict[str, str] = choose.function(**context(**asked))
+    return found
+
+
+def test_it_waits_for_a_model_of_each_task(dag: DAG) -> None:
+    timetable = dag.timetable
+    assert isinstance(timetable, PartitionedAssetTimetable) and timetable.asset_condition == FINETUNED
+    mapper = timetable.default_partition_mapper
+    assert isinstance(mapper, RollupMapper) and mapper.window == SegmentWindow(list(TASKS))
+    export = dag.get_task("export")
+    assert isinstance(export, ProcessStageOperator) and export.upstream_task_ids == {"choose"}
+
+
+def test_the_newest_of_each_task_is_taken(home: Path) -> None:
+    events = [
+        event(1, "SST-2", "sst2"),
+        event(3, "CoLA", "cola"),
+        event(2, "SST-2", "second"),
+        event(4, "STS-B", "stsb"),
+    ]
+    expected = {"SST-2": "second", "CoLA": "cola", "STS-B": "stsb"}
+    assert chosen(triggering=events, known=[event(5, "SST-2", "sst2")]) == expected
+    assert chosen(known=[*events, event(6, "movie-reviews", "movies")]) == expected
+    assert chosen(known=[event(1, "CoLA", "cola")]) == {"CoLA": "cola"}
+
+
+def test_the_submission_is_a_run_of_its_own(home: Path) -> None:
+    before = Run(home / "runs/cola").record()
+    chosen(runs=("cola", "sst2"))
+    experiment = chosen_runs(context())
+    assert experiment.submission.all_tasks and experiment.submission.runs == ("sst2",)
+    (own,) = home.glob("runs/glue_submission-first-*")
+    assert Run(own).record()["stages"] == {stage: before["stages"][stage] for stage in ("validate", "predict")}
+    assert Run(home / "runs/cola").record() == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({}, "no run of SST-2, CoLA, STS-B has passed its gate yet: trigger finetune, or name runs in runs"),
+        ({"runs": ("sst2", "second")}, "sst2 and second are both runs of SST-2: name one of them"),
+        ({"runs": ("gone",)}, "there is no run gone below .*/runs: write the name of one of the folders there"),
+        ({"runs": ("../../etc",)}, "must lie in a folder named runs"),
+        ({"known": [event(1, "CoLA", "removed")]}, "there is no run removed"),
+    ],
+)
+def test_what_cannot_be_put_together_is_refused(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(AirflowFailException, match=message):
+        chosen(**asked)
