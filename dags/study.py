@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import DAG, FixedKeyMapper, Param, PartitionedAssetTimetable, RollupMapper, SegmentWindow
+from airflow.sdk import DAG, Param, PartitionedAssetTimetable, RollupMapper
 
 from include.ablations import TABLE_5
 from spark_bert.assets import ABLATION_ARM
+from spark_bert.partitions import StudyMapper, Table5Window
 from spark_bert.pipeline import stage_task
 from spark_bert.study import asked_study
 
@@ -16,9 +17,8 @@ Puts the arms of an ablation together: each configuration's metric with a 95 % i
 the wire and training time, each beside `{TABLE_5[0]}`, and the paper's table 5 beside ours. The page opens from the
 button *Study* on the task's page; study.md and study.json lie beside it.
 
-It starts by itself when an arm of each of table 5's configurations ({", ".join(TABLE_5)}) has come in since it last
-did, and reports the study of the newest of these arms, with all its arms, older ones too. Arms that come in later, or
-of another study meanwhile: trigger it by hand.
+It starts by itself when a study has an arm of each of table 5's configurations ({", ".join(TABLE_5)}) that came in
+since it last did, and reports all arms of that study, older ones too. After other arms trigger it by hand.
 
 | parameter | default | meaning |
 | --- | --- | --- |
@@ -40,9 +40,7 @@ with DAG(
     },
     schedule=PartitionedAssetTimetable(
         assets=ABLATION_ARM,
-        default_partition_mapper=RollupMapper(
-            upstream_mapper=FixedKeyMapper("table-5"), window=SegmentWindow(list(TABLE_5))
-        ),
+        default_partition_mapper=RollupMapper(upstream_mapper=StudyMapper(), window=Table5Window()),  # type: ignore[arg-type]
     ),
     catchup=False,
     max_active_runs=1,

@@ -1,16 +1,19 @@
-"""What Airflow loads at start: the Spark-BERT plugin, with its page of artifact files and its timetable."""
+"""What Airflow loads at start: the Spark-BERT plugin, with its page of artifact files and what ablations need."""
 
 from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
 from spark_bert.files import PREFIX, app
+from spark_bert.partitions import StudyMapper, Table5Window
 from spark_bert.timetable import ConfigurationTimetable
 
 
 class SparkBertPlugin(AirflowPlugin):
-    """Serves reports, verdicts, Data Docs and submissions to whoever is logged in; knows the ablations' timetable."""
+    """Serves reports, verdicts, Data Docs and submissions to whoever is logged in; knows the ablations' partitions."""
 
     name = "spark_bert"
     fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "Spark-BERT artifacts"}]  # noqa: RUF012 Airflow's own type
     timetables = [ConfigurationTimetable]  # noqa: RUF012
+    partition_mappers = [StudyMapper]  # noqa: RUF012
+    windows = [Table5Window]  # noqa: RUF012

@@ -15,6 +15,7 @@ from include.experiment import Experiment
 from include.stages import BadInput
 from spark_bert.assets import ABLATION_ARM
 from spark_bert.params import form, resolve
+from spark_bert.partitions import arm_key
 from spark_bert.places import run_folder
 
 _TASK, _SEED = "task", "seed"
@@ -78,7 +79,9 @@ def arm_is_in(**context: Any) -> dict[str, Any]:
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     write_json(folder / "arm.json", record)
-    context["outlet_events"][ABLATION_ARM].extra = record
+    event = context["outlet_events"][ABLATION_ARM]
+    event.add_partitions(arm_key(record["study"], configuration.id))
+    event.extra = record
     return record
 
 

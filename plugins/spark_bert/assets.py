@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from airflow.sdk import Asset
 
-#: An arm of an ablation is done: the event's partition is its configuration, its extra is what arm.json says.
+#: An arm of an ablation is done: the event's partition is its study and configuration, its extra what
+#: arm.json says.
 ABLATION_ARM = Asset("ablation-arm", uri="spark-bert://ablation-arm")
 
 #: A pipeline has come to its end, so its model has passed its gate: the event's partition is the task, its extra names

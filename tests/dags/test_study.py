@@ -8,12 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, PartitionedAssetTimetable, RollupMapper, SegmentWindow
+from airflow.partition_mappers.base import RollupMapper as Core
+from airflow.sdk import DAG, PartitionedAssetTimetable, RollupMapper
 
 from include.ablations import TABLE_5
 from include.stages import STAGES, BadInput
 from spark_bert.assets import ABLATION_ARM
 from spark_bert.operators.process import ProcessStageOperator
+from spark_bert.partitions import StudyMapper, Table5Window
 from spark_bert.study import asked_study
 from tests.airflow_home import ROOT
 
@@ -30,7 +32,14 @@ def test_it_waits_for_the_arms_of_table_5(dag: DAG) -> None:
     assert isinstance(timetable, PartitionedAssetTimetable) and timetable.asset_condition == ABLATION_ARM
     mapper = timetable.default_partition_mapper
     assert isinstance(mapper, RollupMapper)
-    assert mapper.window == SegmentWindow(list(TABLE_5))
+    assert isinstance(mapper.upstream_mapper, StudyMapper) and isinstance(mapper.window, Table5Window)
+
+
+def test_a_study_waits_for_its_own_arms_of_table_5() -> None:
+    window = Core(upstream_mapper=StudyMapper(), window=Table5Window())
+    assert window.to_upstream("SST-2-0a1b2c") == {f"SST-2-0a1b2c/{name}" for name in TABLE_5}
+    assert [window.to_downstream(f"CoLA/{name}") for name in ("base", "focal")] == ["CoLA", []]
+    assert window.to_downstream("base") == []
 
 
 def test_how_the_dag_behaves(dag: DAG) -> None:
@@ -47,11 +56,11 @@ def event(minute: int, study: str | None) -> Any:
     return SimpleNamespace(timestamp=datetime(2026, 1, 2, 3, minute, tzinfo=UTC), extra=extra)
 
 
-def name(study: str = "", triggering: Any = (), known: Any = ()) -> str:
-    """The study that a run takes, of its param, the events that started it, and all that there are."""
+def name(study: str = "", partition: str | None = None, known: Any = ()) -> str:
+    """The study that a run takes, of its param, its partition, and all events that there are."""
     context: Any = {
         "params": {"study": study},
-        "triggering_asset_events": {ABLATION_ARM: list(triggering)} if triggering else {},
+        "dag_run": SimpleNamespace(partition_key=partition),
         "inlet_events": {ABLATION_ARM: list(known)},
     }
     return asked_study(context).study.name
@@ -59,13 +68,13 @@ def name(study: str = "", triggering: Any = (), known: Any = ()) -> str:
 
 def test_the_study_is_the_one_asked_for_or_the_newest() -> None:
     older, newer = event(1, "CoLA"), event(2, "SST-2-0a1b2c")
-    assert name(triggering=[newer, older], known=[event(3, "STS-B")]) == "SST-2-0a1b2c"
+    assert name(partition="CoLA", known=[older, newer]) == "CoLA"
     assert name(known=[older, newer]) == "SST-2-0a1b2c"
-    assert name("STS-B", [newer]) == "STS-B"
+    assert name("STS-B", "CoLA", [newer]) == "STS-B"
 
 
 def test_without_an_event_that_names_a_study_one_must_be_written() -> None:
     with pytest.raises(BadInput, match="no arm has been trained yet: run the Dag ablation first"):
         name()
     with pytest.raises(BadInput, match="the newest event of ablation-arm names no study"):
-        name(triggering=[event(1, "CoLA"), event(2, None)])
+        name(known=[event(1, "CoLA"), event(2, None)])

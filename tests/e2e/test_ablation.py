@@ -118,7 +118,7 @@ def test_an_arm_each_and_what_they_share_is_made_once(call: Call, home: Path) ->
     (broken,) = home.glob("runs/*domain-pretraining*/run.json")
     assert "put the text there" in json.loads(broken.read_text())["stages"]["pretrain"]["message"]
     (event,) = call("GET", "/api/v2/assets/events")["asset_events"]
-    assert event["extra"] == arm and event["partition_key"] == "frozen"
+    assert event["extra"] == arm and event["partition_key"] == f"{arm['study']}/frozen"
 
 
 def test_a_broken_arm_runs_again_alone_once_it_is_repaired(call: Call, home: Path, checkout: Path) -> None:

@@ -36,7 +36,7 @@ def come_in(call: Call, home: Path, name: str, study: str = "SST-2") -> None:
     """An arm is in: the event that the Dag ablation ends with."""
     (asset,) = call("GET", "/api/v2/assets?name_pattern=ablation-arm")["assets"]
     mark = json.loads((home / f"runs/ablation-{study}-{name}-1/arm.json").read_text())
-    call("POST", "/api/v2/assets/events", {"asset_id": asset["id"], "partition_key": name, "extra": mark})
+    call("POST", "/api/v2/assets/events", {"asset_id": asset["id"], "partition_key": f"{study}/{name}", "extra": mark})
 
 
 def report(call: Call, run: str) -> dict[str, Any]:
@@ -53,11 +53,12 @@ def test_it_starts_when_the_last_arm_of_table_5_is_in(call: Call, home: Path) ->
     wait_for(lambda: call("GET", "/api/v2/assets?name_pattern=ablation-arm")["assets"])
     for name in TABLE_5[:-1]:
         come_in(call, home, name)
+    come_in(call, home, "base", "CoLA")  # of another study
     come_in(call, home, TABLE_5[0])  # again, and still one is missing
     assert call("GET", RUNS)["dag_runs"] == []
     come_in(call, home, TABLE_5[-1])
     (run,) = wait_for(lambda: call("GET", RUNS)["dag_runs"], 60)
-    assert (run["run_type"], run["partition_key"]) == ("asset_triggered", "table-5")
+    assert (run["run_type"], run["partition_key"]) == ("asset_triggered", "SST-2")
     result = report(call, f"{RUNS}/{run['dag_run_id']}")
     assert (result["study"], result["configurations"]) == ("SST-2", 5)
 
