@@ -6,6 +6,7 @@ import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -31,7 +32,8 @@ def test_a_triggered_run_succeeds_its_report_opens_and_other_dags_hear_of_it(cal
     assert result["passed"] is True
     links = call("GET", f"{tasks['evaluate']['path']}/links")["extra_links"]
     assert "<html" in call("GET", links["Report"])
-    (event,) = call("GET", "/api/v2/assets/events?source_dag_id=finetune")["asset_events"]
+    source = quote(tasks["evaluate"]["dag_run_id"])
+    (event,) = call("GET", f"/api/v2/assets/events?source_run_id={source}")["asset_events"]
     assert event["partition_key"] == "movie-reviews"
     assert (home / "runs" / event["extra"]["run"] / "run.json").is_file()
 
