@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 from include.ablations import CONFIGURATIONS, EPOCH, TABLE_5, day
 from spark_bert.ablation import ablation_form, arm_experiment, arm_is_in, explain_configurations
 from spark_bert.params import explain
-from spark_bert.pipeline import pipeline
+from spark_bert.pipeline import pipeline, track
 from spark_bert.timetable import ConfigurationTimetable
 
 PARAMS = ablation_form()
@@ -56,7 +56,7 @@ with DAG(
     tags=["spark-bert", "ablation"],
 ) as dag:
     stages = pipeline(last="evaluate", experiment_of=arm_experiment)
-    stages >> arm_is_in()
+    stages >> arm_is_in() >> track(experiment_of=arm_experiment)
     for shared in ("validate", "preprocess", "pretrain"):
         # One after the other over all arms: what the first has made, the others find.
         dag.get_task(shared).max_active_tis_per_dag = 1

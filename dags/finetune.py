@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from spark_bert.params import explain, form
-from spark_bert.pipeline import pipeline
+from spark_bert.pipeline import pipeline, track
 from spark_bert.submission import announce
 
 PARAMS = form()
@@ -19,6 +19,8 @@ Fine-tunes a transformer encoder and ships what came out of it: **validate** the
 * A failed gate ends red; predict and export do not run. Bad data and failed gates are not tried again, lost
   processes are.
 * Stages share what is equal: a run that changes only the gate trains nothing.
+* **track** writes every run to MLflow, failed ones too. While MLflow is down it ends red, the run's state stays what it
+  is, and a later run catches it up.
 * Data Docs, report, verdict and submission open from the buttons on the pages of validate, evaluate, gate and export.
 
 Choose a named experiment and override any field; a field left empty keeps what the experiment says. From the
@@ -39,4 +41,4 @@ with DAG(
     default_args={"owner": "spark-bert", "retries": 2, "retry_delay": timedelta(seconds=30)},
     tags=["spark-bert", "fine-tuning"],
 ) as dag:
-    pipeline() >> announce()
+    pipeline() >> announce() >> track()

@@ -9,7 +9,7 @@ from typing import Any
 from include.artifacts import Artifact, ArtifactStore, write_json
 from include.experiment import Experiment
 from include.named import merge
-from include.stages import STAGES, BadInput, StageError
+from include.stages import PIPELINE, STAGES, BadInput, StageError
 
 
 class Run:
@@ -57,7 +57,9 @@ class Run:
         """
         record = other.record()
         stages = {
-            name: entry for name, entry in record["stages"].items() if name not in {without, *descendants(without)}
+            name: entry
+            for name, entry in record["stages"].items()
+            if name in PIPELINE and name not in {without, *descendants(without)}
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         experiment = merge(record["experiment"], changes)

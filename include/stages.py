@@ -109,7 +109,10 @@ _PIPELINE = (
     Stage("predict", "label the test split on Spark", 1, ("prediction",), ("preprocess", "train"), spark=True),
     Stage("export", "write and check the submission zip", 1, ("submission",), ("validate", "predict")),
 )
-_OVER_RUNS = (Stage("study", "put the arms of an ablation together in one report", 1, ("study",)),)
+_OVER_RUNS = (
+    Stage("study", "put the arms of an ablation together in one report", 1, ("study",)),
+    Stage("track", "write the run to MLflow, and earlier ones that it missed", 1, ()),
+)
 #: All stages by name, each after those that it reads.
 STAGES: dict[str, Stage] = {stage.name: stage for stage in (*_PIPELINE, *_OVER_RUNS)}
 #: The names of those that a run of finetune goes through, in order.

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from include.named import load, names, parse_override, read
 from include.runs import Run
-from include.stages import ExitCode, StageError
+from include.stages import PIPELINE, ExitCode, StageError
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -38,7 +38,8 @@ def main() -> int:
         return ExitCode.STOPPED
     run = Run(run_folder)
     print(_summary(run))
-    codes = [entry["exit_code"] for entry in run.record()["stages"].values()]
+    stages = run.record()["stages"]
+    codes = [stages[name]["exit_code"] for name in PIPELINE if name in stages]  # tracking decides nothing
     return max(codes, default=0) or int(not succeeded)
 
 
@@ -164,6 +165,7 @@ _DESCRIPTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "evaluate": _evaluated,
     "gate": lambda result: f"passed: {_files(result)}",
     "export": _files,
+    "track": lambda result: f"MLflow run {result['mlflow_run']} at {result['uri']}",
 }
 
 

@@ -59,10 +59,10 @@ def is_online(stage: str, experiment: Experiment) -> bool:
 
 
 def network(stage: str, experiment: Experiment) -> str:
-    """The network that the stage needs: none, or $SPARK_BERT_NETWORK to reach a Spark cluster or to download."""
+    """The network that the stage needs: none, or $SPARK_BERT_NETWORK for a Spark cluster, MLflow, or to download."""
     ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
     cluster = (STAGES[stage].spark or ranks) and not experiment.runtime.spark_master.startswith("local")
-    if not cluster and not is_online(stage, experiment):
+    if not cluster and not is_online(stage, experiment) and not (stage == "track" and _mlflow()):
         return "none"
     return os.environ.get("SPARK_BERT_NETWORK") or "bridge"
 
@@ -78,12 +78,19 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
     variables = {"SPARK_BERT_HOME": str(home()), "SPARK_BERT_CACHE": str(cache()), "HF_HOME": f"{cache()}/huggingface"}
     if secrets(stage, experiment):
         variables["HF_TOKEN_PATH"] = str(SECRETS / "hf_token")
+    if stage == "track" and _mlflow():
+        variables["MLFLOW_TRACKING_URI"] = _mlflow()
     return variables
 
 
 def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
-    """The folders that the stage writes into: the store, its run's folder, and the cache if it downloads."""
+    """The folders that the stage writes into: the store, its run's folder, and the cache if it downloads.
+
+    Without a server, MLflow's database is one more.
+    """
     folders = [home() / "artifacts", home() / "checkpoints", run]
+    if stage == "track" and not _mlflow():
+        folders.append(home() / "mlflow")
     return [*folders, cache()] if is_online(stage, experiment) else folders
 
 
@@ -102,8 +109,15 @@ def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePo
     if "study" in STAGES[stage].reads:
         arms = (home() / "runs").glob("*/arm.json")
         paths |= {arm.parent: PurePosixPath(arm.parent) for arm in arms}
+    if stage == "track":  # it catches up on earlier runs
+        paths[home() / "runs"] = PurePosixPath(home() / "runs")
     write = writable(stage, experiment, run)
     return {path: target for path, target in paths.items() if path.exists() and path not in write}
+
+
+def _mlflow() -> str:
+    """The MLflow server's address; "" without one."""
+    return os.environ.get("MLFLOW_TRACKING_URI", "")
 
 
 def _named(stage: str, experiment: Experiment) -> Iterator[str]:

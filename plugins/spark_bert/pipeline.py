@@ -43,6 +43,15 @@ def stage_task(stage: str, **keywords: Any) -> StageOperator:
     return _operator()(task_id=stage, stage=stage, doc_md=STAGES[stage].does, **keywords)
 
 
+def track(**keywords: Any) -> StageOperator:
+    """The task after the last: it writes the run to MLflow.
+
+    A teardown comes after failures too, and never decides the run's state: a failed gate stays a failed run, and a run
+    whose tracking failed stays a success.
+    """
+    return stage_task("track", **keywords).as_teardown(on_failure_fail_dagrun=False)
+
+
 def _operator() -> type[StageOperator]:
     """The operator of the deployment's runtime; only its file is imported, for the others need not be installed."""
     runtime = os.environ.get("SPARK_BERT_RUNTIME") or "process"

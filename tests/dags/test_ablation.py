@@ -43,8 +43,8 @@ def experiment(key: str, **params: Any) -> Experiment:
 
 
 def test_stages_end_with_evaluate_and_the_arms_record(dag: DAG) -> None:
-    assert list(dag.task_dict) == [*STAGES, "arm"]
-    for before, after in zip([*STAGES], [*STAGES[1:], "arm"], strict=True):
+    assert list(dag.task_dict) == [*STAGES, "arm", "track"]
+    for before, after in zip([*STAGES, "arm"], [*STAGES[1:], "arm", "track"], strict=True):
         assert dag.get_task(before).downstream_task_ids == {after}
     assert dag.get_task("arm").outlets == [ABLATION_ARM] == [Asset("ablation-arm", uri="spark-bert://ablation-arm")]
 

@@ -42,7 +42,7 @@ def dag() -> DAG:
 
 
 def test_stages_run_one_after_the_other(dag: DAG) -> None:
-    assert list(dag.task_dict) == [*PIPELINE, "announce"]
+    assert list(dag.task_dict) == [*PIPELINE, "announce", "track"]
     for before, after in pairwise(PIPELINE):
         assert dag.get_task(before).downstream_task_ids == {after}
     for name in PIPELINE:
@@ -57,6 +57,8 @@ def test_how_the_dag_behaves(dag: DAG) -> None:
         task = dag.get_task(name)
         assert isinstance(task, ProcessStageOperator) and task.doc_md == STAGES[name].does
     assert dag.get_task("announce").upstream_task_ids == {PIPELINE[-1]}
+    track = dag.get_task("track")
+    assert track.upstream_task_ids == {"announce"} and track.is_teardown and not track.on_failure_fail_dagrun
 
 
 def test_documentation_explains_the_stages(dag: DAG) -> None:
@@ -85,7 +87,7 @@ def test_a_run_through_airflow(database: None, interpreter: Interpreter) -> None
     interpreter(STAGES_STAND_IN)
     code, log, states, xcoms = _run({"experiment": "movies", "training.epochs": 1})
     assert code == 0, log
-    assert states == dict.fromkeys([*PIPELINE, "announce"], "success 1")
+    assert states == dict.fromkeys([*PIPELINE, "announce", "track"], "success 1")
     assert "tasks: at work on train" in log
     assert xcoms["train.return_value"]["stage"] == "train"
     assert len({xcoms[f"{stage}.return_value"]["run"] for stage in PIPELINE}) == 1
@@ -103,8 +105,16 @@ def test_a_failed_gate_is_red_and_stops_the_run(database: None, interpreter: Int
     assert states["gate"] == "failed 1" and states["evaluate"] == "success 1"
     assert states["predict"].startswith("upstream_failed") and states["export"].startswith(("upstream_failed", "None"))
     assert "AirflowFailException: gate: accuracy 0.9 is below 0.999" in log
+    assert states["track"] == "success 1"  # failed runs are tracked too, and stay failed
     assert xcoms["gate.return_value"]["stage"] == "gate"
     assert xcoms["gate._link_verdict"] == "/spark-bert/artifacts/gate/0123456789abcdef/verdict.json"
+
+
+def test_a_run_stays_a_success_when_its_tracking_fails(database: None, interpreter: Interpreter) -> None:
+    interpreter("if stage == 'track':\n    sys.exit(2)\n" + STAGES_STAND_IN)
+    code, log, states, _ = _run({"experiment": "movies"})
+    assert code == 0, log
+    assert states == {**dict.fromkeys([*PIPELINE, "announce"], "success 1"), "track": "failed 1"}
 
 
 def rendered(dag: DAG, stage: str, params: dict[str, Any]) -> list[str]:

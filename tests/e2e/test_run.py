@@ -20,7 +20,17 @@ def records(home: Path) -> list[dict[str, Any]]:
 
 def test_a_run_ends_with_model_report_and_submission(home: Path) -> None:
     stages = records(home)[0]["stages"]
-    assert list(stages) == ["validate", "preprocess", "pretrain", "train", "evaluate", "gate", "predict", "export"]
+    assert list(stages) == [
+        "validate",
+        "preprocess",
+        "pretrain",
+        "train",
+        "evaluate",
+        "gate",
+        "predict",
+        "export",
+        "track",
+    ]
     results = {name: entry["result"] for name, entry in stages.items()}
     assert results["evaluate"]["metrics"]["accuracy"] > 0.6
     assert "accuracy" in Path(results["evaluate"]["artifact"], "report.html").read_text()
@@ -39,7 +49,7 @@ def test_a_second_run_shares_the_artifacts_and_a_failed_gate_stops_it(home: Path
     assert code == 3, output
     assert "the gate of movie-reviews is not passed" in output
     second = records(home)[-1]["stages"]
-    assert list(second) == ["validate", "preprocess", "pretrain", "train", "evaluate", "gate"]
+    assert list(second) == ["validate", "preprocess", "pretrain", "train", "evaluate", "gate", "track"]
     assert second["train"]["key"] == first["train"]["key"]
     assert second["gate"]["exit_code"] == 3
 

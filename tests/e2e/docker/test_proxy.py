@@ -138,7 +138,7 @@ def test_another_image_is_refused(name: str, proxy: Proxy, good: Body) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "/", "/etc", "/var/run/docker.sock", "/run/docker.sock", "{home}", "{home}/runs", "{home}/airflow",
+        "/", "/etc", "/var/run/docker.sock", "/run/docker.sock", "{home}", "{home}/airflow",
         "{home}/artifacts/..", "{home}/artifacts/train", "{home}/data/../../x", "{home}/runs/../airflow",
         "{home}/runs/.", "{home}/runs/a/b", "{home}/database", "{home}/data\u0000/x", "{home}/data\\..\\x", "data", "",
     ],
@@ -148,6 +148,18 @@ def test_another_folder_of_the_host_is_refused(source: str, proxy: Proxy, good: 
         good["HostConfig"]["Mounts"] = [
             {"Type": "bind", "Source": source.format(home=proxy.home), "Target": "/mnt", "ReadOnly": read_only}
         ]
+        refused(proxy, json.dumps(good))
+
+
+def test_all_runs_together_may_be_read_and_not_written(proxy: Proxy, good: Body) -> None:
+    runs = {"Type": "bind", "Source": f"{proxy.home}/runs", "Target": f"{proxy.home}/runs", "ReadOnly": True}
+    own = {**runs, "Source": f"{proxy.home}/runs/finetune-1", "Target": f"{proxy.home}/runs/finetune-1"}
+    good["HostConfig"]["Mounts"] = [own | {"ReadOnly": False}, runs]
+    status, answer, name = proxy.create(json.dumps(good))
+    assert status == 201, answer
+    subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=True)
+    for read_only in (False, None):
+        good["HostConfig"]["Mounts"] = [runs | {"ReadOnly": read_only}]
         refused(proxy, json.dumps(good))
 
 

@@ -18,7 +18,7 @@ from requests import ConnectionError, Response
 from include.experiment import Experiment
 from include.named import load
 from include.stages import STAGES, BadInput
-from spark_bert.containers import user
+from spark_bert.containers import environment, user
 from spark_bert.operators.base import Ending
 from spark_bert.operators.docker import DockerStageOperator, _Chunks, _has_registry, ending
 from spark_bert.operators.walls import host_config
@@ -95,6 +95,19 @@ def test_a_study_reads_the_runs_that_are_arms(home: Path) -> None:
         (home / "runs" / name).mkdir(parents=True)
     (home / "runs/arm/arm.json").touch()
     assert {path for path, mode in mounts("study").items() if mode == "ro"} == {str(home / "runs/arm")}
+
+
+def test_tracking_reads_all_runs_and_has_a_network_for_a_server_only(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run = str(run_folder("finetune", RUN))
+    local = {str(home / "runs"): "ro", run: "rw", str(home / "mlflow"): "rw"}
+    assert mounts("track").items() >= local.items() and walls("track")["NetworkMode"] == "none"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
+    assert str(home / "mlflow") not in mounts("track") and walls("track")["NetworkMode"] == "bridge"
+    assert environment("track", load("movies"))["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
+    assert walls("gate")["NetworkMode"] == "none" and "MLFLOW_TRACKING_URI" not in environment("gate", load("movies"))
 
 
 def test_a_path_outside_the_deployments_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

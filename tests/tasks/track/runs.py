@@ -1,0 +1,43 @@
+"""Homes with runs in them: real records and artifacts, made-up figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from include.artifacts import Manifest, artifact_key
+from include.named import load
+from include.runs import Run
+from include.stages import PIPELINE, STAGES, ExitCode
+
+STEPS = [
+    {"step": 1, "epoch": 0.5, "loss": 0.7, "rows_per_second": 90.0, "grad_norm": None},
+    {"step": 2, "epoch": 1.0, "loss": 0.4, "rows_per_second": 110.0, "grad_norm": 1.5},
+    {"step": 2, "epoch": 1.0, "accuracy": 0.8, "dev_loss": 0.5},
+]
+RESULTS: dict[str, dict[str, Any]] = {
+    "train": {"rows_per_second": 100.0, "memory": 10**9, "seconds": 60.0, "steps": 2, "device": "cpu"},
+    "evaluate": {"metrics": {"accuracy": 0.8, "matthews": None}, "rows": 872, "seconds": 3.0},
+}
+
+
+def made(home: Path, name: str, last: str = "export", passed: bool = True, **changes: Any) -> Run:
+    """A run that went down to the stage, or to a failed gate; changes are fields of its experiment (section__field)."""
+    experiment = load("movies", [f"{key.replace('__', '.')}={value}" for key, value in changes.items()])
+    run = Run(home / "runs" / name)
+    for stage in PIPELINE[: PIPELINE.index(last) + 1]:
+        failed = stage == "gate" and not passed
+        part = STAGES[stage].part(experiment)
+        key = artifact_key(1, part, {}, f"{experiment.training.seed} {failed}")
+        with run.store.writing(stage, key) as folder:
+            if stage == "train":
+                (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in STEPS))
+            code, message = (ExitCode.GATE_FAILED, "accuracy 0.8 is below 0.85") if failed else (ExitCode.DONE, "")
+            manifest = Manifest(
+                stage, key, 1, part, {}, "5eed", "a1b2c3", RESULTS.get(stage, {}), exit_code=int(code), message=message
+            )
+            run.add(run.store.commit(folder, manifest), experiment)
+        if failed:
+            break
+    return run
