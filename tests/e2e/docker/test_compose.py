@@ -123,7 +123,8 @@ def test_preprocess_and_predict_ran_on_the_spark_workers(platform: Platform, fin
     networks = {
         stage["Config"]["Labels"]["spark-bert.stage"]: stage["HostConfig"]["NetworkMode"] for stage in finished.stages
     }
-    assert {stage for stage, network in networks.items() if network != "none"} == {"validate", "preprocess", "predict"}
+    online = {stage for stage, network in networks.items() if network != "none"}
+    assert online == {"validate", "preprocess", "predict", "track"}
 
 
 def test_every_service_is_walled_in(platform: Platform) -> None:
