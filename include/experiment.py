@@ -16,6 +16,7 @@ from include.sections import (
     Batching,
     Communication,
     Data,
+    Dataset,
     Gate,
     Loss,
     Model,
@@ -51,6 +52,7 @@ class Experiment(Section):
     gate: Gate = Gate()
     prediction: Prediction = Prediction()
     submission: Submission = Submission()
+    dataset: Dataset = Dataset()
     study: Study = Study()
     runtime: Runtime = Runtime()
 
@@ -91,7 +93,8 @@ class Experiment(Section):
     @model_validator(mode="after")
     def _source_fits_task(self) -> Self:
         data = self.data
-        if (data.source == "bundled") != (data.task == "movie-reviews"):
+        sources = ("bundled", "files") if data.task == "movie-reviews" else ("glue", "hub", "files")
+        if data.source not in sources:
             raise ValueError(
                 f"data.task {data.task} does not come from data.source {data.source}: the bundled source holds "
                 "movie-reviews and nothing else; write data.source: glue, hub or files for the other tasks"

@@ -283,6 +283,28 @@ class Runtime(Section):
     )
 
 
+class Dataset(Section):
+    """A dataset that grows by the files of a drop folder. No run of the pipeline reads it.
+
+    The limits lie above what batches of 100 rows of a corpus show against the rest of it: docs/OPERATIONS.md.
+    """
+
+    name: str = Field("", pattern="^[A-Za-z0-9_-]*$", description="The dataset; empty: as its task is called.")
+    drop: str = Field("", description="The folder that new files (CSV, TSV, Parquet) are put into.")
+    drift_rows: int = Field(100, ge=1, description="Fewest new rows whose drift can stop them: fewer tell little.")
+    max_label_drift: Share = Field(
+        0.2,
+        description="Largest change of the label balance: total variation distance, half the sum of the classes' "
+        "changes; of scores, the largest distance of their distribution functions (Kolmogorov-Smirnov).",
+    )
+    max_length_drift: Share = Field(
+        0.25, description="Largest distance of the distribution functions of lengths in words (Kolmogorov-Smirnov)."
+    )
+    max_vocabulary_drift: Share = Field(
+        0.15, description="Largest share of the new rows' words that the last version's training rows do not hold."
+    )
+
+
 class Study(Section):
     """Putting an ablation's arms together. No run of the pipeline reads it."""
 

@@ -45,7 +45,7 @@ class Stopped(StageError):
 
 @dataclass(frozen=True)
 class Stage:
-    """What one process does: a step of the pipeline, or the work on several runs of it.
+    """What one process does: a step of the pipeline, or work beside its runs.
 
     Attributes:
         name: also the name of its package under tasks/ and of its folder in the artifact store.
@@ -109,12 +109,13 @@ _PIPELINE = (
     Stage("predict", "label the test split on Spark", 1, ("prediction",), ("preprocess", "train"), spark=True),
     Stage("export", "write and check the submission zip", 1, ("submission",), ("validate", "predict")),
 )
-_OVER_RUNS = (
+_BESIDE = (
     Stage("study", "put the arms of an ablation together in one report", 1, ("study",)),
     Stage("track", "write the run to MLflow, and earlier ones that it missed", 1, ()),
+    Stage("ingest", "add the rows of new files to a dataset", 1, ("data", "validation.max_quarantine", "dataset")),
 )
 #: All stages by name, each after those that it reads.
-STAGES: dict[str, Stage] = {stage.name: stage for stage in (*_PIPELINE, *_OVER_RUNS)}
+STAGES: dict[str, Stage] = {stage.name: stage for stage in (*_PIPELINE, *_BESIDE)}
 #: The names of those that a run of finetune goes through, in order.
 PIPELINE: tuple[str, ...] = tuple(stage.name for stage in _PIPELINE)
 

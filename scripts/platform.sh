@@ -45,7 +45,7 @@ prepare() {
             ;;
     esac
     mkdir -p "$SPARK_BERT_CACHE" "$SPARK_BERT_DATA" "$SPARK_BERT_SECRETS" \
-        "$SPARK_BERT_HOME"/{artifacts,checkpoints,runs} "$platform"/{logs,mlflow,postgres,prometheus,secrets}
+        "$SPARK_BERT_HOME"/{artifacts,checkpoints,datasets,runs} "$platform"/{logs,mlflow,postgres,prometheus,secrets}
     chmod 700 "$platform"
     printf %s "$SPARK_BERT_DATA" >"$platform/data"
     (
@@ -56,7 +56,7 @@ prepare() {
         secret login.json login
     )
     if [ "$(id -u)" = 0 ]; then
-        chown -R "$SPARK_BERT_UID:$SPARK_BERT_GID" "$platform" "$SPARK_BERT_HOME"/{artifacts,checkpoints,runs} "$SPARK_BERT_CACHE"
+        chown -R "$SPARK_BERT_UID:$SPARK_BERT_GID" "$platform" "$SPARK_BERT_HOME"/{artifacts,checkpoints,datasets,runs} "$SPARK_BERT_CACHE"
     fi
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from include.artifacts import Artifact
+from include.artifacts import Artifact, Manifest
 from include.experiment import Experiment
 from include.runs import Run
 from include.stages import ExitCode
@@ -25,6 +25,7 @@ class Context:
         output: an empty folder; what is in it when the stage returns becomes the artifact.
         checkpoints: a folder, for the stage to make, that outlives a stop: the same stage finds it again and goes on
             from there. It is removed when the artifact is committed. None: nothing outlives a stop.
+        manifest: what the artifact will say of itself, as far as it is known: its key, fingerprint and revision.
     """
 
     experiment: Experiment
@@ -32,6 +33,7 @@ class Context:
     inputs: Mapping[str, Artifact]
     output: Path
     checkpoints: Path | None = None
+    manifest: Manifest | None = None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class StageModule(Protocol):
-    """What every tasks/<stage>/stage.py offers."""
+    """What every tasks/<stage>/stage.py offers; one may also offer `committed(artifact, run)`, see _follow."""
 
     def fingerprint(self, experiment: Experiment, run: Run) -> str:
         """Hash of what the stage reads besides its inputs (raw files, weights, other runs); "" when that is nothing."""
@@ -37,6 +37,7 @@ def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     try:
         artifact = _find_or_make(name, experiment, run)
         run.add(artifact, experiment)
+        _follow(name, artifact, run)
         return artifact
     except (StageError, OSError) as error:
         refusal = error if isinstance(error, StageError) else _explain(error, run.store.root)
@@ -64,6 +65,13 @@ def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
     return artifact
 
 
+def _follow(name: str, artifact: Artifact, run: Run) -> None:
+    """What follows from the artifact outside the store; done again when it is found, for it may have been missed."""
+    committed = getattr(importlib.import_module(f"tasks.{name}.stage"), "committed", None)
+    if committed is not None:
+        committed(artifact, run)
+
+
 def _with_one_rank(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"training": experiment.training.model_copy(update={"ranks": 1})})
 
@@ -80,7 +88,7 @@ def _make(
     checkpoints = run.store.checkpoints(manifest.stage, progress)
     with run.store.writing(manifest.stage, manifest.key) as folder:
         try:
-            outcome = module.run(Context(experiment, run, inputs, folder, checkpoints))
+            outcome = module.run(Context(experiment, run, inputs, folder, checkpoints, manifest))
         except BadInput:
             run.store.discard_checkpoints(manifest.stage, progress)  # going on would end there again
             raise

@@ -13,7 +13,7 @@ end
 
 local HOME = environment("SPARK_BERT_HOME")
 local READABLE = { environment("SPARK_BERT_CACHE"), environment("SPARK_BERT_DATA") }
-local WRITABLE = { HOME .. "/artifacts", HOME .. "/checkpoints" }
+local WRITABLE = { HOME .. "/artifacts", HOME .. "/checkpoints", HOME .. "/datasets" }
 local RUNS = HOME .. "/runs"
 local USER = environment("SPARK_BERT_UID") .. ":" .. environment("SPARK_BERT_GID")
 local NETWORKS = { "none", environment("SPARK_BERT_NETWORK") }

@@ -84,12 +84,11 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
 
 
 def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
-    """The folders that the stage writes into: the store, its run's folder, and the cache if it downloads.
-
-    Without a server, MLflow's database is one more.
-    """
+    """The folders that the stage writes into: the store, its run's folder, and what it is there to change."""
     folders = [home() / "artifacts", home() / "checkpoints", run]
-    if stage == "track" and not _mlflow():
+    if "dataset" in STAGES[stage].reads:
+        folders.append(home() / "datasets")
+    if stage == "track" and not _mlflow():  # its database, where there is no server
         folders.append(home() / "mlflow")
     return [*folders, cache()] if is_online(stage, experiment) else folders
 
@@ -99,7 +98,7 @@ def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePo
 
     What does not exist is left to the stage, which says what it misses.
     """
-    paths = {REPOSITORY / text: CODE / text for text in map(_plain, _named(stage, experiment))}
+    paths = {REPOSITORY / text: CODE / text for text in map(_plain, _named(stage, experiment)) if not _stored(text)}
     _check(list(paths))
     if _reads_cache(stage) and not is_online(stage, experiment):
         paths[cache()] = PurePosixPath(cache())
@@ -125,6 +124,8 @@ def _named(stage: str, experiment: Experiment) -> Iterator[str]:
     sections = _sections(stage)
     if "data" in sections and experiment.data.path:
         yield experiment.data.path
+    if "dataset" in sections and experiment.dataset.drop:
+        yield experiment.dataset.drop
     if "pretraining" in sections and experiment.pretraining.text:
         yield experiment.pretraining.text
     if "model" in sections and experiment.model.name.startswith(("/", "./", "../", "~")):
@@ -135,6 +136,12 @@ def _plain(text: str) -> str:
     if text.startswith("~"):
         raise BadInput(f"{text}: a container has no home folder, write the whole path")
     return text
+
+
+def _stored(text: str) -> bool:
+    """Whether the path lies in the artifact store (a version of a dataset does), which every stage has whole."""
+    path, store = Path(text), home() / "artifacts"
+    return path.is_absolute() and path.resolve().is_relative_to(store.resolve())
 
 
 def _check(paths: list[Path]) -> None:

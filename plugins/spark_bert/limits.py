@@ -54,6 +54,7 @@ _TABLE: dict[str, dict[str, Any]] = {
     "gate": {"memory": "1g", "cpus": 1, "tmp": "512m"},
     "predict": {"memory": "8g", "cpus": 8, "pids": 1024},
     "export": {"memory": "2g", "cpus": 1, "tmp": "512m"},
+    "ingest": {"memory": "4g", "cpus": 2, "tmp": "512m"},
     "study": {"memory": "2g", "cpus": 2, "tmp": "512m"},
     "track": {"memory": "1g", "cpus": 1, "tmp": "512m"},
 }

@@ -19,9 +19,9 @@ from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
 from tasks.sources import Source, open_source
+from tasks.sources.quarantine import Intake, Quarantine
 from tasks.validate.finding import Finding
 from tasks.validate.overlap import find_facts, write_overlap
-from tasks.validate.quarantine import Intake, Quarantine
 from tasks.validate.report import write_index
 from tasks.validate.tables import finish_split, read_split
 

@@ -16,7 +16,7 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 
 from include.glue import Task
 from include.sections import Validation
-from tasks.validate.quarantine import Intake
+from tasks.sources.quarantine import Intake
 from tasks.validate.tables import checked_schema, sentence_columns
 
 CRITICAL, WARNING = FailureSeverity.CRITICAL, FailureSeverity.WARNING

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from include.glue import Task
 from tasks.sources import Record, Source
 from tasks.sources.normalise import text_key
+from tasks.sources.quarantine import Intake, Quarantine, problem
 from tasks.validate.overlap import Facts
-from tasks.validate.quarantine import Intake, Quarantine, problem
 
 _CHUNK = 20_000  # rows in memory at a time
 _OF_THE_ROW = pa.schema([("text_key", pa.int64()), ("characters", pa.int64())])

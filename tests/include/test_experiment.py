@@ -49,6 +49,10 @@ def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(override: str, messa
     assert message in str(error.value)
 
 
+def test_movie_reviews_may_come_from_files_too() -> None:
+    assert load("movies", ["data.source=files", "data.path=reviews"]).task.gate == 0.85
+
+
 @pytest.mark.parametrize("kind", ["tokens", "tiers"])
 def test_ranks_need_not_divide_a_batch_size_that_is_not_used(kind: str) -> None:
     assert load("movies", ["training.ranks=3", f"batching.kind={kind}"]).training.batch_size % 3

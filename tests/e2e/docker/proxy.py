@@ -46,7 +46,7 @@ class Proxy(NamedTuple):
 def running_proxy(home: Path) -> Iterator[Proxy]:
     """The proxy before the engine of this machine, with an image of ours and the folders of a deployment."""
     direct = docker.APIClient(base_url="unix:///var/run/docker.sock", version="auto")
-    for name in ("artifacts", "checkpoints", "runs/finetune-1", "cache", "data"):
+    for name in ("artifacts", "checkpoints", "datasets", "runs/finetune-1", "cache", "data"):
         (home / name).mkdir(parents=True)
     direct.tag("debian:bookworm-slim", "spark-bert-proxy-test/data", "latest")
     socket_group = Path("/var/run/docker.sock").stat().st_gid

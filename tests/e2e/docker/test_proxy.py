@@ -29,7 +29,7 @@ def stage(client: docker.APIClient, home: Path) -> Body:
         Mount(str(folder), str(folder), type="bind", read_only=read_only)
         for folder, read_only in [
             (home / "artifacts", False), (home / "checkpoints", False), (home / "runs/finetune-1", False),
-            (home / "cache", True), (home / "data", True),
+            (home / "datasets", False), (home / "cache", True), (home / "data", True),
         ]
     ]  # fmt: skip
     host = client.create_host_config(

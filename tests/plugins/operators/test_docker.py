@@ -79,6 +79,24 @@ def test_a_stage_reads_what_its_part_of_the_experiment_names(tmp_path: Path) -> 
     assert not read["evaluate"] | read["gate"] | read["predict"] | read["export"]
 
 
+def test_ingest_reads_the_drop_folder_and_moves_datasets_on(home: Path, tmp_path: Path) -> None:
+    drop = tmp_path / "drop"
+    drop.mkdir()
+    found = mounts("ingest", f"dataset.drop={drop}")
+    assert {path for path, mode in found.items() if mode == "ro"} == {str(drop), str(tmp_path / "cache")}
+    assert set(found.items()) - set(mounts("validate").items()) == {(str(drop), "ro"), (str(home / "datasets"), "rw")}
+    assert str(drop) not in mounts("validate", f"dataset.drop={drop}")
+
+
+def test_a_datasets_version_needs_no_mount_beside_the_stores(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_DATA", str(home.parent / "data"))
+    version = home / "artifacts/ingest/0123456789abcdef"
+    version.mkdir(parents=True)
+    assert mounts("validate", "data.source=files", f"data.path={version}") == mounts("validate")
+    with pytest.raises(BadInput, match="does not lie below"):
+        mounts("validate", "data.source=files", f"data.path={version}/../../../runs")
+
+
 def test_a_relative_path_starts_from_the_code() -> None:
     (mount,) = [mount for mount in walls("train", "model.name=./tests")["Mounts"] if "/opt" in mount["Target"]]
     assert mount["Target"] == "/opt/spark-bert/tests" and mount["Source"].endswith("/tests") and mount["ReadOnly"]
@@ -126,8 +144,9 @@ def test_only_stages_on_a_cluster_and_downloads_get_a_network(monkeypatch: pytes
 
     cluster = "runtime.spark_master=spark://spark:7077"
     quiet = dict.fromkeys(STAGES, "none")
-    assert networks("runtime.download=true") == {**quiet, **dict.fromkeys(("validate", "preprocess"), "bridge"),
-                                                 **dict.fromkeys(("pretrain", "train"), "bridge")}  # fmt: skip
+    assert networks("runtime.download=true") == {
+        **quiet, **dict.fromkeys(("validate", "preprocess", "pretrain", "train", "ingest"), "bridge"),
+    }  # fmt: skip
     monkeypatch.setenv("SPARK_BERT_NETWORK", "spark-bert")
     spark = dict.fromkeys(("validate", "preprocess", "predict"), "spark-bert")
     assert networks(cluster) == {**quiet, **spark}

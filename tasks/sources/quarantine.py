@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from include.glue import Task
-from tasks.sources import Record
+from tasks.sources.base import Record
 
 _SHOWN_TEXT = 200  # characters of a row that are kept for a person to look at
 _EXAMPLES = 3  # places that an error message names
