@@ -49,7 +49,9 @@ def track(**keywords: Any) -> StageOperator:
     A teardown comes after failures too, and never decides the run's state: a failed gate stays a failed run, and a run
     whose tracking failed stays a success.
     """
-    return stage_task("track", **keywords).as_teardown(on_failure_fail_dagrun=False)
+    task = stage_task("track", **keywords)
+    task.as_teardown(on_failure_fail_dagrun=False)
+    return task
 
 
 def _operator() -> type[StageOperator]:
