@@ -100,4 +100,4 @@ def arm(configuration: Configuration, seed: int, overrides: Mapping[str, Any]) -
     return {**overrides, **configuration.changes, "training.seed": seed}
 
 
-_DECIDED = {"training.seed": "the param seed", "data.task": "the param task"}
+_DECIDED = {"training.seed": "the param seed", "data.task": "the param task", "experiment": "the param task"}

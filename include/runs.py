@@ -53,7 +53,7 @@ class Run:
         """Begin with what another run of the same home has made, but for one stage and those that follow from it.
 
         `changes` are fields of the experiment ("section.field") that only such a stage reads. Running it then adds to
-        this run's record, and the other's stays as it is.
+        this run's record, which names the other under "from"; the other's stays as it is.
         """
         record = other.record()
         stages = {
@@ -63,7 +63,8 @@ class Run:
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         experiment = merge(record["experiment"], changes)
-        write_json(self.file, {"run": self.folder.name, "experiment": experiment, "stages": stages})
+        begun = {"run": self.folder.name, "from": other.folder.name, "experiment": experiment, "stages": stages}
+        write_json(self.file, begun)
 
     def fail(self, stage: str, error: StageError, experiment: Experiment) -> None:
         """Say that a stage made nothing, and why. What it had made before stays what the run points at."""
@@ -79,7 +80,7 @@ class Run:
         whole = experiment.model_dump(mode="json")
         if "experiment" in record:  # of each field, what the stage that read it last was given
             whole = merge(record["experiment"], _flat(STAGES[stage].part(experiment)))
-        write_json(self.file, {"run": self.folder.name, "experiment": whole, "stages": {**stages, stage: entry}})
+        write_json(self.file, {**record, "experiment": whole, "stages": {**stages, stage: entry}})
 
     def artifact(self, stage: str, experiment: Experiment | None = None) -> Artifact:
         """The artifact of a finished stage; with an experiment, only if it was made from just that.

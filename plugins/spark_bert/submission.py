@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Context, task
@@ -56,7 +57,8 @@ def by_event(context: Mapping[str, Any]) -> dict[str, str]:
     """Task to run, of the newest event of each task among those that started this run, or of all there are."""
     started_by = context["triggering_asset_events"]
     events = started_by[FINETUNED] if len(started_by) else context["inlet_events"][FINETUNED]
-    newest = {event.extra["task"]: event.extra["run"] for event in sorted(events, key=lambda event: event.timestamp)}
+    named = [event for event in events if {"task", "run"} <= set(event.extra)]  # one made by hand may name nothing
+    newest = {event.extra["task"]: event.extra["run"] for event in sorted(named, key=lambda event: event.timestamp)}
     found = {name: newest[name] for name in TASKS if name in newest}
     if not found:
         raise BadInput(f"no run of {', '.join(TASKS)} has passed its gate yet: trigger finetune, or name runs in runs")
@@ -80,7 +82,7 @@ def chosen_runs(context: Context) -> Experiment:
 
 
 def _experiment(name: str) -> Experiment:
-    record = Run(home() / "runs" / name).record()
+    record = Run(home() / "runs" / name).record() if Path(name).name == name else {}
     if "experiment" not in record:
         raise BadInput(f"there is no run {name} below {home() / 'runs'}: write the name of one of the folders there")
     return build(record["experiment"], f"the run {name}")

@@ -22,7 +22,7 @@ class Member:
     """A run's predictions.
 
     Attributes:
-        run: its name as submission.runs has it; "" for the run that exports.
+        run: its name as submission.runs has it; "" for the run that exports, unless it began with another's stages.
         task: what it predicts.
         validate: the artifact with its test split.
         predict: the artifact with its predictions.

@@ -35,7 +35,8 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 def run(context: Context) -> Outcome:
     """Write, zip and check the predictions of this run, of the runs it names and, if asked, of all other tasks."""
     experiment, inputs = context.experiment, context.inputs
-    own = Member("", experiment.task, inputs["validate"], inputs["predict"])
+    origin = str(context.run.record().get("from", ""))  # of a run that began with what another had made
+    own = Member(origin, experiment.task, inputs["validate"], inputs["predict"])
     members = _by_file([own, *other_runs(experiment, context.run)])
     sheets = {file: member.sheet() for file, member in members.items()}
     if experiment.submission.all_tasks:

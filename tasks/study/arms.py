@@ -36,7 +36,7 @@ class Arm:
     Attributes:
         mark: what it is.
         keys: of its artifacts, by stage.
-        training: the result of its stage train.
+        training: what train's training.json says. Its seconds are the steps'; those of the stage hold start-up too.
         summary: what evaluate's metrics.json says.
     """
 
@@ -68,7 +68,7 @@ def find(runs: Path, study: str) -> Found:
     for _, mark in sorted(newest.items()):
         try:
             arms.append(_read(runs, mark))
-        except (BadInput, OSError, ValueError, TypeError, KeyError) as error:
+        except (BadInput, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             warnings.append(f"{mark.configuration} with seed {mark.seed} is left out: {_reason(error, mark)}")
     if not arms:
         raise BadInput(f"no arm of the study {study} can be read: {'; '.join(warnings)}")
@@ -91,11 +91,11 @@ def _marks(runs: Path) -> tuple[list[Mark], list[str]]:
 
 def _read(runs: Path, mark: Mark) -> Arm:
     run = Run(runs / mark.run)
-    evaluate = run.artifact("evaluate")
-    train = run.record()["stages"]["train"]
+    evaluate, train = run.artifact("evaluate"), run.artifact("train")
+    training = json.loads((train.path / "training.json").read_text(encoding="utf-8"))
     summary = json.loads((evaluate.path / "metrics.json").read_text(encoding="utf-8"))
-    keys = {"train": train["key"], "evaluate": evaluate.manifest.key}
-    return Arm(mark, keys, train["result"], {name: summary[name] for name in ("metric", "metrics", "interval", "rows")})
+    keys = {"train": train.manifest.key, "evaluate": evaluate.manifest.key}
+    return Arm(mark, keys, training, {name: summary[name] for name in ("metric", "metrics", "interval", "rows")})
 
 
 def _reason(error: Exception, mark: Mark) -> str:

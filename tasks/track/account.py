@@ -14,7 +14,7 @@ from include.runs import Run
 from tasks.track.record import Entry, Record
 
 #: Of a training as a whole; the others stand in the steps' metrics, or are the same in all runs.
-_TRAINING = ("rows_per_second", "memory", "memory_reserved", "seconds", "steps", "padding_share")
+_TRAINING = ("rows_per_second", "memory", "memory_reserved", "steps", "padding_share")
 #: MLflow's name for the code's revision, which its page shows.
 _COMMIT = "mlflow.source.git.commit"
 

@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.definitions.asset import Asset
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from include.ablations import CONFIGURATIONS, day, study
 from include.experiment import Experiment
@@ -34,7 +35,7 @@ def dag() -> DAG:
 def context(key: str | None, **params: Any) -> Any:
     """Of a run of that partition, whose form was sent with these fields."""
     run = SimpleNamespace(dag_id="ablation", run_id=f"backfill__{key}", partition_key=key)
-    events = {ABLATION_ARM: SimpleNamespace(extra=None)}
+    events = OutletEventAccessors()
     return {"params": {"task": "SST-2", "seed": 3, "data.path": None} | params, "dag_run": run, "outlet_events": events}
 
 
@@ -75,6 +76,7 @@ def test_an_arm_is_the_tasks_experiment_the_studys_overrides_its_changes_and_its
         (None, {}, "this run names no configuration: start a backfill .* partition_key, one of base, dynamic-batching"),
         ("bases", {}, r"unknown configuration 'bases', did you mean base\?"),
         ("base", {"batching.kind": "length"}, "batching.kind = 'length' cannot hold for the whole study: the config"),
+        ("base", {"experiment": "cola"}, "experiment = 'cola' cannot hold for the whole study: the param task decides"),
         ("focal", {"task": "STS-B"}, "loss.kind focal does not fit the regression STS-B: write auto, mse, huber"),
         ("base", {"training.epoch": 1}, r"unknown key training\.epoch, did you mean epochs"),
     ],
@@ -92,6 +94,7 @@ def test_the_record_of_an_arm() -> None:
     folder.mkdir(parents=True)
     record = arm_is_in.function(**of_run)
     assert json.loads((folder / "arm.json").read_text()) == record == of_run["outlet_events"][ABLATION_ARM].extra
+    assert of_run["outlet_events"][ABLATION_ARM].partition_keys == {f"{record['study']}/full"}
     assert datetime.fromisoformat(record.pop("finished")).tzinfo
     assert record == {
         "study": study("SST-2", {"training.epochs": 1}), "configuration": "full", "task": "SST-2", "seed": 3,

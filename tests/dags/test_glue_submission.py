@@ -79,7 +79,8 @@ def test_the_newest_of_each_task_is_taken(home: Path) -> None:
     expected = {"SST-2": "second", "CoLA": "cola", "STS-B": "stsb"}
     assert chosen(triggering=events, known=[event(5, "SST-2", "sst2")]) == expected
     assert chosen(known=[*events, event(6, "movie-reviews", "movies")]) == expected
-    assert chosen(known=[event(1, "CoLA", "cola")]) == {"CoLA": "cola"}
+    nameless = SimpleNamespace(timestamp=datetime(2026, 1, 3, tzinfo=UTC), extra={})
+    assert chosen(known=[event(1, "CoLA", "cola"), nameless]) == {"CoLA": "cola"}
 
 
 def test_the_submission_is_a_run_of_its_own(home: Path) -> None:
@@ -98,7 +99,8 @@ def test_the_submission_is_a_run_of_its_own(home: Path) -> None:
         ({}, "no run of SST-2, CoLA, STS-B has passed its gate yet: trigger finetune, or name runs in runs"),
         ({"runs": ("sst2", "second")}, "sst2 and second are both runs of SST-2: name one of them"),
         ({"runs": ("gone",)}, "there is no run gone below .*/runs: write the name of one of the folders there"),
-        ({"runs": ("../../etc",)}, "must lie in a folder named runs"),
+        ({"runs": ("../../other/runs/sst2",)}, "there is no run ../../other/runs/sst2 below"),
+        ({"runs": ("/other/runs/sst2",)}, "there is no run /other/runs/sst2 below"),
         ({"known": [event(1, "CoLA", "removed")]}, "there is no run removed"),
     ],
 )

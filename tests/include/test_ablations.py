@@ -106,6 +106,8 @@ def test_a_malformed_list_is_refused(row: str) -> None:
 
 
 def test_nothing_that_the_list_ever_said_was_taken_back() -> None:
+    if subprocess.run(["git", "-C", str(FILE.parent), "rev-parse"], capture_output=True, check=False).returncode:
+        pytest.skip("this copy has no history: it is no git repository")
     assert broken_promises(FILE) == []
 
 

@@ -221,4 +221,4 @@ def test_the_dag_runs_on_it(cluster: Cluster, tmp_path: Path, database: None) ->
     assert {stage: tasks[stage] for stage in PIPELINE} == {
         stage: ["success", json.loads(cluster.log)] for stage in PIPELINE
     }
-    assert [container(pod)["args"][0] for pod in cluster.created] == list(PIPELINE) and cluster.pods == {}
+    assert [container(pod)["args"][0] for pod in cluster.created] == [*PIPELINE, "track"] and cluster.pods == {}

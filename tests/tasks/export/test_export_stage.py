@@ -15,6 +15,7 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.export.stage import fingerprint, run
+from tasks.runner import run_stage
 from tests.tasks.export.conftest import Finish
 
 
@@ -78,6 +79,18 @@ def test_three_runs_in_one_zip(finish: Finish, tmp_path: Path) -> None:
     assert [files[name]["run"] for name in sorted(files)] == ["cola", "this run", str(stsb.folder)]
     assert outcome.result["rows"] == 1821
     assert [text.split()[0] for text in outcome.result["warnings"]] == ["CoLA.tsv", "STS-B.tsv"]
+
+
+def test_a_run_of_its_own_for_the_zip_names_every_run_it_is_made_of(finish: Finish, tmp_path: Path) -> None:
+    first = finish("first", glue("SST-2"), [1, 0, 1])
+    finish("second", glue("CoLA"), [1, 1])
+    bundle = Run(tmp_path / "runs" / "bundle")
+    bundle.adopt(first, without="export", changes={"submission.runs": ["second"]})
+    run_stage("export", build(bundle.record()["experiment"], "the bundle"), bundle)
+    entry = bundle.record()["stages"]["export"]
+    made = json.loads((tmp_path / entry["path"] / "submission.json").read_text())
+    assert {name: file["run"] for name, file in made["files"].items()} == {"SST-2.tsv": "first", "CoLA.tsv": "second"}
+    assert bundle.record()["from"] == "first" and "export" not in first.record()["stages"]
 
 
 def test_all_eleven(finish: Finish, tmp_path: Path) -> None:

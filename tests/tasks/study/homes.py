@@ -25,22 +25,22 @@ def arm(
     }  # fmt: skip
     experiment = load("movies", [f"training.seed={seed}"])
     run = Run(home / "runs" / mark["run"])
-    run.add(_commit(run, "train", experiment, {**TRAINING, **changes}), experiment)
+    training = {**TRAINING, **changes}
+    run.add(_commit(run, "train", experiment, {**training, "seconds": 999.0}, "training.json", training), experiment)
     result = {"accuracy": accuracy}
     interval = None if accuracy is None else [accuracy - 0.02, accuracy + 0.02]
     found = {"metric": "accuracy", "metrics": result, "interval": interval, "rows": 872}
-    run.add(_commit(run, "evaluate", experiment, {"metrics": result}, found), experiment)
+    run.add(_commit(run, "evaluate", experiment, {"metrics": result}, "metrics.json", found), experiment)
     write_json(run.folder / "arm.json", mark)
     return run
 
 
 def _commit(
-    run: Run, name: str, experiment: Experiment, result: dict[str, Any], summary: dict[str, Any] | None = None
+    run: Run, name: str, experiment: Experiment, result: dict[str, Any], file: str, summary: dict[str, Any]
 ) -> Artifact:
     stage = STAGES[name]
     key = artifact_key(stage.version, {}, {}, run.folder.name + str(result))
     with run.store.writing(name, key) as folder:
-        if summary is not None:
-            write_json(folder / "metrics.json", summary)
+        write_json(folder / file, summary)
         part = stage.part(experiment)
         return run.store.commit(folder, Manifest(name, key, stage.version, part, {}, "", "", result))
