@@ -66,7 +66,7 @@ def assert_nothing_is_left(jvm_and_scratch: str) -> None:
 
 @pytest.mark.parametrize(
     ("number", "to_group", "exit_code"),
-    [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143), (signal.SIGTERM, True, 143)],
+    [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143)],
 )
 def test_a_signal_ends_jvm_and_scratch_files(
     number: signal.Signals, to_group: bool, exit_code: int, tmp_path: Path
