@@ -10,7 +10,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run ui up down images fetch test lint unit e2e docker-test setup setup-dev clean
+.PHONY: help run ui up down images fetch test lint unit e2e docker-test platform-test setup setup-dev clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -47,7 +47,7 @@ setup-dev: setup
 	@scripts/environment.sh airflow dev schemas
 
 # The longest first: with `make --jobs=2 test` the others run beside it.
-test: docker-test unit e2e lint ## everything below; --jobs=2 --output-sync=target takes half the time
+test: docker-test unit e2e lint ## all but platform-test; --jobs=2 --output-sync=target takes half the time
 
 lint: setup-dev ## ruff, import rules, mypy
 	.venv/tasks/bin/ruff check .
@@ -63,8 +63,11 @@ unit: setup-dev ## unit tests of each environment
 e2e: setup-dev ## the whole pipeline on a slice of the bundled corpus
 	.venv/airflow/bin/python -m pytest tests/e2e --ignore tests/e2e/docker
 
-docker-test: setup-dev ## images, stages and the platform on a Docker engine, which is installed and started if need be
-	.venv/airflow/bin/python -m pytest tests/e2e/docker
+docker-test: setup-dev ## images and stages on a Docker engine, which is installed and started if need be
+	.venv/airflow/bin/python -m pytest tests/e2e/docker --ignore tests/e2e/docker/test_compose.py
+
+platform-test: setup-dev ## the platform of docker-compose.yaml, likewise; apart from the others, for the time it takes
+	.venv/airflow/bin/python -m pytest tests/e2e/docker/test_compose.py
 
 clean: ## remove environments and everything that runs made
 	rm -rf .venv work
