@@ -13,7 +13,7 @@ CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES
 .PHONY: help run ui up down images fetch test lint unit e2e docker-test platform-test setup setup-dev clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 ifeq ($(RUNTIME),docker)
 run: images
