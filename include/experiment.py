@@ -23,6 +23,7 @@ from include.sections import (
     Prediction,
     Preprocessing,
     Pretraining,
+    Retraining,
     Runtime,
     Section,
     Study,
@@ -53,6 +54,7 @@ class Experiment(Section):
     prediction: Prediction = Prediction()
     submission: Submission = Submission()
     dataset: Dataset = Dataset()
+    retraining: Retraining = Retraining()
     study: Study = Study()
     runtime: Runtime = Runtime()
 

@@ -309,3 +309,29 @@ class Study(Section):
     """Putting an ablation's arms together. No run of the pipeline reads it."""
 
     name: str = Field("", description="The study: its task, and a digest of what all its arms changed, if anything.")
+
+
+class Retraining(Section):
+    """Training again as data arrives, and taking a champion's place. Only the Dag `retrain` has use for it."""
+
+    start: Literal["encoder", "champion"] = Field(
+        "encoder", description="What training begins with: encoder (model.name), or the champion's weights, if any."
+    )
+    margin: float = Field(
+        0.02,
+        ge=0,
+        lt=1,
+        description="Largest loss against the champion on the same dev rows that is accepted: of accuracy, and of "
+        "scores of the task's metric.",
+    )
+    slice_margin: float = Field(0.1, ge=0, lt=1, description="The same on every slice of the dev rows.")
+    max_latency: float = Field(
+        0, ge=0, description="Most milliseconds that the model may take for a row by itself (median, CPU); 0: any."
+    )
+    max_size: float = Field(0, ge=0, description="Most megabytes (10^6 bytes) that the model's files may have; 0: any.")
+    approval: bool = Field(
+        False, description="Let a person decide about the promotion; otherwise the comparison decides."
+    )
+    timeout_hours: float = Field(
+        72, gt=0, le=24 * 365, description="Hours that the decision may take; after that it is a rejection."
+    )

@@ -109,10 +109,25 @@ _PIPELINE = (
     Stage("predict", "label the test split on Spark", 1, ("prediction",), ("preprocess", "train"), spark=True),
     Stage("export", "write and check the submission zip", 1, ("submission",), ("validate", "predict")),
 )
+#: What a model's name in the registry is made of.
+_REGISTERED = ("data.task", "dataset.name")
 _BESIDE = (
     Stage("study", "put the arms of an ablation together in one report", 1, ("study",)),
     Stage("track", "write the run to MLflow, and earlier ones that it missed", 1, ()),
     Stage("ingest", "add the rows of new files to a dataset", 1, ("data", "validation.max_quarantine", "dataset")),
+    Stage("champion", "find the champion in the registry and check its files", 1, _REGISTERED),
+    Stage(
+        "challenge",
+        "hold the model against the champion",
+        1,
+        tuple(f"retraining.{name}" for name in ("margin", "slice_margin", "max_latency", "max_size")),
+        ("preprocess", "train", "evaluate", "gate", "champion"),
+    ),
+    Stage(
+        "register", "enter the model into the registry", 1, _REGISTERED, ("train", "evaluate", "gate", "challenge")
+    ),
+    Stage("promote", "make the model the champion", 1, (*_REGISTERED, "retraining.approval"), ("challenge", "register")),
+    Stage("rollback", "make the champion before this one the champion again", 1, _REGISTERED),
 )
 #: All stages by name, each after those that it reads.
 STAGES: dict[str, Stage] = {stage.name: stage for stage in (*_PIPELINE, *_BESIDE)}
