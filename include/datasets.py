@@ -11,6 +11,14 @@ from pathlib import Path
 from include.artifacts import locked, write_json
 from include.stages import BadInput, Transient
 
+#: How a file's name ends while it is still being copied.
+_UNFINISHED = (".part", ".tmp")
+
+
+def is_finished(file: Path) -> bool:
+    """Whether a drop folder's file is one to be taken in: hidden ones, .part and .tmp are not."""
+    return not file.name.startswith(".") and not file.name.endswith(_UNFINISHED) and file.is_file()
+
 
 class Dataset:
     """A dataset's history, below datasets/ of a root that also holds artifacts/ and runs/."""

@@ -333,5 +333,5 @@ class Retraining(Section):
         False, description="Let a person decide about the promotion; otherwise the comparison decides."
     )
     timeout_hours: float = Field(
-        72, gt=0, le=24 * 365, description="Hours that the decision may take; after that it is a rejection."
+        72, gt=0, le=96, description="Hours that the decision may take; after that it is a rejection."
     )

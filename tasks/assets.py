@@ -170,8 +170,9 @@ def encoder_folder(name: str, download: bool) -> Path:
 
 
 def encoder_fingerprint(name: str, download: bool) -> str:
-    """Changes when weights, configuration or tokenizer do."""
-    return "-".join(_digests(name, ENCODER_FILES, download))
+    """Changes when weights, configuration or tokenizer do, or the head that a model of our own brings along."""
+    head = [sha256(file) for file in sorted(encoder_folder(name, download).glob("head.*"))]
+    return "-".join([*_digests(name, ENCODER_FILES, download), *head])
 
 
 def tokenizer_fingerprint(name: str, download: bool) -> str:

@@ -40,9 +40,13 @@ class ArtifactLink(BaseOperatorLink):
         file = result.get("files", {}).get(self.file)
         if not file:
             return ""
-        below = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
-        artifact = Path(result["artifact"])
-        return f"{below}{PREFIX}/artifacts/{artifact.parent.name}/{artifact.name}/{quote(file)}"
+        return address(Path(result["artifact"]), file)
+
+
+def address(artifact: Path, file: str) -> str:
+    """Where the browser finds a file of an artifact, from the root of Airflow's pages."""
+    below = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+    return f"{below}{PREFIX}/artifacts/{artifact.parent.name}/{artifact.name}/{quote(file)}"
 
 
 #: Stage to the files of its artifact that have a button.

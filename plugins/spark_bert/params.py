@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from airflow.sdk import Context, Param
@@ -25,7 +25,7 @@ _RULES = (
 
 
 #: The sections that a run of the pipeline has use for: what its stages read, and where they run.
-_SECTIONS = {part.partition(".")[0] for stage in PIPELINE for part in STAGES[stage].reads} | {"runtime"}
+_PIPELINE = {part.partition(".")[0] for stage in PIPELINE for part in STAGES[stage].reads} | {"runtime"}
 
 
 class _Field(NamedTuple):
@@ -36,20 +36,23 @@ class _Field(NamedTuple):
     schema: dict[str, Any]
 
 
-def form() -> dict[str, Param]:
-    """The Dag's params: `experiment`, and `section.field` for every field that the pipeline has use for."""
+def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Param]:
+    """A Dag's params: `experiment`, and `section.field` for every field that the pipeline, or `more` sections, have.
+
+    `experiment` is the one to start from unless a run names another.
+    """
     params = {
         "experiment": Param(
-            names()[0],
+            experiment,
             title="Experiment",
             type="string",
             enum=names(),
             section="Experiment",
             description_md=f"The named experiment to start from: {', '.join(names())}. Every other field left empty "
-            f"keeps what it says. Default: `{names()[0]}`.",
+            f"keeps what it says. Default: `{experiment}`.",
         )
     }
-    for field in _fields():
+    for field in _fields(_PIPELINE.union(more)):
         params[field.key] = Param(
             None,
             title=field.key,
@@ -85,9 +88,9 @@ def explain(params: Mapping[str, Param]) -> str:
     return "\n".join(["| parameter | meaning |", "| --- | --- |", *rows])
 
 
-def _fields() -> Iterator[_Field]:
+def _fields(sections: Collection[str]) -> Iterator[_Field]:
     for section, info in Experiment.model_fields.items():
-        if section not in _SECTIONS:
+        if section not in sections:
             continue
         model = info.annotation
         assert isinstance(model, type) and issubclass(model, Section), f"{section} is not a section"

@@ -27,6 +27,16 @@ def cache() -> Path:
     return Path(os.environ.get("SPARK_BERT_CACHE") or user / "spark-bert").absolute()
 
 
+def data(text: str) -> Path:
+    """Where a path of an experiment lies: a relative one below the checkout, or, where $SPARK_BERT_DATA is set, what
+    begins with data/ below that.
+    """
+    path, root = Path(text).expanduser(), os.environ.get("SPARK_BERT_DATA")
+    if root and path.parts[:1] == ("data",) and not (REPOSITORY / path).exists():
+        return Path(root, *path.parts[1:])
+    return REPOSITORY / path
+
+
 def run_folder(dag_id: str, run_id: str) -> Path:
     """The folder of one Dag run: readable, safe as a file name, and never that of another run."""
     whole = f"{dag_id}-{run_id}"

@@ -107,9 +107,16 @@ class Classifier(EncoderWithHead):
 def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
     """A pretrained encoder under a new head drawn from torch's generator, in training mode.
 
-    Raises BadInput when the folder's files are missing, damaged or do not fit each other or spec.max_length.
+    A folder that Classifier.save wrote brings its head along, where that says the same things as the spec's: labels or
+    range of scores. Raises BadInput when the folder's files are missing, damaged or do not fit each other or
+    spec.max_length.
     """
-    return Classifier(load_encoder(folder, spec.max_length), spec).train()
+    model = Classifier(load_encoder(folder, spec.max_length), spec)
+    if (folder / HEAD_SPEC).is_file():
+        trained = load_trained(folder)
+        if _says(trained.spec) == _says(spec):
+            model.head.load_state_dict(trained.head.state_dict())
+    return model.train()
 
 
 def load_trained(folder: Path) -> Classifier:
@@ -117,6 +124,7 @@ def load_trained(folder: Path) -> Classifier:
     try:
         values = json.loads((folder / HEAD_SPEC).read_text(encoding="utf-8"))
         values["label_names"] = tuple(values["label_names"])
+        values["score_range"] = values["score_range"] and tuple(values["score_range"])
         spec = HeadSpec(**values)
         weights = load_file(folder / HEAD_WEIGHTS)
     except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
@@ -139,6 +147,11 @@ def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
 def copy_tokenizer(source: Path, target: Path) -> None:
     """Keep the tokenizer beside a model, as AutoTokenizer reads it."""
     AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=False).save_pretrained(target)
+
+
+def _says(spec: HeadSpec) -> tuple[Any, ...]:
+    """What a head's outputs mean."""
+    return spec.kind, spec.outputs, spec.label_names, spec.score_range
 
 
 def _mean(tokens: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:

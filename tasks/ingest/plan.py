@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Self
 
 from include.artifacts import sha256
+from include.datasets import is_finished
 from include.stages import BadInput, Transient
 
-_UNFINISHED = (".part", ".tmp")
 #: Seconds for which a file must have been left alone: whoever copies one writes to it more often.
 _SETTLED = 5.0
 
@@ -59,7 +59,7 @@ def new_files(folder: Path, known: Collection[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for file in sorted(folder.iterdir()):
-        if file.name.startswith(".") or file.name.endswith(_UNFINISHED) or not file.is_file():
+        if not is_finished(file):
             continue
         digest = sha256(file)
         if digest not in known and digest not in found.values():

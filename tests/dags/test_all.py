@@ -58,7 +58,8 @@ def test_the_file_is_short(name: str) -> None:
 
 def test_runs_end_and_do_not_pile_up(dag: DAG) -> None:
     assert not dag.catchup and dag.max_active_runs <= 2
-    assert dag.dagrun_timeout and dag.dagrun_timeout <= timedelta(hours=24)
+    longest = timedelta(days=6) if dag.dag_id == "retrain" else timedelta(hours=24)  # one of its tasks asks a person
+    assert dag.dagrun_timeout and dag.dagrun_timeout <= longest
 
 
 def test_every_task_is_owned_tried_again_and_explained(dag: DAG) -> None:

@@ -30,11 +30,18 @@ def _schema(key: str) -> dict[str, Any]:
 
 
 def test_every_field_that_the_pipeline_reads_has_a_param_with_section_title_and_help() -> None:
-    fields = {f"{s}.{f}" for s, part in Experiment().model_dump(exclude={"study", "dataset"}).items() for f in part}
+    fields = {f"{s}.{f}" for s, part in Experiment().model_dump(exclude={"study", "dataset", "retraining"}).items() for f in part}
     assert set(form()) == fields | {"experiment"}
     for key, param in form().items():
         assert param.schema["title"] and param.schema["section"], key
         assert len(param.schema["description_md"]) > 20, key
+
+
+def test_a_dag_may_have_more_sections_and_start_from_another_experiment() -> None:
+    params = form("sst2", more=("retraining",))
+    assert set(params) - set(form()) == {f"retraining.{field}" for field in Experiment().retraining.model_dump()}
+    assert params["experiment"].schema["description_md"].endswith("Default: `sst2`.")
+    assert ParamsDict(params).validate()["experiment"] == "sst2"
 
 
 @pytest.mark.parametrize("name", names())

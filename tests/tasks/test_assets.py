@@ -73,5 +73,8 @@ def test_a_local_folder_is_a_model(copied_cache: Path) -> None:
     folder = copied_cache / "encoders" / NAME
     assert assets.encoder_folder(str(folder), download=False) == folder
     assert assets.encoder_fingerprint(str(folder), False) == assets.encoder_fingerprint(NAME, False)
+    without_head = assets.encoder_fingerprint(str(folder), False)
+    (folder / "head.json").write_text("{}")
+    assert assets.encoder_fingerprint(str(folder), False) != without_head
     (folder / "tokenizer.json").write_text("{}")
     assert assets.tokenizer_fingerprint(str(folder), False) != assets.ENCODERS[NAME].files["tokenizer.json"]

@@ -89,6 +89,17 @@ def test_what_is_saved_comes_back_and_plain_transformers_reads_it(folder: Path, 
     assert AutoTokenizer.from_pretrained(saved)("good word3")["input_ids"] == [2, 4, 9, 3]
 
 
+def test_a_trained_model_brings_its_head_where_it_says_the_same(folder: Path, tmp_path: Path) -> None:
+    model, saved = load_pretrained(folder, SPEC), tmp_path / "model"
+    model.save(saved)
+    copy_tokenizer(folder, saved)
+    warm = load_pretrained(saved, dataclasses.replace(SPEC, dropout=0.3))
+    assert warm.training and warm.spec.dropout == 0.3
+    assert torch.equal(warm.head.weight, model.head.weight)
+    other = load_pretrained(saved, dataclasses.replace(SPEC, label_names=("bad", "worse")))
+    assert not torch.equal(other.head.weight, model.head.weight)
+
+
 def test_logits_of_a_split_are_in_table_order(folder: Path, tmp_path: Path) -> None:
     table = TokenTable.open(write_split(tmp_path / "dev", *reviews(33)))
     model = load_pretrained(folder, SPEC)

@@ -1,0 +1,57 @@
+"""The Dag retrain: new labelled data in, a new champion out if it is good enough."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
+
+from spark_bert.approval import PromotionApproval
+from spark_bert.params import explain, form
+from spark_bert.pipeline import pipeline, stage_task, track
+from spark_bert.retraining import EXPERIMENT, labelled_data, news, on_this_version
+
+PARAMS = form(EXPERIMENT, more=("dataset", "retraining"))
+DOC = f"""
+Trains again when there is something to learn from, and puts the model in the champion's place if it may.
+
+* **Starts** every Monday at 3 (UTC), and at once when files come into the drop folder of the experiment `{EXPERIMENT}`
+  or a producer updates the asset `labelled-data`. It is paused until somebody turns it on.
+* **ingest** adds the files' new rows to the dataset as a new version. Malformed files, and rows that drift too far,
+  stop the run. **news** skips the rest when this version has had its verdict.
+* The **pipeline** down to its gate, on that version; `retraining.start` says whether from the encoder or from the
+  champion's weights.
+* **challenge** holds the model against the champion on the same dev rows: worse beyond the margin ends red, and so does a
+  slice, a latency or a size out of bounds.
+* **register** enters it into MLflow's registry, **approve** asks a person where `retraining.approval` is on, and
+  **promote** moves the alias `champion`, or writes down why not. `make rollback`, or the Dag *rollback*, moves it back.
+
+{explain(PARAMS)}
+"""
+
+with DAG(
+    "retrain",
+    description="New labelled data in, a new champion out if it is good enough.",
+    doc_md=DOC,
+    params=PARAMS,
+    schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("0 3 * * 1", timezone="UTC"), assets=labelled_data()),
+    catchup=False,
+    max_active_runs=1,
+    is_paused_upon_creation=True,
+    dagrun_timeout=timedelta(days=6),
+    default_args={
+        "owner": "spark-bert",
+        "retries": 2,
+        "retry_delay": timedelta(seconds=30),
+        "execution_timeout": timedelta(hours=24),
+    },
+    tags=["spark-bert", "retraining"],
+) as dag:
+    champion = stage_task("champion")
+    stages = pipeline(last="gate", experiment_of=on_this_version)
+    register = stage_task("register", experiment_of=on_this_version)
+    approve = PromotionApproval(task_id="approve", doc_md="ask a person, where the experiment wants it")
+    promote = stage_task("promote", experiment_of=on_this_version, trigger_rule="none_failed_min_one_success")
+    stage_task("ingest") >> champion >> news() >> stages  # type: ignore[operator]
+    stages >> stage_task("challenge", experiment_of=on_this_version) >> register >> approve
+    [register, approve] >> promote >> track(experiment_of=on_this_version)

@@ -1,0 +1,83 @@
+"""What the Dag retrain decides: when it starts, what it trains, and whether there is anything to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from airflow.sdk import Asset, AssetWatcher, Context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from include.experiment import Experiment
+from include.named import build, load, merge
+from include.runs import Run
+from include.stages import BadInput, ExitCode
+from spark_bert.drop_folder import DropFolderTrigger
+from spark_bert.params import from_form
+from spark_bert.places import data, home, run_folder
+
+#: The named experiment that is trained, unless a run names another; its drop folder is the one that is watched.
+EXPERIMENT = "retrain"
+
+
+def labelled_data() -> Asset:
+    """New labelled rows have come: as files in the drop folder, or from a producer that updates this asset."""
+    trigger = DropFolderTrigger(folder=str(data(load(EXPERIMENT).dataset.drop)))
+    watchers = [AssetWatcher(name="drop-folder", trigger=trigger)]
+    return Asset("labelled-data", uri="spark-bert://labelled-data", watchers=watchers)
+
+
+def on_this_version(context: Context) -> Experiment:
+    """The experiment on the dataset version that the run's ingest ended with, from the champion's weights if it says so.
+
+    Raises BadInput when ingest has not run.
+    """
+    asked, stages = from_form(context), this_run(context).record()["stages"]
+    if not stages.get("ingest", {}).get("key"):
+        raise BadInput("this run has no version of the dataset: clear its task ingest")
+    changes = dict(stages["ingest"]["result"]["data"])
+    champion = stages.get("champion", {}).get("result", {}).get("folder")
+    if asked.retraining.start == "champion" and champion:
+        changes["model.name"] = champion
+    return build(merge(asked.model_dump(mode="json"), changes), "the retraining")
+
+
+@task(task_id="news", doc_md="skip the run where nothing has changed since an earlier one came to its verdict")
+def news(**context: Any) -> str:
+    """The dataset version that is to be trained on."""
+    try:
+        wanted = on_this_version(context)  # type: ignore[arg-type]  # a Context, as keywords
+    except BadInput as error:
+        raise AirflowFailException(str(error)) from None
+    for earlier in _judged(this_run(context)):
+        if _same(earlier.record()["experiment"], wanted):
+            raise AirflowSkipException(
+                f"nothing new: the run {earlier.folder.name} has had its verdict on this version of the data, "
+                f"{wanted.data.path}, with the same experiment"
+            )
+    return wanted.data.path
+
+
+def this_run(context: Any) -> Run:
+    """The run of a task's context."""
+    return Run(run_folder(context["dag_run"].dag_id, context["dag_run"].run_id))
+
+
+def _judged(run: Run) -> Iterator[Run]:
+    """The other retrainings that ended with a verdict, of gate or champion: what broke off is to be done again."""
+    for file in sorted((home() / "runs").glob("*/run.json")):
+        other = Run(file.parent)
+        if other.folder == run.folder:
+            continue
+        stages = other.record()["stages"]
+        refused = stages.get("gate", {}).get("exit_code") == ExitCode.GATE_FAILED
+        if "ingest" in stages and (refused or stages.get("challenge", {}).get("key")):
+            yield other
+
+
+def _same(recorded: dict[str, Any], wanted: Experiment) -> bool:
+    """Whether a run was of this experiment, wherever it ran; each run that begins with the champion has its encoder."""
+    whole = wanted.model_dump(mode="json")
+    if wanted.retraining.start == "champion":
+        whole["model"]["name"] = recorded["model"]["name"]
+    return {**recorded, "runtime": None} == {**whole, "runtime": None}

@@ -1,0 +1,202 @@
+"""The Dag retrain: when it starts, what it trains on, when there is nothing to do, and what a person is asked."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, AssetOrTimeSchedule
+from airflow.sdk.definitions.param import ParamsDict
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from include.artifacts import Artifact, Manifest, artifact_key
+from include.runs import Run
+from include.stages import STAGES, BadInput
+from spark_bert.approval import PromotionApproval, request
+from spark_bert.drop_folder import DropFolderTrigger
+from spark_bert.params import form, from_form
+from spark_bert.places import REPOSITORY, data
+from spark_bert.retraining import EXPERIMENT, labelled_data, news, on_this_version, this_run
+
+#: An ingest's result, of a version that has been added, and of the run's own experiment.
+VERSION = {"data.source": "files", "data.path": "/home/artifacts/ingest/0123456789abcdef", "data.columns": {}}
+
+
+@pytest.fixture(scope="module")
+def dag() -> DAG:
+    found = importlib.import_module("dags.retrain").dag
+    assert isinstance(found, DAG)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPARK_BERT_HOME", str(tmp_path))
+    return tmp_path
+
+
+def context(run: str = "now", **conf: Any) -> Any:
+    params = ParamsDict(form(EXPERIMENT, more=("dataset", "retraining")))
+    params.update(conf)
+    return {"params": params.validate(), "dag_run": SimpleNamespace(dag_id="retrain", run_id=run)}
+
+
+def made(where: Any, stage: str, exit_code: int = 0, **result: Any) -> Artifact:
+    """Let a run have an artifact of a stage, as the runner would have committed it."""
+    run = this_run(where)
+    experiment = from_form(where) if stage in ("ingest", "champion") else on_this_version(where)
+    part = STAGES[stage].part(experiment)
+    key = artifact_key(1, part, {}, json.dumps(result))
+    manifest = Manifest(stage, key, 1, part, {}, "", "revision", result=result, exit_code=exit_code)
+    with run.store.writing(stage, key) as folder:
+        artifact = run.store.commit(folder, manifest)
+    run.add(artifact, experiment)
+    return artifact
+
+
+def test_it_starts_on_mondays_and_when_files_come(dag: DAG) -> None:
+    timetable = dag.timetable
+    assert isinstance(timetable, AssetOrTimeSchedule)
+    asset = timetable.asset_condition
+    assert asset == labelled_data() and dag.is_paused_upon_creation
+    (watcher,) = asset.watchers  # type: ignore[union-attr]
+    assert isinstance(watcher.trigger, DropFolderTrigger)
+    assert watcher.trigger.folder == str(data("data/drop"))
+
+
+def test_relative_data_lie_in_the_checkout_or_where_the_deployment_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert data("data/no-such") == REPOSITORY / "data/no-such" and data("/drop") == Path("/drop")
+    monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path))
+    assert data("data/no-such") == tmp_path / "no-such"
+
+
+def test_the_order_of_its_tasks(dag: DAG) -> None:
+    upstream = {task.task_id: task.upstream_task_ids for task in dag.tasks}
+    line = [
+        "ingest", "champion", "news", "validate", "preprocess", "pretrain", "train", "evaluate", "gate", "challenge",
+        "register", "approve",
+    ]  # fmt: skip
+    assert set(upstream) == {*line, "promote", "track"}
+    assert all(upstream[later] == {earlier} for earlier, later in zip(line, line[1:], strict=False))
+    assert upstream["promote"] == {"register", "approve"} and upstream["track"] == {"promote"}
+    assert dag.get_task("promote").trigger_rule == "none_failed_min_one_success"
+    assert dag.get_task("track").is_teardown and dag.max_active_runs == 1
+    assert all(task.execution_timeout == timedelta(hours=24) for task in dag.tasks)
+
+
+def test_training_is_on_the_version_that_ingest_ended_with() -> None:
+    now = context(**{"training.epochs": 1})
+    with pytest.raises(BadInput, match="no version of the dataset"):
+        on_this_version(now)
+    made(now, "ingest", data=VERSION)
+    found = on_this_version(now)
+    assert found.data.path == VERSION["data.path"] and found.data.source == "files" and found.training.epochs == 1
+    assert found.model.name == "all-MiniLM-L6-v2"
+
+
+def test_training_begins_with_the_champion_where_the_experiment_says_so() -> None:
+    warm = context(**{"retraining.start": "champion"})
+    made(warm, "ingest", data=VERSION)
+    assert on_this_version(warm).model.name == "all-MiniLM-L6-v2"  # there is none yet
+    made(warm, "champion", folder="/home/artifacts/train/0/model", version="3")
+    assert on_this_version(warm).model.name == "/home/artifacts/train/0/model"
+    cold = context("cold")
+    made(cold, "ingest", data=VERSION)
+    made(cold, "champion", folder="/home/artifacts/train/0/model", version="3")
+    assert on_this_version(cold).model.name == "all-MiniLM-L6-v2"
+
+
+@pytest.mark.parametrize(("stage", "exit_code"), [("gate", 3), ("challenge", 3), ("challenge", 0)])
+@pytest.mark.parametrize("start", ["encoder", "champion"])
+def test_what_has_had_its_verdict_is_not_trained_again(stage: str, exit_code: int, start: str) -> None:
+    conf = {"retraining.start": start}
+    earlier, now = context("earlier", **conf), context("now", **conf)
+    for place, folder in ((earlier, "/home/first"), (now, "/home/second")):
+        made(place, "ingest", data=VERSION)
+        made(place, "champion", folder=folder)
+        made(place, "validate")
+    assert _news(now) == VERSION["data.path"]
+    made(earlier, stage, exit_code)
+    with pytest.raises(AirflowSkipException, match="nothing new: the run retrain-earlier"):
+        _news(now)
+    assert _news(earlier) == VERSION["data.path"]  # a cleared task asks about the others
+    other = context("other", **conf, **{"training.epochs": 3})
+    made(other, "ingest", data=VERSION)
+    assert _news(other) == VERSION["data.path"]
+
+
+def test_a_training_that_broke_off_is_done_again() -> None:
+    earlier, now = context("earlier"), context("now")
+    made(earlier, "ingest", data=VERSION)
+    made(earlier, "train")
+    made(now, "ingest", data=VERSION)
+    assert _news(now) == VERSION["data.path"]
+
+
+def test_without_a_version_the_task_says_what_to_do() -> None:
+    with pytest.raises(AirflowFailException, match="clear its task ingest"):
+        _news(context())
+
+
+def _news(where: Any) -> Any:
+    return news.function(**where)
+
+
+def result(outcome: str, champion: str = "2") -> dict[str, Any]:
+    return {
+        "outcome": outcome, "champion": champion, "difference": -0.01, "interval": [-0.03, 0.01], "margin": 0.02,
+        "rows": 872, "metrics": {"model": {"accuracy": 0.9}, "champion": {"accuracy": 0.91} if champion else None},
+    }  # fmt: skip
+
+
+def test_the_request_shows_both_models_and_where_to_read_on() -> None:
+    now = context()
+    made(now, "ingest", data=VERSION)
+    report = made(now, "evaluate").path
+    page = made(now, "challenge", **result("undecided")).path
+    text = request(this_run(now), 48)
+    assert "so few rows cannot tell" in text and "-0.0300 to +0.0100" in text and "version 2" in text
+    assert "| accuracy | 0.9000 | 0.9100 |" in text and "within 48 hours the champion stays" in text
+    assert f"/artifacts/evaluate/{report.name}/report.html" in text
+    assert f"/artifacts/challenge/{page.name}/challenge.html" in text
+
+
+def test_the_request_for_a_first_model() -> None:
+    now = context()
+    made(now, "ingest", data=VERSION)
+    made(now, "evaluate")
+    made(now, "challenge", **result("first", champion=""))
+    text = request(this_run(now), 72)
+    assert "there is no champion yet" in text and "| accuracy | 0.9000 |  |" in text
+
+
+@pytest.mark.parametrize(
+    ("chosen", "person", "expected"),
+    [("Approve", {"id": "1", "name": "ada"}, "approved"), ("Reject", None, "rejected")],
+)
+def test_the_answer_is_kept_in_the_run(chosen: str, person: Any, expected: str) -> None:
+    now = context()
+    this_run(now).folder.mkdir(parents=True)
+    operator = PromotionApproval(task_id="approve")
+    event = {
+        "chosen_options": [chosen], "params_input": {}, "responded_by_user": person, "timedout": person is None,
+        "responded_at": datetime(2026, 1, 2, tzinfo=UTC),
+    }  # fmt: skip
+    operator.execute_complete(now, event)
+    kept = json.loads((this_run(now).folder / "decision.json").read_text())
+    assert kept == {
+        "decision": expected, "by": "ada" if person else "nobody, in time", "at": "2026-01-02T00:00:00+00:00",
+        "timed_out": person is None,
+    }  # fmt: skip
+
+
+def test_nobody_is_asked_unless_the_experiment_wants_it() -> None:
+    with pytest.raises(AirflowSkipException, match=r"retraining\.approval is off"):
+        PromotionApproval(task_id="approve").execute(context())
