@@ -91,6 +91,8 @@ def _entry(sheet: Sheet, member: Member | None) -> dict[str, Any]:
 
 def _warnings(sheet: Sheet) -> list[str]:
     task, rows = sheet.task, len(sheet.values)
+    if task.test_rows is None and TASKS[task.name].test_rows:
+        return [f"{task.submission} holds predictions for files of your own, not for GLUE's {task.name} test split"]
     if task.test_rows in (None, rows):
         return []
     return [f"{task.submission} has {rows} predictions, but GLUE's {task.name} test split has {task.test_rows} rows"]

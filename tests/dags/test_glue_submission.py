@@ -17,7 +17,7 @@ from include.named import load
 from include.runs import Run
 from spark_bert.assets import FINETUNED
 from spark_bert.operators.process import ProcessStageOperator
-from spark_bert.submission import TASKS, choose, chosen_runs
+from spark_bert.submission import TASKS, announce, choose, chosen_runs
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,16 @@ def test_it_waits_for_a_model_of_each_task(dag: DAG) -> None:
     assert isinstance(mapper, RollupMapper) and mapper.window == SegmentWindow(list(TASKS))
     export = dag.get_task("export")
     assert isinstance(export, ProcessStageOperator) and export.upstream_task_ids == {"choose"}
+
+
+@pytest.mark.parametrize(("source", "task"), [("glue", "SST-2"), ("files", "SST-2-files")])
+def test_own_files_under_a_glue_tasks_name_are_not_announced_as_glues(source: str, task: str) -> None:
+    told: list[str] = []
+    event = SimpleNamespace(add_partitions=told.append, extra={})
+    params = {"experiment": "sst2", "data.source": source}
+    run = SimpleNamespace(dag_id="finetune", run_id="first")
+    extra = announce.function(dag_run=run, params=params, outlet_events={FINETUNED: event})
+    assert told == [task] and extra["task"] == task and extra["run"].startswith("finetune-first")
 
 
 def test_the_newest_of_each_task_is_taken(home: Path) -> None:

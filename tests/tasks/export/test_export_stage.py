@@ -67,6 +67,13 @@ def test_own_data(finish: Finish, tmp_path: Path) -> None:
     assert outcome.result["warnings"] == []
 
 
+def test_own_files_under_a_glue_tasks_name_are_said_to_be_own(finish: Finish, tmp_path: Path) -> None:
+    own = {"task": "SST-2", "source": "files", "path": "mine"}
+    outcome = export(finish("mine", own, [1, 0]), own, tmp_path / "out")
+    (warning,) = outcome.result["warnings"]
+    assert warning == "SST-2.tsv holds predictions for files of your own, not for GLUE's SST-2 test split"
+
+
 def test_three_runs_in_one_zip(finish: Finish, tmp_path: Path) -> None:
     finish("cola", glue("CoLA"), [0, 1])
     stsb = finish("stsb", glue("STS-B"), [5.3, 2.0, 1.2345], root="elsewhere")

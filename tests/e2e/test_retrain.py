@@ -1,0 +1,144 @@
+"""The Dag retrain: a real scheduler, triggerer, trainings and registry, on a slice of the bundled corpus.
+
+One story in order: files are dropped; the first model becomes the champion; a worse one is refused; a person approves
+one and rejects another; the champion is rolled back.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.e2e.checkout import own_checkout
+from tests.e2e.server import Call, airflow_ui, to_end, wait_for
+
+#: What the Dag trains here: a tenth of the corpus, which takes seconds.
+EXPERIMENT = """
+dataset: {drop: data/drop}
+preprocessing: {sample: 0.1, max_length: 32}
+training: {epochs: 1, evaluations: 1, ranks: 1}
+gate: {accuracy: 0.4}
+"""
+ROWS = [("a film of rare and quiet grace", 1), ("two hours that nobody will give back to me", 0)]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    checkout = own_checkout(tmp_path_factory.mktemp("checkout"))
+    (checkout / "include/experiments/retrain.yaml").write_text(EXPERIMENT)
+    (checkout / "data/drop").mkdir(parents=True)
+    return checkout
+
+
+@pytest.fixture(scope="module")
+def call(home: Path, checkout: Path) -> Iterator[Call]:
+    with airflow_ui(home, checkout) as call:
+        wait_for(lambda: {"retrain", "rollback"} <= {dag["dag_id"] for dag in call("GET", "/api/v2/dags")["dags"]}, 60)
+        call("PATCH", "/api/v2/dags/retrain", {"is_paused": False})
+        yield call
+
+
+def runs(call: Call) -> list[str]:
+    """The paths of the Dag's runs, the newest last."""
+    found = call("GET", "/api/v2/dags/retrain/dagRuns?order_by=id")["dag_runs"]
+    return [f"/api/v2/dags/retrain/dagRuns/{quote(run['dag_run_id'])}" for run in found]
+
+
+def trigger(call: Call, **conf: Any) -> str:
+    run = call("POST", "/api/v2/dags/retrain/dagRuns", {"logical_date": None, "conf": conf})
+    return f"/api/v2/dags/retrain/dagRuns/{quote(run['dag_run_id'])}"
+
+
+def xcom(call: Call, tasks: dict[str, Any], name: str) -> Any:
+    """What a task has returned."""
+    value = call("GET", f"{tasks[name]['path']}/xcomEntries/return_value")["value"]
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def states(tasks: dict[str, Any], *names: str) -> list[str]:
+    return [tasks[name]["state"] for name in names]
+
+
+def answer(call: Call, run: str, option: str) -> dict[str, Any]:
+    """Wait until the run asks, and answer: what it asked."""
+    path = f"{run}/taskInstances/approve/-1/hitlDetails"
+    wait_for(lambda: call("GET", f"{run}/taskInstances/approve")["state"] == "awaiting_input", 240)
+    asked = call("GET", path)
+    call("PATCH", path, {"chosen_options": [option]})
+    return dict(asked)
+
+
+def test_a_dropped_file_starts_a_retraining_whose_model_becomes_the_champion(call: Call, checkout: Path) -> None:
+    part, dropped = checkout / "data/drop/monday.tsv.part", time.monotonic()
+    part.write_text("sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS))
+    part.rename(part.with_suffix(""))
+    (run,) = wait_for(lambda: runs(call), 60)
+    assert time.monotonic() - dropped < 60
+    state, tasks = to_end(call, run)
+    assert state == "success" and states(tasks, "approve", "promote", "track") == ["skipped", "success", "success"]
+    assert xcom(call, tasks, "ingest")["counts"]["added"] == len(ROWS)
+    assert xcom(call, tasks, "challenge")["outcome"] == "first"
+    promoted = xcom(call, tasks, "promote")
+    assert (promoted["promoted"], promoted["champion"], promoted["replaces"]) == (True, "1", "")
+
+
+def test_nothing_new_is_skipped(call: Call) -> None:
+    state, tasks = to_end(call, trigger(call))
+    assert state == "success" and states(tasks, "news", "train", "promote") == ["skipped"] * 3
+    log = json.dumps(call("GET", f"{tasks['news']['path']}/logs/1?full_content=true"))
+    assert "nothing new: the run retrain-" in log
+
+
+def test_a_worse_model_is_refused(call: Call) -> None:
+    state, tasks = to_end(call, trigger(call, **{"training.learning_rate": 1e-9}))
+    assert state == "failed" and states(tasks, "gate", "challenge") == ["success", "failed"]
+    assert states(tasks, "register", "promote", "track") == ["upstream_failed", "upstream_failed", "success"]
+    refused = xcom(call, tasks, "challenge")
+    assert (refused["passed"], refused["outcome"], refused["champion"]) == (False, "worse", "1")
+    assert tasks["challenge"]["try_number"] == 1
+
+
+def test_a_person_approves(call: Call) -> None:
+    run = trigger(call, **{"retraining.approval": True, "retraining.margin": 0.3, "training.seed": 2})
+    asked = answer(call, run, "Approve")
+    assert asked["subject"] == "Make version 2 the champion?"
+    assert all(text in asked["body"] for text in ("| accuracy |", "version 1", "report.html", "challenge.html"))
+    state, tasks = to_end(call, run)
+    promoted = xcom(call, tasks, "promote")
+    assert state == "success" and (promoted["champion"], promoted["replaces"], promoted["by"]) == ("2", "1", "admin")
+
+
+def test_a_person_rejects(call: Call) -> None:
+    run = trigger(call, **{"retraining.approval": True, "retraining.margin": 0.3, "training.seed": 3})
+    answer(call, run, "Reject")
+    state, tasks = to_end(call, run)
+    kept = xcom(call, tasks, "promote")
+    assert state == "success" and (kept["promoted"], kept["champion"], kept["decision"]) == (False, "2", "rejected")
+
+
+def test_no_answer_in_time_is_a_rejection(call: Call, home: Path) -> None:
+    conf = {"retraining.approval": True, "retraining.margin": 0.31, "retraining.timeout_hours": 0.001}
+    state, tasks = to_end(call, trigger(call, **conf, **{"training.seed": 3}))
+    kept = xcom(call, tasks, "promote")
+    assert state == "success" and (kept["champion"], kept["decision"]) == ("2", "rejected")
+    decisions = [json.loads(file.read_text()) for file in home.glob("runs/*/decision.json")]
+    assert sorted((one["decision"], one["timed_out"]) for one in decisions) == [
+        ("approved", False), ("rejected", False), ("rejected", True)
+    ]  # fmt: skip
+
+
+def test_the_champion_is_rolled_back(call: Call) -> None:
+    run = call("POST", "/api/v2/dags/rollback/dagRuns", {"logical_date": None})
+    state, tasks = to_end(call, f"/api/v2/dags/rollback/dagRuns/{quote(run['dag_run_id'])}")
+    assert state == "success" and xcom(call, tasks, "rollback")["champion"] == "1"
