@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 from include.ablations import CONFIGURATIONS, EPOCH, TABLE_5, day
 from spark_bert.ablation import ablation_form, arm_experiment, arm_is_in, explain_configurations
 from spark_bert.params import explain
-from spark_bert.pipeline import pipeline, track
+from spark_bert.pipeline import DEFAULTS, pipeline, track
 from spark_bert.timetable import ConfigurationTimetable
 
 PARAMS = ablation_form()
@@ -52,7 +52,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=24),
-    default_args={"owner": "spark-bert", "retries": 2, "retry_delay": timedelta(seconds=30)},
+    default_args=DEFAULTS,
     tags=["spark-bert", "ablation"],
 ) as dag:
     stages = pipeline(last="evaluate", experiment_of=arm_experiment)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from spark_bert.params import explain, form
-from spark_bert.pipeline import pipeline, track
+from spark_bert.pipeline import DEFAULTS, pipeline, track
 from spark_bert.submission import announce
 
 PARAMS = form()
@@ -38,7 +38,7 @@ with DAG(
     catchup=False,
     max_active_runs=2,
     dagrun_timeout=timedelta(hours=24),
-    default_args={"owner": "spark-bert", "retries": 2, "retry_delay": timedelta(seconds=30)},
+    default_args=DEFAULTS,
     tags=["spark-bert", "fine-tuning"],
 ) as dag:
     pipeline() >> announce() >> track()

@@ -8,7 +8,7 @@ from airflow.sdk import DAG, FixedKeyMapper, Param, PartitionedAssetTimetable, R
 
 from spark_bert.assets import FINETUNED
 from spark_bert.params import explain
-from spark_bert.pipeline import stage_task
+from spark_bert.pipeline import DEFAULTS, stage_task
 from spark_bert.submission import TASKS, choose, chosen_runs
 
 PARAMS = {
@@ -47,7 +47,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=1),
-    default_args={"owner": "spark-bert", "retries": 2, "retry_delay": timedelta(seconds=30)},
+    default_args=DEFAULTS,
     tags=["spark-bert", "fine-tuning"],
 ) as dag:
     choose() >> stage_task("export", experiment_of=chosen_runs)

@@ -9,7 +9,7 @@ from airflow.sdk import DAG, Param, PartitionedAssetTimetable, RollupMapper
 from include.ablations import TABLE_5
 from spark_bert.assets import ABLATION_ARM
 from spark_bert.partitions import StudyMapper, Table5Window
-from spark_bert.pipeline import stage_task
+from spark_bert.pipeline import DEFAULTS, stage_task
 from spark_bert.study import asked_study
 
 DOC = f"""
@@ -45,7 +45,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=1),
-    default_args={"owner": "spark-bert", "retries": 2, "retry_delay": timedelta(seconds=30)},
+    default_args=DEFAULTS,
     tags=["spark-bert", "ablation"],
 ) as dag:
     stage_task("study", inlets=[ABLATION_ARM], experiment_of=asked_study)

@@ -5,15 +5,24 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, cast
 
 from airflow.sdk import Context, TaskGroup
 
 from include.experiment import Experiment
 from include.stages import PIPELINE, STAGES
+from spark_bert.notices import Notice
 from spark_bert.operators.base import StageOperator
 from spark_bert.params import from_form
 
+#: What the tasks of every Dag have in common, as its default_args.
+DEFAULTS: dict[str, Any] = {
+    "owner": "spark-bert",
+    "retries": 2,
+    "retry_delay": timedelta(seconds=30),
+    "on_failure_callback": Notice("failure"),
+}
 #: What $SPARK_BERT_RUNTIME may say, each with a file of its own below operators/.
 _RUNTIMES = {
     "process": "ProcessStageOperator",

@@ -17,6 +17,7 @@ from include.named import load
 from include.stages import PIPELINE, STAGES
 from spark_bert.operators.process import ProcessStageOperator
 from tests.airflow_home import HOME, Interpreter, airflow
+from tests.plugins.receivers import WebhookServer, serving
 
 #: Stands in for the stages: each prints its own arguments as its result, and one may refuse.
 STAGES_STAND_IN = """
@@ -98,14 +99,24 @@ def test_a_run_through_airflow(database: None, interpreter: Interpreter) -> None
     assert xcoms["announce.return_value"] == {"task": "movie-reviews", "run": run}
 
 
-def test_a_failed_gate_is_red_and_stops_the_run(database: None, interpreter: Interpreter) -> None:
+def test_a_failed_gate_is_red_stops_the_run_and_is_told(
+    database: None, interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     interpreter(STAGES_STAND_IN)
-    code, log, states, xcoms = _run({"experiment": "movies", "gate.accuracy": 0.999})
+    with serving(WebhookServer()) as chat:
+        connection = {"conn_type": "generic", "password": f"http://127.0.0.1:{chat.server_address[1]}/s3cr3t"}
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_BERT_WEBHOOK", json.dumps(connection))
+        code, log, states, xcoms = _run({"experiment": "movies", "gate.accuracy": 0.999})
     assert code == 1
     assert states["gate"] == "failed 1" and states["evaluate"] == "success 1"
     assert states["predict"].startswith("upstream_failed") and states["export"].startswith(("upstream_failed", "None"))
-    assert "AirflowFailException: gate: accuracy 0.9 is below 0.999" in log
+    assert "Refused: gate: accuracy 0.9 is below 0.999" in log
     assert states["track"] == "success 1"  # failed runs are tracked too, and stay failed
+    ((_, told),) = chat.posts
+    what, why, _, link = told.splitlines()
+    assert (what, why) == ("finetune: gate: refused", "gate: accuracy 0.9 is below 0.999")
+    assert link.startswith("http://localhost:8080/dags/finetune/runs/manual__") and "/tasks/gate" in link
+    assert "s3cr3t" not in log and "spark_bert_smtp" not in log
     assert xcoms["gate.return_value"]["stage"] == "gate"
     assert xcoms["gate._link_verdict"] == "/spark-bert/artifacts/gate/0123456789abcdef/verdict.json"
 

@@ -17,8 +17,9 @@ from spark_bert.links import LINKS
 from spark_bert.params import from_form
 from spark_bert.places import run_folder
 
-#: Exit codes that stay what they are however often the stage is tried.
-_FINAL = (ExitCode.BAD_INPUT, ExitCode.GATE_FAILED)
+
+class Refused(AirflowFailException):
+    """A stage has judged (a gate, a comparison, drift) and said no."""
 
 
 class Ending(NamedTuple):
@@ -105,7 +106,9 @@ class StageOperator(BaseOperator):
 
 def failure(stage: str, ending: Ending) -> AirflowException:
     """The exception that makes Airflow do what the exit code asks for: give up, or try again."""
-    if ending.code in _FINAL:
+    if ending.code == ExitCode.GATE_FAILED:
+        return Refused(f"{stage}: {ending.reason}")
+    if ending.code == ExitCode.BAD_INPUT:
         return AirflowFailException(f"{stage}: {ending.reason}")
     return AirflowException(f"{stage} {_ending(ending.code)}, another try may succeed: {ending.reason}")
 
