@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
+from airflow.sdk import DAG, AssetOrTimeSchedule, AsyncCallback, CronTriggerTimetable, DeadlineAlert, DeadlineReference
 
 from spark_bert.approval import PromotionApproval
+from spark_bert.notices import Notice
 from spark_bert.params import explain, form
-from spark_bert.pipeline import pipeline, stage_task, track
+from spark_bert.pipeline import DEFAULTS, pipeline, stage_task, track
 from spark_bert.retraining import EXPERIMENT, labelled_data, news, on_this_version
 
 PARAMS = form(EXPERIMENT, more=("dataset", "retraining"))
@@ -39,19 +40,24 @@ with DAG(
     max_active_runs=1,
     is_paused_upon_creation=True,
     dagrun_timeout=timedelta(days=6),
-    default_args={
-        "owner": "spark-bert",
-        "retries": 2,
-        "retry_delay": timedelta(seconds=30),
-        "execution_timeout": timedelta(hours=24),
-    },
+    deadline=DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=timedelta(hours=24),
+        callback=AsyncCallback(Notice, {"event": "deadline"}),
+    ),
+    default_args=DEFAULTS | {"execution_timeout": timedelta(hours=24)},
     tags=["spark-bert", "retraining"],
 ) as dag:
     champion = stage_task("champion")
     stages = pipeline(last="gate", experiment_of=on_this_version)
     register = stage_task("register", experiment_of=on_this_version)
     approve = PromotionApproval(task_id="approve", doc_md="ask a person, where the experiment wants it")
-    promote = stage_task("promote", experiment_of=on_this_version, trigger_rule="none_failed_min_one_success")
+    promote = stage_task(
+        "promote",
+        experiment_of=on_this_version,
+        trigger_rule="none_failed_min_one_success",
+        on_success_callback=Notice("promotion"),
+    )
     stage_task("ingest") >> champion >> news() >> stages  # type: ignore[operator]
     stages >> stage_task("challenge", experiment_of=on_this_version) >> register >> approve
     [register, approve] >> promote >> track(experiment_of=on_this_version)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from spark_bert.params import explain, form
-from spark_bert.pipeline import stage_task
+from spark_bert.pipeline import DEFAULTS, stage_task
 from spark_bert.retraining import EXPERIMENT
 
 _FIELDS = ("experiment", "data.task", "dataset.name")
@@ -29,7 +29,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=1),
-    default_args={"owner": "spark-bert", "retries": 2, "retry_delay": timedelta(seconds=30)},
+    default_args=DEFAULTS,
     tags=["spark-bert", "retraining"],
 ) as dag:
     stage_task("rollback")

@@ -13,6 +13,7 @@ from include.artifacts import write_json
 from include.runs import Run
 from include.sections import Retraining
 from spark_bert.links import address
+from spark_bert.notices import Notice
 from spark_bert.params import from_form
 from spark_bert.retraining import this_run
 
@@ -26,7 +27,9 @@ class PromotionApproval(ApprovalOperator):
 
     def __init__(self, **keywords: Any) -> None:
         longest = timedelta(hours=Retraining().timeout_hours)
-        super().__init__(subject="", defaults=self.REJECT, response_timeout=longest, **keywords)
+        super().__init__(
+            subject="", defaults=self.REJECT, response_timeout=longest, notifiers=Notice("approval"), **keywords
+        )
 
     def execute(self, context: Context) -> Any:
         """Ask. Skipped where the comparison decides by itself."""

@@ -39,8 +39,8 @@ def test_parsing_is_fast_and_light(name: str) -> None:
         "print(*{name.partition('.')[0] for name in sys.modules})\n"
     )
     path = os.pathsep.join([str(ROOT), str(ROOT / "plugins")])
-    runs = []
-    for _ in range(3):  # processor time, and the best of three: other work on the machine must not decide
+    runs: list[float] = []  # of processor time
+    while len(runs) < 3 and min(runs, default=1) >= 0.5:  # other work on the machine must not decide
         done = subprocess.run(
             [sys.executable, "-c", parse], capture_output=True, text=True, cwd=ROOT, check=True,
             env=os.environ | {"PYTHONPATH": path},
