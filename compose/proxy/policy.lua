@@ -113,7 +113,7 @@ local function readable(path)
             return true
         end
     end
-    return path == RUNS -- all of them, to bring MLflow up to date
+    return path == RUNS -- all of them, for a study and to bring MLflow up to date
 end
 
 local function mount(value, path)

@@ -105,10 +105,7 @@ def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePo
     if "submission" in STAGES[stage].reads:
         runs = [home() / "runs" / name for name in experiment.submission.runs]
         paths |= {run: PurePosixPath(run) for run in runs if run.resolve().parent == (home() / "runs").resolve()}
-    if "study" in STAGES[stage].reads:
-        arms = (home() / "runs").glob("*/arm.json")
-        paths |= {arm.parent: PurePosixPath(arm.parent) for arm in arms}
-    if stage == "track":  # it catches up on earlier runs
+    if "study" in STAGES[stage].reads or stage == "track":  # arms, and earlier runs to catch up on
         paths[home() / "runs"] = PurePosixPath(home() / "runs")
     write = writable(stage, experiment, run)
     return {path: target for path, target in paths.items() if path.exists() and path not in write}

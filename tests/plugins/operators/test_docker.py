@@ -108,11 +108,13 @@ def test_export_reads_the_other_runs_and_nothing_above_them(home: Path) -> None:
     assert {path for path, mode in mounts("export", named).items() if mode == "ro"} == {str(home / "runs/first")}
 
 
-def test_a_study_reads_the_runs_that_are_arms(home: Path) -> None:
+def test_a_study_has_one_mount_for_however_many_arms(home: Path) -> None:
     for name in ("arm", "other"):
         (home / "runs" / name).mkdir(parents=True)
-    (home / "runs/arm/arm.json").touch()
-    assert {path for path, mode in mounts("study").items() if mode == "ro"} == {str(home / "runs/arm")}
+        (home / "runs" / name / "arm.json").touch()
+    found = mounts("study")
+    assert {path for path, mode in found.items() if mode == "ro"} == {str(home / "runs")}
+    assert found[str(run_folder("finetune", RUN))] == "rw"
 
 
 def test_tracking_reads_all_runs_and_has_a_network_for_a_server_only(
