@@ -102,6 +102,25 @@ def test_a_relative_path_starts_from_the_code() -> None:
     assert mount["Target"] == "/opt/spark-bert/tests" and mount["Source"].endswith("/tests") and mount["ReadOnly"]
 
 
+def test_a_relative_path_below_data_may_lie_in_the_deployments_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "glue"
+    (data / "imdb").mkdir(parents=True)
+    (data / "imdb/text.txt").touch()
+    monkeypatch.setenv("SPARK_BERT_DATA", str(data))
+    (mount,) = [
+        mount
+        for mount in walls("pretrain", "pretraining.text=data/imdb/text.txt")["Mounts"]
+        if mount["Source"].startswith(str(data))
+    ]
+    assert mount["Source"] == str(data / "imdb/text.txt")
+    assert mount["Target"] == "/opt/spark-bert/data/imdb/text.txt" and mount["ReadOnly"]
+    for wrong in ("data/../../other.txt", "imdb/text.txt"):
+        with pytest.raises(BadInput, match="does not lie below"):
+            walls("pretrain", f"pretraining.text={wrong}")
+
+
 def test_export_reads_the_other_runs_and_nothing_above_them(home: Path) -> None:
     (home / "runs/first").mkdir(parents=True)
     named = 'submission.runs=["first", "..", "/etc", "gone"]'
