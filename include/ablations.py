@@ -72,15 +72,6 @@ def day(identity: str) -> date:
     return EPOCH + timedelta(list(CONFIGURATIONS).index(find(identity).id))
 
 
-def on(when: date) -> Configuration:
-    """The day's configuration. Raises BadInput when the day lies outside the list."""
-    index = (when - EPOCH).days
-    if not 0 <= index < len(CONFIGURATIONS):
-        last = list(CONFIGURATIONS)[-1]
-        raise BadInput(f"{when} is no configuration's day: write days from {EPOCH} to {day(last)} ({last})")
-    return list(CONFIGURATIONS.values())[index]
-
-
 def study(task: str, overrides: Mapping[str, Any]) -> str:
     """The name of all arms that share task and overrides: the task's, and a digest of the overrides if any."""
     if not overrides:
