@@ -90,7 +90,7 @@ def _deadline(context: Context) -> Text:
     run, deadline = map(dict, (context["dag_run"], context["deadline"]))  # type: ignore[typeddict-item]
     waited = _time(deadline["deadline_time"]) - _time(run["queued_at"])
     dag_id, run_id = run["dag_id"], run["dag_run_id"]
-    hours = f"{waited / timedelta(hours=1):.3g} hours"
+    hours = f"{round(waited / timedelta(hours=1), 2):g} h"
     home = conf.get("api", "base_url", fallback="http://localhost:8080").rstrip("/")
     return Text(
         f"{dag_id}: deadline missed",

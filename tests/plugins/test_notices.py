@@ -21,6 +21,7 @@ from airflow.triggers.callback import CallbackTrigger
 
 from spark_bert.notices import Notice
 from spark_bert.operators.base import Refused
+from tests.airflow_home import airflow
 from tests.plugins.receivers import MailServer, WebhookServer, serving
 
 pytestmark = pytest.mark.usefixtures("database")  # where Airflow looks for connections that no variable holds
@@ -38,6 +39,18 @@ def context(task_id: str = "gate", result: object = None, **more: object) -> Any
         dag_id="retrain", run_id="r1", task_id=task_id, log_url=LINK, xcom_pull=lambda task_ids: result
     )
     return {"ti": ti, **more}
+
+
+PROMOTING = """
+from airflow.sdk import DAG, task
+from spark_bert.notices import Notice
+
+with DAG("promoting", schedule=None):
+    @task(on_success_callback=Notice("promotion"))
+    def promote():
+        return {"promoted": True, "version": "3", "champion": "3", "reason": "It is not worse."}
+    promote()
+"""
 
 
 @pytest.fixture
@@ -123,6 +136,13 @@ def test_what_is_said(chat: WebhookServer, event: Any, given: Any, told: list[st
     assert text.splitlines() == [f"retrain: {told[0]}", *told[1:], where, LINK]
 
 
+def test_a_promotion_is_told_of_what_the_task_has_returned(chat: WebhookServer, tmp_path: Path) -> None:
+    (tmp_path / "promoting.py").write_text(PROMOTING)
+    done = airflow("dags", "test", "promoting", AIRFLOW__CORE__DAGS_FOLDER=str(tmp_path))
+    ((_, text),) = chat.posts or [("", done.stdout + done.stderr)]
+    assert text.startswith("promoting: promote: version 3 promoted\nIt is not worse.\nThe champion is version 3.\nDag ")
+
+
 def test_a_missed_deadline_is_told_from_the_triggerer_and_from_an_executor(chat: WebhookServer) -> None:
     assert set(DEADLINE["dag_run"]) <= set(DAGRunResponse.model_fields)  # what Airflow makes a callback's dag_run of
     path = AsyncCallback(Notice, {"event": "deadline"}).path
@@ -134,7 +154,7 @@ def test_a_missed_deadline_is_told_from_the_triggerer_and_from_an_executor(chat:
     as_text = json.loads(json.dumps(given(DEADLINE), default=str))
     assert execute_callback(path, as_text, Path(), None, structlog.get_logger()) == (True, None)
     told = """retrain: deadline missed
-retrain's run asset__1+00:00 has not ended 6.5 hours after it was queued.
+retrain's run asset__1+00:00 has not ended 6.5 h after it was queued.
 http://localhost:8080/dags/retrain/runs/asset__1%2B00%3A00"""
     assert [text for _, text in chat.posts] == [told, told]
 
