@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from include.experiment import Experiment
 from include.stages import STAGES, BadInput
-from spark_bert.places import REPOSITORY, cache, home
+from spark_bert.places import cache, data, home
 
 #: Where the images have include/ and tasks/, and where their relative paths start.
 CODE = PurePosixPath("/opt/spark-bert")
@@ -98,7 +98,7 @@ def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePo
 
     What does not exist is left to the stage, which says what it misses.
     """
-    paths = {_place(text): CODE / text for text in map(_plain, _named(stage, experiment)) if not _stored(text)}
+    paths = {data(text): CODE / text for text in map(_plain, _named(stage, experiment)) if not _stored(text)}
     _check(list(paths))
     if _reads_cache(stage) and not is_online(stage, experiment):
         paths[cache()] = PurePosixPath(cache())
@@ -133,14 +133,6 @@ def _plain(text: str) -> str:
     if text.startswith("~"):
         raise BadInput(f"{text}: a container has no home folder, write the whole path")
     return text
-
-
-def _place(text: str) -> Path:
-    """Where the path lies: a relative one in the checkout, or, when it begins with data/, in $SPARK_BERT_DATA."""
-    path, data = PurePosixPath(text), os.environ.get("SPARK_BERT_DATA")
-    if data and path.parts[:1] == ("data",) and not (REPOSITORY / path).exists():
-        return Path(data, *path.parts[1:])
-    return REPOSITORY / path
 
 
 def _stored(text: str) -> bool:
