@@ -94,4 +94,3 @@ def _verdict(result: dict[str, Any]) -> str:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
-

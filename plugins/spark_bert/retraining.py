@@ -28,9 +28,9 @@ def labelled_data() -> Asset:
 
 
 def on_this_version(context: Context) -> Experiment:
-    """The experiment on the dataset version that the run's ingest ended with, from the champion's weights if it says so.
+    """The experiment on the dataset version that the run's ingest ended with.
 
-    Raises BadInput when ingest has not run.
+    Where it says so, training begins with the champion's weights. Raises BadInput when ingest has not run.
     """
     asked, stages = from_form(context), this_run(context).record()["stages"]
     if not stages.get("ingest", {}).get("key"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,6 @@ from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.artifacts import Artifact, Manifest, artifact_key
-from include.runs import Run
 from include.stages import STAGES, BadInput
 from spark_bert.approval import PromotionApproval, request
 from spark_bert.drop_folder import DropFolderTrigger
@@ -84,7 +84,7 @@ def test_the_order_of_its_tasks(dag: DAG) -> None:
         "register", "approve",
     ]  # fmt: skip
     assert set(upstream) == {*line, "promote", "track"}
-    assert all(upstream[later] == {earlier} for earlier, later in zip(line, line[1:], strict=False))
+    assert all(upstream[later] == {earlier} for earlier, later in itertools.pairwise(line))
     assert upstream["promote"] == {"register", "approve"} and upstream["track"] == {"promote"}
     assert dag.get_task("promote").trigger_rule == "none_failed_min_one_success"
     assert dag.get_task("track").is_teardown and dag.max_active_runs == 1

@@ -30,7 +30,8 @@ def _schema(key: str) -> dict[str, Any]:
 
 
 def test_every_field_that_the_pipeline_reads_has_a_param_with_section_title_and_help() -> None:
-    fields = {f"{s}.{f}" for s, part in Experiment().model_dump(exclude={"study", "dataset", "retraining"}).items() for f in part}
+    sections = Experiment().model_dump(exclude={"study", "dataset", "retraining"})
+    fields = {f"{section}.{field}" for section, part in sections.items() for field in part}
     assert set(form()) == fields | {"experiment"}
     for key, param in form().items():
         assert param.schema["title"] and param.schema["section"], key
