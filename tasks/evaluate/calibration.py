@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.evaluate.scored import Scored
+from tasks.scored import Scored
 
 BINS = 15  # as Guo et al. (2017)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.evaluate.scored import Scored
+from tasks.scored import Scored
 
 SHOWN = 20
 

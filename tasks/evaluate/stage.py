@@ -23,8 +23,8 @@ from tasks.encoder.inference import predict_logits
 from tasks.encoder.models import Classifier, load_trained
 from tasks.evaluate import curves, mistakes, plots, report
 from tasks.evaluate.calibration import calibrate
-from tasks.evaluate.scored import Scored
 from tasks.evaluate.summary import summarise
+from tasks.scored import Scored
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from sklearn.metrics import classification_report, confusion_matrix
 
 from tasks.evaluate import slices
 from tasks.evaluate.calibration import calibrate
-from tasks.evaluate.scored import Scored
 from tasks.metrics import as_json
+from tasks.scored import Scored
 
 
 def summarise(dev: Scored, heldout: Scored | None = None) -> dict[str, Any]:

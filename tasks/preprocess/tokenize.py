@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from tokenizers import Encoding, Tokenizer
 
+from tasks.encoder import tokens
 from tasks.spark import shipped
 
 #: What a partition tells the driver in one row: its rows, their tokens, and how many were cut to max_length or hold
@@ -56,7 +54,7 @@ class TokenisePartition:
         attempt = file.with_name(f".{file.name}.{task.taskAttemptId()}")
         with pa.OSFile(str(attempt), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for batch in batches:
-                encodings = _encode(tokenizer, [batch.column(name) for name in self.sentences])
+                encodings = tokens.encode(tokenizer, [batch.column(name).to_pylist() for name in self.sentences])
                 writer.write_batch(self._rows(batch, encodings, schema))
                 counts += self._counts(batch, encodings)
         attempt.replace(file)
@@ -68,13 +66,8 @@ class TokenisePartition:
         return pa.schema(columns | dict.fromkeys(self.sentences, pa.string()))
 
     def _rows(self, batch: pa.RecordBatch, encodings: list[Encoding], schema: pa.Schema) -> pa.RecordBatch:
-        lengths = _lengths(encodings)
-        seconds = [sum(encoding.type_ids) for encoding in encodings] if len(self.sentences) == 2 else 0
-        made = {
-            "length": pa.array(lengths, pa.uint16()),
-            "first": pa.array(lengths - seconds, pa.uint16()),
-            "input_ids": _ids(encodings, lengths, schema.field("input_ids").type),
-        }
+        ids = schema.field("input_ids").type.value_type
+        made = tokens.token_columns(encodings, len(self.sentences) == 2, ids)
         columns = [made[name] if name in made else batch.column(name) for name in schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -83,33 +76,11 @@ class TokenisePartition:
         for name in self.sentences:
             empty |= pc.equal(pc.utf8_trim_whitespace(batch.column(name)), "").to_numpy(zero_copy_only=False)
         truncated = sum(bool(encoding.overflowing) for encoding in encodings)
-        return [batch.num_rows, int(_lengths(encodings).sum()), truncated, int(empty.sum())]
+        return [batch.num_rows, int(tokens.lengths(encodings).sum()), truncated, int(empty.sum())]
 
 
 @lru_cache(maxsize=1)  # once a Python worker: it outlives its partitions
 def load_tokenizer(name: str, max_length: int) -> tuple[Tokenizer, pa.DataType]:
-    """The tokenizer, set to cut at max_length (a pair: its longer sentence first), and the type of its ids.
-
-    The type is the smallest unsigned integer that holds every id of the vocabulary.
-    """
-    tokenizer = Tokenizer.from_file(str(shipped(name)))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(max_length, strategy="longest_first")
-    return tokenizer, pa.from_numpy_dtype(np.min_scalar_type(max(tokenizer.get_vocab().values())))
-
-
-def _encode(tokenizer: Tokenizer, columns: list[pa.Array]) -> list[Encoding]:
-    texts = [column.to_pylist() for column in columns]
-    return tokenizer.encode_batch_fast(texts[0] if len(texts) == 1 else list(zip(*texts, strict=True)))
-
-
-def _lengths(encodings: list[Encoding]) -> npt.NDArray[np.int64]:
-    return np.fromiter(map(len, encodings), np.int64, len(encodings))
-
-
-def _ids(encodings: list[Encoding], lengths: npt.NDArray[np.int64], kind: pa.ListType) -> pa.ListArray:
-    ids: npt.NDArray[Any] = np.fromiter(
-        chain.from_iterable(encoding.ids for encoding in encodings), kind.value_type.to_pandas_dtype(), lengths.sum()
-    )
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ids), type=kind)
+    """The tokenizer of that name among what was shipped, set to cut at max_length, and the type of its ids."""
+    tokenizer = tokens.open_tokenizer(shipped(name), max_length)
+    return tokenizer, tokens.id_type(tokenizer)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evaluate.scored import Scored
+from tasks.scored import Scored
 from tests.tasks.evaluate.made_up import made_up
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from include.glue import TASKS
-from tasks.evaluate.scored import Scored
 from tasks.metrics import Array
+from tasks.scored import Scored
 
 FACTS: dict[str, dict[str, Any]] = {
     "Training": {"encoder": "all-MiniLM-L6-v2", "seed": 1, "epochs": 3.0, "ranks": 2},

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.evaluate import curves
-from tasks.evaluate.scored import Scored
 from tasks.evaluate.stage import write
+from tasks.scored import Scored
 from tests.tasks.evaluate.made_up import FACTS, made_up
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -13,8 +13,8 @@ from include.glue import TASKS
 from tasks.evaluate import slices
 from tasks.evaluate.calibration import calibrate
 from tasks.evaluate.mistakes import worst
-from tasks.evaluate.scored import Scored
 from tasks.evaluate.summary import summarise
+from tasks.scored import Scored
 from tests.tasks.evaluate.made_up import made_up
 
 

@@ -1,4 +1,4 @@
-"""A split with the model's logits beside it: what every part of the evaluation looks at."""
+"""A split with a model's logits beside it: what an evaluation and a comparison look at."""
 
 from __future__ import annotations
 
