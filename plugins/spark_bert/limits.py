@@ -51,6 +51,7 @@ _TABLE: dict[str, dict[str, Any]] = {
     "pretrain": {"memory": "12g", "cpus": 16, "pids": 2048, "shm": "2g"},
     "train": {"memory": "12g", "cpus": 16, "pids": 2048, "shm": "2g"},
     "evaluate": {"memory": "6g", "cpus": 8},
+    "challenge": {"memory": "6g", "cpus": 8},  # two models
     "gate": {"memory": "1g", "cpus": 1, "tmp": "512m"},
     "predict": {"memory": "8g", "cpus": 8, "pids": 1024},
     "export": {"memory": "2g", "cpus": 1, "tmp": "512m"},

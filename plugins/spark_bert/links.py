@@ -1,4 +1,4 @@
-"""Buttons on a task's page that open what its stage made: report, Data Docs, verdict, submission, study."""
+"""Buttons on a task's page that open what its stage made: report, Data Docs, verdict, submission, study, challenge."""
 
 from __future__ import annotations
 
@@ -55,5 +55,6 @@ LINKS: dict[str, tuple[ArtifactLink, ...]] = {
     "evaluate": (ArtifactLink("Report", "report"),),
     "gate": (ArtifactLink("Verdict", "verdict"),),
     "export": (ArtifactLink("Submission", "submission"),),
+    "challenge": (ArtifactLink("Challenge", "challenge"),),
     "study": (ArtifactLink("Study", "report"),),
 }

@@ -156,3 +156,4 @@ def test_no_file_no_link(result: dict[str, Any]) -> None:
 def test_link_tables_name_real_stages_and_distinct_keys() -> None:
     assert set(LINKS) <= set(STAGES)
     assert LINKS["gate"][0].name == "Verdict" and LINKS["gate"][0].xcom_key == "_link_verdict"
+    assert LINKS["challenge"][0].name == "Challenge" and LINKS["challenge"][0].file == "challenge"

@@ -116,7 +116,8 @@ def test_scores_beside_scores() -> None:
     poor = scores(400, 3.0, 3)[1]
     found = compare(STSB, labels, poor, good)
     assert found.difference == pytest.approx(pearson(labels, poor) - pearson(labels, good))
-    assert found.interval is not None and found.interval[0] < found.difference < found.interval[1] < -0.2
+    assert found.interval is not None and found.difference is not None
+    assert found.interval[0] < found.difference < found.interval[1] < -0.2
     assert found.p == pytest.approx(2 / 2001) and found.only_model is None
     assert outcome(found, MARGIN) == "worse"
     assert outcome(compare(STSB, labels, good, poor), MARGIN) == "not worse"

@@ -1,0 +1,44 @@
+"""The page for whoever has to approve: the verdict in words, both models' figures, the rows that tell them apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from include.glue import Task
+from tasks import page
+from tasks.challenge.apart import lost
+from tasks.challenge.verdict import Verdict
+from tasks.scored import Scored
+
+TEMPLATE = Path(__file__).with_name("report.html.j2")
+
+
+def render(task: Task, verdict: Verdict, model: Scored, champion: Scored | None) -> str:
+    """The page's HTML."""
+    apart = {} if champion is None else _apart(model, champion)
+    return page.render(TEMPLATE, task=task, verdict=verdict, words=words(verdict), apart=apart)
+
+
+def words(verdict: Verdict) -> str:
+    """What the comparison over all dev rows says, in a sentence or two."""
+    if verdict.whole is None:
+        return "There is no champion yet, so there is nothing to compare with."
+    found, margin = verdict.whole.found, f"{verdict.whole.margin:g}"
+    match verdict.outcome:
+        case "worse":
+            return f"The new model is worse: it loses more than {margin} of {found.metric}, and more than chance would."
+        case "not worse":
+            return f"The new model is not worse: at most {margin} of {found.metric} is lost, as far as the rows tell."
+        case _:
+            return (
+                f"Undecided: {found.rows:,} rows cannot tell whether more than {margin} of {found.metric} is lost. "
+                "A larger dev split can, or a wider retraining.margin."
+            )
+
+
+def _apart(model: Scored, champion: Scored) -> dict[str, list[dict[str, object]]]:
+    if model.task.kind == "regression":
+        titles = ("Where the new model lies further off", "Where the champion lies further off")
+    else:
+        titles = ("Only the champion is right", "Only the new model is right")
+    return dict(zip(titles, (lost(model, champion), lost(champion, model)), strict=True))
