@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from include.artifacts import Artifact, write_json
 from include.stages import BadInput, ExitCode, result_line
-from tasks.challenge.contender import newcomer, titleholder
+from tasks.challenge.contender import newcomer, retokenise, titleholder
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.models import load_trained
 from tasks.runner import run_stage
@@ -153,6 +153,18 @@ def test_a_champion_with_other_token_ids_is_read_in_its_own(movies: Home, tmp_pa
     model = newcomer(task, dev, movies.model, evaluated).scored
     assert champion.scored.confidence == pytest.approx(model.confidence, abs=1e-5)
     assert challenge(movies).manifest.result["p"] == 1
+
+
+def test_a_champion_reads_as_far_as_it_was_trained_to(movies: Home) -> None:
+    dev = TokenTable.open(movies.dev)
+    cut = retokenise(dev, movies.model / "tokenizer.json", 8)
+    assert dev.lengths.max() > 8 and cut.lengths.tolist() == dev.lengths.clip(max=8).tolist()
+    assert cut.ids(0).tolist() == [*dev.ids(0)[:7], dev.ids(0)[-1]]
+    spec = json.loads((movies.model / "head.json").read_text())
+    write_json(movies.model / "head.json", {**spec, "max_length": 8})
+    named = {"model": "movies", "version": "3", "train": "", "folder": str(movies.model)}
+    champion = titleholder(movies.experiment().task, dev, named, movies.run.store)
+    assert champion.table.lengths.max() == 8
 
 
 def test_a_champion_of_another_task_is_refused(movies: Home, tmp_path: Path) -> None:
