@@ -56,6 +56,7 @@ class Stage:
         switch: the field without which it makes nothing, whatever the others say; "": there is none.
         image: the container image that holds what it needs; only train's has Horovod.
         spark: whether it works on Spark, and so may need to reach a cluster.
+        mlflow: whether it speaks with MLflow: a server, or else the database below the home, which it writes.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Stage:
     switch: str = ""
     image: Literal["data", "train"] = "data"
     spark: bool = False
+    mlflow: bool = False
 
     def part(self, experiment: Experiment) -> dict[str, Any]:
         """What changes its output, of an experiment, as JSON values."""
@@ -113,9 +115,9 @@ _PIPELINE = (
 _REGISTERED = ("data.task", "dataset.name")
 _BESIDE = (
     Stage("study", "put the arms of an ablation together in one report", 1, ("study",)),
-    Stage("track", "write the run to MLflow, and earlier ones that it missed", 1, ()),
+    Stage("track", "write the run to MLflow, and earlier ones that it missed", 1, (), mlflow=True),
     Stage("ingest", "add the rows of new files to a dataset", 1, ("data", "validation.max_quarantine", "dataset")),
-    Stage("champion", "find the champion in the registry and check its files", 1, _REGISTERED),
+    Stage("champion", "find the champion in the registry and check its files", 1, _REGISTERED, mlflow=True),
     Stage(
         "challenge",
         "hold the model against the champion",
@@ -124,10 +126,22 @@ _BESIDE = (
         ("preprocess", "train", "evaluate", "gate", "champion"),
     ),
     Stage(
-        "register", "enter the model into the registry", 1, _REGISTERED, ("train", "evaluate", "gate", "challenge")
+        "register",
+        "enter the model into the registry",
+        1,
+        _REGISTERED,
+        ("train", "evaluate", "gate", "challenge"),
+        mlflow=True,
     ),
-    Stage("promote", "make the model the champion", 1, (*_REGISTERED, "retraining.approval"), ("challenge", "register")),
-    Stage("rollback", "make the champion before this one the champion again", 1, _REGISTERED),
+    Stage(
+        "promote",
+        "make the model the champion",
+        1,
+        (*_REGISTERED, "retraining.approval"),
+        ("challenge", "register"),
+        mlflow=True,
+    ),
+    Stage("rollback", "make the champion before this one the champion again", 1, _REGISTERED, mlflow=True),
 )
 #: All stages by name, each after those that it reads.
 STAGES: dict[str, Stage] = {stage.name: stage for stage in (*_PIPELINE, *_BESIDE)}

@@ -10,9 +10,11 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import BadInput, StageError
 from tasks.context import Context, Outcome
-from tasks.track.account import account
-from tasks.track.record import others, read
-from tasks.track.server import Server
+from tasks.tracking.account import account
+from tasks.tracking.record import others, read
+from tasks.tracking.server import Server
+
+NO_MODEL = "the run made no model: there is nothing to track"
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +31,11 @@ def run(context: Context) -> Outcome:
     """Write the runs to MLflow. Raises Transient when it takes not even the one that asked; others are warned of."""
     run = context.run
     server, own = Server(run.store.root.parent), read(run)
-    if not own.pipeline:
+    if not own.stages.keys() - {"track"}:
         raise BadInput(f"the run {run.folder.name} has nothing to track yet: run the stage validate first")
     with locked(run.store.root / "track"):  # else two of them could write one run twice
         client = server.connect()
-        written = server.write(client, account(run, own))
+        written = server.write(client, account(run, own)) if own.pipeline else None  # it only took in data, say
         waiting, warnings = others(run, server.uri)
         caught_up = []
         for folder, record in waiting.items():
@@ -44,6 +46,8 @@ def run(context: Context) -> Outcome:
                 warnings.append(f"{folder.name} is not tracked: {error}")
     for warning in warnings:
         log.warning("%s", warning)
-    log.info("MLflow run %s (%s) at %s, %d more caught up", written.info.run_id, own.status, server.uri, len(caught_up))
-    where = {"mlflow_run": written.info.run_id, "url": server.url(written), "uri": server.uri, "state": own.state}
+    where = {"mlflow_run": "", "url": "", "uri": server.uri, "state": own.state, "note": NO_MODEL}
+    if written is not None:
+        where |= {"mlflow_run": written.info.run_id, "url": server.url(written), "note": own.status}
+    log.info("MLflow at %s: %s %s, %d more caught up", server.uri, where["mlflow_run"], where["note"], len(caught_up))
     return Outcome({**where, "caught_up": caught_up, "warnings": warnings})

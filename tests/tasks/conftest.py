@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,24 @@ def artifact() -> Callable[[Path, str], Artifact]:
         return Artifact(path, Manifest(stage, "0" * 16, 1, {}, {}, "", ""))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new database of MLflow's, which takes seconds to make."""
+    from mlflow import MlflowClient
+
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(f"sqlite:///{file}").search_experiments()
+    return file
+
+
+@pytest.fixture
+def database(empty_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow's database of the home tmp_path, there from the start, and no server."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "mlflow").mkdir()
+    shutil.copy(empty_database, tmp_path / "mlflow")
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ STEPS = [
 ]
 RESULTS: dict[str, dict[str, Any]] = {
     "train": {"rows_per_second": 100.0, "memory": 10**9, "seconds": 60.0, "steps": 2, "device": "cpu"},
+    "gate": {"checks": [{"key": "gate.accuracy", "threshold": 0.75, "value": 0.8}]},
     "evaluate": {"metrics": {"accuracy": 0.8, "matthews": None}, "rows": 872, "seconds": 3.0},
 }
 
@@ -32,6 +33,8 @@ def made(home: Path, name: str, last: str = "export", passed: bool = True, **cha
         key = artifact_key(1, part, {}, f"{experiment.training.seed} {failed}")
         with run.store.writing(stage, key) as folder:
             if stage == "train":
+                (folder / "model").mkdir()
+                (folder / "model" / "head.json").write_text(json.dumps({"seed": experiment.training.seed}))
                 (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in STEPS))
             code, message = (ExitCode.GATE_FAILED, "accuracy 0.8 is below 0.85") if failed else (ExitCode.DONE, "")
             manifest = Manifest(

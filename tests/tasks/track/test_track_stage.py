@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -20,22 +19,10 @@ from include.stages import BadInput, Transient
 from tasks.__main__ import main
 from tasks.runner import run_stage
 from tests.tasks.track.runs import made
+from tests.tasks.tracking.retrained import challenged, ingested, retrain
 
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new database of MLflow's, which takes seconds to make."""
-    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowClient(f"sqlite:///{file}").search_experiments()
-    return file
-
-
-@pytest.fixture(autouse=True)
-def database(empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is there from the start, and no server."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    (tmp_path / "mlflow").mkdir()
-    shutil.copy(empty, tmp_path / "mlflow")
+TOLD = ("outcome", "version", "decision")
+pytestmark = pytest.mark.usefixtures("database")
 
 
 def track(run: Run) -> Artifact:
@@ -148,6 +135,29 @@ def test_a_damaged_record_is_named_and_stops_no_other(tmp_path: Path, damage: st
 def test_a_run_without_stages_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="the run new has nothing to track yet: run the stage validate first"):
         run_stage("track", Experiment(), Run(tmp_path / "runs/new"))
+
+
+def test_a_run_that_only_took_in_data_has_nothing_to_track(tmp_path: Path) -> None:
+    made(tmp_path, "missed")
+    result = track(ingested(tmp_path, "quiet")).manifest.result
+    assert result["mlflow_run"] == "" and result["note"] == "the run made no model: there is nothing to track"
+    assert list(held(tmp_path)) == result["caught_up"] == ["missed"]
+
+
+def test_what_became_of_a_retrained_model_is_held(tmp_path: Path) -> None:
+    run = retrain(tmp_path, "first")
+    assert held(tmp_path)["first"].info.status == "RUNNING"  # register has told of it
+    track(run)
+    track(retrain(tmp_path, "second", "undecided", training__seed=7))
+    track(challenged(tmp_path, "third", "worse", training__seed=8))
+    found = held(tmp_path)
+    told = {name: (run.info.status, *map(run.data.tags.get, TOLD)) for name, run in found.items()}
+    assert told == {
+        "first": ("FINISHED", "first", "1", "approved"),
+        "second": ("FINISHED", "undecided", "2", "held"),
+        "third": ("FAILED", "worse", None, None),
+    }
+    assert found["first"].data.tags["promote.key"] == run.artifact("promote").manifest.key
 
 
 def test_two_at_once_do_not_write_one_run_twice(tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ValidationError
 from include.runs import Run
 from include.stages import PIPELINE, BadInput
 
+#: The stages that made a model, and in a run of `retrain` what became of it, in order.
+_TRACKED = (*PIPELINE, "champion", "challenge", "register", "promote")
+
 
 class Entry(BaseModel):
     """What run.json says of one stage; the key is "" where it made nothing."""
@@ -33,15 +36,15 @@ class Record(BaseModel):
 
     @property
     def pipeline(self) -> dict[str, Entry]:
-        """The stages that made the model, in order."""
-        return {name: self.stages[name] for name in PIPELINE if name in self.stages}
+        """The stages that made the model and brought it to its end, in order."""
+        return {name: self.stages[name] for name in _TRACKED if name in self.stages}
 
     @property
     def status(self) -> str:
         """How the run ended, in MLflow's words. KILLED: a stage is missing, and none has said why."""
         if any(entry.exit_code for entry in self.pipeline.values()):
             return "FAILED"
-        return "FINISHED" if "export" in self.stages or self.arm else "KILLED"
+        return "FINISHED" if self.stages.keys() & {"export", "promote"} or self.arm else "KILLED"
 
     @property
     def has_ended(self) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from include.stages import Transient
-from tasks.track.account import Account
+from tasks.tracking.account import Account
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: The tags by which a run is found again, and by which it is known to be complete.
 IDENTITY, STATE = "spark-bert.identity", "spark-bert.state"
+#: The tag of a run that a version in the registry was made from: the registered model's name.
+REGISTERED = "spark-bert.registered"
 #: What MLflow takes in one call, and how long a value may be.
 _ENTITIES, _METRICS, _PARAM, _TAG = 100, 1000, 6000, 8000
 #: Tracking is tried again later: a server that does not answer is given up in seconds, not minutes.
@@ -57,25 +59,23 @@ class Server:
 
         if not self._named:
             self._folder.mkdir(parents=True, exist_ok=True)
-        with self.explained():
+        with self.explained("does not open; another try may succeed"):
             return MlflowClient(self._address)
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Turn what MLflow says into an error that says what to do."""
+    def explained(self, news: str) -> Iterator[None]:
+        """Turn what MLflow says into an error that gives the news, which says what to do."""
         from mlflow.exceptions import MlflowException
+        from requests import RequestException  # what moving a file to a server raises
 
         try:
             yield
-        except MlflowException as error:
-            raise Transient(
-                f"MLflow at {self.uri} does not take the run; another try may succeed, else a later run catches it up: "
-                f"{self._without_login(str(error))[:500]}"
-            ) from error
+        except (MlflowException, RequestException) as error:
+            raise Transient(f"MLflow at {self.uri} {news}: {self._without_login(str(error))[:500]}") from error
 
     def write(self, client: MlflowClient, account: Account) -> Run:
         """Have MLflow hold the account. What it holds in the same state already is left alone."""
-        with self.explained():
+        with self.explained("does not take the run; another try may succeed, else a later run catches it up"):
             experiment = self._experiment(client, f"spark-bert/{account.task}")
             run = _find(client, experiment, account)
             if run is None or run.data.tags.get(STATE) != account.state:
@@ -104,7 +104,7 @@ def _write(client: MlflowClient, experiment: str, run: Run | None, account: Acco
     params = {key: value[:_PARAM] for key, value in account.params.items()}
     tags = {key: value[:_TAG] for key, value in account.tags.items()}
     if run is not None and not _goes_on(run, params, tags):
-        client.delete_run(run.info.run_id)  # MLflow keeps it under Deleted
+        _set_aside(client, run)
         run = None
     if run is None:
         run = client.create_run(experiment, account.ended, {IDENTITY: account.identity}, run_name=account.name)
@@ -121,6 +121,14 @@ def _write(client: MlflowClient, experiment: str, run: Run | None, account: Acco
 def _goes_on(run: Run, params: dict[str, str], tags: dict[str, str]) -> bool:
     """Whether the account can be added to the run: MLflow changes no param, and two trainings' steps must not mix."""
     return run.data.params == params and run.data.tags.get("train.key") in (None, tags.get("train.key"))
+
+
+def _set_aside(client: MlflowClient, run: Run) -> None:
+    """Make room for another run of the same folder. One that a registered version was made from stays what it is."""
+    if REGISTERED in run.data.tags:
+        client.delete_tag(run.info.run_id, IDENTITY)
+    else:
+        client.delete_run(run.info.run_id)  # MLflow keeps it under Deleted
 
 
 def _log(client: MlflowClient, run: str, params: dict[str, str], account: Account, tags: dict[str, str]) -> None:

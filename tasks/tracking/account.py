@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 from include.artifacts import MANIFEST, Artifact
 from include.runs import Run
-from tasks.track.record import Entry, Record
+from tasks.tracking.record import Entry, Record
 
 #: Of a training as a whole; the others stand in the steps' metrics, or are the same in all runs.
 _TRAINING = ("rows_per_second", "memory", "memory_reserved", "steps", "padding_share")
+#: What became of the model in a run of `retrain`: stage to the key of its result, which is the tag's name, too.
+_OUTCOMES = {"challenge": "outcome", "register": "version", "promote": "decision"}
 #: MLflow's name for the code's revision, which its page shows.
 _COMMIT = "mlflow.source.git.commit"
 
@@ -36,7 +38,7 @@ class Account:
         identity: of the run's folder, 16 hexadecimal digits.
         name: the folder's.
         task: which has an MLflow experiment of its own, for only its runs share metrics.
-        status: FINISHED, FAILED or KILLED.
+        status: FINISHED, FAILED or KILLED; RUNNING, where it is told of before its end.
         ended: when the run's record was last written, in milliseconds.
         params: section.field to value. MLflow never changes one.
         points: train's metrics over steps, evaluate's, and what the stages cost.
@@ -111,6 +113,9 @@ def _tags(run: Run, record: Record, artifacts: Mapping[str, Artifact]) -> dict[s
         tags |= {"data.version": manifest.key, "data.fingerprint": manifest.fingerprint}
     if "gate" in artifacts:  # it came to a verdict
         tags["gate"] = "failed" if record.pipeline["gate"].exit_code else "passed"
+    for name, key in _OUTCOMES.items():
+        if name in artifacts:
+            tags[key] = str(record.pipeline[name].result[key])
     return tags | {f"arm.{key}": str(value) for key, value in record.arm.items()}
 
 

@@ -1,0 +1,1 @@
+"""Champion: the model that a new one is held against."""

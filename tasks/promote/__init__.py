@@ -1,0 +1,1 @@
+"""Promote: the one stage that makes a new model the champion."""

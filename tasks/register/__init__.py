@@ -1,0 +1,1 @@
+"""Register: enter a model that has passed into MLflow's registry, with the evidence for it."""

@@ -1,0 +1,1 @@
+"""Rollback: the way back from a promotion."""

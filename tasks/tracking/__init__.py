@@ -1,0 +1,1 @@
+"""What the stages that speak with MLflow share: its runs (account, record, server) and its registry of models."""

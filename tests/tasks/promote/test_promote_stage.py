@@ -1,0 +1,118 @@
+"""The stage promote on a real MLflow: who becomes the champion, who does not, and that it is written down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from include.artifacts import ArtifactStore, locked
+from include.runs import Run
+from include.stages import BadInput, Transient
+from tests.tasks.tracking.retrained import MODEL, challenged, champion, decide, retrain, stage, version
+
+pytestmark = pytest.mark.usefixtures("database")
+
+
+def registered(home: Path, name: str, outcome: str = "", **changes: object) -> Run:
+    run = challenged(home, name, outcome, **changes)
+    stage("register", run)
+    return run
+
+
+def test_the_first_and_one_that_is_not_worse_are_promoted(tmp_path: Path) -> None:
+    first = retrain(tmp_path, "first").artifact("promote").manifest.result
+    assert (first["promoted"], first["champion"], first["replaces"]) == (True, "1", "")
+    assert first["reason"] == f"version 1 of {MODEL} is the champion, in place of none: approved by the comparison"
+    run = retrain(tmp_path, "second", training__seed=7)
+    second = run.artifact("promote").manifest.result
+    assert (second["promoted"], second["champion"], second["replaces"], second["by"]) == (True, "2", "1", "comparison")
+    tags = version(run, "2").tags
+    assert (tags["replaces"], tags["promoted.by"], tags["decision"]) == ("1", "comparison", "approved")
+    assert tags["promoted"] >= version(run, "1").tags["promoted"] and champion(run) == "2"
+
+
+def test_an_undecided_one_is_held(tmp_path: Path) -> None:
+    retrain(tmp_path, "first")
+    run = retrain(tmp_path, "second", "undecided", training__seed=7)
+    result = run.artifact("promote").manifest.result
+    assert (result["promoted"], result["version"], result["champion"], result["decision"]) == (False, "2", "1", "held")
+    assert result["reason"] == f"version 2 of {MODEL} is not the champion: held by the comparison"
+    assert version(run, "2").tags["decision"] == "held" and champion(run) == "1"
+
+
+def test_a_person_promotes_one_that_the_comparison_could_not_tell(tmp_path: Path) -> None:
+    retrain(tmp_path, "first")
+    run = registered(tmp_path, "second", "undecided", training__seed=7, retraining__approval=True)
+    with pytest.raises(BadInput, match=r"decision\.json is missing, for retraining\.approval wants a person's"):
+        stage("promote", run)
+    decide(run, "approved")
+    result = stage("promote", run).manifest.result
+    assert (result["promoted"], result["by"], champion(run)) == (True, "Ada", "2")
+    assert version(run, "2").tags["promoted.by"] == "Ada"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({}, "rejected by Ada"), ({"by": "", "timed_out": True}, "rejected, as nobody decided in time")],
+)
+def test_a_rejection_is_written_down(tmp_path: Path, changes: dict[str, object], reason: str) -> None:
+    retrain(tmp_path, "first")
+    run = registered(tmp_path, "second", training__seed=7, retraining__approval=True)
+    decide(run, "rejected", **changes)
+    result = stage("promote", run).manifest.result
+    assert not result["promoted"] and result["reason"].endswith(f"is not the champion: {reason}")
+    tags = version(run, "2").tags
+    assert (tags["decision"], tags["decision.at"]) == ("rejected", "2026-01-31T12:00:00+00:00")
+    assert tags["decision.by"] == changes.get("by", "Ada") and "promoted" not in tags and champion(run) == "1"
+
+
+@pytest.mark.parametrize("text", ["{", '{"decision": "maybe", "by": "Ada", "at": "now"}', "[]"])
+def test_a_decision_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    run = registered(tmp_path, "first", retraining__approval=True)
+    (run.folder / "decision.json").write_text(text)
+    with pytest.raises(BadInput, match=r'decision\.json is no decision: write {"decision": "approved"'):
+        stage("promote", run)
+
+
+def test_a_model_that_was_held_against_another_champion_is_not_promoted(tmp_path: Path) -> None:
+    late = registered(tmp_path, "late")
+    retrain(tmp_path, "first", training__seed=7)
+    with pytest.raises(BadInput, match=f"{MODEL} is version 2 now, and this model was held against none: clear the"):
+        stage("promote", late)
+    assert champion(late) == "2" and "promoted" not in version(late, "1").tags
+
+
+def test_a_crash_after_the_promotion_ends_in_the_same_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    retrain(tmp_path, "first")
+    run = registered(tmp_path, "second", training__seed=7)
+    with monkeypatch.context() as full, pytest.raises(Transient, match="No space left"):
+        full.setattr(ArtifactStore, "commit", _full)
+        stage("promote", run)
+    tags = version(run, "2").tags
+    assert champion(run) == "2"
+    result = stage("promote", run).manifest.result
+    assert (result["promoted"], result["replaces"], result["by"]) == (True, "1", "comparison")
+    assert version(run, "2").tags == tags and champion(run) == "2"
+
+
+def _full(*_: object) -> None:
+    raise OSError("No space left on device")
+
+
+def test_a_cleared_task_promotes_again_after_a_rollback(tmp_path: Path) -> None:
+    retrain(tmp_path, "first")
+    run = retrain(tmp_path, "second", training__seed=7)
+    for name in ("back-1", "back-2"):
+        stage("rollback", Run(tmp_path / "runs" / name))
+        assert champion(run) == "1"
+        assert stage("promote", run).manifest.result["promoted"] and champion(run) == "2"
+    assert json.loads(run.file.read_text())["stages"]["promote"]["result"]["replaces"] == "1"
+
+
+def test_two_at_once_do_not_move_one_alias(tmp_path: Path) -> None:
+    run = registered(tmp_path, "first")
+    with locked(run.store.root / "promote"), pytest.raises(Transient, match="is in use by process"):
+        stage("promote", run)
+    assert champion(run) == ""

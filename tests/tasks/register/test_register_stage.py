@@ -1,0 +1,118 @@
+"""The stage register on a real MLflow: the version, its evidence, and that a training has one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
+from mlflow.models import Model
+
+from include.artifacts import MANIFEST, ArtifactStore, locked, sha256
+from include.runs import Run
+from include.stages import Transient
+from tests.tasks.tracking.retrained import MODEL, challenged, champion, registry, retrain, stage, version
+
+pytestmark = pytest.mark.usefixtures("database")
+
+
+def test_a_version_has_its_evidence_as_tags(tmp_path: Path) -> None:
+    run = challenged(tmp_path, "first", data__path="data/movies")
+    result = stage("register", run).manifest.result
+    assert (result["model"], result["version"]) == (MODEL, "1") and champion(run) == ""
+    train, validate = run.artifact("train"), run.artifact("validate")
+    tags = {
+        "train.key": train.manifest.key, "train.artifact": f"artifacts/train/{train.manifest.key}",
+        "manifest.sha256": sha256(train.path / MANIFEST), "evaluate.key": run.artifact("evaluate").manifest.key,
+        "metrics.accuracy": "0.8", "metrics.matthews": "null",
+        "gate": "passed", "gate.checks": "gate.accuracy = 0.75: 0.8000",
+        "challenge": "first", "challenge.champion": "", "challenge.difference": "0.01", "challenge.p": "0.4",
+        "challenge.metrics": '{"accuracy": 0.8}', "data.version": validate.manifest.key, "data.path": "data/movies",
+        "revision": "a1b2c3", "run": "first",
+    }  # fmt: skip
+    found = version(run, "1")
+    assert {**found.tags, "entered": ""} == {**tags, "entered": ""}
+    held = MlflowClient(f"sqlite:///{tmp_path}/mlflow/mlflow.db").get_run(found.run)
+    assert (held.info.run_name, held.info.status, held.data.tags["gate"]) == ("first", "RUNNING", "passed")
+
+
+@pytest.mark.parametrize(
+    ("changes", "inputs", "outputs"),
+    [
+        ({}, ["sentence"], ["label", "probabilities"]),
+        (
+            {"data__task": "STS-B", "data__source": "glue", "data__path": "glue", "gate__accuracy": "null"},
+            ["sentence", "sentence2"],
+            ["score"],
+        ),
+    ],
+)
+def test_mlflow_reads_the_signature_and_where_the_model_lies(
+    tmp_path: Path, changes: dict[str, str], inputs: list[str], outputs: list[str]
+) -> None:
+    run = challenged(tmp_path, "first", **changes)
+    found = version(run, stage("register", run).manifest.result["version"])
+    database = f"sqlite:///{tmp_path}/mlflow/mlflow.db"
+    file = download_artifacts(run_id=found.run, artifact_path="model/MLmodel", tracking_uri=database)
+    model = Model.load(file)
+    assert model.signature.inputs.input_names() == inputs and model.signature.outputs.input_names() == outputs
+    train = run.artifact("train")
+    assert model.flavors["spark_bert"] == {
+        "train": train.manifest.key, "path": f"artifacts/train/{train.manifest.key}/model",
+        "manifest_sha256": sha256(train.path / MANIFEST),
+    }  # fmt: skip
+    source = MlflowClient(database).get_model_version(found.model, found.number).source
+    assert source == f"runs:/{found.run}/model" and model.run_id == found.run
+
+
+def test_a_crash_after_the_entry_leaves_one_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = challenged(tmp_path, "first")
+    with monkeypatch.context() as full, pytest.raises(Transient, match="No space left"):
+        full.setattr(ArtifactStore, "commit", _full)
+        stage("register", run)
+    assert len(registry(run).versions()) == 1
+    entered = stage("register", run)
+    assert entered.manifest.result["version"] == "1" and len(registry(run).versions()) == 1
+    assert stage("register", run).path == entered.path
+    shutil.rmtree(entered.path)
+    assert stage("register", run).manifest.result["version"] == "1" and len(registry(run).versions()) == 1
+
+
+def _full(*_: object) -> None:
+    raise OSError("No space left on device")
+
+
+def test_the_same_training_against_another_champion_has_new_tags_and_the_champion_keeps_its_own(tmp_path: Path) -> None:
+    held = retrain(tmp_path, "held", "undecided", training__seed=7)
+    assert version(held, "1").tags["challenge"] == "undecided"
+    first = retrain(tmp_path, "first")
+    again = challenged(tmp_path, "again", "not worse", training__seed=7)
+    assert stage("register", again).manifest.result["version"] == "1" and len(registry(again).versions()) == 2
+    tags = version(again, "1").tags
+    assert (tags["challenge"], tags["challenge.champion"], tags["run"]) == ("not worse", "2", "again")
+    stage("register", challenged(tmp_path, "itself", "not worse"))
+    assert version(first, "2").tags["run"] == "first"
+
+
+def test_an_emptied_mlflow_is_told_again(tmp_path: Path, empty_database: Path) -> None:
+    run = challenged(tmp_path, "first")
+    before = stage("register", run)
+    shutil.copy(empty_database, tmp_path / "mlflow/mlflow.db")
+    after = stage("register", run)
+    assert after.path != before.path and version(run, "1").run == after.manifest.result["mlflow_run"]
+
+
+def test_two_at_once_do_not_enter_one_training_twice(tmp_path: Path) -> None:
+    run = challenged(tmp_path, "first")
+    with locked(run.store.root / "track"), pytest.raises(Transient, match="is in use by process"):
+        stage("register", run)
+    assert registry(run).versions() == []
+
+
+def test_a_refused_model_is_not_entered(tmp_path: Path) -> None:
+    run: Run = challenged(tmp_path, "worse", "worse")
+    with pytest.raises(Exception, match="challenge failed in the run worse"):
+        stage("register", run)
+    assert registry(run).versions() == []

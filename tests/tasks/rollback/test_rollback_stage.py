@@ -1,0 +1,90 @@
+"""The stage rollback on a real MLflow: one step back a run, to files that were checked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from include.artifacts import ArtifactStore, locked
+from include.runs import Run
+from include.stages import BadInput, Transient
+from tasks.__main__ import main
+from tasks.tracking.registry import Registry
+from tests.tasks.tracking.retrained import MODEL, champion, registry, retrain, stage, version
+
+pytestmark = pytest.mark.usefixtures("database")
+
+
+def back(home: Path, name: str = "back") -> Run:
+    return Run(home / "runs" / name)
+
+
+@pytest.fixture
+def third(tmp_path: Path) -> Run:
+    """The last of three champions."""
+    return [retrain(tmp_path, f"run-{seed}", training__seed=seed) for seed in (1, 2, 3)][-1]
+
+
+def test_every_run_goes_one_champion_back_until_the_first(
+    tmp_path: Path, third: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rollback", "--experiment", "movies", "--run", str(tmp_path / "runs/one")]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (result["model"], result["version"], result["left"]) == (MODEL, "2", "3") and champion(third) == "2"
+    assert version(third, "3").tags["rolled_back"] and "rolled_back" not in version(third, "2").tags
+    assert main(["rollback", "--run", str(tmp_path / "runs/one")]) == 0 and champion(third) == "2"
+    stage("rollback", back(tmp_path, "two"))
+    assert champion(third) == "1"
+    with pytest.raises(BadInput, match=f"version 1 of {MODEL} is the first champion: there is nothing before it"):
+        stage("rollback", back(tmp_path, "three"))
+    assert champion(third) == "1" and "rolled_back" not in version(third, "1").tags
+
+
+def test_the_champion_after_a_rollback_replaces_what_was_rolled_back_to(tmp_path: Path, third: Run) -> None:
+    stage("rollback", back(tmp_path))
+    assert retrain(tmp_path, "fourth", training__seed=4).artifact("promote").manifest.result["replaces"] == "2"
+    stage("rollback", back(tmp_path, "again"))
+    assert champion(third) == "2"
+
+
+@pytest.mark.parametrize("broken", [(Registry, "make_champion"), (ArtifactStore, "commit")])
+def test_a_try_that_was_cut_off_goes_back_once(
+    tmp_path: Path, third: Run, broken: tuple[type, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as cut, pytest.raises(Transient, match="cut off"):
+        cut.setattr(*broken, _cut_off)
+        stage("rollback", back(tmp_path))
+    assert version(third, "3").tags["rolled_back.run"] == "back"
+    result = stage("rollback", back(tmp_path)).manifest.result
+    assert (result["version"], result["left"], champion(third)) == ("2", "3", "2")
+
+
+def _cut_off(*_: object) -> None:
+    raise OSError("cut off")
+
+
+def test_there_is_no_champion_yet(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"{MODEL} has no champion to roll back"):
+        stage("rollback", back(tmp_path))
+
+
+def test_damaged_files_are_not_gone_back_to(tmp_path: Path, third: Run) -> None:
+    file = Run(tmp_path / "runs/run-2").artifact("train").path / "model/head.json"
+    file.write_text("{}")
+    with pytest.raises(BadInput, match=f"{file} of version 2 of {MODEL} is missing or damaged"):
+        stage("rollback", back(tmp_path))
+    assert champion(third) == "3" and "rolled_back" not in version(third, "3").tags
+
+
+def test_a_version_that_was_deleted_is_not_gone_back_to(tmp_path: Path, third: Run) -> None:
+    registry(third).client.delete_model_version(MODEL, "2")
+    with pytest.raises(BadInput, match=f"version 3 of {MODEL} replaced version 2, which is gone from the registry"):
+        stage("rollback", back(tmp_path))
+
+
+def test_two_at_once_do_not_move_one_alias(tmp_path: Path, third: Run) -> None:
+    with locked(third.store.root / "promote"), pytest.raises(Transient, match="is in use by process"):
+        stage("rollback", back(tmp_path))
+    assert champion(third) == "3"

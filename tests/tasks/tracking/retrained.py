@@ -1,0 +1,85 @@
+"""Runs of `retrain` on made-up models: their registry is MLflow's, only what they are held against is made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from include.artifacts import Artifact, Manifest, artifact_key, write_json
+from include.experiment import Experiment
+from include.runs import Run
+from include.stages import STAGES, ExitCode
+from tasks.runner import run_stage
+from tasks.tracking.registry import Registry, Version
+from tests.tasks.track.runs import made
+
+MODEL = "spark-bert-movie-reviews"
+
+
+def stage(name: str, run: Run) -> Artifact:
+    """Run a stage as the run's experiment has it."""
+    return run_stage(name, experiment_of(run), run)
+
+
+def retrain(home: Path, name: str, outcome: str = "", **changes: Any) -> Run:
+    """A run down to promote; a model without a champion before it is the first."""
+    run = challenged(home, name, outcome, **changes)
+    stage("register", run)
+    stage("promote", run)
+    return run
+
+
+def challenged(home: Path, name: str, outcome: str = "", **changes: Any) -> Run:
+    """A run down to a challenge with the outcome; changes are fields of its experiment (section__field)."""
+    run = made(home, name, last="gate", **changes)
+    champion = stage("champion", run).manifest.result["version"]
+    outcome = outcome or ("not worse" if champion else "first")
+    result = {"outcome": outcome, "champion": champion, "difference": 0.01, "p": 0.4, "metrics": {"accuracy": 0.8}}
+    _commit(run, "challenge", result, ExitCode.GATE_FAILED if outcome == "worse" else ExitCode.DONE)
+    return run
+
+
+def ingested(home: Path, name: str) -> Run:
+    """A run that found nothing new."""
+    run = Run(home / "runs" / name)
+    _commit(run, "ingest", {"new": False}, ExitCode.DONE)
+    return run
+
+
+def decide(run: Run, decision: str, **changes: Any) -> None:
+    """Write a person's decision as the Dag does."""
+    whole = {"decision": decision, "by": "Ada", "at": "2026-01-31T12:00:00+00:00", "timed_out": False, **changes}
+    write_json(run.folder / "decision.json", whole)
+
+
+def registry(run: Run) -> Registry:
+    """The registered model of the run."""
+    return Registry.of(experiment_of(run), run)
+
+
+def version(run: Run, number: str) -> Version:
+    """A version that must be there."""
+    found = registry(run).version(number)
+    assert found is not None
+    return found
+
+
+def champion(run: Run) -> str:
+    """The champion's number now, "" without one."""
+    found = registry(run).champion()
+    return found.number if found else ""
+
+
+def experiment_of(run: Run) -> Experiment:
+    """What the run's record says."""
+    return Experiment.model_validate(run.record().get("experiment", {}))
+
+
+def _commit(run: Run, name: str, result: dict[str, Any], code: ExitCode) -> None:
+    experiment = experiment_of(run)
+    inputs = {needed: run.artifact(needed).manifest.key for needed in STAGES[name].inputs}
+    part = STAGES[name].part(experiment)
+    key = artifact_key(1, part, inputs, str(result))
+    with run.store.writing(name, key) as folder:
+        manifest = Manifest(name, key, 1, part, inputs, "", "a1b2c3", result, int(code), code.name)
+        run.add(run.store.commit(folder, manifest), experiment)
