@@ -10,7 +10,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run ui up down images fetch test lint unit e2e docker-test platform-test setup setup-dev clean
+.PHONY: help run rollback ui up down images fetch test lint unit e2e docker-test platform-test setup setup-dev clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -22,6 +22,10 @@ export HF_HOME = $(or $(SPARK_BERT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)
 endif
 run: fetch ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89" RUNTIME=docker
 	@scripts/airflow.sh python scripts/run.py $(CHOICE)
+
+rollback: setup ## make the champion before this one the champion again: EXPERIMENT=sst2 SET="dataset.name=reviews"
+	@.venv/tasks/bin/python -m tasks rollback --experiment '$(EXPERIMENT)' $(OVERRIDES) \
+		--run "$${SPARK_BERT_HOME:-work}/runs/rollback-$$(date -u +%Y%m%d-%H%M%S)"
 
 ui: setup ## Airflow with its web page, on http://localhost:8080
 	@scripts/airflow.sh ui

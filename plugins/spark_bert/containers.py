@@ -16,6 +16,8 @@ from spark_bert.places import cache, data, home
 #: Where the images have include/ and tasks/, and where their relative paths start.
 CODE = PurePosixPath("/opt/spark-bert")
 SECRETS = PurePosixPath("/run/secrets")
+#: What makes a stage look into the cache, which holds models and corpora.
+_CACHED = {"data", "model", "model.name", "pretraining"}
 #: The users whom /etc/passwd in the images names.
 NAMED_USERS = range(1000, 65534)
 
@@ -62,7 +64,7 @@ def network(stage: str, experiment: Experiment) -> str:
     """The network that the stage needs: none, or $SPARK_BERT_NETWORK for a Spark cluster, MLflow, or to download."""
     ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
     cluster = (STAGES[stage].spark or ranks) and not experiment.runtime.spark_master.startswith("local")
-    if not cluster and not is_online(stage, experiment) and not (stage == "track" and _mlflow()):
+    if not cluster and not is_online(stage, experiment) and not (STAGES[stage].mlflow and _mlflow()):
         return "none"
     return os.environ.get("SPARK_BERT_NETWORK") or "bridge"
 
@@ -78,7 +80,7 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
     variables = {"SPARK_BERT_HOME": str(home()), "SPARK_BERT_CACHE": str(cache()), "HF_HOME": f"{cache()}/huggingface"}
     if secrets(stage, experiment):
         variables["HF_TOKEN_PATH"] = str(SECRETS / "hf_token")
-    if stage == "track" and _mlflow():
+    if STAGES[stage].mlflow and _mlflow():
         variables["MLFLOW_TRACKING_URI"] = _mlflow()
     return variables
 
@@ -88,7 +90,7 @@ def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
     folders = [home() / "artifacts", home() / "checkpoints", run]
     if "dataset" in STAGES[stage].reads:
         folders.append(home() / "datasets")
-    if stage == "track" and not _mlflow():  # its database, where there is no server
+    if STAGES[stage].mlflow and not _mlflow():  # its database, where there is no server
         folders.append(home() / "mlflow")
     return [*folders, cache()] if is_online(stage, experiment) else folders
 
@@ -118,14 +120,14 @@ def _mlflow() -> str:
 
 def _named(stage: str, experiment: Experiment) -> Iterator[str]:
     """The paths in the part of the experiment that the stage reads."""
-    sections = _sections(stage)
-    if "data" in sections and experiment.data.path:
+    reads = STAGES[stage].reads
+    if "data" in reads and experiment.data.path:
         yield experiment.data.path
-    if "dataset" in sections and experiment.dataset.drop:
+    if "dataset" in reads and experiment.dataset.drop:
         yield experiment.dataset.drop
-    if "pretraining" in sections and experiment.pretraining.text:
+    if "pretraining" in reads and experiment.pretraining.text:
         yield experiment.pretraining.text
-    if "model" in sections and experiment.model.name.startswith(("/", "./", "../", "~")):
+    if {"model", "model.name"} & set(reads) and experiment.model.name.startswith(("/", "./", "../", "~")):
         yield experiment.model.name
 
 
@@ -150,8 +152,4 @@ def _check(paths: list[Path]) -> None:
 
 
 def _reads_cache(stage: str) -> bool:
-    return bool(_sections(stage) & {"data", "model", "pretraining"})
-
-
-def _sections(stage: str) -> set[str]:
-    return {name.partition(".")[0] for name in STAGES[stage].reads}
+    return bool(_CACHED & set(STAGES[stage].reads))

@@ -58,6 +58,10 @@ _TABLE: dict[str, dict[str, Any]] = {
     "ingest": {"memory": "4g", "cpus": 2, "tmp": "512m"},
     "study": {"memory": "2g", "cpus": 2, "tmp": "512m"},
     "track": {"memory": "1g", "cpus": 1, "tmp": "512m"},
+    "champion": {"memory": "1g", "cpus": 1, "tmp": "512m"},
+    "register": {"memory": "1g", "cpus": 1, "tmp": "512m"},
+    "promote": {"memory": "1g", "cpus": 1, "tmp": "512m"},
+    "rollback": {"memory": "1g", "cpus": 1, "tmp": "512m"},
 }
 
 

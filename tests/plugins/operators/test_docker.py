@@ -149,6 +149,20 @@ def test_tracking_reads_all_runs_and_has_a_network_for_a_server_only(
     assert walls("gate")["NetworkMode"] == "none" and "MLFLOW_TRACKING_URI" not in environment("gate", load("movies"))
 
 
+@pytest.mark.parametrize("stage", ["champion", "register", "promote", "rollback"])
+def test_the_registrys_stages_reach_mlflow_and_nothing_more(
+    stage: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "glue").mkdir()
+    named = ("runtime.download=true", f"data.path={tmp_path}/glue", "data.task=SST-2", "data.source=glue")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert mounts(stage, *named) == {**mounts("gate"), str(home / "mlflow"): "rw"}
+    assert walls(stage, *named)["NetworkMode"] == "none"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
+    assert mounts(stage, *named) == mounts("gate") and walls(stage)["NetworkMode"] == "bridge"
+    assert environment(stage, load("movies"))["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
+
+
 def test_a_path_outside_the_deployments_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path / "data"))
     sst2 = ("data.task=SST-2", "data.source=glue")
