@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +17,9 @@ from spark_bert.links import address
 from spark_bert.notices import Notice
 from spark_bert.params import from_form
 from spark_bert.retraining import this_run
+
+#: Rows of each kind that a request shows, and characters of each.
+SHOWN, LONGEST = 5, 200
 
 
 class PromotionApproval(ApprovalOperator):
@@ -58,39 +62,26 @@ class PromotionApproval(ApprovalOperator):
 
 
 def request(run: Run, hours: float) -> str:
-    """What the person is shown, as Markdown."""
-    challenge, evaluate = run.artifact("challenge"), run.artifact("evaluate")
-    result = challenge.manifest.result
-    rows = [
-        f"| {name} | {_number(value)} | {_number((result['metrics'].get('champion') or {}).get(name))} |"
-        for name, value in result["metrics"]["model"].items()
-    ]
-    return "\n".join(
-        [
-            f"Run `{run.folder.name}`: {_verdict(result)}.",
-            "",
-            f"| on {result['rows']} dev rows | this model | champion |",
-            "| --- | --- | --- |",
-            *rows,
-            "",
-            f"[Report]({address(evaluate.path, 'report.html')}) · "
-            f"[Comparison, and the mistakes of both]({address(challenge.path, 'challenge.html')})",
-            "",
-            f"Without an answer within {hours:g} hours the champion stays.",
-        ]
-    )
-
-
-def _verdict(result: dict[str, Any]) -> str:
-    if result["outcome"] == "first":
-        return "there is no champion yet"
-    low, high = result["interval"]
-    return (
-        f"{result['outcome']} than the champion, version {result['champion']}"
-        if result["outcome"] != "undecided"
-        else f"so few rows cannot tell whether it is worse than the champion, version {result['champion']}"
-    ) + f" (difference {result['difference']:+.4f}, 95 % interval {low:+.4f} to {high:+.4f}, margin {result['margin']})"
+    """What the person is shown, as Markdown: both models' metrics, where they differ, and where to read on."""
+    challenge, evaluate = run.artifact("challenge").path, run.artifact("evaluate").path
+    found = json.loads((challenge / "challenge.json").read_text(encoding="utf-8"))
+    champion = found["metrics"]["champion"] or {}
+    lines = [f"{found['words']} Run `{run.folder.name}`.", "", "| dev | this model | champion |", "| --- | --- | --- |"]
+    for name, value in found["metrics"]["model"].items():
+        lines.append(f"| {name} | {_number(value)} | {_number(champion.get(name))} |")
+    for title, rows in found["apart"].items():
+        lines += ["", f"**{title}** ({len(rows)} rows on the page, the first here):", ""]
+        lines += [f"- {_quoted(row)}" for row in rows[:SHOWN]]
+    links = {"Report": (evaluate, "report.html"), "Comparison, with all of these rows": (challenge, "challenge.html")}
+    lines += ["", " · ".join(f"[{name}]({address(*place)})" for name, place in links.items()), ""]
+    return "\n".join([*lines, f"Without an answer within {hours:g} hours the champion stays."])
 
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
+
+
+def _quoted(row: dict[str, Any]) -> str:
+    """A row in words; its text as code, in which no Markdown counts."""
+    text = " / ".join(row["sentences"]).replace("`", "'")[:LONGEST]
+    return f"`{text}`: {row['label']}, and it says {row['prediction']}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from include.glue import Task
 from tasks import page
@@ -13,10 +14,9 @@ from tasks.scored import Scored
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
-def render(task: Task, verdict: Verdict, model: Scored, champion: Scored | None) -> str:
+def render(task: Task, verdict: Verdict, words: str, apart: dict[str, list[dict[str, Any]]]) -> str:
     """The page's HTML."""
-    apart = {} if champion is None else _apart(model, champion)
-    return page.render(TEMPLATE, task=task, verdict=verdict, words=words(verdict), apart=apart)
+    return page.render(TEMPLATE, task=task, verdict=verdict, words=words, apart=apart)
 
 
 def words(verdict: Verdict) -> str:
@@ -36,7 +36,10 @@ def words(verdict: Verdict) -> str:
             )
 
 
-def _apart(model: Scored, champion: Scored) -> dict[str, list[dict[str, object]]]:
+def apart(model: Scored, champion: Scored | None) -> dict[str, list[dict[str, Any]]]:
+    """The rows that tell the two models apart, by what they tell."""
+    if champion is None:
+        return {}
     if model.task.kind == "regression":
         titles = ("Where the new model lies further off", "Where the champion lies further off")
     else:

@@ -38,8 +38,9 @@ def run(context: Context) -> Outcome:
     champion = contenders["champion"].scored if "champion" in contenders else None
     verdict = judge(model, champion, named, costs(contenders, options), options)
     log.info("%s: %s, %s", task.name, verdict.outcome, "passed" if verdict.passed else "refused")
-    write_json(context.output / "challenge.json", verdict.as_json())
-    html = report.render(task, verdict, model, champion)
+    words, apart = report.words(verdict), report.apart(model, champion)
+    write_json(context.output / "challenge.json", {**verdict.as_json(), "words": words, "apart": apart})
+    html = report.render(task, verdict, words, apart)
     (context.output / "challenge.html").write_text(html, encoding="utf-8")
     if verdict.passed:
         return Outcome(_result(verdict, len(model)))

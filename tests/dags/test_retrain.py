@@ -149,32 +149,32 @@ def _news(where: Any) -> Any:
     return news.function(**where)
 
 
-def result(outcome: str, champion: str = "2") -> dict[str, Any]:
-    return {
-        "outcome": outcome, "champion": champion, "difference": -0.01, "interval": [-0.03, 0.01], "margin": 0.02,
-        "rows": 872, "metrics": {"model": {"accuracy": 0.9}, "champion": {"accuracy": 0.91} if champion else None},
-    }  # fmt: skip
-
-
-def test_the_request_shows_both_models_and_where_to_read_on() -> None:
-    now = context()
+def compared(now: Any, champion: dict[str, float] | None, apart: dict[str, Any]) -> Path:
+    """Let the run have an evaluation and a challenge: the folder of the challenge."""
     made(now, "ingest", data=VERSION)
-    report = made(now, "evaluate").path
-    page = made(now, "challenge", **result("undecided")).path
+    made(now, "evaluate")
+    folder = made(now, "challenge").path
+    found = {"words": "Undecided.", "metrics": {"model": {"accuracy": 0.9}, "champion": champion}, "apart": apart}
+    (folder / "challenge.json").write_text(json.dumps(found))
+    return folder
+
+
+def test_the_request_shows_both_models_their_mistakes_and_where_to_read_on() -> None:
+    now = context()
+    row = {"sentences": ["a `fine` *film*"], "label": "positive", "prediction": "negative"}
+    page = compared(now, {"accuracy": 0.91}, {"Only the champion is right": [row] * 7})
     text = request(this_run(now), 48)
-    assert "so few rows cannot tell" in text and "-0.0300 to +0.0100" in text and "version 2" in text
-    assert "| accuracy | 0.9000 | 0.9100 |" in text and "within 48 hours the champion stays" in text
-    assert f"/artifacts/evaluate/{report.name}/report.html" in text
-    assert f"/artifacts/challenge/{page.name}/challenge.html" in text
+    assert "Undecided." in text and "| accuracy | 0.9000 | 0.9100 |" in text
+    assert "**Only the champion is right** (7 rows on the page, the first here)" in text
+    assert text.count("- `a 'fine' *film*`: positive, and it says negative") == 5
+    assert f"/artifacts/challenge/{page.name}/challenge.html" in text and "/report.html)" in text
+    assert text.endswith("within 48 hours the champion stays.")
 
 
 def test_the_request_for_a_first_model() -> None:
     now = context()
-    made(now, "ingest", data=VERSION)
-    made(now, "evaluate")
-    made(now, "challenge", **result("first", champion=""))
-    text = request(this_run(now), 72)
-    assert "there is no champion yet" in text and "| accuracy | 0.9000 |  |" in text
+    compared(now, None, {})
+    assert "| accuracy | 0.9000 |  |" in request(this_run(now), 72)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The Dag retrain: a real scheduler, triggerer, trainings and registry, on a slice of the bundled corpus.
 
-One story in order: files are dropped; the first model becomes the champion; a worse one is refused; a person approves
-one and rejects another; the champion is rolled back.
+One story in order: files are dropped; the first model becomes the champion; a worse one is refused; a person rejects
+another, does not answer, and approves it; the champion is rolled back.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ import pytest
 from tests.e2e.checkout import own_checkout
 from tests.e2e.server import Call, airflow_ui, to_end, wait_for
 
-#: What the Dag trains here: a tenth of the corpus, which takes seconds.
+#: What the Dag trains here: a twentieth of the corpus, which takes seconds.
 EXPERIMENT = """
 dataset: {drop: data/drop}
-preprocessing: {sample: 0.1, max_length: 32}
+preprocessing: {sample: 0.05, max_length: 32}
 training: {epochs: 1, evaluations: 1, ranks: 1}
 gate: {accuracy: 0.4}
 """
+#: Another model, about which a person is asked, however it compares.
+ASKED = {"retraining.approval": True, "retraining.margin": 0.3, "training.seed": 2}
 ROWS = [("a film of rare and quiet grace", 1), ("two hours that nobody will give back to me", 0)]
 
 
@@ -109,36 +111,34 @@ def test_a_worse_model_is_refused(call: Call) -> None:
     assert tasks["challenge"]["try_number"] == 1
 
 
-def test_a_person_approves(call: Call) -> None:
-    run = trigger(call, **{"retraining.approval": True, "retraining.margin": 0.3, "training.seed": 2})
-    asked = answer(call, run, "Approve")
+def test_a_person_rejects(call: Call) -> None:
+    run = trigger(call, **ASKED)
+    asked = answer(call, run, "Reject")
     assert asked["subject"] == "Make version 2 the champion?"
-    assert all(text in asked["body"] for text in ("| accuracy |", "version 1", "report.html", "challenge.html"))
+    assert all(text in asked["body"] for text in ("| accuracy |", "Only the champion is right", "report.html"))
+    state, tasks = to_end(call, run)
+    kept = xcom(call, tasks, "promote")
+    assert state == "success" and (kept["promoted"], kept["champion"], kept["decision"]) == (False, "1", "rejected")
+
+
+def test_no_answer_in_time_is_a_rejection(call: Call) -> None:
+    state, tasks = to_end(call, trigger(call, **ASKED, **{"retraining.timeout_hours": 0.001}))
+    assert state == "success"
+    assert xcom(call, tasks, "approve") | {"at": ""} == {
+        "decision": "rejected", "by": "nobody, in time", "at": "", "timed_out": True
+    }  # fmt: skip
+    assert xcom(call, tasks, "promote")["champion"] == "1"
+
+
+def test_a_person_approves(call: Call) -> None:
+    run = trigger(call, **ASKED, **{"retraining.timeout_hours": 1})
+    answer(call, run, "Approve")
     state, tasks = to_end(call, run)
     promoted = xcom(call, tasks, "promote")
     assert state == "success" and (promoted["champion"], promoted["replaces"], promoted["by"]) == ("2", "1", "admin")
 
 
-def test_a_person_rejects(call: Call) -> None:
-    run = trigger(call, **{"retraining.approval": True, "retraining.margin": 0.3, "training.seed": 3})
-    answer(call, run, "Reject")
-    state, tasks = to_end(call, run)
-    kept = xcom(call, tasks, "promote")
-    assert state == "success" and (kept["promoted"], kept["champion"], kept["decision"]) == (False, "2", "rejected")
-
-
-def test_no_answer_in_time_is_a_rejection(call: Call, home: Path) -> None:
-    conf = {"retraining.approval": True, "retraining.margin": 0.31, "retraining.timeout_hours": 0.001}
-    state, tasks = to_end(call, trigger(call, **conf, **{"training.seed": 3}))
-    kept = xcom(call, tasks, "promote")
-    assert state == "success" and (kept["champion"], kept["decision"]) == ("2", "rejected")
-    decisions = [json.loads(file.read_text()) for file in home.glob("runs/*/decision.json")]
-    assert sorted((one["decision"], one["timed_out"]) for one in decisions) == [
-        ("approved", False), ("rejected", False), ("rejected", True)
-    ]  # fmt: skip
-
-
 def test_the_champion_is_rolled_back(call: Call) -> None:
     run = call("POST", "/api/v2/dags/rollback/dagRuns", {"logical_date": None})
     state, tasks = to_end(call, f"/api/v2/dags/rollback/dagRuns/{quote(run['dag_run_id'])}")
-    assert state == "success" and xcom(call, tasks, "rollback")["champion"] == "1"
+    assert state == "success" and xcom(call, tasks, "rollback")["version"] == "1"
