@@ -12,6 +12,17 @@ from tasks.scored import Scored
 SHOWN = 25
 
 
+def rows_apart(model: Scored, champion: Scored | None) -> dict[str, list[dict[str, Any]]]:
+    """The rows that tell the two models apart, by what they tell."""
+    if champion is None:
+        return {}
+    if model.task.kind == "regression":
+        titles = ("Where the new model lies further off", "Where the champion lies further off")
+    else:
+        titles = ("Only the champion is right", "Only the new model is right")
+    return dict(zip(titles, (lost(model, champion), lost(champion, model)), strict=True))
+
+
 def lost(loser: Scored, winner: Scored, shown: int = SHOWN) -> list[dict[str, Any]]:
     """The rows that only the winner has right, those first of which the loser is surest.
 

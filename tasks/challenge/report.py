@@ -7,9 +7,7 @@ from typing import Any
 
 from include.glue import Task
 from tasks import page
-from tasks.challenge.apart import lost
 from tasks.challenge.verdict import Verdict
-from tasks.scored import Scored
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 
@@ -34,14 +32,3 @@ def words(verdict: Verdict) -> str:
                 f"Undecided: {found.rows:,} rows cannot tell whether more than {margin} of {found.metric} is lost. "
                 "A larger dev split can, or a wider retraining.margin."
             )
-
-
-def apart(model: Scored, champion: Scored | None) -> dict[str, list[dict[str, Any]]]:
-    """The rows that tell the two models apart, by what they tell."""
-    if champion is None:
-        return {}
-    if model.task.kind == "regression":
-        titles = ("Where the new model lies further off", "Where the champion lies further off")
-    else:
-        titles = ("Only the champion is right", "Only the new model is right")
-    return dict(zip(titles, (lost(model, champion), lost(champion, model)), strict=True))

@@ -11,6 +11,7 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import ExitCode
 from tasks.challenge import report
+from tasks.challenge.apart import rows_apart
 from tasks.challenge.contender import Contender, newcomer, titleholder
 from tasks.challenge.costs import costs
 from tasks.challenge.verdict import Verdict, judge
@@ -38,7 +39,7 @@ def run(context: Context) -> Outcome:
     champion = contenders["champion"].scored if "champion" in contenders else None
     verdict = judge(model, champion, named, costs(contenders, options), options)
     log.info("%s: %s, %s", task.name, verdict.outcome, "passed" if verdict.passed else "refused")
-    words, apart = report.words(verdict), report.apart(model, champion)
+    words, apart = report.words(verdict), rows_apart(model, champion)
     write_json(context.output / "challenge.json", {**verdict.as_json(), "words": words, "apart": apart})
     html = report.render(task, verdict, words, apart)
     (context.output / "challenge.html").write_text(html, encoding="utf-8")

@@ -38,10 +38,10 @@ def airflow_ui(home: Path, checkout: Path = ROOT, **environment: str) -> Iterato
         _stop(server)
 
 
-def trigger(call: Call, conf: dict[str, Any]) -> str:
+def trigger(call: Call, conf: dict[str, Any], dag: str = "finetune") -> str:
     """Start a run of the Dag: its path in the API."""
-    run = call("POST", "/api/v2/dags/finetune/dagRuns", {"logical_date": None, "conf": conf})
-    return f"/api/v2/dags/finetune/dagRuns/{run['dag_run_id']}"
+    run = call("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})
+    return f"/api/v2/dags/{dag}/dagRuns/{run['dag_run_id']}"
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 480) -> Any:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.e2e.checkout import own_checkout
-from tests.e2e.server import Call, airflow_ui, to_end, wait_for
+from tests.e2e.server import Call, airflow_ui, to_end, trigger, wait_for
 
 #: What the Dag trains here: a twentieth of the corpus, which takes seconds.
 EXPERIMENT = """
@@ -57,9 +57,8 @@ def runs(call: Call) -> list[str]:
     return [f"/api/v2/dags/retrain/dagRuns/{quote(run['dag_run_id'])}" for run in found]
 
 
-def trigger(call: Call, **conf: Any) -> str:
-    run = call("POST", "/api/v2/dags/retrain/dagRuns", {"logical_date": None, "conf": conf})
-    return f"/api/v2/dags/retrain/dagRuns/{quote(run['dag_run_id'])}"
+def retrain(call: Call, **conf: Any) -> str:
+    return trigger(call, conf, "retrain")
 
 
 def xcom(call: Call, tasks: dict[str, Any], name: str) -> Any:
@@ -96,14 +95,14 @@ def test_a_dropped_file_starts_a_retraining_whose_model_becomes_the_champion(cal
 
 
 def test_nothing_new_is_skipped(call: Call) -> None:
-    state, tasks = to_end(call, trigger(call))
+    state, tasks = to_end(call, retrain(call))
     assert state == "success" and states(tasks, "news", "train", "promote") == ["skipped"] * 3
     log = json.dumps(call("GET", f"{tasks['news']['path']}/logs/1?full_content=true"))
     assert "nothing new: the run retrain-" in log
 
 
 def test_a_worse_model_is_refused(call: Call) -> None:
-    state, tasks = to_end(call, trigger(call, **{"training.learning_rate": 1e-9}))
+    state, tasks = to_end(call, retrain(call, **{"training.learning_rate": 1e-9}))
     assert state == "failed" and states(tasks, "gate", "challenge") == ["success", "failed"]
     assert states(tasks, "register", "promote", "track") == ["upstream_failed", "upstream_failed", "success"]
     refused = xcom(call, tasks, "challenge")
@@ -112,7 +111,7 @@ def test_a_worse_model_is_refused(call: Call) -> None:
 
 
 def test_a_person_rejects(call: Call) -> None:
-    run = trigger(call, **ASKED)
+    run = retrain(call, **ASKED)
     asked = answer(call, run, "Reject")
     assert asked["subject"] == "Make version 2 the champion?"
     assert all(text in asked["body"] for text in ("| accuracy |", "Only the champion is right", "report.html"))
@@ -122,7 +121,7 @@ def test_a_person_rejects(call: Call) -> None:
 
 
 def test_no_answer_in_time_is_a_rejection(call: Call) -> None:
-    state, tasks = to_end(call, trigger(call, **ASKED, **{"retraining.timeout_hours": 0.001}))
+    state, tasks = to_end(call, retrain(call, **ASKED, **{"retraining.timeout_hours": 0.001}))
     assert state == "success"
     assert xcom(call, tasks, "approve") | {"at": ""} == {
         "decision": "rejected", "by": "nobody, in time", "at": "", "timed_out": True
@@ -131,7 +130,7 @@ def test_no_answer_in_time_is_a_rejection(call: Call) -> None:
 
 
 def test_a_person_approves(call: Call) -> None:
-    run = trigger(call, **ASKED, **{"retraining.timeout_hours": 1})
+    run = retrain(call, **ASKED, **{"retraining.timeout_hours": 1})
     answer(call, run, "Approve")
     state, tasks = to_end(call, run)
     promoted = xcom(call, tasks, "promote")
@@ -139,6 +138,5 @@ def test_a_person_approves(call: Call) -> None:
 
 
 def test_the_champion_is_rolled_back(call: Call) -> None:
-    run = call("POST", "/api/v2/dags/rollback/dagRuns", {"logical_date": None})
-    state, tasks = to_end(call, f"/api/v2/dags/rollback/dagRuns/{quote(run['dag_run_id'])}")
+    state, tasks = to_end(call, trigger(call, {}, "rollback"))
     assert state == "success" and xcom(call, tasks, "rollback")["version"] == "1"

@@ -127,6 +127,21 @@ def test_preprocess_and_predict_ran_on_the_spark_workers(platform: Platform, fin
     assert online == {"validate", "preprocess", "predict", "track"}
 
 
+def test_a_retraining_makes_a_champion_in_the_platforms_mlflow(platform: Platform, finished: Finished) -> None:
+    data = Path(platform.environment["SPARK_BERT_DATA"])
+    (data / "drop").mkdir()
+    (data / "drop/half.tsv.part").touch()
+    finished.call("PATCH", "/api/v2/dags/retrain", {"is_paused": False})
+    state, tasks = to_end(finished.call, trigger(finished.call, CONF, "retrain"))
+    assert state == "success" and tasks["promote"]["state"] == "success", tasks
+    alias = "api/2.0/mlflow/registered-models/alias?name=spark-bert-movie-reviews&alias=champion"
+    code = f"import urllib.request as web; print(web.urlopen('http://localhost:5000/{alias}').read().decode())"
+    champion = json.loads(platform.python("mlflow", code))["model_version"]
+    assert champion["version"] == "1" and champion["source"] == f"runs:/{champion['run_id']}/model"
+    watched = f"import os; print(os.listdir('{data}/drop'))"
+    assert platform.python("triggerer", watched) == "['half.tsv.part']"
+
+
 def test_every_service_is_walled_in(platform: Platform) -> None:
     containers = platform.containers()
     assert set(containers) == RUNNING
