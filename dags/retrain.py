@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, AsyncCallback, CronTriggerTimetable, DeadlineAlert, DeadlineReference
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from spark_bert.approval import PromotionApproval
 from spark_bert.notices import Notice
@@ -58,6 +60,6 @@ with DAG(
         trigger_rule="none_failed_min_one_success",
         on_success_callback=Notice("promotion"),
     )
-    stage_task("ingest") >> champion >> news() >> stages  # type: ignore[operator]
+    stage_task("ingest") >> champion >> news() >> stages
     stages >> stage_task("challenge", experiment_of=on_this_version) >> register >> approve
     [register, approve] >> promote >> track(experiment_of=on_this_version)

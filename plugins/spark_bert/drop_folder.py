@@ -28,7 +28,7 @@ class DropFolderTrigger(BaseEventTrigger):
     """
 
     def __init__(self, folder: str, settle: float = 10, interval: float = 5) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.folder, self.settle, self.interval = folder, settle, interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -46,7 +46,8 @@ class DropFolderTrigger(BaseEventTrigger):
             seen = now
             if now - told and rest >= self.settle:
                 told = now
-                yield TriggerEvent({"folder": self.folder, "files": sorted(name for name, _, _ in now)})
+                files = sorted(name for name, _, _ in now)
+                yield TriggerEvent({"folder": self.folder, "files": files})  # type: ignore[no-untyped-call]
             await asyncio.sleep(self.interval)
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, AssetOrTimeSchedule
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def context(run: str = "now", **conf: Any) -> Any:
+def context(run: str = "now", /, **conf: Any) -> Any:
     params = ParamsDict(form(EXPERIMENT, more=("dataset", "retraining")))
     params.update(conf)
     return {"params": params.validate(), "dag_run": SimpleNamespace(dag_id="retrain", run_id=run)}
@@ -63,8 +63,8 @@ def test_it_starts_on_mondays_and_when_files_come(dag: DAG) -> None:
     timetable = dag.timetable
     assert isinstance(timetable, AssetOrTimeSchedule)
     asset = timetable.asset_condition
-    assert asset == labelled_data() and dag.is_paused_upon_creation
-    (watcher,) = asset.watchers  # type: ignore[union-attr]
+    assert isinstance(asset, Asset) and asset == labelled_data() and dag.is_paused_upon_creation
+    (watcher,) = asset.watchers
     assert isinstance(watcher.trigger, DropFolderTrigger)
     assert watcher.trigger.folder == str(data("data/drop"))
 
@@ -92,7 +92,7 @@ def test_the_order_of_its_tasks(dag: DAG) -> None:
 
 
 def test_training_is_on_the_version_that_ingest_ended_with() -> None:
-    now = context(**{"training.epochs": 1})
+    now = context("now", **{"training.epochs": 1})
     with pytest.raises(BadInput, match="no version of the dataset"):
         on_this_version(now)
     made(now, "ingest", data=VERSION)
