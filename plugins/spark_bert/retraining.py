@@ -30,12 +30,13 @@ def labelled_data() -> Asset:
 def on_this_version(context: Context) -> Experiment:
     """The experiment on the dataset version that the run's ingest ended with.
 
-    Where it says so, training begins with the champion's weights. Raises BadInput when ingest has not run.
+    Where it says so, training begins with the champion's weights. Raises BadInput when ingest ended without a version.
     """
     asked, stages = from_form(context), this_run(context).record()["stages"]
-    if not stages.get("ingest", {}).get("key"):
+    ingested = stages.get("ingest", {}).get("result", {})
+    if "data" not in ingested:  # a refusal has a result too
         raise BadInput("this run has no version of the dataset: clear its task ingest")
-    changes = dict(stages["ingest"]["result"]["data"])
+    changes = dict(ingested["data"])
     champion = stages.get("champion", {}).get("result", {}).get("folder")
     if asked.retraining.start == "champion" and champion:
         changes["model.name"] = champion

@@ -16,9 +16,10 @@ from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.artifacts import Artifact, Manifest, artifact_key
-from include.stages import STAGES, BadInput
+from include.stages import STAGES, BadInput, ExitCode
 from spark_bert.approval import PromotionApproval, request
 from spark_bert.drop_folder import DropFolderTrigger
+from spark_bert.operators.base import StageOperator
 from spark_bert.params import form, from_form
 from spark_bert.places import REPOSITORY, data
 from spark_bert.retraining import EXPERIMENT, labelled_data, news, on_this_version, this_run
@@ -99,6 +100,17 @@ def test_training_is_on_the_version_that_ingest_ended_with() -> None:
     found = on_this_version(now)
     assert found.data.path == VERSION["data.path"] and found.data.source == "files" and found.training.epochs == 1
     assert found.model.name == "all-MiniLM-L6-v2"
+
+
+def test_after_a_refused_ingest_there_is_no_version_but_the_run_is_tracked(dag: DAG) -> None:
+    now = context()
+    made(now, "ingest", ExitCode.GATE_FAILED, new=False, version="")
+    with pytest.raises(BadInput, match="no version of the dataset: clear its task ingest"):
+        on_this_version(now)
+    track = dag.get_task("track")
+    assert isinstance(track, StageOperator)
+    track.render_template_fields(now)
+    assert track.command[-1] == str(this_run(now).folder)
 
 
 def test_training_begins_with_the_champion_where_the_experiment_says_so() -> None:
