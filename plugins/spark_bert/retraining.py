@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ from spark_bert.places import data, home, run_folder
 
 #: The named experiment that is trained, unless a run names another; its drop folder is the one that is watched.
 EXPERIMENT = "retrain"
+
+log = logging.getLogger(__name__)
 
 
 def labelled_data() -> Asset:
@@ -50,10 +53,11 @@ def news(**context: Any) -> str:
         wanted = on_this_version(context)  # type: ignore[arg-type]  # a Context, as keywords
     except BadInput as error:
         raise AirflowFailException(str(error)) from None
+    begins_with_champion = wanted.model.name != from_form(context).model.name  # type: ignore[arg-type]
     for earlier in _judged(this_run(context)):
-        if _same(earlier.record()["experiment"], wanted):
+        if _same(earlier["experiment"], wanted, begins_with_champion):
             raise AirflowSkipException(
-                f"nothing new: the run {earlier.folder.name} has had its verdict on this version of the data, "
+                f"nothing new: the run {earlier['run']} has had its verdict on this version of the data, "
                 f"{wanted.data.path}, with the same experiment"
             )
     return wanted.data.path
@@ -64,21 +68,26 @@ def this_run(context: Any) -> Run:
     return Run(run_folder(context["dag_run"].dag_id, context["dag_run"].run_id))
 
 
-def _judged(run: Run) -> Iterator[Run]:
-    """The other retrainings that ended with a verdict, of gate or champion: what broke off is to be done again."""
+def _judged(run: Run) -> Iterator[dict[str, Any]]:
+    """Records of the other retrainings that ended with a verdict: gate or challenge refused, or promote decided.
+
+    What broke off is to be done again, and of a record that cannot be read nothing is known.
+    """
     for file in sorted((home() / "runs").glob("*/run.json")):
-        other = Run(file.parent)
-        if other.folder == run.folder:
+        try:
+            record = Run(file.parent).record()
+        except (BadInput, OSError) as error:
+            log.warning("not looked at: %s", error)
             continue
-        stages = other.record()["stages"]
-        refused = stages.get("gate", {}).get("exit_code") == ExitCode.GATE_FAILED
-        if "ingest" in stages and (refused or stages.get("challenge", {}).get("key")):
-            yield other
+        stages = record["stages"]
+        refused = any(stages.get(name, {}).get("exit_code") == ExitCode.GATE_FAILED for name in ("gate", "challenge"))
+        if file != run.file and "ingest" in stages and (refused or stages.get("promote", {}).get("key")):
+            yield record
 
 
-def _same(recorded: dict[str, Any], wanted: Experiment) -> bool:
-    """Whether a run was of this experiment, wherever it ran; each run that begins with the champion has its encoder."""
+def _same(recorded: dict[str, Any], wanted: Experiment, begins_with_champion: bool) -> bool:
+    """Whether a run was of this experiment, wherever it ran; another champion to begin with makes no other one."""
     whole = wanted.model_dump(mode="json")
-    if wanted.retraining.start == "champion":
+    if begins_with_champion:
         whole["model"]["name"] = recorded["model"]["name"]
     return {**recorded, "runtime": None} == {**whole, "runtime": None}

@@ -125,7 +125,7 @@ def test_training_begins_with_the_champion_where_the_experiment_says_so() -> Non
     assert on_this_version(cold).model.name == "all-MiniLM-L6-v2"
 
 
-@pytest.mark.parametrize(("stage", "exit_code"), [("gate", 3), ("challenge", 3), ("challenge", 0)])
+@pytest.mark.parametrize(("stage", "exit_code"), [("gate", 3), ("challenge", 3), ("promote", 0)])
 @pytest.mark.parametrize("start", ["encoder", "champion"])
 def test_what_has_had_its_verdict_is_not_trained_again(stage: str, exit_code: int, start: str) -> None:
     conf = {"retraining.start": start}
@@ -146,10 +146,35 @@ def test_what_has_had_its_verdict_is_not_trained_again(stage: str, exit_code: in
 
 def test_a_training_that_broke_off_is_done_again() -> None:
     earlier, now = context("earlier"), context("now")
-    made(earlier, "ingest", data=VERSION)
-    made(earlier, "train")
+    for stage in ("ingest", "validate", "train", "challenge", "register"):
+        made(earlier, stage, data=VERSION)
     made(now, "ingest", data=VERSION)
     assert _news(now) == VERSION["data.path"]
+    made(earlier, "promote")
+    with pytest.raises(AirflowSkipException, match="nothing new"):
+        _news(now)
+
+
+def test_another_encoder_after_a_first_model_that_failed_is_tried() -> None:
+    first, now = (
+        context("first", **{"retraining.start": "champion"}),
+        context("now", **{"retraining.start": "champion", "model.name": "all-mpnet-base-v2"}),
+    )
+    for place in (first, now):
+        made(place, "ingest", data=VERSION)
+        made(place, "champion", folder="", version="")
+        made(place, "validate")
+    made(first, "gate", ExitCode.GATE_FAILED)
+    assert _news(now) == VERSION["data.path"]
+
+
+def test_a_damaged_record_of_another_run_stops_nothing(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    now = context()
+    made(now, "ingest", data=VERSION)
+    (home / "runs/cut-off").mkdir()
+    (home / "runs/cut-off/run.json").write_text('{"run": "cut')
+    assert _news(now) == VERSION["data.path"]
+    assert "runs/cut-off/run.json is damaged" in caplog.text
 
 
 def test_without_a_version_the_task_says_what_to_do() -> None:
