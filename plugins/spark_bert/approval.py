@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
@@ -41,6 +42,7 @@ class PromotionApproval(ApprovalOperator):
         if not options.approval:
             raise AirflowSkipException("nobody is asked: retraining.approval is off, so the comparison decides")
         run = this_run(context)
+        _answer(run).unlink(missing_ok=True)  # of an earlier try: what it decided about may be another comparison
         version = run.artifact("register").manifest.result["version"]
         self.response_timeout = timedelta(hours=options.timeout_hours)
         self.subject = f"Make version {version} the champion?"
@@ -57,8 +59,12 @@ class PromotionApproval(ApprovalOperator):
             "at": event["responded_at"].isoformat(timespec="seconds"),
             "timed_out": bool(event.get("timedout")),
         }
-        write_json(this_run(context).folder / "decision.json", decision)
+        write_json(_answer(this_run(context)), decision)
         return decision
+
+
+def _answer(run: Run) -> Path:
+    return run.folder / "decision.json"
 
 
 def request(run: Run, hours: float) -> str:

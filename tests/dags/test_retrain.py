@@ -208,6 +208,15 @@ def test_the_request_shows_both_models_their_mistakes_and_where_to_read_on() -> 
     assert text.endswith("within 48 hours the champion stays.")
 
 
+def test_the_request_where_the_metric_is_undefined() -> None:
+    now = context()
+    made(now, "ingest", data=VERSION)
+    made(now, "evaluate")
+    undefined = {"compared": "pearson", "difference": None, "interval": None, "metrics": {"model": {"pearson": None}}}
+    made(now, "challenge", **{**result("undecided"), **undefined})
+    assert "cannot tell" in (text := request(this_run(now), 72)) and "(pearson is undefined for one of them)" in text
+
+
 def test_the_request_for_a_first_model() -> None:
     now = context()
     compared(now, None, {})
@@ -232,6 +241,16 @@ def test_the_answer_is_kept_in_the_run(chosen: str, person: Any, expected: str) 
         "decision": expected, "by": "ada" if person else "nobody, in time", "at": "2026-01-02T00:00:00+00:00",
         "timed_out": person is None,
     }  # fmt: skip
+
+
+def test_the_answer_of_an_earlier_try_decides_nothing() -> None:
+    now = context(**{"retraining.approval": True})
+    made(now, "ingest", data=VERSION)
+    file = this_run(now).folder / "decision.json"
+    file.write_text("{}")
+    with pytest.raises(BadInput, match="no register yet"):
+        PromotionApproval(task_id="approve").execute(now)
+    assert not file.exists()
 
 
 def test_nobody_is_asked_unless_the_experiment_wants_it() -> None:
