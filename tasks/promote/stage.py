@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """The decision, the champion, and when the version was last rolled back: after that it may be promoted again."""
+    """The decision, the champion, and when the version was last promoted and rolled back: it may come again."""
     registry, file = Registry.of(experiment, run), run.folder / FILE
     champion, version = registry.champion(), registry.version(run.artifact("register").manifest.result["version"])
     decision = file.read_text(encoding="utf-8") if experiment.retraining.approval and file.is_file() else ""
-    rolled_back = version.tags.get("rolled_back", "") if version else ""
-    return json.dumps([decision, champion.number if champion else "", rolled_back])
+    moved = [version.tags.get(name, "") if version else "" for name in ("promoted", "rolled_back")]
+    return json.dumps([decision, champion.number if champion else "", *moved])
 
 
 def run(context: Context) -> Outcome:

@@ -10,7 +10,7 @@ import pytest
 from include.artifacts import ArtifactStore, locked
 from include.runs import Run
 from include.stages import BadInput, Transient
-from tests.tasks.tracking.retrained import MODEL, challenged, champion, decide, retrain, stage, version
+from tests.tasks.tracking.retrained import MODEL, challenged, champion, decide, registry, retrain, stage, version
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -109,6 +109,13 @@ def test_a_cleared_task_promotes_again_after_a_rollback(tmp_path: Path) -> None:
         assert champion(run) == "1"
         assert stage("promote", run).manifest.result["promoted"] and champion(run) == "2"
     assert json.loads(run.file.read_text())["stages"]["promote"]["result"]["replaces"] == "1"
+
+
+def test_a_cleared_task_promotes_again_after_the_alias_was_moved_by_hand(tmp_path: Path) -> None:
+    retrain(tmp_path, "first")
+    run = retrain(tmp_path, "second", training__seed=7)
+    registry(run).make_champion(version(run, "1"))
+    assert stage("promote", run).manifest.result["promoted"] and champion(run) == "2"
 
 
 def test_two_at_once_do_not_move_one_alias(tmp_path: Path) -> None:
