@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from include.stages import BadInput
 from tasks.tracking.registry import now
 
-FILE, COMPARISON = "decision.json", "comparison"
+FILE, COMPARISON, ROLLBACK = "decision.json", "comparison", "rollback"
 _EXAMPLE = '{"decision": "approved", "by": "NAME", "at": "2026-01-31T12:00:00+00:00", "timed_out": false}'
 
 
@@ -18,8 +18,8 @@ class Decision(BaseModel):
     """What was decided.
 
     Attributes:
-        decision: approved; rejected, by a person; held, where the comparison could not tell.
-        by: the person's name, or "comparison"; "": nobody.
+        decision: approved; rejected, by a person; held, where the comparison could not tell, or after a rollback.
+        by: the person's name, "comparison" or "rollback"; "": nobody.
         at: when, in ISO 8601.
         timed_out: whether nobody decided in time, which is a rejection.
     """
@@ -34,12 +34,17 @@ class Decision(BaseModel):
         """The same in words."""
         if self.timed_out:
             return f"{self.decision}, as nobody decided in time"
-        return f"{self.decision} by {'the comparison' if self.by == COMPARISON else self.by}"
+        return f"{self.decision} by {f'the {self.by}' if self.by in (COMPARISON, ROLLBACK) else self.by}"
 
 
 def of_comparison(outcome: str) -> Decision:
     """What follows from a challenge's outcome without a person."""
     return Decision(decision="approved" if outcome in ("first", "not worse") else "held", by=COMPARISON, at=now())
+
+
+def of_rollback(at: str) -> Decision:
+    """What follows from a version's having been rolled back at that time."""
+    return Decision(decision="held", by=ROLLBACK, at=at)
 
 
 def of_person(folder: Path) -> Decision:

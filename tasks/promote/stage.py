@@ -9,7 +9,7 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
-from tasks.promote.decision import FILE, Decision, of_comparison, of_person
+from tasks.promote.decision import FILE, Decision, of_comparison, of_person, of_rollback
 from tasks.tracking.registry import Registry, Version, alone, now
 
 log = logging.getLogger(__name__)
@@ -31,8 +31,7 @@ def run(context: Context) -> Outcome:
         version, champion = _entered(context, registry), registry.champion()
         if champion == version:  # it was promoted before, maybe by a try of this stage that was cut off
             return _outcome(registry, version, _known(version))
-        person = context.experiment.retraining.approval
-        decision = of_person(context.run.folder) if person else of_comparison(outcome["outcome"])
+        decision = _decided(context, version, outcome["outcome"])
         tags = {"decision": decision.decision, "decision.by": decision.by, "decision.at": decision.at}
         if decision.decision == "approved":
             _check(registry.model, champion, outcome["champion"])
@@ -49,6 +48,19 @@ def _entered(context: Context, registry: Registry) -> Version:
     if version is None:
         raise BadInput(f"version {number} of {registry.model} is gone from the registry: run the stage register again")
     return version
+
+
+def _decided(context: Context, version: Version, outcome: str) -> Decision:
+    """A person's decision, or the comparison's; but what a person has rolled back comes again only if one asks for it.
+
+    Asking is to approve, or to clear the task of the run that had promoted it.
+    """
+    if context.experiment.retraining.approval:
+        return of_person(context.run.folder)
+    tags, decided_before = version.tags, context.run.record()["stages"].get("promote", {}).get("key")
+    if tags.get("rolled_back", "") > tags.get("promoted", "") and not decided_before:
+        return of_rollback(tags["rolled_back"])
+    return of_comparison(outcome)
 
 
 def _check(model: str, champion: Version | None, compared: str) -> None:

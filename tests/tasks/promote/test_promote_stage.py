@@ -111,6 +111,21 @@ def test_a_cleared_task_promotes_again_after_a_rollback(tmp_path: Path) -> None:
     assert json.loads(run.file.read_text())["stages"]["promote"]["result"]["replaces"] == "1"
 
 
+def test_another_run_of_the_same_training_does_not_undo_a_rollback(tmp_path: Path) -> None:
+    retrain(tmp_path, "first")
+    retrain(tmp_path, "second", training__seed=7)
+    stage("rollback", Run(tmp_path / "runs/back"))
+    run = registered(tmp_path, "third", training__seed=7, retraining__margin=0.01)
+    with locked(run.store.root / "promote"), pytest.raises(Transient):
+        stage("promote", run)
+    result = stage("promote", run).manifest.result  # its retry
+    assert (result["promoted"], result["version"], result["decision"], champion(run)) == (False, "2", "held", "1")
+    assert result["reason"] == f"version 2 of {MODEL} is not the champion: held by the rollback"
+    asked = registered(tmp_path, "fourth", training__seed=7, retraining__approval=True)
+    decide(asked, "approved")
+    assert stage("promote", asked).manifest.result["promoted"] and champion(run) == "2"
+
+
 def test_a_cleared_task_promotes_again_after_the_alias_was_moved_by_hand(tmp_path: Path) -> None:
     retrain(tmp_path, "first")
     run = retrain(tmp_path, "second", training__seed=7)
