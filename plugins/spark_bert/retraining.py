@@ -24,21 +24,28 @@ log = logging.getLogger(__name__)
 
 
 def labelled_data() -> Asset:
-    """New labelled rows have come: as files in the drop folder, or from a producer that updates this asset."""
-    trigger = DropFolderTrigger(folder=str(data(load(EXPERIMENT).dataset.drop)))
-    watchers = [AssetWatcher(name="drop-folder", trigger=trigger)]
+    """New labelled rows have come: as files in the drop folder, if any, or from a producer that updates this asset."""
+    drop = load(EXPERIMENT).dataset.drop
+    trigger = DropFolderTrigger(folder=str(data(drop)))
+    watchers = [AssetWatcher(name="drop-folder", trigger=trigger)] if drop else []
     return Asset("labelled-data", uri="spark-bert://labelled-data", watchers=watchers)
 
 
 def on_this_version(context: Context) -> Experiment:
     """The experiment on the dataset version that the run's ingest ended with.
 
-    Where it says so, training begins with the champion's weights. Raises BadInput when ingest ended without a version.
+    Where it says so, training begins with the champion's weights. Raises BadInput when ingest ended without a version,
+    and when the dev rows are not the same in all versions.
     """
     asked, stages = from_form(context), this_run(context).record()["stages"]
     ingested = stages.get("ingest", {}).get("result", {})
     if "data" not in ingested:  # a refusal has a result too
         raise BadInput("this run has no version of the dataset: clear its task ingest")
+    if asked.preprocessing.resplit:
+        raise BadInput(
+            "preprocessing.resplit cuts other dev rows out of every version, and the champion was trained on some of "
+            "them: write preprocessing.resplit: false"
+        )
     changes = dict(ingested["data"])
     champion = stages.get("champion", {}).get("result", {}).get("folder")
     if asked.retraining.start == "champion" and champion:

@@ -70,6 +70,12 @@ def test_it_starts_on_mondays_and_when_files_come(dag: DAG) -> None:
     assert watcher.trigger.folder == str(data("data/drop"))
 
 
+def test_no_drop_folder_is_watched_where_none_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "retrain.yaml").write_text("dataset: {name: reviews}")
+    monkeypatch.setattr("include.named.FOLDER", tmp_path)
+    assert labelled_data().watchers == []
+
+
 def test_relative_data_lie_in_the_checkout_or_where_the_deployment_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +106,13 @@ def test_training_is_on_the_version_that_ingest_ended_with() -> None:
     found = on_this_version(now)
     assert found.data.path == VERSION["data.path"] and found.data.source == "files" and found.training.epochs == 1
     assert found.model.name == "all-MiniLM-L6-v2"
+
+
+def test_dev_rows_that_the_champion_was_trained_on_compare_nothing() -> None:
+    now = context(**{"preprocessing.resplit": True})
+    made(now, "ingest", data=VERSION)
+    with pytest.raises(AirflowFailException, match=r"champion was trained on.*write preprocessing\.resplit: false"):
+        _news(now)
 
 
 def test_after_a_refused_ingest_there_is_no_version_but_the_run_is_tracked(dag: DAG) -> None:
