@@ -221,15 +221,6 @@ def test_the_request_shows_both_models_their_mistakes_and_where_to_read_on() -> 
     assert text.endswith("within 48 hours the champion stays.")
 
 
-def test_the_request_where_the_metric_is_undefined() -> None:
-    now = context()
-    made(now, "ingest", data=VERSION)
-    made(now, "evaluate")
-    undefined = {"compared": "pearson", "difference": None, "interval": None, "metrics": {"model": {"pearson": None}}}
-    made(now, "challenge", **{**result("undecided"), **undefined})
-    assert "cannot tell" in (text := request(this_run(now), 72)) and "(pearson is undefined for one of them)" in text
-
-
 def test_the_request_for_a_first_model() -> None:
     now = context()
     compared(now, None, {})
