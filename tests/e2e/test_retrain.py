@@ -26,7 +26,9 @@ training: {epochs: 1, evaluations: 1, ranks: 1}
 gate: {accuracy: 0.4}
 """
 #: Another model, about which a person is asked, however it compares.
-ASKED = {"retraining.approval": True, "retraining.margin": 0.3, "training.seed": 2}
+ASKED = {
+    "retraining.approval": True, "retraining.margin": 0.5, "retraining.slice_margin": 0.9, "training.seed": 2,
+}  # fmt: skip
 ROWS = [("a film of rare and quiet grace", 1), ("two hours that nobody will give back to me", 0)]
 
 
