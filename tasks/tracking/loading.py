@@ -10,7 +10,10 @@ from tasks.tracking.registry import Registry, Version
 
 #: The tags that say which training a version is, and that its files are those.
 TRAIN, SEAL = "train.key", "manifest.sha256"
-REMEDY = "restore it from a copy, or let `make rollback` make the champion before it the champion again"
+REMEDY = (
+    "restore it from a copy, or let `make rollback` make the champion before it the champion again; where there is "
+    "none, delete the alias champion in MLflow"
+)
 
 
 def load_champion(registry: Registry, store: ArtifactStore) -> tuple[Version, Artifact] | None:

@@ -9,7 +9,7 @@ import pytest
 
 from include.stages import BadInput
 from tests.tasks.track.runs import made
-from tests.tasks.tracking.retrained import MODEL, retrain, stage
+from tests.tasks.tracking.retrained import MODEL, champion, registry, retrain, stage
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -50,3 +50,13 @@ def test_damage_is_noticed_by_a_stage_that_was_done_already(tmp_path: Path) -> N
     file.write_text("{}")
     with pytest.raises(BadInput, match=f"{file} of version 1 of {MODEL} is missing or damaged: restore it"):
         stage("champion", second)
+
+
+def test_a_first_champion_whose_files_are_lost_makes_room(tmp_path: Path) -> None:
+    run = retrain(tmp_path, "first")
+    (run.artifact("train").path / "model/head.json").unlink()
+    with pytest.raises(BadInput, match="where there is none, delete the alias champion in MLflow"):
+        stage("champion", run)
+    registry(run).client.delete_registered_model_alias(MODEL, "champion")
+    after = retrain(tmp_path, "second", training__seed=7)
+    assert after.artifact("challenge").manifest.result["outcome"] == "first" and champion(after) == "2"
