@@ -109,7 +109,7 @@ def test_training_is_on_the_version_that_ingest_ended_with() -> None:
 
 
 def test_dev_rows_that_the_champion_was_trained_on_compare_nothing() -> None:
-    now = context(**{"preprocessing.resplit": True})
+    now = context("now", **{"preprocessing.resplit": True})
     made(now, "ingest", data=VERSION)
     with pytest.raises(AirflowFailException, match=r"champion was trained on.*write preprocessing\.resplit: false"):
         _news(now)
@@ -248,7 +248,7 @@ def test_the_answer_is_kept_in_the_run(chosen: str, person: Any, expected: str) 
 
 
 def test_the_answer_of_an_earlier_try_decides_nothing() -> None:
-    now = context(**{"retraining.approval": True})
+    now = context("now", **{"retraining.approval": True})
     made(now, "ingest", data=VERSION)
     file = this_run(now).folder / "decision.json"
     file.write_text("{}")
