@@ -32,8 +32,10 @@ def run(context: Context) -> Outcome:
         load(target, context.run.store)
         if begun is None:
             registry.tag(left, {"rolled_back": now(), BY: name})
-        if registry.champion() == left:
-            registry.make_champion(target)
+        champion = registry.champion()
+        if champion not in (left, target):
+            raise BadInput(f"{champion} has become the champion since this rollback began: roll back in a new run")
+        registry.make_champion(target)
     log.info("the champion of %s is version %s again, no longer %s", registry.model, target.number, left.number)
     return Outcome({"model": registry.model, "version": target.number, "left": left.number})
 

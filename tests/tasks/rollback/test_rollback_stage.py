@@ -61,6 +61,18 @@ def test_a_try_that_was_cut_off_goes_back_once(
     assert (result["version"], result["left"], champion(third)) == ("2", "3", "2")
 
 
+def test_a_try_that_was_cut_off_does_not_take_a_later_champion_back(
+    tmp_path: Path, third: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as cut, pytest.raises(Transient, match="cut off"):
+        cut.setattr(ArtifactStore, "commit", _cut_off)
+        stage("rollback", back(tmp_path))
+    retrain(tmp_path, "fourth", training__seed=4)
+    with pytest.raises(BadInput, match=f"version 4 of {MODEL} has become the champion since this rollback began"):
+        stage("rollback", back(tmp_path))
+    assert champion(third) == "4"
+
+
 def _cut_off(*_: object) -> None:
     raise OSError("cut off")
 
