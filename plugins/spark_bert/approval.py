@@ -75,12 +75,12 @@ def request(run: Run, hours: float) -> str:
     lines = [f"{found['words']} Run `{run.folder.name}`.", "", "| dev | this model | champion |", "| --- | --- | --- |"]
     for name, value in found["metrics"]["model"].items():
         lines.append(f"| {name} | {_number(value)} | {_number(champion.get(name))} |")
+    links = {"Report": (evaluate, "report.html"), "Comparison, with all of these rows": (challenge, "challenge.html")}
+    lines += ["", " · ".join(f"[{name}]({address(*place)})" for name, place in links.items())]
     for title, rows in found["apart"].items():
         lines += ["", f"**{title}** ({len(rows)} rows on the page, the first here):", ""]
         lines += [f"- {_quoted(row)}" for row in rows[:SHOWN]]
-    links = {"Report": (evaluate, "report.html"), "Comparison, with all of these rows": (challenge, "challenge.html")}
-    lines += ["", " · ".join(f"[{name}]({address(*place)})" for name, place in links.items()), ""]
-    return "\n".join([*lines, f"Without an answer within {hours:g} hours the champion stays."])
+    return "\n".join([*lines, "", f"Without an answer within {hours:g} hours the champion stays."])
 
 
 def _number(value: float | None) -> str:
@@ -90,4 +90,4 @@ def _number(value: float | None) -> str:
 def _quoted(row: dict[str, Any]) -> str:
     """A row in words; its text as code, in which no Markdown counts."""
     text = " / ".join(row["sentences"]).replace("`", "'")[:LONGEST]
-    return f"`{text}`: {row['label']}, and it says {row['prediction']}"
+    return f"`{text}`: {row['label']}, taken for {row['prediction']}"

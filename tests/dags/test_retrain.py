@@ -216,7 +216,7 @@ def test_the_request_shows_both_models_their_mistakes_and_where_to_read_on() -> 
     text = request(this_run(now), 48)
     assert "Undecided." in text and "| accuracy | 0.9000 | 0.9100 |" in text
     assert "**Only the champion is right** (7 rows on the page, the first here)" in text
-    assert text.count("- `a 'fine' *film*`: positive, and it says negative") == 5
+    assert text.count("- `a 'fine' *film*`: positive, taken for negative") == 5
     assert f"/artifacts/challenge/{page.name}/challenge.html" in text and "/report.html)" in text
     assert text.endswith("within 48 hours the champion stays.")
 
