@@ -10,7 +10,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback ui up down images fetch test lint unit e2e docker-test platform-test setup setup-dev clean
+.PHONY: help run rollback ui up down images fetch test lint unit unit-stages unit-airflow e2e docker-test platform-test setup setup-dev clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -51,7 +51,8 @@ setup-dev: setup
 	@scripts/environment.sh airflow dev schemas
 
 # The longest first: with `make --jobs=2 test` the others run beside it.
-test: docker-test unit e2e lint ## all but platform-test; --jobs=2 --output-sync=target takes half the time
+# In this order two jobs end at about the same time.
+test: docker-test unit-stages e2e unit-airflow lint ## all but platform-test; --jobs=2 --output-sync=target takes half the time
 
 lint: setup-dev ## ruff, import rules, mypy
 	.venv/tasks/bin/ruff check .
@@ -60,8 +61,12 @@ lint: setup-dev ## ruff, import rules, mypy
 	.venv/tasks/bin/mypy include tasks tests/include tests/tasks tests/benchmarks
 	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts/run.py tests/airflow_home.py tests/plugins tests/dags tests/e2e
 
-unit: setup-dev ## unit tests of each environment
+unit: unit-stages unit-airflow ## unit tests of each environment
+
+unit-stages: setup-dev
 	.venv/tasks/bin/python -m pytest tests/include tests/tasks tests/benchmarks
+
+unit-airflow: setup-dev
 	.venv/airflow/bin/python -m pytest tests/plugins tests/dags
 
 e2e: setup-dev ## the whole pipeline on a slice of the bundled corpus
