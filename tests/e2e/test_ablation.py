@@ -121,6 +121,7 @@ def test_an_arm_each_and_what_they_share_is_made_once(call: Call, home: Path) ->
     assert event["extra"] == arm and event["partition_key"] == f"{arm['study']}/frozen"
 
 
+@pytest.mark.long
 def test_a_broken_arm_runs_again_alone_once_it_is_repaired(call: Call, home: Path, checkout: Path) -> None:
     text = checkout / "data/imdb/unsupervised.txt.gz"
     text.parent.mkdir(parents=True)
@@ -132,6 +133,7 @@ def test_a_broken_arm_runs_again_alone_once_it_is_repaired(call: Call, home: Pat
     assert [made(home, stage) for stage in SHARED] == [1, 1]
 
 
+@pytest.mark.long
 def test_a_second_study_lies_beside_the_first_and_is_cancelled(call: Call, home: Path) -> None:
     begun = call("POST", "/api/v2/backfills", body(*ARMS, "completed", seed=2))
     code, message = refusal(call, "/api/v2/backfills", body(*ARMS, "completed", seed=3))

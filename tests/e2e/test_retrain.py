@@ -73,13 +73,14 @@ def states(tasks: dict[str, Any], *names: str) -> list[str]:
     return [tasks[name]["state"] for name in names]
 
 
-def answer(call: Call, run: str, option: str) -> dict[str, Any]:
-    """Wait until the run asks, and answer: what it asked."""
+def answer(call: Call, run: str, option: str) -> None:
+    """Wait until the run asks about the second version, and answer."""
     path = f"{run}/taskInstances/approve/-1/hitlDetails"
     wait_for(lambda: call("GET", f"{run}/taskInstances/approve")["state"] == "awaiting_input", 240)
     asked = call("GET", path)
+    assert asked["subject"] == "Make version 2 the champion?"
+    assert all(text in asked["body"] for text in ("| accuracy |", "Only the champion is right", "report.html"))
     call("PATCH", path, {"chosen_options": [option]})
-    return dict(asked)
 
 
 def test_a_dropped_file_starts_a_retraining_whose_model_becomes_the_champion(call: Call, checkout: Path) -> None:
@@ -103,6 +104,7 @@ def test_nothing_new_is_skipped(call: Call) -> None:
     assert "nothing new: the run retrain-" in log
 
 
+@pytest.mark.long
 def test_a_worse_model_is_refused(call: Call) -> None:
     state, tasks = to_end(call, retrain(call, **{"training.learning_rate": 1e-9}))
     assert state == "failed" and states(tasks, "gate", "challenge") == ["success", "failed"]
@@ -112,16 +114,16 @@ def test_a_worse_model_is_refused(call: Call) -> None:
     assert tasks["challenge"]["try_number"] == 1
 
 
+@pytest.mark.long
 def test_a_person_rejects(call: Call) -> None:
     run = retrain(call, **ASKED)
-    asked = answer(call, run, "Reject")
-    assert asked["subject"] == "Make version 2 the champion?"
-    assert all(text in asked["body"] for text in ("| accuracy |", "Only the champion is right", "report.html"))
+    answer(call, run, "Reject")
     state, tasks = to_end(call, run)
     kept = xcom(call, tasks, "promote")
     assert state == "success" and (kept["promoted"], kept["champion"], kept["decision"]) == (False, "1", "rejected")
 
 
+@pytest.mark.long
 def test_no_answer_in_time_is_a_rejection(call: Call) -> None:
     state, tasks = to_end(call, retrain(call, **ASKED, **{"retraining.timeout_hours": 0.001}))
     assert state == "success"
