@@ -11,6 +11,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 # Containers run as whoever owns the folders that they write to. Java, and so Spark, needs a name for that number.
 RUN seq 1000 65533 | sed 's|.*|user&:x:&:&::/tmp:/usr/sbin/nologin|' >>/etc/passwd
+# Folders are mounted under the path that they have on the host: a cache below root's home must be reachable too.
+RUN chmod 711 /root
 
 FROM python AS packages
 RUN apt-get update \
