@@ -10,7 +10,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback ui up down images fetch test lint unit unit-stages unit-airflow e2e e2e-long docker-test platform-test setup setup-dev clean
+.PHONY: help run rollback ui up down images fetch test lint unit unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -52,7 +52,7 @@ setup-dev: setup
 
 # The longest first: with `make --jobs=2 test` the others run beside it.
 # In this order two jobs end at about the same time.
-test: docker-test unit-stages e2e unit-airflow lint ## all but platform-test and e2e-long; --jobs=2 --output-sync=target takes half the time
+test: docker-test unit-stages e2e unit-airflow lint ## all but platform-test and long-test; --jobs=2 --output-sync=target takes half the time
 
 lint: setup-dev ## ruff, import rules, mypy
 	.venv/tasks/bin/ruff check .
@@ -64,7 +64,7 @@ lint: setup-dev ## ruff, import rules, mypy
 unit: unit-stages unit-airflow ## unit tests of each environment
 
 unit-stages: setup-dev
-	.venv/tasks/bin/python -m pytest tests/include tests/tasks tests/benchmarks
+	.venv/tasks/bin/python -m pytest tests/include tests/tasks
 
 unit-airflow: setup-dev
 	.venv/airflow/bin/python -m pytest tests/plugins tests/dags
@@ -72,8 +72,9 @@ unit-airflow: setup-dev
 e2e: setup-dev ## the whole pipeline, ablations and retraining on a slice of the bundled corpus
 	.venv/airflow/bin/python -m pytest tests/e2e --ignore tests/e2e/docker -m "not long"
 
-e2e-long: setup-dev ## the same with all chapters: arms repaired and cancelled, models refused and rejected; not in make test
+long-test: setup-dev ## what make test leaves out for its time: long chapters of e2e, the benchmarks' quick forms
 	.venv/airflow/bin/python -m pytest tests/e2e --ignore tests/e2e/docker
+	.venv/tasks/bin/python -m pytest tests/benchmarks
 
 docker-test: setup-dev ## images and stages on a Docker engine, which is installed and started if need be
 	.venv/airflow/bin/python -m pytest tests/e2e/docker --ignore tests/e2e/docker/test_compose.py
