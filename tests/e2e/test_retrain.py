@@ -76,7 +76,7 @@ def states(tasks: dict[str, Any], *names: str) -> list[str]:
 def answer(call: Call, run: str, option: str) -> None:
     """Wait until the run asks about the second version, and answer."""
     path = f"{run}/taskInstances/approve/-1/hitlDetails"
-    wait_for(lambda: call("GET", f"{run}/taskInstances/approve")["state"] == "awaiting_input", 240)
+    wait_for(lambda: call("GET", f"{run}/taskInstances/approve")["state"] == "awaiting_input")
     asked = call("GET", path)
     assert asked["subject"] == "Make version 2 the champion?"
     assert all(text in asked["body"] for text in ("| accuracy |", "Only the champion is right", "report.html"))
