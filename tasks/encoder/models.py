@@ -113,28 +113,36 @@ def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
     """
     model = Classifier(load_encoder(folder, spec.max_length), spec)
     if (folder / HEAD_SPEC).is_file():
-        trained = load_trained(folder)
-        if _says(trained.spec) == _says(spec):
-            model.head.load_state_dict(trained.head.state_dict())
+        trained, weights = _read_head(folder)
+        if _says(trained) == _says(spec):
+            _put_head(model, weights, folder)
     return model.train()
 
 
 def load_trained(folder: Path) -> Classifier:
     """What Classifier.save wrote, in evaluation mode. Raises BadInput when it is damaged."""
+    spec, weights = _read_head(folder)
+    model = Classifier(_load_encoder(folder), spec)
+    _put_head(model, weights, folder)
+    return model.eval()
+
+
+def _read_head(folder: Path) -> tuple[HeadSpec, dict[str, torch.Tensor]]:
+    """What the head beside an encoder is, and its weights."""
     try:
         values = json.loads((folder / HEAD_SPEC).read_text(encoding="utf-8"))
         values["label_names"] = tuple(values["label_names"])
         values["score_range"] = values["score_range"] and tuple(values["score_range"])
-        spec = HeadSpec(**values)
-        weights = load_file(folder / HEAD_WEIGHTS)
+        return HeadSpec(**values), load_file(folder / HEAD_WEIGHTS)
     except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
         raise BadInput(f"{folder} does not hold a trained head ({error}): run the stage train again") from error
-    model = Classifier(_load_encoder(folder), spec)
+
+
+def _put_head(model: Classifier, weights: dict[str, torch.Tensor], folder: Path) -> None:
     try:
         model.head.load_state_dict(weights)
     except RuntimeError as error:
         raise BadInput(f"{folder / HEAD_WEIGHTS} does not fit {HEAD_SPEC}: run the stage train again") from error
-    return model.eval()
 
 
 def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
