@@ -16,7 +16,7 @@ from include.stages import BadInput
 from spark_bert.assets import ABLATION_ARM
 from spark_bert.params import form, resolve
 from spark_bert.partitions import arm_key
-from spark_bert.places import run_folder
+from spark_bert.places import this_run
 
 _TASK, _SEED = "task", "seed"
 #: Fields of the form for which an ablation has params of its own.
@@ -63,12 +63,12 @@ def arm_experiment(context: Context) -> Experiment:
 @task(task_id="arm", outlets=[ABLATION_ARM], doc_md="write down that the arm is in, for the study")
 def arm_is_in(**context: Any) -> dict[str, Any]:
     """Write the run's arm.json, and tell the study's Dag."""
-    params, run = context["params"], context["dag_run"]
+    params = context["params"]
     try:
         configuration = _configuration(context)
     except BadInput as error:
         raise AirflowFailException(str(error)) from None
-    folder = run_folder(run.dag_id, run.run_id)
+    folder = this_run(context).folder
     overrides = {key: value for key, value in _overrides(params).items() if not key.startswith("runtime.")}
     record = {
         "study": study(params[_TASK], overrides),  # where stages run changes nothing that they make

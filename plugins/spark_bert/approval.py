@@ -17,7 +17,7 @@ from include.sections import Retraining
 from spark_bert.links import address
 from spark_bert.notices import Notice
 from spark_bert.params import from_form
-from spark_bert.retraining import this_run
+from spark_bert.places import this_run
 
 #: Rows of each kind that a request shows, and characters of each.
 SHOWN, LONGEST = 5, 200

@@ -6,6 +6,9 @@ import hashlib
 import os
 import re
 from pathlib import Path
+from typing import Any
+
+from include.runs import Run
 
 #: The checkout: plugins/, include/ and tasks/ lie below it, and relative data paths start from it.
 REPOSITORY = Path(__file__).parents[2]
@@ -42,3 +45,8 @@ def run_folder(dag_id: str, run_id: str) -> Path:
     whole = f"{dag_id}-{run_id}"
     digest = hashlib.sha256(f"{dag_id}\n{run_id}".encode()).hexdigest()[:8]
     return home() / "runs" / f"{re.sub(r'[^A-Za-z0-9_-]+', '_', whole)[:100]}-{digest}"
+
+
+def this_run(context: Any) -> Run:
+    """The run of a task's context."""
+    return Run(run_folder(context["dag_run"].dag_id, context["dag_run"].run_id))

@@ -15,7 +15,7 @@ from include.runs import Run
 from include.stages import BadInput, ExitCode
 from spark_bert.drop_folder import DropFolderTrigger
 from spark_bert.params import from_form
-from spark_bert.places import data, home, run_folder
+from spark_bert.places import data, home, this_run
 
 #: The named experiment that is trained, unless a run names another; its drop folder is the one that is watched.
 EXPERIMENT = "retrain"
@@ -68,11 +68,6 @@ def news(**context: Any) -> str:
                 f"{wanted.data.path}, with the same experiment"
             )
     return wanted.data.path
-
-
-def this_run(context: Any) -> Run:
-    """The run of a task's context."""
-    return Run(run_folder(context["dag_run"].dag_id, context["dag_run"].run_id))
 
 
 def _judged(run: Run) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from include.runs import Run
 from include.stages import BadInput
 from spark_bert.assets import FINETUNED
 from spark_bert.params import resolve
-from spark_bert.places import home, run_folder
+from spark_bert.places import home, this_run
 
 #: The tasks whose models the submission waits for.
 TASKS = ("SST-2", "CoLA", "STS-B")
@@ -24,12 +24,12 @@ TASKS = ("SST-2", "CoLA", "STS-B")
 @task(task_id="announce", outlets=[FINETUNED], doc_md="tell other Dags which run has ended with a model that passed")
 def announce(**context: Any) -> dict[str, Any]:
     """Add an event to the asset, which names the run."""
-    run, data = context["dag_run"], resolve(context["params"]).data
+    data = resolve(context["params"]).data
     # Files of one's own have a test split of their own, so GLUE's zip must not wait for them.
     name = f"{data.task}-files" if data.source == "files" else data.task
     event = context["outlet_events"][FINETUNED]
     event.add_partitions(name)
-    event.extra = {"task": name, "run": run_folder(run.dag_id, run.run_id).name}
+    event.extra = {"task": name, "run": this_run(context).folder.name}
     return dict(event.extra)
 
 
@@ -38,7 +38,7 @@ def choose(**context: Any) -> dict[str, str]:
     """Task to run: those of the param `runs`, else of the events that started this run, else the newest of a task."""
     try:
         chosen = by_name(context["params"]["runs"]) if context["params"]["runs"] else by_event(context)
-        begin(Run(run_folder(context["dag_run"].dag_id, context["dag_run"].run_id)), list(chosen.values()))
+        begin(this_run(context), list(chosen.values()))
     except BadInput as error:
         raise AirflowFailException(str(error)) from None
     return chosen
@@ -78,9 +78,8 @@ def begin(run: Run, names: list[str]) -> None:
 
 def chosen_runs(context: Context) -> Experiment:
     """The experiment of the run that `choose` has begun."""
-    run = context["dag_run"]
-    folder = run_folder(run.dag_id, run.run_id)
-    return build(Run(folder).record().get("experiment", {}), f"the run {folder.name}")
+    run = this_run(context)
+    return build(run.record().get("experiment", {}), f"the run {run.folder.name}")
 
 
 def _experiment(name: str) -> Experiment:

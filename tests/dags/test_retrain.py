@@ -21,8 +21,8 @@ from spark_bert.approval import PromotionApproval, request
 from spark_bert.drop_folder import DropFolderTrigger
 from spark_bert.operators.base import StageOperator
 from spark_bert.params import form, from_form
-from spark_bert.places import REPOSITORY, data
-from spark_bert.retraining import EXPERIMENT, labelled_data, news, on_this_version, this_run
+from spark_bert.places import REPOSITORY, data, this_run
+from spark_bert.retraining import EXPERIMENT, labelled_data, news, on_this_version
 
 #: An ingest's result, of a version that has been added, and of the run's own experiment.
 VERSION = {"data.source": "files", "data.path": "/home/artifacts/ingest/0123456789abcdef", "data.columns": {}}

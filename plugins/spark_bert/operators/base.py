@@ -15,7 +15,7 @@ from include.experiment import Experiment
 from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
 from spark_bert.links import LINKS
 from spark_bert.params import from_form
-from spark_bert.places import run_folder
+from spark_bert.places import this_run
 
 
 class Refused(AirflowFailException):
@@ -73,7 +73,6 @@ class StageOperator(BaseOperator):
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
         """Write the command line, so that it stands under Rendered Templates before the stage starts."""
-        run = context["dag_run"]
         try:
             self.experiment = self.experiment_of(context)
         except BadInput as error:
@@ -81,7 +80,7 @@ class StageOperator(BaseOperator):
         self.command = [
             *self.python(), self.stage,
             "--experiment", self.experiment.model_dump_json(exclude_defaults=True),
-            "--run", str(run_folder(run.dag_id, run.run_id)),
+            "--run", str(this_run(context).folder),
         ]  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
