@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+#: Names in a plot come from people's data: a dollar sign in them is a dollar sign, not the start of a formula.
+matplotlib.rcParams["text.parse_math"] = False
 INK, GREY, BLUE, RED = "#2b2b2b", "#9a9a9a", "#31688e", "#c0504d"
 
 

@@ -38,6 +38,13 @@ def test_writes_everything(name: str, tmp_path: Path, history: Path) -> None:
     assert all(fact in html for fact in ("0123456789abcdef", "f00ba4", "all-MiniLM-L6-v2"))
 
 
+def test_dollar_signs_in_label_names_are_no_formula(sst2: Scored, tmp_path: Path, history: Path) -> None:
+    names = ("under $10_0$", r"over $\nothing$")
+    dev = dataclasses.replace(sst2, task=dataclasses.replace(sst2.task, label_names=names))
+    write(tmp_path, dev, None, history, FACTS)
+    assert (tmp_path / "confusion.png").read_bytes().startswith(PNG)
+
+
 def test_the_text_of_a_mistake_is_escaped(sst2: Scored, tmp_path: Path, history: Path) -> None:
     write(tmp_path, sst2, None, history, FACTS)
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
