@@ -174,4 +174,10 @@ class Experiment(Section):
                 f"gate.{wrong[0]} does not exist for the {kind} {self.data.task}: "
                 f"write one of {', '.join(sorted(_METRICS[kind]))}"
             )
+        unknown = sorted(set(self.gate.slices) - set(self.task.slices))
+        if unknown:
+            raise ValueError(
+                f"gate.slices names {unknown[0]!r}, and no row of dev can belong to it: "
+                f"write one of {', '.join(self.task.slices)}"
+            )
         return self

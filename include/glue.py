@@ -71,6 +71,12 @@ class Task:
         """Width of the model's head: the number of classes, 1 for a regression."""
         return len(self.labels) or 1
 
+    @property
+    def slices(self) -> tuple[str, ...]:
+        """The slices of dev that gate.slices can name: thirds by length in words, and the rows of each label."""
+        labels = (f"label:{name}" for name in self.label_names)
+        return ("length:short", "length:medium", "length:long", *labels)
+
 
 def _splits(folder: str, train: str, test: str, dev: str | None = None, header: bool = True) -> dict[str, Split]:
     """The common layout: <folder>/{train,dev,test}.tsv with space-separated column names given here."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from include.text import has_control, is_blank, is_unwritable
 
 TaskName = Literal[
     "movie-reviews", "SST-2", "CoLA", "STS-B", "MRPC", "QQP", "MNLI", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX",
@@ -21,6 +24,25 @@ class Section(BaseModel):
     """A part of the experiment: frozen, and deaf to keys it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _can_be_written(cls, value: Any) -> Any:
+        wrong = next(filter(is_unwritable, _texts(value)), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong[:80]!a} has a NUL or half a surrogate pair in it, which no file can hold")
+        return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in the value of a field."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            yield from (text for pair in value.items() for one in pair for text in _texts(one))
+        case tuple():
+            yield from (text for one in value for text in _texts(one))
 
 
 class Data(Section):
@@ -43,6 +65,21 @@ class Data(Section):
         (), description="Tasks classification: the labels as your files write them, in the order of their ids."
     )
     score_range: tuple[float, float] | None = Field(None, description="Task regression: lowest and highest score.")
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_differ_and_can_be_written(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        for place, label in enumerate(labels):
+            if is_blank(label):
+                raise ValueError(f"the label {label!a} cannot be seen: write it out, in the files too")
+            if has_control(label):
+                raise ValueError(
+                    f"the label {label!r} has a tab, a line end or another control character in it, and the file of "
+                    "predictions has one row a line: rename it, in the files too"
+                )
+            if label in labels[:place]:
+                raise ValueError(f"the label {label!r} stands there twice: write each one once")
+        return labels
 
 
 class Validation(Section):
@@ -237,7 +274,7 @@ class Gate(Section):
     matthews: Threshold = Field(None, description="Matthews correlation.")
     pearson: Threshold = Field(None, description="Pearson correlation.")
     spearman: Threshold = Field(None, description="Spearman correlation.")
-    slices: dict[str, float] = Field(
+    slices: dict[str, Annotated[float, Field(ge=-1, le=1)]] = Field(
         {}, description='Floors of the task\'s metric on slices of dev, as {"length:long": 0.8}.'
     )
 

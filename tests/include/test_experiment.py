@@ -39,6 +39,12 @@ def test_an_experiment_is_frozen() -> None:
         ("gate.accuracy=92.7", "gate.accuracy = 92.7: input should be less than or equal to 1"),
         ("preprocessing.clean=[html, stem]", "preprocessing.clean.1 = 'stem'"),
         ("preprocessing.augment=[shuffle]", "preprocessing.augment.0 = 'shuffle': input should be 'synonyms', 'mask"),
+        ("gate.slices={length:long: 80}", "gate.slices.length:long = 80: input should be less than or equal to 1"),
+        (
+            "gate.slices={length:tiny: 0.8}",
+            "gate.slices names 'length:tiny', and no row of dev can belong to it: write "
+            "one of length:short, length:medium, length:long, label:negative, label:positive",
+        ),
         ("training=3", "cannot read the override"),
         ("training.epochs", "cannot read the override"),
     ],
@@ -74,16 +80,50 @@ def test_an_impossible_pair_is_refused(data: dict[str, object], message: str) ->
         build({"data": data}, "the experiment")
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["no", ""], "the label '' cannot be seen"),
+        (["no", " \u200b\u00a0"], r"the label ' \u200b\xa0' cannot be seen: write it out"),
+        (["no", "yes", "no"], "the label 'no' stands there twice: write each one once"),
+        (["no", "yes\tplease"], r"the label 'yes\tplease' has a tab, a line end or another control character"),
+        (["no", "yes\n"], r"the label 'yes\n' has a tab, a line end"),
+        (["no", "yes\x85"], r"the label 'yes\x85' has a tab, a line end"),
+        (["no", "\ud83d"], r"data.labels: '\ud83d' has a NUL or half a surrogate pair in it"),
+        (["no", "y\0es"], r"data.labels: 'y\x00es' has a NUL or half"),
+    ],
+)  # fmt: skip
+def test_labels_differ_and_can_be_seen_and_written(labels: list[str], message: str) -> None:
+    data = {"task": "classification", "source": "files", "path": "x", "labels": labels}
+    with pytest.raises(BadInput) as error:
+        build({"data": data}, "mine")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"path": "x\0y"}, r"data.path: 'x\x00y' has a NUL"),
+        ({"columns": {"sentence": "\udcff"}}, r"data.columns: '\udcff' has a NUL or half a surrogate pair"),
+    ],
+)
+def test_text_that_no_file_can_hold_is_refused(data: dict[str, object], message: str) -> None:
+    with pytest.raises(BadInput) as error:
+        build({"data": {"task": "SST-2", "source": "files", "path": "x", **data}}, "mine")
+    assert message in str(error.value)
+
+
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(BadInput, match=r"unknown experiment .colla., did you mean cola"):
         load("colla")
 
 
 def test_overrides_are_yaml_values() -> None:
-    experiment = load("movies", ["training.learning_rate=2e-5", "preprocessing.clean=[html]", "gate.slices={a: 0.5}"])
+    floors = "gate.slices={length:long: 0.5}"
+    experiment = load("movies", ["training.learning_rate=2e-5", "preprocessing.clean=[html]", floors])
     assert experiment.training.learning_rate == 2e-5
     assert experiment.preprocessing.clean == ("html",)
-    assert experiment.gate.slices == {"a": 0.5}
+    assert experiment.gate.slices == {"length:long": 0.5}
 
 
 def test_inline_json_and_files_are_experiments(tmp_path: object) -> None:

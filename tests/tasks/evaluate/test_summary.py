@@ -49,6 +49,11 @@ def test_is_json_without_nan(name: str) -> None:
     json.dumps(summarise(made_up(name)), allow_nan=False)
 
 
+@pytest.mark.parametrize("name", ["SST-2", "STS-B", "MNLI"])
+def test_gate_can_name_just_these_slices(name: str) -> None:
+    assert set(summarise(made_up(name))["slices"]) == set(TASKS[name].slices)
+
+
 def test_constant_scores_are_null(stsb: Scored) -> None:
     flat = dataclasses.replace(stsb, logits=np.full((len(stsb), 1), 2.5))
     summary = summarise(flat)
