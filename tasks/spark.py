@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from include.experiment import Experiment
+from include.scratch import scratch_folder
 from include.stages import BadInput, StageError, Transient
 
 log = logging.getLogger(__name__)
@@ -69,9 +70,9 @@ def session(experiment: Experiment, name: str) -> Iterator[SparkSession]:
         return
     _check_java()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it raises what it logs, also after the JVM has ended
-    with tempfile.TemporaryDirectory(prefix="spark-bert-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder(Path(tempfile.gettempdir()), "spark-bert") as scratch:
         try:
-            yield _start(experiment.runtime.spark_master, name, Path(scratch))
+            yield _start(experiment.runtime.spark_master, name, scratch)
         except Exception as error:
             stopped = _stopped(error)
             if stopped is None and not isinstance(error, SPARK_ERRORS):

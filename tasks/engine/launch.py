@@ -18,6 +18,7 @@ from types import FrameType
 
 from joblib import cpu_count
 
+from include.scratch import scratch_folder
 from include.stages import BadInput, ExitCode, Stopped, Transient
 from tasks.engine.driver import LOST
 from tasks.engine.job import Job, checkpoints
@@ -52,8 +53,7 @@ def launch(job: Job) -> None:
     A lost rank is met as runtime.lost_rank says. Raises BadInput as a rank did; Transient, naming the rank, when one
     is lost for good; Stopped when SIGTERM or SIGINT ended it, after a checkpoint.
     """
-    with tempfile.TemporaryDirectory(prefix="spark-bert-ranks-", dir=_where_ranks_see_it(job)) as name:
-        folder = Path(name)
+    with scratch_folder(_where_ranks_see_it(job), "spark-bert-ranks") as folder:
         with _signals_make(folder / STOP):
             try:
                 _train_to_the_end(job, folder)
@@ -63,10 +63,10 @@ def launch(job: Job) -> None:
             raise Stopped("training was stopped: run the stage again, and it goes on from its last checkpoint")
 
 
-def _where_ranks_see_it(job: Job) -> Path | None:
-    """Where to put what this process and its ranks tell one another: None is this machine's own place for such."""
+def _where_ranks_see_it(job: Job) -> Path:
+    """Where to put what this process and its ranks tell one another."""
     if job.experiment.runtime.ranks_on == "local":
-        return None
+        return Path(tempfile.gettempdir())
     job.folder.mkdir(parents=True, exist_ok=True)
     return job.folder
 

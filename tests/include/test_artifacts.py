@@ -9,6 +9,7 @@ import pytest
 from include.artifacts import MANIFEST, Artifact, ArtifactStore, Manifest, artifact_key, write_json
 from include.named import load
 from include.runs import Run, descendants
+from include.scratch import kernel
 from include.stages import PIPELINE, STAGES, BadInput
 
 EXPERIMENT = load("movies")
@@ -50,6 +51,41 @@ def test_a_folder_without_a_manifest_is_not_an_artifact(tmp_path: Path) -> None:
     made = _commit(store, _manifest())
     (made.path / MANIFEST).unlink()
     assert store.find("validate", "k1") is None
+
+
+def test_a_folder_without_a_manifest_is_replaced(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    made = _commit(store, _manifest())
+    (made.path / MANIFEST).unlink()
+    (made.path / "sub" / "stale").touch()
+    assert set(_commit(store, _manifest()).manifest.files) == {"sub/data.txt"}
+    assert store.find("validate", "k1") is not None and not (made.path / "sub" / "stale").exists()
+
+
+def test_one_that_appears_while_the_stage_works_is_replaced_too(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    with store.writing("validate", "k1") as folder:
+        (store.path("validate", "k1") / "half").mkdir(parents=True)
+        store.commit(folder, _manifest())
+    found = store.find("validate", "k1")
+    assert found is not None and [path.name for path in found.path.iterdir()] == [MANIFEST]
+
+
+def test_a_file_or_a_link_in_an_artifacts_place_is_named_before_the_work_begins(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    (tmp_path / "artifacts/validate").mkdir(parents=True)
+    store.path("validate", "k1").touch()
+    with pytest.raises(NotADirectoryError, match="validate/k1"), store.writing("validate", "k1"):
+        raise AssertionError
+
+
+def test_the_leftovers_of_a_killed_stage_are_swept(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    with store.writing("validate", "k1") as folder:
+        leftover = folder.rename(folder.with_name(f".k0-abcdefgh-{kernel()}"))
+    assert leftover.exists()
+    _commit(store, _manifest())
+    assert [path.name for path in (tmp_path / "artifacts/validate").iterdir()] == ["k1"]
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "manifest"])

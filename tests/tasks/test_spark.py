@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from include.experiment import Experiment
+from include.scratch import kernel
 from include.stages import BadInput, Transient
 from tasks.spark import _explain, is_local, partitions, session, ship, shipped
 
@@ -82,9 +83,12 @@ def test_a_signal_ends_jvm_and_scratch_files(
     assert_nothing_is_left(started)
 
 
-def test_a_refusal_on_an_executor_is_the_stages() -> None:
-    with start("refuse") as process:
+def test_a_refusal_on_an_executor_is_the_stages(tmp_path: Path) -> None:
+    """And what a killed session left in TMPDIR is swept."""
+    (tmp_path / f"spark-bert-abcdefgh-{kernel()}").mkdir()
+    with start("refuse", TMPDIR=str(tmp_path)) as process:
         output, _ = process.communicate(timeout=120)
+    assert list(tmp_path.iterdir()) == []
     started, message = output.splitlines()
     assert (message, process.returncode) == ("the model is damaged: train again", 2)
     assert_nothing_is_left(started)
