@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from include.experiment import Experiment
 from include.stages import STAGES, BadInput
+from spark_bert.folders import hand_over
 from spark_bert.places import cache, data, home
 
 #: Where the images have include/ and tasks/, and where their relative paths start.
@@ -93,6 +94,22 @@ def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
     if STAGES[stage].mlflow and not _mlflow():  # its database, where there is no server
         folders.append(home() / "mlflow")
     return [*folders, cache()] if is_online(stage, experiment) else folders
+
+
+def prepare(stage: str, experiment: Experiment, run: Path) -> None:
+    """Make the folders that the stage writes into, and give those of root to the user that it runs as.
+
+    Root has made them, or has run stages as processes. What lies in them stays whose it is: a walk would meet what
+    other stages write and remove meanwhile. Raises BadInput for a symbolic link in a folder's place.
+    """
+    folders = writable(stage, experiment, run)
+    if os.getuid() == 0:  # else they are the user's already, or may not be made from here
+        folders += [home() / "artifacts" / stage, home() / "checkpoints" / stage]
+    if os.getuid() == 0 and "dataset" in STAGES[stage].reads:
+        folders.append(home() / "datasets" / (experiment.dataset.name or experiment.data.task))
+    for folder in folders:
+        root = home() if folder.is_relative_to(home()) else folder
+        hand_over(root, folder, user())
 
 
 def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePosixPath]:

@@ -23,7 +23,7 @@ from kubernetes.config import ConfigException
 from urllib3.exceptions import HTTPError
 
 from include.stages import BadInput, ExitCode
-from spark_bert.containers import gpus, image, network, wants_gpus, writable
+from spark_bert.containers import gpus, image, network, prepare, wants_gpus
 from spark_bert.limits import VARIABLE, limits, out_of_memory
 from spark_bert.operators.base import Ending, StageOperator
 from spark_bert.operators.pod import parts
@@ -103,8 +103,7 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
         """Fill in what a pod's description needs of the run."""
         ti = context["ti"]
         run = run_folder(ti.dag_id, ti.run_id)
-        for folder in writable(self.stage, self.experiment, run):
-            folder.mkdir(parents=True, exist_ok=True)  # else the kubelet makes it, and it is root's
+        prepare(self.stage, self.experiment, run)  # else the kubelet makes the folders, and they are root's
         for name, value in parts(self.stage, self.experiment, run).items():
             setattr(self, name, value)
         self.arguments = self.command

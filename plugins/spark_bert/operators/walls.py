@@ -9,7 +9,7 @@ from typing import Any
 from docker.types import DeviceRequest, LogConfig, Mount
 
 from include.experiment import Experiment
-from spark_bert.containers import SECRETS, gpus, network, readable, secrets, user, wants_gpus, writable
+from spark_bert.containers import SECRETS, gpus, network, prepare, readable, secrets, wants_gpus, writable
 from spark_bert.limits import limits
 
 
@@ -38,23 +38,11 @@ def host_config(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]
 
 def mounts(stage: str, experiment: Experiment, run: Path) -> list[Mount]:
     """The stage's folders. Those that it writes into are made, and given to the user that it runs as."""
-    folders = writable(stage, experiment, run)
-    for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
-        _hand_over(folder)
+    prepare(stage, experiment, run)
     read = readable(stage, experiment, run)
     secret = secrets(stage, experiment)
     return [
-        *(Mount(str(folder), str(folder), type="bind") for folder in folders),
+        *(Mount(str(folder), str(folder), type="bind") for folder in writable(stage, experiment, run)),
         *(Mount(str(target), str(path), type="bind", read_only=True) for path, target in read.items()),
         *([Mount(str(SECRETS), str(secret), type="bind", read_only=True)] if secret else []),
     ]
-
-
-def _hand_over(folder: Path) -> None:
-    """Root has run stages as processes, or made the folder: the stage's user must be able to go on in it."""
-    if os.getuid():
-        return
-    for path in (folder, *folder.rglob("*")):
-        if path.lstat().st_uid == 0:
-            os.chown(path, *user(), follow_symlinks=False)
