@@ -1,9 +1,10 @@
-"""What Airflow loads at start: the Spark-BERT plugin, with its page of artifact files and what ablations need."""
+"""What Airflow loads at start: the Spark-BERT plugin, with its files' page, its pools and what ablations need."""
 
 from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
+from spark_bert import startup
 from spark_bert.files import PREFIX, app
 from spark_bert.partitions import StudyMapper, Table5Window
 from spark_bert.timetable import ConfigurationTimetable
@@ -17,3 +18,4 @@ class SparkBertPlugin(AirflowPlugin):
     timetables = [ConfigurationTimetable]  # noqa: RUF012
     partition_mappers = [StudyMapper]  # noqa: RUF012
     windows = [Table5Window]  # noqa: RUF012
+    listeners = [startup]  # noqa: RUF012

@@ -20,6 +20,7 @@ SPARK_BERT_DOCKER_SOCKET=${SPARK_BERT_DOCKER_SOCKET:-/var/run/docker.sock}
 SPARK_BERT_DOCKER_GID=$(stat -L -c %g "$SPARK_BERT_DOCKER_SOCKET")
 COMPOSE_PROJECT_NAME=${COMPOSE_PROJECT_NAME:-spark-bert}
 SPARK_BERT_NETWORK=$COMPOSE_PROJECT_NAME-stages
+SPARK_BERT_DEPLOYMENT=$COMPOSE_PROJECT_NAME
 SPARK_BERT_POLICY=$(cat compose/proxy/* | sha256sum | cut -c1-16)
 export "${!SPARK_BERT_@}" COMPOSE_PROJECT_NAME
 
@@ -92,7 +93,7 @@ up() {
 
 # The stages too: a training that is stopped writes a checkpoint, from which it goes on when the platform is up again.
 down() {
-    docker ps --quiet --filter label=spark-bert.stage --filter "volume=$SPARK_BERT_HOME/artifacts" |
+    docker ps --quiet --filter "label=spark-bert.deployment=$SPARK_BERT_DEPLOYMENT" |
         xargs --no-run-if-empty docker stop --time 60 >/dev/null
     COMPOSE_PROFILES=fetch,gpu,monitoring compose down "$@"
 }

@@ -98,6 +98,7 @@ def _stop(signum: int, frame: FrameType | None) -> NoReturn:
     """Stop the stage that runs, if one does, as Airflow would on a killed task; then end without another try."""
     from airflow.sdk import BaseOperator, get_current_context
 
+    os.environ["SPARK_BERT_ON_SHUTDOWN"] = "stop"  # a person has interrupted, so nothing is to go on
     with suppress(RuntimeError):  # between two tasks there is no context
         task = get_current_context()["task"]
         assert isinstance(task, BaseOperator)

@@ -15,12 +15,15 @@ from include.stages import PIPELINE, STAGES
 from spark_bert.notices import Notice
 from spark_bert.operators.base import StageOperator
 from spark_bert.params import from_form
+from spark_bert.pools import pool
+from spark_bert.retries import RETRIES, StageRetries
 
 #: What the tasks of every Dag have in common, as its default_args.
 DEFAULTS: dict[str, Any] = {
     "owner": "spark-bert",
-    "retries": 2,
-    "retry_delay": timedelta(seconds=30),
+    "retries": RETRIES,
+    "retry_policy": StageRetries(),
+    "retry_delay": timedelta(seconds=30),  # after a lost worker, of which the policy does not hear
     "on_failure_callback": Notice("failure"),
 }
 #: What $SPARK_BERT_RUNTIME may say, each with a file of its own below operators/.
@@ -49,7 +52,7 @@ def pipeline(last: str = PIPELINE[-1], experiment_of: Callable[[Context], Experi
 
 def stage_task(stage: str, **keywords: Any) -> StageOperator:
     """The stage as a task of the Dag that is being built, in the deployment's runtime."""
-    return _operator()(task_id=stage, stage=stage, doc_md=STAGES[stage].does, **keywords)
+    return _operator()(task_id=stage, stage=stage, pool=pool(stage), doc_md=STAGES[stage].does, **keywords)
 
 
 def track(**keywords: Any) -> StageOperator:
@@ -65,8 +68,13 @@ def track(**keywords: Any) -> StageOperator:
 
 def _operator() -> type[StageOperator]:
     """The operator of the deployment's runtime; only its file is imported, for the others need not be installed."""
-    runtime = os.environ.get("SPARK_BERT_RUNTIME") or "process"
-    if runtime not in _RUNTIMES:
-        raise ValueError(f"SPARK_BERT_RUNTIME={runtime!r}: write one of {', '.join(_RUNTIMES)}")
-    module = importlib.import_module(f"spark_bert.operators.{runtime}")
-    return cast(type[StageOperator], getattr(module, _RUNTIMES[runtime]))
+    module = importlib.import_module(f"spark_bert.operators.{runtime()}")
+    return cast(type[StageOperator], getattr(module, _RUNTIMES[runtime()]))
+
+
+def runtime() -> str:
+    """Where the deployment runs stages: $SPARK_BERT_RUNTIME. Raises ValueError for what is no runtime."""
+    name = os.environ.get("SPARK_BERT_RUNTIME") or "process"
+    if name not in _RUNTIMES:
+        raise ValueError(f"SPARK_BERT_RUNTIME={name!r}: write one of {', '.join(_RUNTIMES)}")
+    return name

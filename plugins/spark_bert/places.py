@@ -9,14 +9,31 @@ from pathlib import Path
 from typing import Any
 
 from include.runs import Run
+from include.stages import BadInput
 
 #: The checkout: plugins/, include/ and tasks/ lie below it, and relative data paths start from it.
 REPOSITORY = Path(__file__).parents[2]
+#: Names that containers and labels can carry, and that no other name can be taken for: a dot ends them.
+_DEPLOYMENT = re.compile(r"[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?")
 
 
 def home() -> Path:
     """The folder that holds artifacts/ and runs/: $SPARK_BERT_HOME, else work/ in the checkout."""
     return Path(os.environ.get("SPARK_BERT_HOME") or REPOSITORY / "work").absolute()
+
+
+def deployment() -> str:
+    """The name of this deployment, in the names and labels of its containers: $SPARK_BERT_DEPLOYMENT, else of its home.
+
+    Raises BadInput for a name that a container cannot carry.
+    """
+    name = os.environ.get("SPARK_BERT_DEPLOYMENT") or hashlib.sha256(str(home()).encode()).hexdigest()[:12]
+    if not _DEPLOYMENT.fullmatch(name):
+        raise BadInput(
+            f"SPARK_BERT_DEPLOYMENT={name!r} cannot be part of a container's name: write up to 32 of a-z, 0-9, _ and "
+            "-, the first and the last of them a letter or a digit"
+        )
+    return name
 
 
 def tasks_python() -> Path:

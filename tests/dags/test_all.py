@@ -15,6 +15,7 @@ from airflow.sdk import DAG
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.serialization.serialized_objects import DagSerialization
 
+from spark_bert.retries import RETRIES, StageRetries
 from tests.airflow_home import ROOT
 
 NAMES = sorted(file.stem for file in (ROOT / "dags").glob("*.py"))
@@ -65,7 +66,7 @@ def test_runs_end_and_do_not_pile_up(dag: DAG) -> None:
 def test_every_task_is_owned_tried_again_and_explained(dag: DAG) -> None:
     for task in dag.tasks:
         assert task.owner == "spark-bert" and task.doc_md, task.task_id
-        assert task.retries == 2 and task.retry_delay == timedelta(seconds=30)
+        assert task.retries == RETRIES and isinstance(task.retry_policy, StageRetries)
 
 
 def test_the_dag_is_explained_with_every_param(dag: DAG) -> None:

@@ -16,6 +16,11 @@ from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
 from spark_bert.links import LINKS
 from spark_bert.params import from_form
 from spark_bert.places import this_run
+from spark_bert.retries import Interrupted
+
+#: Seconds between SIGTERM and SIGKILL: time for a training to end its step and write a checkpoint (of 1.8 GB for
+#: an encoder of 109 million weights), and for any stage to remove what it had half-written.
+GRACE = 60
 
 
 class Refused(AirflowFailException):
@@ -47,9 +52,7 @@ class StageOperator(BaseOperator):
     template_fields: Sequence[str] = ("command",)
     ui_color = "#e8f1fb"
 
-    #: Seconds between SIGTERM and SIGKILL: time for a training to end its step and write a checkpoint (of 1.8 GB for
-    #: an encoder of 109 million weights), and for any stage to remove what it had half-written.
-    grace = 60
+    grace = GRACE
 
     experiment: Experiment  # it and the command are known once the run's params are: see render_template_fields
 
@@ -103,13 +106,23 @@ class StageOperator(BaseOperator):
             context["ti"].xcom_push(key="return_value", value=self.result)
 
 
+def generation(context: Context) -> str:
+    """What is the same for all retries of a task, and another once the task has been cleared.
+
+    A clear raises the number of tries that the task may have, unless the task runs; it counts in the Dag run, too,
+    unless whoever clears leaves the run as it is.
+    """
+    return f"{context['ti'].max_tries}.{context['dag_run'].clear_number}"
+
+
 def failure(stage: str, ending: Ending) -> AirflowException:
     """The exception that makes Airflow do what the exit code asks for: give up, or try again."""
     if ending.code == ExitCode.GATE_FAILED:
         return Refused(f"{stage}: {ending.reason}")
     if ending.code == ExitCode.BAD_INPUT:
         return AirflowFailException(f"{stage}: {ending.reason}")
-    return AirflowException(f"{stage} {_ending(ending.code)}, another try may succeed: {ending.reason}")
+    kind = Interrupted if ending.code == ExitCode.STOPPED else AirflowException
+    return kind(f"{stage} {_ending(ending.code)}, another try may succeed: {ending.reason}")
 
 
 def _ending(code: int) -> str:

@@ -6,12 +6,13 @@ import hashlib
 import io
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import Any
 
 from airflow.providers.docker.operators.docker import DockerOperator
-from airflow.sdk import Context, ResumableJobMixin
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.types import RuntimeTaskInstanceProtocol
 from docker.api import APIClient
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from requests import RequestException
@@ -19,34 +20,36 @@ from requests import RequestException
 from include.stages import BadInput
 from spark_bert.containers import environment, image, user
 from spark_bert.limits import limits, out_of_memory
-from spark_bert.operators.base import Ending, StageOperator
+from spark_bert.operators.base import Ending, StageOperator, generation
+from spark_bert.operators.engine import ENDING, end, names, prefix, remove
+from spark_bert.operators.shutdown import keeps, outlives_worker
 from spark_bert.operators.stage_log import pass_on
 from spark_bert.operators.walls import host_config
-from spark_bert.places import run_folder
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
+from spark_bert.places import deployment, run_folder
+from spark_bert.retries import Interrupted, Unreachable
 
 _CONFLICT = 409
 
 
-class DockerStageOperator(StageOperator, ResumableJobMixin, DockerOperator):  # type: ignore[misc]
+class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
     """Runs a stage in a container. When the worker is lost, the next try attaches to it.
 
-    A task instance has one container, known by its name, so there can never be two; its labels say what it is at
-    work on. What an earlier clear of the task or another command has left is stopped and removed. Connection, TLS
-    and address of the daemon are DockerOperator's own parameters.
+    A container's name says which try of which task instance owns it, and a try reaches a container by its own name
+    only. A try that attaches to a container renames it to its own, and a try that ends one first renames it to a name
+    that nobody attaches to. So a try that is no longer the owner cannot stop or remove anything, and a container that
+    is being stopped is never taken for one at work. The labels say what a container is at work on. Connection, TLS and
+    address of the daemon are DockerOperator's own parameters.
     """
 
     template_fields: Sequence[str] = ("command", "image")
-    external_id_key = "container"
 
-    name: str  # of this task instance's container
+    instance: str  # what the names of all containers of this task instance start with
+    name: str  # of this try's container
     labels: dict[str, str]
-    ending: Ending
+    ti: RuntimeTaskInstanceProtocol
 
     def __init__(self, *, stage: str, **kwargs: Any) -> None:
-        limits(stage)  # a mistake in them stops the Dag from loading, not a run half-way
+        limits(stage), keeps()  # a mistake in them stops the Dag from loading, not a run half-way
         super().__init__(stage=stage, image=image(stage), mount_tmp_dir=False, **kwargs)
 
     @property
@@ -61,84 +64,66 @@ class DockerStageOperator(StageOperator, ResumableJobMixin, DockerOperator):  # 
         """Run the command in a container, or attach to the one that an earlier try has left at work on it."""
         self._identify(context)
         with self._explained():
-            ending: Ending = self.execute_resumable(context)
-        return ending
-
-    def submit_job(self, context: Context) -> JsonValue:
-        """Start the container. A worker may have died before it could store the id: then that one is taken."""
-        job = self._find()
-        if job is None:
-            self._discard()
-            job = self._job(self._create(context))
-            self.cli.start(self.name)
-        return job
-
-    def get_job_status(self, external_id: JsonValue, context: Context) -> str:
-        """Whether the container is there and can be attached to."""
-        return "here" if external_id == self._find() else "gone"
-
-    def is_job_active(self, status: str) -> bool:
-        """Also where it has ended well since: its log and its result are still to be taken."""
-        return status == "here"
-
-    def is_job_succeeded(self, status: str) -> bool:
-        """Never: a job that has succeeded is attached to, see is_job_active."""
-        return False
-
-    def poll_until_complete(self, external_id: JsonValue, context: Context) -> Any:
-        """Pass the log on, from its start, until the stage has ended; then take its result and the container away."""
-        reason = self._follow()
-        state = self.cli.inspect_container(self.name)["State"]
-        lines = self.cli.logs(self.name, stdout=True, stderr=False).decode("utf-8", "replace").splitlines()
-        self._discard()
-        self.ending = ending(self.stage, state, lines[-1] if lines else "", reason)
-        return self.ending
-
-    def get_job_result(self, external_id: JsonValue, context: Context) -> Ending:
-        """How the stage ended."""
-        return self.ending
+            if not self._attach():
+                self._create(context)
+                self.cli.start(self.name)
+            reason = self._follow()
+            state = self.cli.inspect_container(self.name)["State"]
+            lines = self.cli.logs(self.name, stdout=True, stderr=False).decode("utf-8", "replace").splitlines()
+            remove(self.cli, self.name)
+        return ending(self.stage, state, lines[-1] if lines else "", reason)
 
     def on_kill(self) -> None:
-        """Stop the stage and everything in its container. The daemon goes on with it should this worker be killed."""
-        if self.hook.client_created:
-            self.log.info("stopping the container %s", self.name)
-            self._discard()
+        """Stop the stage and everything in its container. The daemon goes on with it should this worker be killed.
+
+        Raises Interrupted where the container shall outlive this worker.
+        """
+        if not self.hook.client_created:
+            return
+        if outlives_worker(self.ti):
+            raise Interrupted(f"the worker is shut down; {self.name} goes on, and the next try attaches to it")
+        self.log.info("stopping the container %s", self.name)
+        end(self.cli, self.name, self.grace)
 
     def _identify(self, context: Context) -> None:
-        ti = context["ti"]
-        run = run_folder(ti.dag_id, ti.run_id)
-        instance = f"{run} {ti.task_id} {ti.map_index}"
-        self.name = f"spark-bert-stage-{self.stage}-{hashlib.sha256(instance.encode()).hexdigest()[:16]}"
+        self.ti = ti = context["ti"]
+        digest = hashlib.sha256("\n".join([ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index)]).encode()).hexdigest()
+        self.instance = f"{prefix()}{self.stage}.{digest[:16]}."
+        self.name = f"{self.instance}{ti.id}"  # Airflow gives each try an id of its own
         self.labels = {
+            "spark-bert.deployment": deployment(),
             "spark-bert.dag": ti.dag_id,
             "spark-bert.run": ti.run_id,
             "spark-bert.task": ti.task_id,
             "spark-bert.map": str(ti.map_index),
-            "spark-bert.generation": str(ti.max_tries),  # the same for all retries, more when the task is cleared
+            "spark-bert.generation": generation(context),
             "spark-bert.stage": self.stage,
         }
 
-    def _job(self, container: str) -> str:
-        return f"{self.labels['spark-bert.generation']}:{container}"
+    def _attach(self) -> bool:
+        """Take over the container that is at work on this, if there is one; end every other of the task instance."""
+        attached = False
+        for name in [name for name in names(self.cli) if name.startswith(self.instance)]:
+            if not attached and self._is_at_work(name):
+                self.log.info("attaching to the container %s of an earlier try", name)
+                if name != self.name:
+                    self.cli.rename(name, self.name)
+                attached = True
+            else:
+                self.log.info("ending the container %s, which is not at work on this", name)
+                end(self.cli, name, self.grace)
+        return attached
 
-    def _find(self) -> str | None:
-        """The container that does this very work: it runs, or it has ended well."""
-        try:
-            found = self.cli.inspect_container(self.name)
-        except NotFound:
-            return None
+    def _is_at_work(self, name: str) -> bool:
+        """Whether a container does this very work: it runs and is not being stopped, or it has ended well."""
+        found = self.cli.inspect_container(name)
         config, state = found["Config"], found["State"]
         same = (config["Cmd"], config["Image"]) == (self.command, self.image)
         same = same and self.labels.items() <= config["Labels"].items()
         well = state["Running"] or (state["Status"] == "exited" and state["ExitCode"] == 0)
-        return self._job(found["Id"]) if same and well else None
+        return bool(same and well and not name.endswith(ENDING))
 
-    def _discard(self) -> None:
-        with suppress(NotFound):  # there is none, or it went by itself
-            self.cli.stop(self.name, timeout=self.grace)
-            self.cli.remove_container(self.name, force=True)
-
-    def _create(self, context: Context) -> str:
+    def _create(self, context: Context) -> None:
         walls = host_config(self.stage, self.experiment, run_folder(context["ti"].dag_id, context["ti"].run_id))
         container = {
             "image": self.image,
@@ -153,14 +138,13 @@ class DockerStageOperator(StageOperator, ResumableJobMixin, DockerOperator):  # 
             "host_config": self.cli.create_host_config(**walls),
         }
         try:
-            created = self.cli.create_container(**container)
+            self.cli.create_container(**container)
         except ImageNotFound:
             if not _has_registry(self.image):
                 raise
             self.log.info("pulling %s", self.image)
             self.cli.pull(self.image)
-            created = self.cli.create_container(**container)
-        return str(created["Id"])
+            self.cli.create_container(**container)
 
     def _follow(self) -> str:
         """Log what the stage logs until it has ended; its last error message, or else its last line."""
@@ -186,7 +170,9 @@ class DockerStageOperator(StageOperator, ResumableJobMixin, DockerOperator):  # 
                 "SPARK_BERT_IMAGES and SPARK_BERT_TAG"
             ) from error
         except NotFound as error:
-            raise AirflowException(f"the container {self.name} was removed while {self.stage} ran") from error
+            raise Interrupted(
+                f"the container {self.name} was stopped, removed or taken over while {self.stage} ran"
+            ) from error
         except APIError as error:
             if error.is_client_error() and error.status_code != _CONFLICT:
                 raise AirflowFailException(f"the daemon refuses the container: {error.explanation}") from error
@@ -194,8 +180,8 @@ class DockerStageOperator(StageOperator, ResumableJobMixin, DockerOperator):  # 
         except (DockerException, RequestException) as error:
             raise self._unreachable() from error
 
-    def _unreachable(self) -> AirflowException:
-        return AirflowException(
+    def _unreachable(self) -> Unreachable:
+        return Unreachable(
             f"no Docker daemon answers at {self.docker_url}; another try may succeed. Is it running, does DOCKER_HOST "
             "name it, and may this user open its socket (group docker)?"
         )

@@ -17,6 +17,7 @@ from airflow.providers.cncf.kubernetes.utils.container import container_is_compl
 from airflow.providers.cncf.kubernetes.utils.pod_manager import PodLaunchTimeoutException, PodManager
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.types import RuntimeTaskInstanceProtocol
 from kubernetes.client import V1Pod
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException
@@ -25,10 +26,13 @@ from urllib3.exceptions import HTTPError
 from include.stages import BadInput, ExitCode
 from spark_bert.containers import gpus, image, network, prepare, wants_gpus
 from spark_bert.limits import VARIABLE, limits, out_of_memory
-from spark_bert.operators.base import Ending, StageOperator
+from spark_bert.operators.base import Ending, StageOperator, generation
+from spark_bert.operators.cluster import delete, notes, own
 from spark_bert.operators.pod import parts
+from spark_bert.operators.shutdown import keeps, outlives_worker
 from spark_bert.operators.stage_log import last_words, pass_on
-from spark_bert.places import run_folder
+from spark_bert.places import deployment, run_folder
+from spark_bert.retries import Interrupted, Unreachable
 
 #: Lines of the log that are read once more after the stage's end.
 _TAIL = 200
@@ -40,7 +44,8 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
     """Runs a stage in a pod. When the worker is lost, the next try attaches to it.
 
     Of a task instance there is one pod at a time. Its labels say which it is, and of which generation: a task that
-    was cleared starts afresh. The connection to the cluster is KubernetesPodOperator's own (kubernetes_default).
+    was cleared starts afresh. An annotation says which try owns the pod, and only that one deletes it. The connection
+    to the cluster is KubernetesPodOperator's own (kubernetes_default).
 
     A pod's log is stdout and stderr in one, so the result is its last line that is a JSON object: a stage prints it
     last, and logs in no such form. That needs neither a second container nor a volume that the worker shares, and,
@@ -49,8 +54,10 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
 
     template_fields: Sequence[str] = ("command", "image", "namespace")
 
+    ti: RuntimeTaskInstanceProtocol
+
     def __init__(self, *, stage: str, **kwargs: Any) -> None:
-        limits(stage)  # a mistake in them stops the Dag from loading, not a run half-way
+        limits(stage), keeps()  # a mistake in them stops the Dag from loading, not a run half-way
         super().__init__(
             stage=stage,
             name=f"spark-bert-{stage}",
@@ -83,10 +90,23 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
                 self.await_pod_start(pod)
                 self.await_pod_completion(pod)
                 ended = self.pod_manager.await_pod_completion(pod)
-                return ending(self.stage, ended, self._tail(ended))
-            finally:
-                if not self._killed:
-                    self.process_pod_deletion(pod, reraise=False)
+                log = self._tail(ended)
+            except (ApiException, HTTPError, Interrupted):
+                raise  # that says nothing of the pod, which may be at work: the next try attaches to it
+            except BaseException:
+                self._delete()
+                raise
+            self._delete()
+            return ending(self.stage, ended, log)
+
+    def on_kill(self) -> None:
+        """Delete the pod, which then gets the time to save. Raises Interrupted where it shall outlive this worker."""
+        if self.pod is None:
+            return
+        if outlives_worker(self.ti):
+            name = self.pod.metadata.name
+            raise Interrupted(f"the worker is shut down; the pod {name} goes on, and the next try attaches to it")
+        self._delete()
 
     def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
         """This try's pod, after the end of those that it must not attach to and that might still write."""
@@ -97,22 +117,31 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
                 self.log.info("ending the pod %s, which is not at work on this", pod.metadata.name)
                 self.pod_manager.delete_pod(pod)
                 self._await_end(pod)
-        return super().get_or_create_pod(pod_request_obj, context)
+        pod = super().get_or_create_pod(pod_request_obj, context)
+        if pod is not pod_request_obj:
+            own(self.client, pod, self.ti.id)
+        return pod
+
+    def _delete(self) -> None:
+        """Delete the pod, if it is this try's."""
+        assert self.pod is not None
+        delete(self.client, self.pod, self.ti.id, self.grace)
 
     def _describe(self, context: Context) -> None:
         """Fill in what a pod's description needs of the run."""
-        ti = context["ti"]
+        self.ti = ti = context["ti"]
         run = run_folder(ti.dag_id, ti.run_id)
         prepare(self.stage, self.experiment, run)  # else the kubelet makes the folders, and they are root's
         for name, value in parts(self.stage, self.experiment, run).items():
             setattr(self, name, value)
         self.arguments = self.command
+        instance = {"dag": ti.dag_id, "run": ti.run_id, "task": ti.task_id, "map": str(ti.map_index)}
+        self.annotations = notes(instance, ti.id)
         labels = {
-            "dag": ti.dag_id, "run": ti.run_id, "task": ti.task_id, "map": ti.map_index, "stage": self.stage,
-            "generation": ti.max_tries,  # the same for all retries, more when the task is cleared
+            **instance, "stage": self.stage, "deployment": deployment(), "generation": generation(context),
             "network": "none" if network(self.stage, self.experiment) == "none" else "open",
         }  # fmt: skip
-        self.labels = {f"spark-bert.{name}": make_safe_label_value(str(value)) for name, value in labels.items()}
+        self.labels = {f"spark-bert.{name}": make_safe_label_value(value) for name, value in labels.items()}
 
     def _await_end(self, pod: V1Pod) -> None:
         deadline = time.monotonic() + 2 * self.grace
@@ -158,7 +187,7 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
         except ApiException as error:
             raise refused(error) from error
         except HTTPError as error:
-            raise AirflowException(f"the cluster does not answer, another try may succeed: {error}") from error
+            raise Unreachable(f"the cluster does not answer, another try may succeed: {error}") from error
 
 
 class _PodManager(PodManager):
@@ -212,4 +241,7 @@ def refused(error: ApiException) -> AirflowException:
         said = error.reason
     if error.status in _REFUSED and "exceeded quota" not in said:
         return AirflowFailException(f"the cluster refuses the pod: {said}")
-    return AirflowException(f"the cluster failed, another try may succeed: {said}")
+    if error.status == 404:
+        return Interrupted(f"the pod was deleted while the stage ran: {said}")
+    kind = Unreachable if error.status >= 500 else AirflowException
+    return kind(f"the cluster failed, another try may succeed: {said}")

@@ -53,6 +53,7 @@ def running_proxy(home: Path) -> Iterator[Proxy]:
     environment = {
         "HOME": home, "CACHE": home / "cache", "DATA": home / "data", "UID": 1000,
         "GID": 1000, "IMAGES": "spark-bert-proxy-test", "TAG": "latest", "NETWORK": "spark-bert-proxy-test",
+        "DEPLOYMENT": "proxy-test",
     }  # fmt: skip
     container = subprocess.run(
         [

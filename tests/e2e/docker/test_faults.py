@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from spark_bert.operators.docker import DockerStageOperator
 from spark_bert.places import run_folder
+from spark_bert.retries import RETRIES
 from tests.e2e.docker.watch import Container, inspect, remaining, watched
 from tests.e2e.docker.worker import SLICE, Worker, first_record
 from tests.e2e.server import Call, airflow_ui, trigger, wait_for
@@ -78,9 +79,9 @@ def test_a_cleared_task_starts_afresh(deployment: Path) -> None:
     gate = Worker("gate", **{"gate.accuracy": 0.6})
     with watched(deployment) as containers:
         left_by_a_lost_worker(gate, deployment)
-        assert gate(generation=5)["passed"] is True
-    assert [generation(container) for container in containers] == ["2", "5"]
-    assert gate.stored["container"].startswith("5:") and remaining(deployment) == []
+        assert gate(clears=1)["passed"] is True
+    assert [generation(container) for container in containers] == ["2.0", "2.1"]
+    assert remaining(deployment) == []
 
 
 def test_a_result_that_a_lost_worker_left_is_taken(deployment: Path) -> None:
@@ -88,7 +89,7 @@ def test_a_result_that_a_lost_worker_left_is_taken(deployment: Path) -> None:
     with watched(deployment) as containers:
         left_by_a_lost_worker(gate, deployment)
         assert gate()["passed"] is True
-    assert [generation(container) for container in containers] == ["2"]
+    assert [generation(container) for container in containers] == ["2.0"]
     assert remaining(deployment) == []
 
 
@@ -125,7 +126,7 @@ def test_a_training_outlives_its_worker_and_its_own_death(call: Call, deployment
         wait_for(lambda: checkpoints(deployment))
         kill_worker(call, run)
         docker("pause", first)  # it shall not end meanwhile
-        wait_for(lambda: logged(call, run, 2, "Reconnecting to existing job"))
+        wait_for(lambda: logged(call, run, 2, "attaching to the container"))
         assert training(containers) == first
 
         docker("unpause", first)
@@ -139,7 +140,7 @@ def test_a_training_outlives_its_worker_and_its_own_death(call: Call, deployment
         call("POST", "/api/v2/dags/finetune/clearTaskInstances", clear)
         wait_for(lambda: training(containers) != second)
     trainings = [one for one in containers if one["Config"]["Labels"]["spark-bert.task"] == "train"]
-    assert [generation(one) for one in trainings] == ["2", "2", "5"]
+    assert [generation(one) for one in trainings] == [f"{RETRIES}.0", f"{RETRIES}.0", f"{3 + RETRIES}.1"]
 
 
 def docker(*arguments: str) -> None:

@@ -12,6 +12,7 @@ import docker
 import pytest
 from docker.types import Mount
 
+from spark_bert.operators.engine import names
 from tests.e2e.docker.proxy import Proxy, running_proxy
 
 Body = dict[str, Any]
@@ -39,7 +40,8 @@ def stage(client: docker.APIClient, home: Path) -> Body:
     )  # fmt: skip
     config: Body = client.create_container_config(
         "spark-bert-proxy-test/data:latest", ["sh", "-c", f"id -u; touch {home}/data/x || echo \"{'ü'}\""],
-        user="1000:1000", environment={"LANG": "C.UTF-8"}, labels={"spark-bert.stage": "train"}, host_config=host,
+        user="1000:1000", environment={"LANG": "C.UTF-8"}, labels={"spark-bert.deployment": "proxy-test"},
+        host_config=host,
     )  # fmt: skip
     return config
 
@@ -49,7 +51,10 @@ def good(proxy: Proxy) -> Body:
     return stage(proxy.client, proxy.home)
 
 
-def test_a_stage_lives_its_whole_life_through_the_proxy(proxy: Proxy, good: Body) -> None:
+def test_a_stage_lives_its_whole_life_through_the_proxy(
+    proxy: Proxy, good: Body, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_BERT_DEPLOYMENT", "proxy-test")
     client, name = proxy.client, "spark-bert-stage-whole-life"
     assert client.ping() and client.version()["ApiVersion"]
     client.create_container_from_config(good, name)
@@ -59,9 +64,12 @@ def test_a_stage_lives_its_whole_life_through_the_proxy(proxy: Proxy, good: Body
         assert client.logs(name, stdout=True, stderr=False).decode().splitlines() == ["1000", "ü"]
         assert b"".join(client.logs(name, stream=True, follow=True))
         assert client.inspect_container(name)["HostConfig"]["ReadonlyRootfs"] is True
-        client.stop(name)
+        assert names(client) == [name]
+        client.rename(name, f"{name}.ending")
+        client.stop(f"{name}.ending")
+        assert names(client) == [f"{name}.ending"]
     finally:
-        client.remove_container(name, force=True)
+        client.remove_container(f"{name}.ending", force=True)
 
 
 HOST: dict[str, Any] = {

@@ -10,8 +10,9 @@ import pytest
 
 from tests.e2e.docker.proxy import VERSION, Proxy, running_proxy
 
+_LISTING = "/containers/json?limit=-1&all=1&size=0&trunc_cmd=0&filters=%7B%22label%22%3A+%5B%22spark-bert.deployment%3D"
 #: Calls that have nothing to do with a container of ours.
-CALLS = """
+CALLS = f"""
     GET /info
     GET /events
     GET /system/df
@@ -35,7 +36,9 @@ CALLS = """
     POST /plugins/pull
     POST /exec/0123456789ab/start
     GET /containers/json?all=1
-    GET /containers/json?filters={"label":["spark-bert.stage"]}
+    GET /containers/json?filters={{"label":["spark-bert.stage"]}}
+    GET {_LISTING}other%22%5D%7D
+    GET {_LISTING}proxy-test%22%5D%7D&filters=%7B%7D
     POST /containers/prune
     POST /containers/create
     POST /containers/create?name=other
@@ -52,7 +55,9 @@ CALLS_OF_OURS = """
     GET /archive
     PUT /archive?path=/
     HEAD /archive?path=/
+    POST /rename
     POST /rename?name=other
+    POST /rename?name=spark-bert-stage-x&name=other
     POST /update
     POST /kill
     POST /pause
@@ -75,6 +80,7 @@ CALLS_OF_OTHERS = """
     POST /start
     POST /stop
     POST /wait
+    POST /rename?name=spark-bert-stage-x
     DELETE ?force=1
 """
 OTHERS = (

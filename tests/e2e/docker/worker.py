@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 from spark_bert.operators.docker import DockerStageOperator
 
@@ -17,23 +18,22 @@ class Worker:
 
     def __init__(self, stage: str, **conf: Any) -> None:
         self.stage, self.conf = stage, conf
-        self.stored: dict[str, Any] = {}
+        self.operator: DockerStageOperator | None = None  # of the last try
 
-    def __call__(self, generation: int = 2, **keywords: Any) -> dict[str, Any]:
-        """One try: the stage's result. The generation grows when the task is cleared."""
+    def __call__(self, clears: int = 0, **keywords: Any) -> dict[str, Any]:
+        """One try: the stage's result. `clears` is how often the run's tasks have been cleared."""
         where = {"dag_id": "finetune", "run_id": RUN}
-        store = SimpleNamespace(get=self.stored.get, set=self.stored.__setitem__)
         instance = SimpleNamespace(
-            **where, task_id=self.stage, map_index=-1, max_tries=generation, stats_tags={}, xcom_push=lambda **_: None
-        )
+            **where, id=uuid4(), task_id=self.stage, map_index=-1, max_tries=2, xcom_push=lambda **_: None,
+            get_task_states=lambda *_, **__: {RUN: {self.stage: "running"}},
+        )  # fmt: skip
         params = {"experiment": "movies", **SLICE, **self.conf}
         context: Any = {
             "ti": instance,
-            "dag_run": SimpleNamespace(**where),
-            "task_state_store": store,
+            "dag_run": SimpleNamespace(**where, clear_number=clears),
             "params": params,
         }
-        operator = DockerStageOperator(task_id=self.stage, stage=self.stage, **keywords)
+        operator = self.operator = DockerStageOperator(task_id=self.stage, stage=self.stage, **keywords)
         operator.render_template_fields(context)
         result: dict[str, Any] = DockerStageOperator.execute.__wrapped__(operator, context)  # type: ignore[attr-defined]
         return result

@@ -71,6 +71,7 @@ class Cluster:
     def create(self, pod: dict[str, Any]) -> dict[str, Any]:
         """As the API server does, with a script of states that it plays when it is read."""
         self.created.append(pod)
+        pod["metadata"] |= {"uid": str(len(self.created)), "resourceVersion": "1"}
         self.pods[pod["metadata"]["name"]] = {**pod, "status": {"phase": "Pending"}, "states": list(self.states)}
         return pod
 
@@ -82,6 +83,14 @@ class Cluster:
 
     def select(self, selector: str) -> list[dict[str, Any]]:
         return [pod for pod in self.pods.values() if _matches(pod["metadata"]["labels"], selector)]
+
+    def patch(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        """As the API server merges a change of the metadata's maps."""
+        metadata = self.pods[name]["metadata"]
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+        for key, values in change["metadata"].items():
+            metadata[key] |= values
+        return self.pods[name]
 
     def delete(self, name: str, grace: int | None) -> None:
         self.deleted.append((name, grace))
@@ -127,14 +136,22 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(self.cluster.create(pod))
 
+    def do_PATCH(self) -> None:
+        change = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        name = self.path.rpartition("/")[2]
+        self._answer(self.cluster.patch(name, change) if name in self.cluster.pods else None)
+
     def do_DELETE(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        options = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "{}")
         url = urlsplit(self.path)
         name = url.path.rpartition("/")[2]
-        grace = parse_qs(url.query).get("gracePeriodSeconds")
+        grace = parse_qs(url.query).get("gracePeriodSeconds", [options.get("gracePeriodSeconds")])[0]
         found = self.cluster.pods.get(name)
+        seen = (options.get("preconditions") or {}).get("resourceVersion")
+        if found and seen not in (None, found["metadata"]["resourceVersion"]):
+            return self._send(409, json.dumps({"kind": "Status", "message": "the pod has changed"}))
         if found:
-            self.cluster.delete(name, int(grace[0]) if grace else None)
+            self.cluster.delete(name, None if grace is None else int(grace))
         self._answer(found)
 
     def _answer(self, body: dict[str, Any] | None) -> None:

@@ -32,13 +32,17 @@ class Store(dict[str, Any]):
         self[key] = value
 
 
-def context(stage: str = "train", generation: int = 2, store: Store | None = None) -> Context:
+def context(
+    stage: str = "train", max_tries: int = 2, store: Store | None = None, attempt: str = "try-1", clears: int = 0
+) -> Context:
+    """What Airflow tells one try of a task; `attempt` is the id of its task instance."""
     ti = SimpleNamespace(
-        dag_id="finetune", run_id=RUN, task_id=stage, map_index=-1, max_tries=generation, try_number=1,
+        dag_id="finetune", run_id=RUN, task_id=stage, map_index=-1, max_tries=max_tries, try_number=1, id=attempt,
         xcom_push=lambda key, value: None,
     )  # fmt: skip
     values = {
         "ti": ti,
+        "dag_run": SimpleNamespace(clear_number=clears),
         "run_id": RUN,
         "dag": SimpleNamespace(),
         "task_state_store": Store() if store is None else store,

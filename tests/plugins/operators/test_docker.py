@@ -5,26 +5,23 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.types import HostConfig
-from requests import ConnectionError, Response
+from requests import ConnectionError
 
-from include.experiment import Experiment
 from include.named import load
 from include.stages import STAGES, BadInput
 from spark_bert.containers import environment, user
 from spark_bert.operators.base import Ending
-from spark_bert.operators.docker import DockerStageOperator, _Chunks, _has_registry, ending
+from spark_bert.operators.docker import _Chunks, _has_registry, ending
 from spark_bert.operators.walls import host_config
 from spark_bert.places import run_folder
+from tests.plugins.operators.daemon import RUN, answer, context, operator
 
-RUN = "manual__1"
 pytestmark = pytest.mark.usefixtures("home")
 
 
@@ -233,17 +230,11 @@ def test_a_full_memory_is_named_with_its_limit(code: int, monkeypatch: pytest.Mo
     assert """SPARK_BERT_LIMITS='{"train": {"memory": "6144m"}}'""" in str(error.value)
 
 
-def answer(status: int, text: str) -> dict[str, Any]:
-    response = Response()
-    response.status_code = status
-    return {"message": text, "response": response, "explanation": text}
-
-
 @pytest.mark.parametrize(
     ("error", "final", "message"),
     [
         (ImageNotFound(**answer(404, "No such image")), True, "no image spark-bert/train:latest: let `make images`"),
-        (NotFound(**answer(404, "No such container")), False, "was removed while train ran"),
+        (NotFound(**answer(404, "No such container")), False, "stopped, removed or taken over while train ran"),
         (APIError(**answer(400, "bind source path does not exist: /data")), True, "path does not exist: /data"),
         (APIError(**answer(403, "no stage needs it")), True, "the daemon refuses the container: no stage needs it"),
         (APIError(**answer(409, "name is in use")), False, "another try may succeed: name is in use"),
@@ -278,124 +269,8 @@ def test_a_stream_of_bytes_reads_as_lines() -> None:
     assert stream.read().splitlines() == ["one", "two", "three", "caf\\xe9"]
 
 
-def operator(stage: str = "train", **keywords: Any) -> DockerStageOperator:
-    operator = DockerStageOperator(task_id=stage, stage=stage, **keywords)
-    operator.experiment = Experiment()
-    operator.command = [stage, "--experiment", "{}"]
-    return operator
-
-
-def context(generation: int = 2) -> Context:
-    instance = SimpleNamespace(
-        dag_id="finetune", run_id=RUN, task_id="train", map_index=-1, max_tries=generation, stats_tags={}
-    )
-    return {"ti": instance, "task_state_store": None}  # type: ignore[typeddict-item]
-
-
-class Daemon:
-    """An engine with at most one container; it remembers what it was asked for."""
-
-    def __init__(self, **found: Any) -> None:
-        self.asked: list[str] = []
-        self.found = found
-        self.created: dict[str, Any] = {}
-
-    def create_host_config(self, **keywords: Any) -> HostConfig:
-        return HostConfig(version="1.41", **keywords)
-
-    def inspect_container(self, container: str) -> dict[str, Any]:
-        if not self.found:
-            raise NotFound(**answer(404, "No such container"))
-        return self.found
-
-    def stop(self, container: str, timeout: int | None = None) -> None:
-        self.inspect_container(container)
-        self.asked.append(f"stop {timeout}")
-
-    def remove_container(self, container: str, force: bool = False) -> None:
-        self.asked.append("remove")
-
-    def create_container(self, **keywords: Any) -> dict[str, str]:
-        self.asked.append("create")
-        self.created = keywords
-        return {"Id": "new"}
-
-    def start(self, container: str) -> None:
-        self.asked.append("start")
-
-
-def submitted(daemon: Daemon, generation: int = 2) -> Any:
-    """What submit_job makes of the container that the daemon has."""
-    train = operator()
-    train.__dict__["hook"] = SimpleNamespace(api_client=daemon, client_created=True)
-    train._identify(context(generation))
-    return train.submit_job(context(generation))
-
-
-def container(status: str, code: int = 0, **changes: Any) -> dict[str, Any]:
-    """A container as docker inspect shows it, of this task in its generation 2."""
-    probe = operator()
-    probe._identify(context())
-    config = {"Cmd": probe.command, "Image": probe.image, "Labels": probe.labels, **changes}
-    return {
-        "Id": "old",
-        "Config": config,
-        "State": {"Status": status, "Running": status in ("running", "paused"), "ExitCode": code},
-    }
-
-
-@pytest.mark.parametrize("status", ["running", "paused", "exited"])
-def test_the_container_of_an_earlier_try_is_taken(status: str) -> None:
-    daemon = Daemon(**container(status))
-    assert submitted(daemon) == "2:old" and daemon.asked == []
-
-
-def test_another_generation_a_crash_and_other_work_are_cleared_away() -> None:
-    afresh = ["stop 60", "remove", "create", "start"]
-    for found in (
-        container("exited", 137),
-        container("created"),
-        container("running", Cmd=["train", "--experiment", '{"training": {"seed": 2}}']),
-        container("running", Image="spark-bert/train:older"),
-    ):
-        daemon = Daemon(**found)
-        assert submitted(daemon) == "2:new" and daemon.asked == afresh
-    daemon = Daemon(**container("exited", 0))
-    assert submitted(daemon, generation=5) == "5:new" and daemon.asked == afresh
-
-
-def test_a_new_container_says_what_it_is_and_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "never to be seen")
-    monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "never to be seen")
-    daemon = Daemon()
-    assert submitted(daemon) == "2:new" and daemon.asked == ["create", "start"]
-    assert daemon.created["name"].startswith("spark-bert-stage-train-")
-    assert daemon.created["labels"] == {
-        "spark-bert.dag": "finetune", "spark-bert.run": RUN, "spark-bert.task": "train", "spark-bert.map": "-1",
-        "spark-bert.generation": "2", "spark-bert.stage": "train",
-    }  # fmt: skip
-    assert daemon.created["user"] == ":".join(map(str, user()))
-    assert daemon.created["stop_timeout"] == 60 and daemon.created["use_config_proxy"] is False
-    assert set(daemon.created["environment"]) == {"SPARK_BERT_HOME", "SPARK_BERT_CACHE", "HF_HOME"}
-    assert "never to be seen" not in str(daemon.created)
-
-
 @pytest.mark.parametrize("uid", [500, 65534])
 def test_a_user_whom_the_images_do_not_name_is_refused(uid: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getuid", lambda: uid)
     with pytest.raises(BadInput, match=rf"as user {uid}, but the images have names for 1000 to 65533 only"):
         user()
-
-
-def test_mapped_tasks_and_other_homes_have_containers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def name(**changes: Any) -> str:
-        where = context()
-        vars(where["ti"]).update(changes)
-        train = operator()
-        train._identify(where)
-        return train.name
-
-    names = {name(), name(map_index=1), name(run_id="manual__2"), name(task_id="train_again")}
-    assert name(max_tries=5) in names
-    monkeypatch.setenv("SPARK_BERT_HOME", "/elsewhere")
-    assert len(names | {name()}) == 5

@@ -8,15 +8,21 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from urllib3.exceptions import HTTPError
 
 from include.stages import PIPELINE
 from spark_bert.operators.base import Ending
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 from spark_bert.places import REPOSITORY
+from spark_bert.retries import Interrupted, Unreachable
 from tests.plugins.operators.cluster import Cluster, ended, evicted, running, waiting
 from tests.plugins.operators.pods import Store, container, context, operator
 
@@ -116,6 +122,7 @@ def test_a_pod_that_no_node_takes_is_tried_again(cluster: Cluster) -> None:
         (403, "pods is forbidden: exceeded quota: compute", False),
         (422, "Pod is invalid", True),
         (410, "gone", False),
+        (404, "the pod was deleted while the stage ran", False),
     ],
 )
 def test_what_the_cluster_refuses(status: int, message: str, final: bool, cluster: Cluster) -> None:
@@ -141,13 +148,22 @@ def test_no_cluster_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 # Which pod a try attaches to
 
 
-def leave_behind(cluster: Cluster, store: Store, generation: int = 2) -> str:
+def leave_behind(cluster: Cluster, store: Store) -> str:
     """A pod that still runs, as a worker that was killed leaves it; its name."""
+    return name_of(start(context(store=store)))
+
+
+def name_of(made: KubernetesStageOperator) -> str:
+    assert made.pod is not None
+    return str(made.pod.metadata.name)
+
+
+def start(where: Context) -> KubernetesStageOperator:
+    """What a try does before it follows the log: attach, or start afresh."""
     made = operator()
-    made._describe(context(generation=generation))
-    wanted = made.build_pod_request_obj(context(generation=generation))
-    made.get_or_create_pod(wanted, context(generation=generation, store=store))
-    return str(wanted.metadata.name)
+    made._describe(where)
+    made.pod = made.get_or_create_pod(made.build_pod_request_obj(where), where)
+    return made
 
 
 def test_a_retry_attaches_to_the_pod_that_runs(cluster: Cluster) -> None:
@@ -165,11 +181,14 @@ def test_a_retry_finds_the_pod_by_its_labels_too(cluster: Cluster) -> None:
     assert len(cluster.created) == 1
 
 
-def test_a_cleared_task_starts_afresh_when_the_old_pod_has_ended(cluster: Cluster) -> None:
+@pytest.mark.parametrize("cleared", [{"max_tries": 5}, {"clears": 1}])
+def test_a_cleared_task_starts_afresh_when_the_old_pod_has_ended(cleared: dict[str, Any], cluster: Cluster) -> None:
+    """A clear of a task that runs leaves its number of tries as it is; the worker may be lost, and stop nothing."""
     store = Store()
-    old = leave_behind(cluster, store, generation=2)
-    operator().run_stage(context(generation=3, store=store))
-    assert [pod["metadata"]["labels"]["spark-bert.generation"] for pod in cluster.created] == ["2", "3"]
+    old = leave_behind(cluster, store)
+    operator().run_stage(context(store=store, **cleared))
+    generations = [pod["metadata"]["labels"]["spark-bert.generation"] for pod in cluster.created]
+    assert generations == ["2.0", f"{cleared.get('max_tries', 2)}.{cleared.get('clears', 0)}"]
     assert cluster.deleted[0][0] == old and len(cluster.deleted) == 2
 
 
@@ -192,11 +211,69 @@ def test_another_task_is_left_alone(cluster: Cluster) -> None:
 
 
 def test_killing_the_task_deletes_the_pod_with_time_to_save(cluster: Cluster) -> None:
-    made = operator()
-    made._describe(context())
-    made.pod = made.get_or_create_pod(made.build_pod_request_obj(context()), context())
+    made = start(context())
     made.on_kill()
-    assert cluster.deleted == [(made.pod.metadata.name, 60)]
+    assert cluster.deleted == [(name_of(made), 60)]
+
+
+def test_a_try_that_has_lost_its_pod_deletes_nothing(cluster: Cluster) -> None:
+    """The SIGTERM for the first try comes late: the second one is at work by then."""
+    store = Store()
+    cluster.states = [running()]
+    first, second = start(context(store=store)), start(context(store=store, attempt="try-2"))
+    assert len(cluster.created) == 1
+    first.on_kill()
+    assert cluster.deleted == []
+    second.on_kill()
+    assert len(cluster.deleted) == 1
+
+
+def test_a_pod_that_is_taken_over_in_the_middle_of_a_stop_goes_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store()
+    cluster.states = [running()]
+    first = start(context(store=store))
+    delete = first.client.delete_namespaced_pod
+
+    def late(*arguments: Any, **keywords: Any) -> object:
+        if len(cluster.pods) == 1 and not taken:
+            taken.append(start(context(store=store, attempt="try-2")))
+        return delete(*arguments, **keywords)
+
+    taken: list[KubernetesStageOperator] = []
+    monkeypatch.setattr(first.client, "delete_namespaced_pod", late)
+    first.on_kill()
+    assert taken and cluster.deleted == []
+
+
+def test_a_deployment_may_keep_the_pod_when_its_worker_is_shut_down(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_BERT_ON_SHUTDOWN", "keep")
+    made = start(context())
+    for state, kept in (("running", True), ("restarting", False)):
+        made.ti = SimpleNamespace(**vars(made.ti) | {"get_task_states": states(state)})  # type: ignore[assignment]
+        with pytest.raises(Interrupted) if kept else nullcontext():
+            made.on_kill()
+        assert bool(cluster.pods) is kept
+
+
+def states(state: str) -> Any:
+    """Airflow's answer about the task."""
+    return lambda dag_id, map_index, task_ids, run_ids: {run_ids[0]: {"train": state}}
+
+
+def test_a_pod_outlives_an_api_server_that_does_not_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = operator()
+    monkeypatch.setattr(train, "await_pod_completion", lost)
+    with pytest.raises(Unreachable, match="the cluster does not answer"):
+        train.run_stage(context())
+    assert cluster.deleted == []
+
+
+def lost(pod: object) -> None:
+    raise HTTPError("Connection refused")
 
 
 PROGRAM = """

@@ -116,7 +116,7 @@ def test_a_secret_is_a_file_and_never_a_value(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_label_holds_no_more_than_a_label_may() -> None:
     labels = manifest("train")["metadata"]["labels"]
-    assert labels["spark-bert.generation"] == "2" and labels["spark-bert.stage"] == "train"
+    assert labels["spark-bert.generation"] == "2.0" and labels["spark-bert.stage"] == "train"
     assert labels["spark-bert.run"] != RUN
     valid = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
     assert [value for value in labels.values() if not valid.fullmatch(value)] == []

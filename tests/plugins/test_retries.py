@@ -1,0 +1,86 @@
+"""Retries: how often, after what, and how long they last together."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from airflow.sdk import Context, RetryAction, RetryDecision
+from airflow.sdk.exceptions import AirflowFailException
+
+from include.stages import ExitCode
+from spark_bert.operators.base import Ending, failure
+from spark_bert.retries import RETRIES, Interrupted, StageRetries, Unreachable
+
+
+class Task:
+    """A task whose tries fail; Airflow grants it RETRIES more than the first."""
+
+    def __init__(self) -> None:
+        self.attempt, self.max_tries = 1, RETRIES
+        self.store: dict[str, Any] = {}
+
+    def set(self, key: str, value: Any) -> None:
+        self.store[key] = value
+
+    def get(self, key: str) -> Any:
+        return self.store.get(key)
+
+    def fails(self, error: Exception) -> RetryDecision:
+        context = cast(Context, {"task_state_store": self})
+        decision = StageRetries().evaluate(error, self.attempt, self.max_tries, context)
+        self.attempt += 1
+        return decision
+
+    def clear(self) -> None:
+        self.max_tries = self.attempt - 1 + RETRIES
+
+
+def seconds(decision: RetryDecision) -> float:
+    assert decision.action == RetryAction.RETRY and decision.retry_delay
+    return decision.retry_delay.total_seconds()
+
+
+CRASH = failure("train", Ending(1, "", "a traceback"))
+
+
+def test_an_engine_that_does_not_answer_is_waited_for_more_than_five_minutes() -> None:
+    task = Task()
+    delays = [seconds(task.fails(Unreachable("no Docker daemon answers"))) for _ in range(RETRIES)]
+    assert sum(delays) > 5 * 60 and max(delays) <= 135
+    assert delays[0] < 30 and delays[3] >= 2 * delays[0]
+
+
+def test_tasks_that_fail_together_do_not_come_back_together() -> None:
+    assert len({seconds(Task().fails(Unreachable("x"))) for _ in range(20)}) > 10
+
+
+def test_a_stage_that_crashes_is_tried_again_twice() -> None:
+    task = Task()
+    assert 30 <= seconds(task.fails(CRASH)) <= 45 and 60 <= seconds(task.fails(CRASH)) <= 90
+    assert task.fails(CRASH).action == RetryAction.FAIL
+
+
+def test_what_is_not_the_stages_fault_takes_none_of_its_tries() -> None:
+    task = Task()
+    stopped = failure("train", Ending(ExitCode.STOPPED, "", "stopped"))
+    assert isinstance(stopped, Interrupted)
+    for error in (Unreachable("x"), stopped, CRASH, Unreachable("x"), CRASH):
+        assert seconds(task.fails(error)) > 0
+    assert task.fails(CRASH).action == RetryAction.FAIL
+
+
+def test_a_cleared_task_has_all_its_tries_again() -> None:
+    task = Task()
+    for _ in range(3):
+        decision = task.fails(CRASH)
+    assert decision.action == RetryAction.FAIL
+    task.clear()
+    assert seconds(task.fails(CRASH)) < seconds(task.fails(CRASH))
+    assert seconds(Task().fails(Unreachable("x"))) <= 22.5
+
+
+@pytest.mark.parametrize("code", [ExitCode.BAD_INPUT, ExitCode.GATE_FAILED])
+def test_bad_input_and_a_failed_gate_are_never_asked_about(code: ExitCode) -> None:
+    """Airflow ends a task at once on this exception, whatever the policy would say."""
+    assert isinstance(failure("gate", Ending(code, "", "too low")), AirflowFailException)
