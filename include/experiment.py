@@ -76,10 +76,9 @@ class Experiment(Section):
     @property
     def thresholds(self) -> dict[str, float]:
         """Metric name to lowest acceptable value: the gate's own, else the task's default, else nothing."""
-        fields = self.gate.model_dump(exclude={"slices"}, exclude_none=True)
-        if not fields and self.task.gate is not None:
+        if not self.gate.thresholds and self.task.gate is not None:
             return {self.task.metric: self.task.gate}
-        return fields
+        return self.gate.thresholds
 
     def part(self, names: tuple[str, ...]) -> dict[str, Any]:
         """The sections ("training") or fields ("model.name") named, as JSON values."""
@@ -168,7 +167,7 @@ class Experiment(Section):
     @model_validator(mode="after")
     def _gate_fits_task(self) -> Self:
         kind = TASKS[self.data.task].kind
-        wrong = sorted(set(self.gate.model_dump(exclude={"slices"}, exclude_none=True)) - _METRICS[kind])
+        wrong = sorted(set(self.gate.thresholds) - _METRICS[kind])
         if wrong:
             raise ValueError(
                 f"gate.{wrong[0]} does not exist for the {kind} {self.data.task}: "

@@ -274,9 +274,18 @@ class Gate(Section):
     matthews: Threshold = Field(None, description="Matthews correlation.")
     pearson: Threshold = Field(None, description="Pearson correlation.")
     spearman: Threshold = Field(None, description="Spearman correlation.")
+    beat_baseline: bool = Field(
+        True,
+        description="Metrics must also beat what the same answer for every dev row reaches; 0 for correlations.",
+    )
     slices: dict[str, Annotated[float, Field(ge=-1, le=1)]] = Field(
         {}, description='Floors of the task\'s metric on slices of dev, as {"length:long": 0.8}.'
     )
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Metric name to lowest acceptable value, of those that are set."""
+        return self.model_dump(exclude={"beat_baseline", "slices"}, exclude_none=True)
 
 
 class Prediction(Section):

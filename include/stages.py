@@ -101,13 +101,13 @@ _PIPELINE = (
     Stage(
         "train",
         "fine-tune the encoder on Horovod",
-        2,
+        3,
         ("model", "batching", "loss", "training", "communication"),
         ("preprocess", "pretrain"),
         image="train",
     ),
     Stage("evaluate", "score the dev split and write the report", 1, (), ("validate", "preprocess", "train")),
-    Stage("gate", "hold the metrics against the thresholds", 1, ("gate",), ("validate", "preprocess", "evaluate")),
+    Stage("gate", "hold the metrics against the thresholds", 2, ("gate",), ("validate", "preprocess", "evaluate")),
     Stage("predict", "label the test split on Spark", 1, ("prediction",), ("preprocess", "train"), spark=True),
     Stage("export", "write and check the submission zip", 1, ("submission",), ("validate", "predict")),
 )

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, NoReturn
 from include.named import load, names, parse_override, read
 from include.runs import Run
 from include.stages import PIPELINE, ExitCode, StageError
+from spark_bert.summary import summary
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -37,7 +37,7 @@ def main() -> int:
         print("stopped: run the same command again to go on", file=sys.stderr)
         return ExitCode.STOPPED
     run = Run(run_folder)
-    print(_summary(run))
+    print(summary(run))
     stages = run.record()["stages"]
     codes = [stages[name]["exit_code"] for name in PIPELINE if name in stages]  # tracking decides nothing
     return max(codes, default=0) or int(not succeeded)
@@ -125,49 +125,6 @@ def _conf(options: argparse.Namespace) -> dict[str, Any]:
     sections = read(options.experiment)
     flat = {f"{section}.{field}": value for section, fields in sections.items() for field, value in fields.items()}
     return {"experiment": names()[0], **flat, **overrides}
-
-
-def _summary(run: Run) -> str:
-    """Data, metrics, verdict, speed and where things lie, of the stages that ran."""
-    stages = run.record()["stages"]
-    lines = [f"run         {run.folder}"]
-    for stage, describe in _DESCRIPTIONS.items():
-        if stage in stages:
-            entry = stages[stage]
-            lines.append(f"{stage:12}{entry['message'] if entry['exit_code'] else describe(entry['result'])}")
-    return "\n".join(["", *lines])
-
-
-def _files(result: dict[str, Any]) -> str:
-    return ", ".join(str(Path(result["artifact"], name)) for name in result["files"].values())
-
-
-def _validated(result: dict[str, Any]) -> str:
-    rows = ", ".join(f"{split} {count:,}" for split, count in result["rows"].items())
-    counts = f"{result['quarantined']} set aside, {result['overlap_removed']} removed as overlap"
-    return f"{rows} rows; {counts}; {len(result['warnings'])} warnings: {_files(result)}"
-
-
-def _pretrained(result: dict[str, Any]) -> str:
-    if not result["pretrained"]:
-        return "no text"
-    return f"perplexity {result['perplexity']:.2f}, {result['rows_per_second']:,.0f} blocks/s: {result['artifact']}"
-
-
-def _evaluated(result: dict[str, Any]) -> str:
-    metrics = (f"{name} {value:.4f}" for name, value in result["metrics"].items() if value is not None)
-    return f"{', '.join(metrics)}: {_files(result)}"
-
-
-_DESCRIPTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "validate": _validated,
-    "pretrain": _pretrained,
-    "train": lambda result: f"{result['rows_per_second']:,.0f} rows/s in {result['seconds']:,.0f} s",
-    "evaluate": _evaluated,
-    "gate": lambda result: f"passed: {_files(result)}",
-    "export": _files,
-    "track": lambda result: f"MLflow run {result['mlflow_run']} at {result['uri']}",
-}
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ from scipy import stats
 from sklearn.metrics import confusion_matrix
 
 from include.glue import Task
-from tasks.metrics import Array, pearson, spearman
+from tasks.metrics import Array
 
 LEVEL = 0.95
 RESAMPLES = 2000
+_IN_MEMORY = 200_000  # rows of a correlation's resamples at a time
 
 Floats = npt.NDArray[np.float64]
 Interval = tuple[float, float]
@@ -57,9 +58,24 @@ def _resampled(task: Task, metric: str, labels: Array, predicted: Array) -> Floa
         draws = random.multinomial(len(labels), matrix.ravel() / matrix.sum(), size=RESAMPLES)
         matrices = draws.reshape(-1, task.outputs, task.outputs).astype(np.float64)
         return matthews_of(matrices) if metric == "matthews" else f1_of(matrices)
-    correlation = {"pearson": pearson, "spearman": spearman}[metric]
-    rows = (random.integers(len(labels), size=len(labels)) for _ in range(RESAMPLES))
-    return np.array([correlation(labels[drawn], predicted[drawn]) for drawn in rows])
+    at_once = max(_IN_MEMORY // len(labels), 1)
+    sizes = (min(at_once, RESAMPLES - start) for start in range(0, RESAMPLES, at_once))
+    samples = (random.integers(len(labels), size=(rows, len(labels))) for rows in sizes)
+    return np.concatenate([correlations(labels[rows], predicted[rows], metric) for rows in samples])
+
+
+def correlations(labels: Array, scores: Array, metric: str) -> Floats:
+    """Pearson's correlation of each row of two matrices [draws, n], or Spearman's, which is that of the ranks.
+
+    NaN where one side is constant.
+    """
+    if metric == "spearman":
+        labels, scores = stats.rankdata(labels, axis=1), stats.rankdata(scores, axis=1)
+    constant = (np.ptp(labels, axis=1) == 0) | (np.ptp(scores, axis=1) == 0)
+    labels, scores = (side - side.mean(axis=1, keepdims=True) for side in (labels, scores))
+    spread = np.sqrt((labels**2).sum(axis=1) * (scores**2).sum(axis=1))
+    found: Floats = np.divide((labels * scores).sum(axis=1), spread, out=np.full(len(labels), np.nan), where=~constant)
+    return found
 
 
 def f1_of(matrices: Floats) -> Floats:

@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 NAMES = {
     "classification": ("accuracy", "precision", "recall", "f1", "matthews"),
-    "regression": ("pearson", "spearman", "mse", "r2"),
+    "regression": ("pearson", "spearman", "mse", "rmse", "mae", "r2"),
 }
 
 
@@ -91,6 +91,8 @@ def _regression(labels: Array, scores: Array) -> dict[str, float]:
         "pearson": pearson(labels, scores),
         "spearman": spearman(labels, scores),
         "mse": float(sk.mean_squared_error(labels, scores)),
+        "rmse": float(sk.root_mean_squared_error(labels, scores)),
+        "mae": float(sk.mean_absolute_error(labels, scores)),
         "r2": math.nan if _constant(labels) else float(sk.r2_score(labels, scores)),
     }
 

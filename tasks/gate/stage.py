@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 import pyarrow.parquet as pq
 
@@ -12,7 +11,7 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
-from tasks.gate.verdict import Evidence, Verdict, judge
+from tasks.verdict import Evidence, Verdict, expected_rows, judge
 
 REMEDY = "train longer, take a larger encoder (model.name), or accept less by lowering the threshold"
 
@@ -25,13 +24,8 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 def run(context: Context) -> Outcome:
     """Judge what evaluate found. The verdict is kept either way."""
     experiment = context.experiment
-    verdict = judge(
-        experiment.task,
-        experiment.thresholds,
-        experiment.gate.slices,
-        read_evidence(context.inputs["evaluate"]),
-        expected_rows(experiment, context.inputs),
-    )
+    evidence = read_evidence(context.inputs["evaluate"])
+    verdict = judge(experiment, evidence, expected_rows(experiment, context.inputs))
     write_json(context.output / "verdict.json", verdict.as_json())
     result = {**verdict.as_json(), "files": {"verdict": "verdict.json"}}
     if verdict.passed:
@@ -44,13 +38,6 @@ def read_evidence(evaluate: Artifact) -> Evidence:
     summary = json.loads((evaluate.path / "metrics.json").read_text(encoding="utf-8"))
     table = pq.read_table(evaluate.path / "predictions.parquet", columns=["label", "prediction"])
     return Evidence(summary, table["label"].to_numpy(), table["prediction"].to_numpy())
-
-
-def expected_rows(experiment: Experiment, inputs: Mapping[str, Artifact]) -> int | None:
-    """Rows that the dev split must have: as validate passed them, or as preprocess cut them anew."""
-    source = inputs["preprocess" if experiment.preprocessing.resplit else "validate"]
-    rows: int | None = source.manifest.result.get("rows", {}).get("dev")
-    return rows
 
 
 def _message(verdict: Verdict) -> str:

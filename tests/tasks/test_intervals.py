@@ -8,7 +8,8 @@ from scipy import stats
 from sklearn import metrics as sk
 
 from include.glue import TASKS, Task
-from tasks.intervals import f1_of, interval, matthews_of, wilson
+from tasks.intervals import correlations, f1_of, interval, matthews_of, wilson
+from tasks.metrics import pearson, spearman
 
 SST2, COLA, STSB, MNLI = TASKS["SST-2"], TASKS["CoLA"], TASKS["STS-B"], TASKS["MNLI"]
 RANDOM = np.random.default_rng(5)
@@ -75,3 +76,13 @@ def test_undefined_has_no_interval(scores: list[float]) -> None:
 
 def test_no_rows_no_interval() -> None:
     assert interval(SST2, "accuracy", np.empty(0), np.empty(0)) is None
+
+
+@pytest.mark.parametrize("metric", ["pearson", "spearman"])
+def test_correlations_are_those_of_the_metrics(metric: str) -> None:
+    random = np.random.default_rng(0)
+    labels, scores = random.integers(0, 6, size=(20, 30)).astype(float), random.normal(size=(20, 30))
+    labels[3], scores[5] = 2.0, 1.5
+    one = {"pearson": pearson, "spearman": spearman}[metric]
+    expected = [one(label, score) for label, score in zip(labels, scores, strict=True)]
+    np.testing.assert_allclose(correlations(labels, scores, metric), expected, atol=1e-12)

@@ -44,7 +44,9 @@ def test_beyond_two_classes_the_mean_of_all() -> None:
 def test_regression_by_hand() -> None:
     labels, scores = np.array([0.0, 1.0, 2.0, 3.0]), np.array([[0.0], [2.0], [1.0], [3.0]])
     found = all_metrics(STSB, labels, scores)
-    assert found == pytest.approx({"pearson": 0.8, "spearman": 0.8, "mse": 0.5, "r2": 1 - 2 / 5})
+    assert found == pytest.approx(
+        {"pearson": 0.8, "spearman": 0.8, "mse": 0.5, "rmse": math.sqrt(0.5), "mae": 0.5, "r2": 1 - 2 / 5}
+    )
 
 
 def test_agrees_with_scikit_learn_on_random_rows() -> None:
@@ -74,6 +76,8 @@ def test_constant_scores_have_no_correlation() -> None:
     assert math.isnan(found["pearson"])
     assert math.isnan(found["spearman"])
     assert found["mse"] == pytest.approx((1.5**2 + 0.5**2 + 0.5**2) / 3)
+    assert found["rmse"] == pytest.approx(math.sqrt(found["mse"]))
+    assert found["mae"] == pytest.approx(2.5 / 3)
     assert as_json(found)["pearson"] is None
 
 

@@ -75,7 +75,7 @@ def test_a_classifier(tmp_path: Path) -> None:
     model = trained(tmp_path / "train", CLASSES)
     sentences, labels = reviews(60)
     table = TokenTable.open(write_split(tmp_path / "preprocess" / "dev", sentences, labels))
-    surroundings = context(tmp_path, build({"gate": {"accuracy": -1}}, "test"), 60)
+    surroundings = context(tmp_path, build({"gate": {"accuracy": -1, "beat_baseline": False}}, "test"), 60)
     outcome = run(surroundings)
 
     predictions = pq.read_table(tmp_path / "evaluate" / "predictions.parquet").to_pydict()

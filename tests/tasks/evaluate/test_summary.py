@@ -40,7 +40,7 @@ def test_overall(sst2: Scored) -> None:
 def test_held_out_beside_dev(stsb: Scored) -> None:
     summary = summarise(stsb, made_up("STS-B", 30))
     assert summary["heldout"]["rows"] == 30
-    assert set(summary["heldout"]["metrics"]) == {"pearson", "spearman", "mse", "r2"}
+    assert set(summary["heldout"]["metrics"]) == {"pearson", "spearman", "mse", "rmse", "mae", "r2"}
     assert "confusion" not in summary
 
 
