@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from include.artifacts import sha256
+from include.paths import user_path
 from include.scratch import scratch_folder
 from include.stages import BadInput, Transient
 from tasks.context import cache_folder
@@ -163,7 +164,7 @@ def encoder_folder(name: str, download: bool) -> Path:
     """
     if name in ENCODERS:
         return _asset_folder(ENCODERS[name], f"encoders/{name}", download, f"model.name={name}")
-    folder = Path(name).expanduser() if name.startswith(("/", "./", "../", "~")) else _hub_folder(name, download)
+    folder = user_path(name) if name.startswith(("/", "./", "../", "~")) else _hub_folder(name, download)
     missing = [file for file in ENCODER_FILES if not (folder / file).is_file()]
     if missing:
         raise BadInput(f"the model folder {folder} has no {missing[0]}: it must hold {', '.join(ENCODER_FILES)}")

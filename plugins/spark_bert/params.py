@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from airflow.sdk import Context, Param
 
 from include.experiment import Experiment
-from include.named import FOLDER, build, merge, names, read_yaml
+from include.named import build, merge, names, read
 from include.sections import Section
 from include.stages import PIPELINE, STAGES, BadInput
 
@@ -74,7 +74,7 @@ def resolve(params: Mapping[str, Any]) -> Experiment:
     master = os.environ.get("SPARK_BERT_SPARK_MASTER")
     given: dict[str, Any] = {"runtime.spark_master": master} if master else {}
     given |= {key: value for key, value in params.items() if key != "experiment" and value is not None}
-    return build(merge(read_yaml(FOLDER / f"{name}.yaml"), given), f"experiment {name}")
+    return build(merge(read(name), given), f"experiment {name}")
 
 
 def from_form(context: Context) -> Experiment:

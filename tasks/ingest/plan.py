@@ -11,6 +11,7 @@ from typing import Self
 
 from include.artifacts import sha256
 from include.datasets import is_finished
+from include.paths import user_path
 from include.stages import BadInput, Transient
 
 #: Seconds for which a file must have been left alone: whoever copies one writes to it more often.
@@ -45,7 +46,7 @@ def drop_folder(name: str) -> Path:
     """The folder of new files. Raises BadInput when there is none."""
     if not name:
         raise BadInput("dataset.drop is not set: name the folder that new files are put into")
-    folder = Path(name).expanduser()
+    folder = user_path(name)
     if not folder.is_dir():
         raise BadInput(f"dataset.drop {folder} is no folder: make it, or name the one that new files are put into")
     return folder

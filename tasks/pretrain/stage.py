@@ -11,6 +11,7 @@ from typing import Any
 
 from include.artifacts import sha256
 from include.experiment import Experiment
+from include.paths import user_path
 from include.runs import Run
 from include.sections import Training
 from include.stages import SHARED_WITH_PRETRAINING, BadInput
@@ -94,4 +95,4 @@ def _check(train: int, dev: int, batch_size: int, file: Path) -> None:
 
 
 def _text(experiment: Experiment) -> Path:
-    return Path(experiment.pretraining.text).expanduser()
+    return user_path(experiment.pretraining.text)

@@ -1,0 +1,109 @@
+"""Values that people write, as YAML or JSON: what they look like is what they mean, or they are refused."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+from yaml.constructor import ConstructorError
+
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_STRING = "tag:yaml.org,2002:str"
+
+
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = 100
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Python refuses to write a number of more than 4,300 digits."""
+        try:
+            return super().repr_int(x, level)
+        except ValueError:
+            return "a number of thousands of digits"
+
+
+_short = _Short()
+
+
+def from_yaml(text: str) -> Any:
+    """The value of a YAML text; a date stays the text that it is. Raises ValueError, naming the line, for a repeated
+    key, for an alias (a few nested ones unfold to gigabytes), and for what is no YAML.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        said = ", ".join(str(part) for part in (error.context, error.problem) if part)
+        raise ValueError(f"{line}{shorten(said)}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(shorten(" ".join(str(error).split()))) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def from_json(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError for a repeated key, and for what is no JSON."""
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def shown(value: Any) -> str:
+    """The value for a message: as Python writes it, and not too much of it."""
+    return _short.repr(value)
+
+
+def shorten(text: str, most: int = 300) -> str:
+    """The text, cut to so many characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+class _Loader(yaml.SafeLoader):
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            alias = self.peek_event()
+            problem = f"the alias *{alias.anchor} is not followed: write the value itself"
+            raise ConstructorError(problem=problem, problem_mark=alias.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:  # a number of thousands of digits, or what calls itself a date
+            problem = f"{shown(node.value)} is no value that can be read"
+            raise ConstructorError(problem=problem, problem_mark=node.start_mark) from error
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
+                problem = f"the key {shown(key.value)} stands there twice: keep one of them"
+                raise ConstructorError(problem=problem, problem_mark=key.start_mark)
+            seen.add((key.tag, str(key.value)))
+        return super().construct_mapping(node, deep)
+
+    def construct_text(self, node: yaml.ScalarNode) -> str:
+        """JSON is YAML too, and writes an emoji as two halves (a surrogate pair), which belong together."""
+        return str(self.construct_scalar(node)).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+_Loader.add_constructor(_STRING, _Loader.construct_text)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in pairs if tag != _TIMESTAMP]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {shown(key)} stands there twice: keep one of them")
+        found[key] = value
+    return found
