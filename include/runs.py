@@ -6,10 +6,31 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from include.artifacts import Artifact, ArtifactStore, write_json
 from include.experiment import Experiment
 from include.named import merge
 from include.stages import PIPELINE, STAGES, BadInput, StageError
+from include.text import is_unwritable
+
+
+class Entry(BaseModel):
+    """What run.json says of one stage; the key is "" where it made nothing."""
+
+    key: str
+    exit_code: int
+    message: str = ""
+    path: str = ""
+    result: dict[str, Any] = {}
+
+
+class Recorded(BaseModel):
+    """What run.json says of a run."""
+
+    run: str
+    experiment: dict[str, dict[str, Any]] = {}
+    stages: dict[str, Entry]
 
 
 class Run:
@@ -17,7 +38,9 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         folder = folder.absolute()
-        if folder.parent.name != "runs":
+        if is_unwritable(str(folder)):
+            raise BadInput(f"the run folder {str(folder)!a} is not UTF-8: give it a name that is")
+        if folder.parent.name != "runs" or folder.name == "..":
             raise BadInput(f"the run folder {folder} must lie in a folder named runs, as work/runs/first")
         self.folder = folder
         self.store = ArtifactStore(folder.parent.parent)
@@ -32,10 +55,11 @@ class Run:
         if not self.file.is_file():
             return {"run": self.folder.name, "stages": {}}
         try:
-            record = json.loads(self.file.read_text(encoding="utf-8"))
-        except ValueError as error:
+            record: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
+            Recorded.model_validate(record)
+        except (ValueError, RecursionError) as error:  # pydantic's is a ValueError
             raise BadInput(f"{self.file} is damaged: remove {self.folder} and run the stages again") from error
-        return dict(record)
+        return record
 
     def add(self, artifact: Artifact, experiment: Experiment) -> None:
         """Point the run at an artifact. Stages that were built on another one are forgotten."""
@@ -91,7 +115,7 @@ class Run:
         if entry is None:
             raise BadInput(f"the run {self.folder.name} has no {stage} yet: run the stage {stage} first")
         if entry["exit_code"]:
-            raise BadInput(f"{stage} failed in the run {self.folder.name}: {entry['message']}")
+            raise BadInput(f"{stage} failed in the run {self.folder.name}: {entry.get('message')}")
         artifact = self.store.find(stage, entry["key"])
         if artifact is None:
             raise BadInput(f"{self.store.path(stage, entry['key'])} is gone: run the stage {stage} again")

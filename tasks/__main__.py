@@ -19,6 +19,7 @@ from include.experiment import Experiment
 from include.named import load, names
 from include.runs import Run
 from include.stages import STAGES, BadInput, ExitCode, StageError, result_line
+from tasks.refusal import explain
 
 log = logging.getLogger("tasks")
 
@@ -30,13 +31,15 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _stop)
     try:
         overrides = [*options.set, *(["submission.all_tasks=true"] if options.all_tasks else [])]
-        experiment = load(options.experiment or _experiment_of(options.run), overrides)
+        given = options.experiment
+        experiment = load(_experiment_of(options.run) if given is None else given, overrides)
         if options.stage == "fetch":
             return _fetch(experiment)
         return _run(options.stage, experiment, options.run)
-    except StageError as error:
-        log.error("%s", error)
-        return error.exit_code
+    except (StageError, OSError) as error:
+        refusal = explain(error, options.run)
+        log.error("%s", refusal)
+        return refusal.exit_code
     except KeyboardInterrupt:
         log.error("interrupted: nothing half-written was kept")
         return ExitCode.STOPPED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import logging
 import os
@@ -16,8 +15,9 @@ from typing import Any, Protocol, cast
 from include.artifacts import Artifact, Manifest, artifact_key
 from include.experiment import Experiment
 from include.runs import Run
-from include.stages import STAGES, BadInput, StageError, Transient
+from include.stages import STAGES, BadInput, StageError
 from tasks.context import Context, Outcome
+from tasks.refusal import explain
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +35,13 @@ class StageModule(Protocol):
 def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     """The stage's artifact, made now or found; the run's record points at it, or says why there is none."""
     try:
+        run.folder.mkdir(parents=True, exist_ok=True)  # before the work, for where it cannot be the work would be lost
         artifact = _find_or_make(name, experiment, run)
         run.add(artifact, experiment)
         _follow(name, artifact, run)
         return artifact
     except (StageError, OSError) as error:
-        refusal = error if isinstance(error, StageError) else _explain(error, run.store.root)
+        refusal = explain(error, run.store.root)
         with suppress(OSError):  # a full disk is the news, not that it cannot be written down
             run.fail(name, refusal, experiment)
         raise refusal from error
@@ -100,12 +101,6 @@ def _make(
         }
         ending = replace(manifest, result=result, exit_code=int(outcome.exit_code), message=outcome.message)
         return run.store.commit(folder, ending)
-
-
-def _explain(error: OSError, store: Path) -> StageError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Transient(f"no space left below {store}: free some and run the stage again; nothing was kept")
-    return Transient(f"{error}; nothing was kept")
 
 
 def revision() -> str:

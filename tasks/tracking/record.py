@@ -7,32 +7,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import Field, ValidationError
 
-from include.runs import Run
+from include.runs import Entry, Recorded, Run
 from include.stages import PIPELINE, BadInput
 
 #: The stages that made a model, and in a run of `retrain` what became of it, in order.
 _TRACKED = (*PIPELINE, "champion", "challenge", "register", "promote")
 
 
-class Entry(BaseModel):
-    """What run.json says of one stage; the key is "" where it made nothing."""
-
-    key: str
-    exit_code: int
-    message: str = ""
-    path: str = ""
-    result: dict[str, Any] = {}
-
-
-class Record(BaseModel):
+class Record(Recorded):
     """What run.json says of a run, and arm.json where it is an ablation's arm."""
 
-    run: str
-    experiment: dict[str, dict[str, Any]] = {}
-    stages: dict[str, Entry]
-    arm: dict[str, Any] = {}
+    arm: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def pipeline(self) -> dict[str, Entry]:

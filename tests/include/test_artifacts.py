@@ -195,6 +195,31 @@ def test_descendants_follow_the_pipeline() -> None:
     assert descendants("export") == set()
 
 
-def test_a_run_folder_lies_among_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["first", "runs/..", "runs/first/second", "runs/."])
+def test_a_run_folder_lies_among_runs(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadInput, match="must lie in a folder named runs"):
-        Run(tmp_path / "first")
+        Run(tmp_path / name)
+
+
+def test_a_run_folder_has_a_name_that_json_can_hold(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"runs/\\udcff' is not UTF-8: give it a name that is"):
+        Run(tmp_path / "runs" / "\udcff")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "[]", "null", "3", "{}", '{"run": "first"}', '{"run": "first", "stages": []}',
+        '{"run": "first", "stages": {"validate": "k1"}}', '{"run": "first", "stages": {"validate": {"key": "k1"}}}',
+        '{"run": "first", "stages": {"validate": {"key": 1, "exit_code": 0}}}',
+        '{"run": "first", "stages": {}, "experiment": "movies"}',
+        '{"run": "first", "stages": {}, "experiment": {"data": 3}}',
+        "[" * 100_000,
+    ],
+)  # fmt: skip
+def test_a_record_of_another_shape_is_damaged(tmp_path: Path, record: str) -> None:
+    run = Run(tmp_path / "runs" / "first")
+    run.folder.mkdir(parents=True)
+    run.file.write_text(record)
+    with pytest.raises(BadInput, match=r"run\.json is damaged: remove .*first and run the stages again"):
+        run.record()

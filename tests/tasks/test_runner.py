@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from include.named import load
 from include.runs import Run
 from include.stages import BadInput, Transient
 from tasks import runner
+from tasks.__main__ import main
 from tasks.context import Context, Outcome
 
 EXPERIMENT = load("movies")
@@ -71,6 +73,33 @@ def test_a_full_or_broken_disk_keeps_nothing(
         run.artifact("validate")
 
 
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.EACCES, "/data/x.tsv: user {user} may not use it: give that user access, or name another place"),
+        (errno.EPERM, "/data/x.tsv: user {user} may not do that there"),
+        (errno.EROFS, "/data/x.tsv: the file system is read-only: mount it so that it can be written"),
+        (errno.ENOTDIR, "/data/x.tsv: a file stands where a folder belongs: move it away"),
+        (errno.EISDIR, "/data/x.tsv: a folder stands where a file belongs: move it away"),
+        (errno.ENAMETOOLONG, "/data/x.tsv: the name is longer than the file system allows"),
+        (errno.ELOOP, "/data/x.tsv: its links lead back to themselves"),
+    ],
+)
+def test_what_the_system_will_refuse_again_is_bad_input(
+    run: Run, monkeypatch: pytest.MonkeyPatch, number: int, message: str
+) -> None:
+    import tasks.validate.stage as stage
+
+    def work(context: Context) -> Outcome:
+        raise OSError(number, os.strerror(number), "/data/x.tsv")
+
+    monkeypatch.setattr(stage, "run", work)
+    with pytest.raises(BadInput) as error:
+        runner.run_stage("validate", EXPERIMENT, run)
+    assert message.format(user=os.getuid()) in str(error.value)
+    assert run.record()["stages"]["validate"]["exit_code"] == 2
+
+
 def test_a_stage_without_its_input_says_what_to_run(run: Run) -> None:
     with pytest.raises(BadInput, match="run the stage preprocess first"):
         runner.run_stage("train", EXPERIMENT, run)
@@ -93,6 +122,38 @@ def test_the_command_line_ends_with_the_right_code(
     assert message in done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--run", "{home}/runs/.."), "must lie in a folder named runs"),
+        (("--run", "{home}/runs/\udcff"), "is not UTF-8"),
+        (("--run", "{home}/runs/" + "x" * 300), "xxx...: the name is longer than the file system allows"),
+        (("--run", "{home}/file/runs/first"), "file/artifacts/validate: a file stands where a folder belongs"),
+        (("--run", "{home}/runs/file"), "runs/file: a file stands where a folder belongs"),
+        (("--run", "{home}/runs/wrong"), "wrong/run.json is damaged"),
+        (("--run", "{home}/runs/first", "--experiment", ""), "unknown experiment ''"),
+        (("--run", "{home}/runs/first", "--set", "data.path=\udcff"), "cannot read the value"),
+        (
+            ("--run", "{home}/runs/first", "--set", "data.source=files", "--set", "data.path=~no-such-user/x"),
+            "there is no user of that name",
+        ),
+    ],
+)
+def test_a_command_that_cannot_be_meant_is_bad_input(
+    tmp_path: Path, arguments: tuple[str, ...], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "runs" / "wrong").mkdir(parents=True)
+    (tmp_path / "runs" / "wrong" / "run.json").write_text("[]")
+    (tmp_path / "runs" / "file").touch()
+    (tmp_path / "file").touch()
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        assert main(["validate", *(one.replace("{home}", str(tmp_path)) for one in arguments)]) == 2
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert message in caplog.text and "Traceback" not in caplog.text
 
 
 def test_the_last_line_on_stdout_is_the_result(tmp_path: Path) -> None:
