@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from include.artifacts import write_json
 from include.stages import BadInput, Transient
+from include.written import shorten
 from tasks.encoder.packing import Packing
 from tasks.encoder.padding_free import encode_packed, first_position
 from tasks.encoder.spec import HeadSpec
@@ -154,7 +157,7 @@ def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
 
 def copy_tokenizer(source: Path, target: Path) -> None:
     """Keep the tokenizer beside a model, as AutoTokenizer reads it."""
-    AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=False).save_pretrained(target)
+    _tokenizer(source).save_pretrained(target)
 
 
 def _says(spec: HeadSpec) -> tuple[Any, ...]:
@@ -173,23 +176,19 @@ def _load_encoder(folder: Path) -> PreTrainedModel:
         if not (folder / name).is_file():
             raise BadInput(f"{folder / name} is missing: an encoder's folder holds it")
     local = {"local_files_only": True, "trust_remote_code": False}
-    try:
+    with _refused(f"{folder / 'config.json'} is not the configuration of a known encoder"):
         config = AutoConfig.from_pretrained(folder, **local)
-    except (ValueError, OSError, KeyError) as error:
-        raise BadInput(f"{folder / 'config.json'} is not the configuration of a known encoder: {error}") from error
     if config.is_encoder_decoder:
         raise BadInput(f"{folder} holds an encoder with a decoder ({config.model_type}): choose an encoder alone")
     return _load_weights(folder, config, local)
 
 
 def _load_weights(folder: Path, config: Any, local: dict[str, Any]) -> PreTrainedModel:
-    try:
+    weights = f"{folder / 'model.safetensors'} cannot be read into the encoder that config.json describes"
+    with _refused(f"{weights}: fetch the model again"):
         encoder, report = AutoModel.from_pretrained(
             folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **local
         )  # fmt: skip
-    except (SafetensorError, RuntimeError, ValueError, OSError) as error:
-        raise BadInput(f"{folder / 'model.safetensors'} cannot be read into the encoder that config.json "
-                       f"describes: fetch the model again ({error})") from error  # fmt: skip
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
     if missing:
         raise BadInput(f"{folder / 'model.safetensors'} lacks {len(missing)} weights, as {missing[0]}: "
@@ -199,8 +198,25 @@ def _load_weights(folder: Path, config: Any, local: dict[str, Any]) -> PreTraine
     return cast(PreTrainedModel, encoder)
 
 
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Raise BadInput for whatever transformers raises over a file: for one that is wrong it has no class of errors."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        said = shorten(" ".join(str(error).split()))
+        raise BadInput(f"{what} ({type(error).__name__}: {said})") from error
+
+
+def _tokenizer(folder: Path) -> Any:
+    with _refused(f"{folder} does not hold the files of a tokenizer: fetch the model again"):
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
 def _check_fit(folder: Path, encoder: PreTrainedModel, max_length: int) -> None:
-    words = len(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
+    words = len(_tokenizer(folder))
     if words > encoder.config.vocab_size:
         raise BadInput(f"{folder}: the tokenizer has {words} words and the encoder {encoder.config.vocab_size}: "
                        "tokenizer.json belongs to another model")  # fmt: skip

@@ -14,10 +14,19 @@ import numpy.typing as npt
 import pyarrow as pa
 from tokenizers import Encoding, Tokenizer
 
+from include.stages import BadInput
+
 
 def open_tokenizer(file: Path, max_length: int) -> Tokenizer:
-    """A tokenizer.json, set to cut at max_length tokens, special ones included (a pair: its longer sentence first)."""
-    tokenizer = Tokenizer.from_file(str(file))
+    """A tokenizer.json, set to cut at max_length tokens, special ones included (a pair: its longer sentence first).
+
+    Raises BadInput when the file is damaged, or cannot tokenise a word that it does not know.
+    """
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer.encode("\u2603 ")
+    except Exception as error:  # it raises nothing else
+        raise BadInput(f"{file} is not a tokenizer: fetch the model again ({error})") from error
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length, strategy="longest_first")
     return tokenizer

@@ -21,6 +21,7 @@ from include.sections import Cleaning
 from include.stages import BadInput
 from tasks.assets import encoder_folder, tokenizer_fingerprint, wordnet_fingerprint
 from tasks.context import Context, Outcome
+from tasks.encoder.tokens import open_tokenizer
 from tasks.preprocess.augment import add_copies, augmentation
 from tasks.preprocess.clean import clean
 from tasks.preprocess.sample import resplit, sample, stratum
@@ -43,6 +44,7 @@ def run(context: Context) -> Outcome:
     """Write a folder of token ids for each split; the result counts rows, tokens and cuts."""
     experiment = context.experiment
     tokenizer = encoder_folder(experiment.model.name, experiment.runtime.download) / "tokenizer.json"
+    open_tokenizer(tokenizer, experiment.preprocessing.max_length)  # a damaged one is told before Spark starts
     with session(experiment, "preprocess") as spark:
         shipped = ship(spark, tokenizer)
         augment = augmentation(spark, experiment, tokenizer) if experiment.preprocessing.augment else None

@@ -17,6 +17,7 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.models import Classifier, copy_tokenizer, load_pretrained, load_trained
 from tasks.encoder.spec import HeadSpec
+from tasks.encoder.tokens import open_tokenizer
 from tests.tasks.encoder.samples import WORDS, reviews, tiny_encoder, write_split
 
 SPEC = HeadSpec("classification", 2, max_length=32, label_names=("negative", "positive"))
@@ -155,16 +156,46 @@ def test_weights_that_lack_some(folder: Path) -> None:
         load_pretrained(folder, SPEC)
 
 
-def test_an_unknown_kind_of_model(folder: Path) -> None:
-    edit_config(folder, model_type="perceptron-9000")
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "perceptron-9000"}, "not the configuration of a known encoder"),
+        ({"hidden_size": "32"}, "not the configuration of a known encoder .*Field 'hidden_size' expected int, got str"),
+        ({"vocab_size": None}, "not the configuration of a known encoder .*Field 'vocab_size' expected int, got NoneT"),
+        ({"num_attention_heads": 0}, r"config\.json describes: fetch the model again \(ZeroDivisionError"),
+        ({"hidden_act": "nope"}, r"config\.json describes: fetch the model again \(KeyError: 'nope'"),
+        ({"pad_token_id": 999}, r"config\.json describes: fetch the model again \(AssertionError: Padding_idx"),
+        ({"dtype": "float99"}, "not the configuration of a known encoder .*float99"),
+    ],
+)
+def test_a_config_that_cannot_be(folder: Path, values: dict[str, Any], message: str) -> None:
+    edit_config(folder, **values)
+    with pytest.raises(BadInput, match=message):
+        load_pretrained(folder, SPEC)
+
+
+@pytest.mark.parametrize("text", ["{", "null", "[1]", "[" * 100_000])
+def test_a_config_that_is_no_json_object(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text)
     with pytest.raises(BadInput, match="not the configuration of a known encoder"):
         load_pretrained(folder, SPEC)
 
 
-def test_a_config_that_is_not_json(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
-    with pytest.raises(BadInput, match="not the configuration of a known encoder"):
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": "1.0", "model": {"type": "Nope"}}'])
+def test_a_damaged_tokenizer(folder: Path, text: str) -> None:
+    (folder / "tokenizer.json").write_text(text)
+    with pytest.raises(BadInput, match=r"tokenizer\.json is not a tokenizer: fetch the model again \("):
+        open_tokenizer(folder / "tokenizer.json", 32)
+    with pytest.raises(BadInput, match=r"does not hold the files of a tokenizer: fetch the model again \("):
         load_pretrained(folder, SPEC)
+
+
+def test_a_tokenizer_that_cannot_say_unknown(folder: Path) -> None:
+    values = json.loads((folder / "tokenizer.json").read_text())
+    values["model"]["unk_token"] = "[NONE]"
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.raises(BadInput, match=r"tokenizer\.json is not a tokenizer: fetch the model again \(.*Missing"):
+        open_tokenizer(folder / "tokenizer.json", 32)
 
 
 def test_an_encoder_with_a_decoder(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.assets import wordnet_folder
 from tasks.context import Context, Outcome
+from tasks.preprocess import stage
 from tasks.preprocess.augment import COPY
 from tasks.preprocess.stage import run
 from tasks.preprocess.tokenize import load_tokenizer
@@ -82,6 +84,17 @@ def test_ids_are_the_tokenizers_own(preprocess: Callable[..., Outcome], tmp_path
     assert result["partitions"] == {"train": 4, "dev": 4, "test": 4}
     assert result["truncated"]["dev"] == 2
     assert result["mean_length"]["dev"] == round(np.mean([len(ids) for ids in expected]), 2)
+
+
+def test_a_damaged_tokenizer_is_told_before_spark_starts(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(encoder, tmp_path / "encoder")
+    (tmp_path / "encoder" / "tokenizer.json").write_text('{"version": ')
+    monkeypatch.delattr(stage, "session")
+    with pytest.raises(BadInput, match=r"tokenizer\.json is not a tokenizer: fetch the model again"):
+        experiment = build({"model": {"name": str(tmp_path / "encoder")}}, "test")
+        run(Context(experiment, Run(tmp_path / "runs" / "one"), {}, tmp_path))
 
 
 def test_pairs_are_cut_longest_first_and_know_where_the_first_ends(
