@@ -78,7 +78,7 @@ class Stage:
 #: The fields of the section training that pre-training follows too; for the others it has its own, or none.
 SHARED_WITH_PRETRAINING = ("accumulation", "clip_norm", "precision", "activation_checkpointing", "ranks")
 _PIPELINE = (
-    Stage("validate", "check the raw data with Great Expectations", 1, ("data", "validation"), spark=True),
+    Stage("validate", "check the raw data with Great Expectations", 2, ("data", "validation"), spark=True),
     Stage(
         "preprocess",
         "clean, sample and tokenise on Spark",
@@ -116,7 +116,7 @@ _REGISTERED = ("data.task", "dataset.name")
 _BESIDE = (
     Stage("study", "put the arms of an ablation together in one report", 1, ("study",)),
     Stage("track", "write the run to MLflow, and earlier ones that it missed", 1, (), mlflow=True),
-    Stage("ingest", "add the rows of new files to a dataset", 1, ("data", "validation.max_quarantine", "dataset")),
+    Stage("ingest", "add the rows of new files to a dataset", 2, ("data", "validation.max_quarantine", "dataset")),
     Stage("champion", "find the champion in the registry and check its files", 1, _REGISTERED, mlflow=True),
     Stage(
         "challenge",

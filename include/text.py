@@ -12,7 +12,7 @@ _UNSEEN = (
     r"\U000e0000-\U000e0fff"
 )
 _SEEN = re.compile(f"[^{_UNSEEN}]")
-_EDGES = re.compile(f"^[{_UNSEEN}]+|[{_UNSEEN}]+$")
+_HIDDEN = re.compile(f"[{_UNSEEN}]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _UNWRITABLE = re.compile(r"[\x00\ud800-\udfff]")
 
@@ -22,9 +22,9 @@ def is_blank(text: str) -> bool:
     return _SEEN.search(text) is None
 
 
-def visible(text: str) -> str:
-    """The text without what cannot be seen at its start and end."""
-    return _EDGES.sub("", text)
+def seen(text: str) -> str:
+    """What can be seen of the text."""
+    return _HIDDEN.sub("", text)
 
 
 def has_control(text: str) -> bool:

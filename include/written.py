@@ -67,7 +67,7 @@ def shorten(text: str, most: int = 300) -> str:
 class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            alias = self.peek_event()
+            alias = self.peek_event()  # type: ignore[no-untyped-call]
             problem = f"the alias *{alias.anchor} is not followed: write the value itself"
             raise ConstructorError(problem=problem, problem_mark=alias.start_mark)
         return super().compose_node(parent, index)

@@ -13,10 +13,13 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
+from include import paths
 from include.stages import BadInput
+from tasks.sources.encoding import check_text
 
 LONGEST_LINE = 2**20  # bytes; what is longer is hardly one document
 DEV_SHARE = 0.02  # of the documents
+_HEAD = 4096  # bytes that are enough to tell what is no UTF-8
 _GZIP = b"\x1f\x8b"
 _TAG = re.compile(r"</?[A-Za-z!][^>]*>")  # the cleaning rule html of preprocess: as in "3 < 5", not every < is a tag
 
@@ -55,11 +58,13 @@ def splits(file: Path, seed: int) -> dict[str, Iterator[str]]:
 
 
 def check_file(file: Path) -> None:
-    """Raise BadInput when there is no such file, or a .gz file is none."""
-    if not file.is_file():
-        raise BadInput(f"{file} is missing: put the text there, or correct pretraining.text")
+    """Raise BadInput when there is no such file, it is text in another encoding, or a .gz file is none."""
+    paths.check_file(file, "put the text there, or correct pretraining.text")
     if file.suffix == ".gz" and not _is_gzip(file):
         raise BadInput(f"{file} is not gzip, though its name says so: pack it, or rename it and pretraining.text")
+    if not _is_gzip(file):
+        with file.open("rb") as stream:
+            check_text(file, stream.read(_HEAD))
 
 
 def _is_gzip(file: Path) -> bool:

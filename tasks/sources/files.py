@@ -10,19 +10,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from include.glue import SPLITS, Task
+from include.paths import user_path
 from include.sections import Data
 from include.stages import BadInput
 from tasks.sources.base import Columns, Record, Source, to_records
-from tasks.sources.lines import Row, check_file, read_header, read_rows
+from tasks.sources.header import hint
+from tasks.sources.lines import Row, check_file, nul_problem, read_header, read_rows
 
 FORMATS = (".csv", ".tsv", ".parquet")
+#: What pyarrow raises over a file; for a damaged page it is an OSError without a number.
+_UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 class OwnFiles(Source):
     """Three files below data.path. Columns that no role needs are not read."""
 
     def __init__(self, data: Data, task: Task) -> None:
-        root = Path(data.path).expanduser()
+        root = user_path(data.path)
         super().__init__({split: root / getattr(data, split) for split in SPLITS})
         for path in self.paths.values():
             if path.suffix not in FORMATS:
@@ -53,8 +57,8 @@ def _position(path: Path, header: list[str], role: str, name: str) -> int:
     if header.count(name) != 1:
         known = "two columns" if name in header else "no column"
         raise BadInput(
-            f"{path} has {known} {name!r} for the role {role}; found: {', '.join(header)[:200]}. "
-            f"Name your column in data.columns, as {{{role!r}: 'its name'}}"
+            f"{path} has {known} {name!r} for the role {role}; found: {', '.join(header)[:200]}"
+            f"{hint(header, [name])}. Name your column in data.columns, as {{{role!r}: 'its name'}}"
         )
     return header.index(name)
 
@@ -63,8 +67,8 @@ def _parquet_rows(path: Path, names: dict[str, str]) -> Iterator[Row]:
     """The columns of the roles, in their order, every value as text."""
     try:
         file = pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
-        raise BadInput(f"{path} is not a Parquet file: {error}") from error
+    except _UNREADABLE as error:
+        raise _damaged(f"{path} is not a Parquet file", error) from error
     schema = file.schema_arrow
     for role, name in names.items():
         _position(path, schema.names, role, name)
@@ -75,17 +79,22 @@ def _parquet_rows(path: Path, names: dict[str, str]) -> Iterator[Row]:
 
 def _parquet_values(path: Path, file: pq.ParquetFile, columns: list[str]) -> Iterator[Row]:
     number = 0
-    for batch in file.iter_batches(columns=columns):
-        try:
-            rows = [batch.column(name).to_pylist() for name in columns]
-        except UnicodeDecodeError as error:
-            raise BadInput(
-                f"{path}: text after row {number} is not UTF-8 ({error}): write the file again from clean text"
-            ) from error
-        for values in zip(*rows, strict=True):
-            number += 1
-            fields = [_as_text(value) for value in values]
-            yield Row(number, fields, "", "\t".join(fields))
+    try:
+        for batch in file.iter_batches(columns=columns):
+            for values in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+                number += 1
+                fields = [_as_text(value) for value in values]
+                text = "\t".join(fields)
+                yield Row(number, fields, nul_problem(text), text)
+    except _UNREADABLE as error:
+        raise _damaged(f"{path}: what follows row {number} is damaged, or its text is not UTF-8", error) from error
+
+
+def _damaged(what: str, error: Exception) -> Exception:
+    """The refusal of a file; but the error itself when the operating system has raised it."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    return BadInput(f"{what} ({error}): write the file again")
 
 
 def _is_text(kind: pa.DataType) -> bool:

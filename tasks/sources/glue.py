@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from include.glue import SPLITS, Split, Task
+from include.paths import user_path
 from include.stages import BadInput
 from tasks.sources.base import Columns, Record, Source, to_records
+from tasks.sources.header import hint
 from tasks.sources.lines import Row, read_header, read_rows
 
 _INDEX_COLUMNS = ("index", "id")
@@ -17,7 +19,7 @@ class GlueFolder(Source):
     """A task's three TSV files; the folder may also be the task's own, without the others beside it."""
 
     def __init__(self, folder: str, task: Task) -> None:
-        root = Path(folder).expanduser()
+        root = user_path(folder)
         if not root.is_dir():
             raise BadInput(f"data.path {root} is no folder: give the one that holds {task.splits['train'].file}")
         self.task = task
@@ -43,7 +45,7 @@ def _check_header(path: Path, rows: Iterator[Row], layout: Split, task: str) -> 
     if found != layout.columns:
         raise BadInput(
             f"{path} line 1: expected the columns {expected}, in this order and tab-separated; found: "
-            f"{' '.join(found)[:200]}. Is it another task's file (data.task is {task})? "
+            f"{' '.join(found)[:200]}{hint(found, layout.columns)}. Is it another task's file (data.task is {task})? "
             "For a layout of your own write data.source: files"
         )
 

@@ -15,7 +15,7 @@ from include.artifacts import sha256
 from include.glue import SPLITS, Task
 from include.stages import BadInput
 from tasks.sources.base import Columns, Record, Source, to_records
-from tasks.sources.lines import Row
+from tasks.sources.lines import Row, nul_problem
 
 REPOSITORY = "nyu-mll/glue"
 
@@ -62,7 +62,8 @@ class HubDataset(Source):
             )
         for number, values in enumerate(data.select_columns(names), start=1):
             fields = [self._as_text(name, values[name]) for name in names]
-            yield Row(number, fields, "", "\t".join(fields))
+            text = "\t".join(fields)
+            yield Row(number, fields, nul_problem(text), text)
 
     def _as_text(self, name: str, value: Any) -> str:
         labels = self.task.labels

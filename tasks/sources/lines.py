@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from include import paths
 from include.stages import BadInput
+from tasks.sources.encoding import check_text
 
-_HEAD = 4096  # bytes that are enough to tell UTF-16 from UTF-8
+_HEAD = 4096  # bytes that are enough to tell what is no UTF-8
 _LONGEST_FIELD = 2**31 - 1  # the csv module stops at 131,072 characters by itself
 
 
@@ -32,28 +34,29 @@ class Row:
 
 
 def check_file(path: Path) -> None:
-    """Raises BadInput when the file is missing, empty or UTF-16."""
-    if not path.is_file():
-        raise BadInput(f"{path} is missing: put the file there, or correct data.path and the file's name")
+    """Raises BadInput when there is no such file, or it is empty, packed or in another encoding."""
+    paths.check_file(path, "put the file there, or correct data.path and the file's name")
     with path.open("rb") as stream:
         head = stream.read(_HEAD)
     if not head:
         raise BadInput(f"{path} is empty: put data into it, or name another file")
-    wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or head.count(0) > len(head) / 4
-    if wide and path.suffix != ".parquet":
-        raise BadInput(f"{path} is UTF-16, not UTF-8 text: convert it (iconv -f UTF-16 -t UTF-8)")
+    if path.suffix != ".parquet":
+        check_text(path, head)
 
 
 def remarks(path: Path) -> list[str]:
-    """What is unusual about a text file and does no harm: a byte order mark, Windows line ends."""
+    """What is unusual about a text file and does no harm: a byte order mark, line ends of two kinds in a TSV file.
+
+    CSV files may well have both: their rows end with CRLF (RFC 4180), and a quoted field holds any line end.
+    """
     if path.suffix == ".parquet":
         return []
     found = []
     with path.open("rb") as stream:
         if stream.read(3) == codecs.BOM_UTF8:
             found.append(f"{path} starts with a byte order mark, which was left out")
-        if any(line.endswith(b"\r\n") for line in stream):
-            found.append(f"{path} has Windows line ends (CRLF), which were taken as plain ones")
+        if path.suffix != ".csv" and len({line.endswith(b"\r\n") for line in stream if line.endswith(b"\n")}) > 1:
+            found.append(f"{path} has line ends of two kinds (LF and CRLF), which were taken as the same")
     return found
 
 
@@ -88,7 +91,7 @@ def _tsv_row(number: int, data: bytes) -> Row:
     except UnicodeDecodeError as error:
         text = data.decode("utf-8", errors="replace")
         return Row(number, [], f"broken encoding: byte {data[error.start]:#04x} is not UTF-8", text)
-    return Row(number, text.split("\t"), _nul(text), text)
+    return Row(number, text.split("\t"), nul_problem(text), text)
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
@@ -115,10 +118,11 @@ def _csv_row(start: int, fields: list[str]) -> Row:
     except UnicodeEncodeError:
         shown = text.encode("utf-8", errors="surrogateescape").decode("utf-8", errors="replace")
         return Row(start, [], "broken encoding: not UTF-8", shown)
-    return Row(start, fields, _nul(text), text)
+    return Row(start, fields, nul_problem(text), text)
 
 
-def _nul(text: str) -> str:
+def nul_problem(text: str) -> str:
+    """Why a row with that text cannot be read, "" when it holds no NUL."""
     return "broken encoding: holds a NUL byte" if "\0" in text else ""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from include.glue import Task
+from include.text import is_blank
 from tasks.sources.base import Record
 
 _SHOWN_TEXT = 200  # characters of a row that are kept for a person to look at
@@ -55,7 +56,7 @@ def problem(record: Record, task: Task, split: str) -> str:
     """Why the row cannot be used, "" when it can."""
     if record.problem:
         return record.problem
-    if not all(sentence.strip() for sentence in record.sentences):
+    if any(map(is_blank, record.sentences)):
         return "empty text"
     if split == "test":
         return _index_problem(record)
@@ -76,10 +77,19 @@ def _class_problem(label: str, task: Task) -> str:
 def _score_problem(label: str, task: Task) -> str:
     assert task.score_range is not None  # every regression has one
     low, high = task.score_range
-    try:
-        score = float(label)
-    except ValueError:
-        return f"score {label[:20]!r} is not a number"
+    score = _number(label)
+    if score is None:
+        point = label.replace(",", ".")
+        remedy = f": write {point.strip()[:20]}, with a decimal point" if _number(point) is not None else ""
+        return f"score {label[:20]!r} is not a number{remedy}"
     if not math.isfinite(score) or not low <= score <= high:
         return f"score {label[:20]} is not between {low:g} and {high:g}"
     return ""
+
+
+def _number(text: str) -> float | None:
+    """The number that a person or a program has written; Python takes 1_0 and digits of other scripts for one, too."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else None
+    except ValueError:
+        return None

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from include.artifacts import MANIFEST, Artifact
-from include.runs import Run
-from tasks.tracking.record import Entry, Record
+from include.runs import Entry, Run
+from tasks.tracking.record import Record
 
 #: Of a training as a whole; the others stand in the steps' metrics, or are the same in all runs.
 _TRAINING = ("rows_per_second", "memory", "memory_reserved", "steps", "padding_share")

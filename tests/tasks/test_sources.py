@@ -80,14 +80,24 @@ def test_broken_lines_are_told_with_their_number(tmp_path: Path) -> None:
     ]
 
 
-def test_byte_order_mark_and_windows_line_ends_are_put_right_and_told(tmp_path: Path) -> None:
-    source = sst2(tmp_path, b"good\t1\r\nbad\t0\r\n", b"\xef\xbb\xbfsentence\tlabel\r\n")
+def test_a_byte_order_mark_and_mixed_line_ends_are_put_right_and_told(tmp_path: Path) -> None:
+    source = sst2(tmp_path, b"good\t1\r\nbad\t0\n", b"\xef\xbb\xbfsentence\tlabel\r\n")
     assert brief(list(source.records("train")))[1] == (1, 3, ("bad",), "0")
     assert [remark.rsplit(",")[0].split(" ", 1)[1] for remark in source.remarks("train")] == [
         "starts with a byte order mark",
-        "has Windows line ends (CRLF)",
+        "has line ends of two kinds (LF and CRLF)",
     ]
     assert source.remarks("dev") == []
+
+
+@pytest.mark.parametrize(("name", "dialect"), [("train.csv", "excel"), ("train.tsv", "excel-tab")])
+def test_what_pythons_own_csv_writes_is_nothing_unusual(tmp_path: Path, name: str, dialect: str) -> None:
+    with (tmp_path / name).open("w", newline="") as stream:
+        rows = [["sentence", "label"], ["two\nlines" if dialect == "excel" else "one", "1"], ["plain", "0"]]
+        csv.writer(stream, dialect).writerows(rows)
+    source = own(tmp_path, {}, train=name)
+    assert [record.sentences[0] for record in source.records("train")] == [row[0] for row in rows[1:]]
+    assert source.remarks("train") == []
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:

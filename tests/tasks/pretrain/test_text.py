@@ -50,7 +50,7 @@ def test_a_line_may_be_as_long_as_the_limit(tmp_path: Path) -> None:
 
 def test_a_file_must_be_there_and_what_its_name_says(tmp_path: Path) -> None:
     for missing in (tmp_path / "none.txt", tmp_path):
-        with pytest.raises(BadInput, match=r"is missing: put the text there, or correct pretraining.text"):
+        with pytest.raises(BadInput, match=r"put the text there, or correct pretraining.text"):
             check_file(missing)
     with pytest.raises(BadInput, match=r"text.gz is not gzip, though its name says so"):
         check_file(write(tmp_path, b"plain", "text.gz"))

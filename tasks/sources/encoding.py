@@ -1,0 +1,53 @@
+"""Whether a file is the UTF-8 text that its name promises, judged by its first bytes."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+from include.stages import BadInput
+
+_CSV = "save the sheet as CSV in UTF-8"
+_NO_TEXT = {
+    b"\x1f\x8b\x08": ("gzip", "unpack it (gunzip)"),
+    b"BZh91AY&SY": ("bzip2", "unpack it (bunzip2)"),
+    b"\xfd7zXZ\0": ("xz", "unpack it (unxz)"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unpack it (unzstd)"),
+    b"PK\x03\x04": ("a zip archive or a spreadsheet", f"unpack it, or {_CSV}"),
+    b"\xd0\xcf\x11\xe0": ("a spreadsheet", _CSV),
+    b"PAR1\x15": ("Parquet", "let its name end in .parquet"),
+}
+_MARKS = {  # the marks of UTF-32 begin like those of UTF-16
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+
+
+def check_text(path: Path, head: bytes) -> None:
+    """Raise BadInput, naming the remedy, when the file's first bytes (a few thousand) are no UTF-8 text."""
+    for start, (kind, remedy) in _NO_TEXT.items():
+        if head.startswith(start):
+            raise BadInput(f"{path} is {kind}, not text: {remedy}")
+    if not any(head):
+        raise BadInput(f"{path} holds NUL bytes and no text: it was not written to its end, write it again")
+    wide = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "") or _without_mark(head)
+    if wide:
+        raise BadInput(f"{path} is {wide}, not UTF-8 text: convert it (iconv -f {wide} -t UTF-8)")
+
+
+def _without_mark(head: bytes) -> str:
+    """The name of the wide encoding in which the bytes look like text; "" when it is none.
+
+    Of UTF-32's four bytes the highest is zero, and the next one at most 0x10; of UTF-16's two, in Latin script, the
+    higher one is zero.
+    """
+    whole = head[: len(head) // 4 * 4]
+    if whole and not any(whole[3::4]) and max(whole[2::4]) <= 0x10:
+        return "UTF-32LE"
+    if whole and not any(whole[0::4]) and max(whole[1::4]) <= 0x10:
+        return "UTF-32BE"
+    if head.count(0) <= len(head) / 4:
+        return ""
+    return "UTF-16LE" if head[1::2].count(0) > head[0::2].count(0) else "UTF-16BE"
