@@ -90,8 +90,10 @@ def _make(
     with run.store.writing(manifest.stage, manifest.key) as folder:
         try:
             outcome = module.run(Context(experiment, run, inputs, folder, checkpoints, manifest))
-        except BadInput:
-            run.store.discard_checkpoints(manifest.stage, progress)  # going on would end there again
+        except BadInput as error:
+            if any(checkpoints.glob("step-*")):
+                again = f"the next try goes on from the checkpoints in {checkpoints}"
+                raise BadInput(f"{error}; {again}: remove that folder to start anew") from error
             raise
         result: dict[str, Any] = {
             **outcome.result,

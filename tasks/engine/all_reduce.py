@@ -11,7 +11,7 @@ import torch
 from include.sections import Communication
 from tasks.encoder.models import EncoderWithHead
 from tasks.engine.buckets import GradientBuffer, cut
-from tasks.engine.communicate import Exchange, Kind, by_kind
+from tasks.engine.communicate import Exchange, Kind, by_kind, warn_of_changes
 from tasks.engine.compression import compressor
 from tasks.engine.compression.base import Compressor, State
 from tasks.engine.compression.none import Uncompressed
@@ -86,7 +86,7 @@ class AllReduce(Exchange):
             bucket.compressor.forget()
 
     def bytes(self) -> dict[Kind, int]:
-        """By kind of parameter. With hosts, those that leave this one; other ranks than its first send none."""
+        """By kind of parameter. With hosts, those that reach this one, all of which its first rank receives."""
         return {kind: link.bytes for kind, link in self._links.items()}
 
     def state(self) -> State:
@@ -102,13 +102,16 @@ class AllReduce(Exchange):
         """Of N old ranks, rank r of M new ones takes the residuals of r, r + M, ... as one sum, so that none is lost.
 
         What else compressors remember is equal on all ranks. With hosts, only those that speak for one have residuals.
+        What the old ranks did not have, because they compressed nothing, is as at a training's first step.
         """
+        own, before = self.state(), states[0]
+        if hvd.rank() == 0:
+            warn_of_changes(own, before)
         number, count = (self._hosts.number, self._hosts.count) if self._hosts else (hvd.rank(), hvd.size())
         mine = states[number::count] if self._hosts is None or self._hosts.speaks else []
-        return {
-            key: sum((state[key] for state in mine), torch.zeros_like(value)) if key.endswith(".residual") else value
-            for key, value in states[0].items()
-        }
+        total = {key: sum((state[key] for state in mine), torch.zeros_like(value)) for key, value in before.items()}
+        kept = {key: total[key] if key.endswith(".residual") else before[key] for key in own.keys() & before.keys()}
+        return own | kept
 
     def _send(self, parameter: torch.Tensor) -> None:
         if not self._sending or parameter.grad is None:

@@ -81,7 +81,7 @@ class Checkpoints:
     def newest(self, same: dict[str, str]) -> int:
         """Step of the newest checkpoint that is whole and has these values, 0 when there is none.
 
-        The newer ones are removed, and the log says why.
+        The newer ones are set aside as unusable-step-<n>, and the log says why.
         """
         step = self._choose(same) if self._rank == 0 else 0
         return int(sum_over_ranks([step], "checkpoint.newest")[0])
@@ -116,8 +116,10 @@ class Checkpoints:
             reason = _unusable(folder, same)
             if reason is None:
                 return step
-            log.warning("%s is not used, and removed: %s", folder, reason)
-            shutil.rmtree(folder)
+            aside = self._folder / f"unusable-{folder.name}"
+            log.warning("%s is not used, and set aside as %s: %s", folder, aside.name, reason)
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
         return 0
 
     def _together(self, work: Callable[[], None]) -> bool:

@@ -61,7 +61,7 @@ class Exchange:
         """The model will be read, not by a step's forward: put in what the others have handed out."""
 
     def bytes(self) -> dict[Kind, int]:
-        """Handed to the wire so far by this rank (see Link)."""
+        """Received so far by this rank (see Link)."""
         return {"embeddings": 0, "matrices": 0, "rest": 0}
 
     def state(self) -> State:
@@ -72,10 +72,18 @@ class Exchange:
         """Take over what state gave."""
 
     def regroup(self, states: Sequence[State]) -> State:
-        """What to load here, of the states that all ranks of another number had; also of a sharded optimizer's."""
-        if any(key.endswith(".residual") for state in states for key in state):
-            log.warning("a single rank compresses nothing: what the compressors had not sent yet is dropped")
+        """What to load here, of the states of other ranks or of ranks on other hosts; also of a sharded optimizer's."""
+        warn_of_changes(own={}, before=states[0])
         return {}
+
+
+def warn_of_changes(own: State, before: State) -> None:
+    """Say what compressors lack, or have no use for, of the state that ranks of another layout had."""
+    dropped, lacking = ", ".join(sorted(before.keys() - own.keys())), ", ".join(sorted(own.keys() - before.keys()))
+    if dropped:
+        log.warning("nothing is compressed from here on, so that this is dropped: %s", dropped)
+    if lacking:
+        log.warning("nothing was compressed before, so that this begins anew: %s", lacking)
 
 
 def by_kind(model: EncoderWithHead) -> dict[Kind, Parameters]:

@@ -5,10 +5,13 @@ Only the second one uses the slow link, and only it is compressed.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
 import horovod.torch as hvd
 import torch
 
-from include.stages import BadInput
 from tasks.engine.compression.base import Compressor, State
 from tasks.engine.compression.none import Uncompressed
 from tasks.engine.compression.sparse_rows import SparseRows
@@ -27,32 +30,28 @@ class Hosts:
         speaks: whether this rank is the one.
     """
 
-    def __init__(self, ranks_per_host: int) -> None:
-        """Ranks are numbered host by host, as Horovod does."""
-        firsts = range(0, hvd.size(), ranks_per_host)
-        sets = [_process_set(range(first, first + ranks_per_host)) for first in firsts]
-        self.count, self.number = len(firsts), hvd.rank() // ranks_per_host
+    def __init__(self, ranks: Sequence[int]) -> None:
+        """ranks: how many ranks each host has, as ranks_by_host gives them."""
+        ends = [0, *accumulate(ranks)]
+        sets = [_process_set(list(range(first, end))) for first, end in pairwise(ends)]
+        firsts = ends[:-1]
+        self.count, self.number = len(firsts), bisect_right(firsts, hvd.rank()) - 1
         self.inside = Link(sets[self.number])
         self.across = _process_set(firsts)
         self.first = firsts[self.number]
         self.speaks = hvd.rank() == self.first
 
 
-def ranks_per_host() -> int:
-    """How many ranks each host has. Raises BadInput when they have different numbers of them."""
+def ranks_by_host() -> list[int]:
+    """How many ranks each host has. Horovod numbers the ranks host by host."""
     local = hvd.allgather(torch.tensor([hvd.local_rank()]), name="local_rank").tolist()
-    size = int(hvd.local_size())
-    if local != [rank % size for rank in range(hvd.size())]:
-        raise BadInput(
-            "communication.strategy hierarchical needs as many ranks on every host: "
-            "start as many on each, or write all-reduce"
-        )
-    return size
+    firsts = [rank for rank, number in enumerate(local) if number == 0]
+    return [end - first for first, end in pairwise([*firsts, len(local)])]
 
 
-def _process_set(ranks: range) -> hvd.ProcessSet:
+def _process_set(ranks: list[int]) -> hvd.ProcessSet:
     """Horovod refuses a second set of the same ranks, and has one of all."""
-    return hvd.global_process_set if len(ranks) == hvd.size() else hvd.add_process_set(list(ranks))
+    return hvd.global_process_set if len(ranks) == hvd.size() else hvd.add_process_set(ranks)
 
 
 class HostFirst(Compressor):

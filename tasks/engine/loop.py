@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import horovod.torch as hvd
@@ -23,7 +23,7 @@ from tasks.engine.average import Average
 from tasks.engine.checkpoint import Checkpoints
 from tasks.engine.communicate import Exchange, by_kind
 from tasks.engine.data import Sampler, Share, check_batch_size
-from tasks.engine.hierarchical import Hosts, ranks_per_host
+from tasks.engine.hierarchical import Hosts, ranks_by_host
 from tasks.engine.job import Job
 from tasks.engine.journal import METRICS, Journal
 from tasks.engine.layers import freeze, recompute_activations
@@ -47,7 +47,7 @@ class Trainer:
         Raises BadInput when encoder, data and experiment do not fit each other.
         """
         self.job, self.training, self.stopping = job, job.training, stopping
-        self.rank, self.world, self.device = hvd.rank(), hvd.size(), _device()
+        self.rank, self.world, self.hosts, self.device = hvd.rank(), hvd.size(), ranks_by_host(), _device()
         torch.manual_seed(self.training.seed)  # every rank draws the same head
         self.objective = objective(job)
         self.train, self.model = self.objective.train, self.objective.model.to(self.device)
@@ -68,7 +68,7 @@ class Trainer:
         )
         self.steps = self.sampler.steps
         alone = self.training.ranks == 1  # one that others have left keeps what they could not send
-        self.exchange = exchange(self.model, job.experiment.communication, self.steps, alone)
+        self.exchange = exchange(self.model, job.experiment.communication, self.steps, alone, self.hosts)
         sparse = frozenset(by_kind(self.model)["embeddings"])
         self.optimizer = Optimizer(self.exchange.parameters, settings(self.model, self.training), sparse)
         self.average = Average(self.model, self.training.average_decay, self.exchange.settle)
@@ -187,20 +187,26 @@ class Trainer:
         }
 
     def bytes(self, last: Share) -> dict[str, int]:
-        """What rank 0 has handed to the wire, by kind and in all, and what it would have as fp32, all of it dense."""
+        """What rank 0 has received, by kind and in all, and what a sum of all gradients in fp32 would have brought."""
         elements = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        dense = 4 * elements * last.step if self.training.ranks > 1 else 0  # also when the others are gone
-        sent = self.meter.bytes
-        return {**sent, "all": sum(sent.values()), "dense": dense}
+        ranks = self.training.ranks  # as many as at the beginning, also when some are gone
+        dense = 2 * 4 * elements * last.step * (ranks - 1) // ranks
+        received = self.meter.bytes
+        return {**received, "all": sum(received.values()), "dense": dense}
 
 
-def exchange(model: EncoderWithHead, communication: Communication, steps: int, alone: bool) -> Exchange:
-    """The experiment's way of communicating; alone: there is one rank, and there never were others."""
+def exchange(
+    model: EncoderWithHead, communication: Communication, steps: int, alone: bool, ranks: Sequence[int]
+) -> Exchange:
+    """The experiment's way of communicating among so many ranks on each host.
+
+    alone: there is one rank, and there never were others.
+    """
     if communication.strategy == "parameter-server":
         return ParameterServer(model, communication)
     if alone:
         return Exchange(model)
-    hosts = Hosts(ranks_per_host()) if communication.strategy == "hierarchical" else None
+    hosts = Hosts(ranks) if communication.strategy == "hierarchical" else None
     return AllReduce(model, communication, round(communication.compression_start * steps) + 1, hosts)
 
 

@@ -1,12 +1,16 @@
 """What a checkpoint holds of a training, and how a training goes on from it.
 
 A checkpoint is written after a step's update and before its evaluation, which is done again. On as many ranks
-and threads as before, the losses from there on are to the bit those of a training that was never stopped. On another
-number of ranks
+and threads as before, on as many hosts, the losses from there on are to the bit those of a training that was never
+stopped. On another layout, which is another number of ranks on any host,
 
 - weights, optimizer, loss scale, sampler, best model and metrics.jsonl go on as they are: batches stay the same rows;
+- what the exchange keeps, as compressors' residuals, is handed to the new ranks (Exchange.regroup), and a warning
+  names what they drop or lack.
+
+With another number of ranks in all, moreover,
+
 - every rank's random numbers are seeded anew, from the seed, its rank and the step;
-- what ranks have of their own, as compressors' residuals, goes over to the new ranks (Exchange.regroup);
 - the mean loss of the next line in metrics.jsonl is of the steps since.
 """
 
@@ -15,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,22 +59,22 @@ def save(trainer: Trainer, step: int) -> None:
 def resume(trainer: Trainer) -> int:
     """Go on from the newest checkpoint that is whole; its step, 0 when there is none.
 
-    Raises BadInput when the checkpoint lacks something that the training needs.
+    Raises BadInput when the checkpoint lacks something that a training on the same ranks and hosts would have.
     """
     step = trainer.checkpoints.newest(trainer.identity)
     if not step:
         return 0
     try:
-        world = _restore(trainer, step)
+        hosts = _restore(trainer, step)
     except KeyError as error:
         raise BadInput(
-            f"the checkpoint of step {step} in {trainer.job.folder} has no {error}, it was written by other code: "
-            "remove the folder to start anew"
+            f"the checkpoint of step {step} in {trainer.job.folder} has no {error}: it was written by other code"
         ) from error
     if trainer.rank == 0:
         log.info("going on from the checkpoint of step %d", step)
-    if trainer.rank == 0 and world != trainer.world:
-        log.warning("it was written by %d ranks and goes on with %d: losses will differ a little", world, trainer.world)
+    if trainer.rank == 0 and hosts != trainer.hosts:
+        before, now = _layout(hosts), _layout(trainer.hosts)
+        log.warning("the layout was (%s) and is (%s) now: losses will differ a little", before, now)
     return step
 
 
@@ -87,7 +92,7 @@ def _snapshot(trainer: Trainer) -> Snapshot:
         shared |= optimizer
     values = {
         **trainer.identity,
-        "world": trainer.world,
+        "hosts": trainer.hosts,
         "sampler": trainer.sampler.state_dict(),
         "scale": trainer.scale.state(),
         "watch": trainer.watch.state(),
@@ -98,8 +103,8 @@ def _snapshot(trainer: Trainer) -> Snapshot:
     return Snapshot(shared, own, values)
 
 
-def _restore(trainer: Trainer, step: int) -> int:
-    """Put everything back; the number of ranks that wrote the checkpoint."""
+def _restore(trainer: Trainer, step: int) -> list[int]:
+    """Put everything back; how many ranks each host had when the checkpoint was written."""
     checkpoints, device = trainer.checkpoints, trainer.device
     values, shared = checkpoints.values(step), checkpoints.shared(step, device)
     _load_weights(trainer.model, _above("model", shared))
@@ -112,21 +117,22 @@ def _restore(trainer: Trainer, step: int) -> int:
     trainer.meter.load_totals(values["meter"])
     trainer.journal.load(values["journal"], step)
     checkpoints.restore_best(step, trainer.best.folder)
-    world = int(values["world"])
-    if world == trainer.world:
+    hosts: list[int] = values["hosts"]
+    if sum(hosts) == trainer.world:
         own = checkpoints.own(step, trainer.rank, device)
         trainer.meter.load(_above("meter", own))
         _load_random_state(own, device)
     else:
-        own = _regrouped(trainer, [checkpoints.own(step, rank, device) for rank in range(world)])
         _seed_anew(trainer, step)
+    if hosts != trainer.hosts:
+        own = _regrouped(trainer, [checkpoints.own(step, rank, device) for rank in range(sum(hosts))])
     trainer.optimizer.load(_above("optimizer", own if trainer.exchange.sharded else shared))
     trainer.exchange.load(_above("exchange", own))
-    return world
+    return hosts
 
 
 def _regrouped(trainer: Trainer, states: list[State]) -> State:
-    """This rank's part of what ranks of another number had of their own."""
+    """This rank's part of what the ranks of another layout had of their own."""
     parts = ("exchange", "optimizer") if trainer.exchange.sharded else ("exchange",)
     own: State = {}
     for part in parts:
@@ -162,6 +168,11 @@ def _load_random_state(own: State, device: torch.device) -> None:
 def _seed_anew(trainer: Trainer, step: int) -> None:
     seeds = np.random.SeedSequence([trainer.training.seed, trainer.rank, step])
     torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
+
+
+def _layout(hosts: Sequence[int]) -> str:
+    """In words, as "ranks: 3, hosts: 2"."""
+    return f"ranks: {sum(hosts)}, hosts: {len(hosts)}"
 
 
 def _below(name: str, state: State) -> State:

@@ -13,7 +13,7 @@ from include.artifacts import sha256
 from include.experiment import Experiment
 from include.paths import user_path
 from include.runs import Run
-from include.sections import Training
+from include.sections import Loss, Model, Training
 from include.stages import SHARED_WITH_PRETRAINING, BadInput
 from tasks.assets import encoder_fingerprint, encoder_folder
 from tasks.context import Context, Outcome
@@ -65,11 +65,14 @@ def run(context: Context) -> Outcome:
 def settings(experiment: Experiment) -> Experiment:
     """The experiment whose section training is pre-training's, which goes to its end and keeps the best encoder.
 
-    The decoder is the word embeddings, so that their gradient is dense.
+    The decoder is the word embeddings, so that their gradient is dense. What only fine-tuning reads is left at its
+    defaults, so that a change there does not keep a pre-training from going on from its checkpoints.
     """
     own = experiment.pretraining.model_dump(include={"epochs", "batch_size", "learning_rate", "seed"})
     shared = experiment.training.model_dump(include=set(SHARED_WITH_PRETRAINING))
-    return experiment.model_copy(update={"training": Training(**own, **shared, patience=0, sparse_embeddings=False)})
+    training = Training(**own, **shared, patience=0, sparse_embeddings=False)
+    model = Model(name=experiment.model.name)
+    return experiment.model_copy(update={"training": training, "model": model, "loss": Loss()})
 
 
 def _cut(experiment: Experiment, encoder: Path, folder: Path) -> dict[str, Any]:

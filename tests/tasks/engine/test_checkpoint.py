@@ -89,7 +89,10 @@ def test_a_damaged_one_is_noticed_and_the_one_before_is_used(
     damage(tmp_path / "run" / "step-20" / name)
     with caplog.at_level(logging.WARNING):
         assert written.newest(SAME) == 10
-    assert f"step-20 is not used, and removed: {tmp_path}/run/step-20/{name} is missing or damaged" in caplog.text
+    assert (
+        f"step-20 is not used, and set aside as unusable-step-20: {tmp_path}/run/step-20/{name} is missing or damaged"
+        in caplog.text
+    )
     assert list(checkpoints(tmp_path / "run")) == [10]
 
 
@@ -107,7 +110,7 @@ def test_with_all_damaged_there_is_none(written: Checkpoints, tmp_path: Path) ->
     for folder in checkpoints(tmp_path / "run").values():
         flip(folder / "shared.safetensors")
     assert written.newest(SAME) == 0
-    assert list((tmp_path / "run").iterdir()) == []
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"unusable-step-10", "unusable-step-20"}
 
 
 def test_one_of_another_experiment_is_not_used(
@@ -115,7 +118,9 @@ def test_one_of_another_experiment_is_not_used(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert written.newest({"config": "other", "data": "d"}) == 0
-    assert "step-20 is not used, and removed: it was written with another config" in caplog.text
+    assert "step-20 is not used, and set aside as unusable-step-20: it was written with another config" in caplog.text
+    (tmp_path / "run" / "unusable-step-20").rename(tmp_path / "run" / "step-20")
+    assert written.newest(SAME) == 20
 
 
 def test_what_a_kill_has_left_half_written_is_never_read(written: Checkpoints, tmp_path: Path) -> None:

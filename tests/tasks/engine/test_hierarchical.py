@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.engine.compression.sparse_rows import SparseRows
-from tasks.engine.hierarchical import HostFirst, HostRowsFirst, Hosts, ranks_per_host
+from tasks.engine.hierarchical import HostFirst, HostRowsFirst, Hosts, ranks_by_host
 from tasks.engine.launch import launch
 from tasks.engine.link import Link
 from tests.tasks.engine.compression.samples import CPU, ELEMENTS, gradient, make, step
@@ -32,8 +32,8 @@ def table(rank: int) -> torch.Tensor:
 
 def sum_over_hosts(folder: Path) -> None:
     """Uncompressed and signs only, with a skipped step; and a table of which rank 1 has no gradient."""
-    hosts, rank = Hosts(2), hvd.rank()
-    assert ranks_per_host() == 4  # of this machine
+    assert ranks_by_host() == [4]  # of this machine; the layouts below are made up
+    hosts, rank = Hosts([2, 2]), hvd.rank()
     found: dict[str, torch.Tensor] = {}
     for kind in ("none", "onebit", "powersgd"):
         link = Link(hosts.across)
@@ -44,6 +44,11 @@ def sum_over_hosts(folder: Path) -> None:
             if number == 2:
                 compressor.forget()
         found[f"own.{kind}.bytes"] = torch.tensor(link.bytes)
+    three = Hosts([1, 2, 1])  # of which the second has more ranks than the others
+    compressor = HostFirst(make("int8", link=Link(three.across)), three)
+    for number in range(2):
+        found[f"three.{number}"] = step(compressor, gradient(number, rank))
+    found["own.three.residual"] = compressor.state()["residual"]
     rows = HostRowsFirst("rows", WORDS, hosts, Link(hosts.across), CPU)
     assert isinstance(rows, SparseRows)
     if rank != 1:
@@ -94,6 +99,13 @@ def test_only_one_rank_of_a_host_uses_the_slow_link(found: list[dict[str, torch.
     code = 2 * 4 + 2 * 2048 // 8  # two blocks' sizes and signs
     assert [int(own["own.onebit.bytes"]) for own in found] == [4 * code, 0, 4 * code, 0]
     assert [int(own["own.none.bytes"]) for own in found] == [4 * 4 * ELEMENTS, 0, 4 * 4 * ELEMENTS, 0]
+
+
+def test_hosts_may_have_different_numbers_of_ranks(found: list[dict[str, torch.Tensor]]) -> None:
+    wanted = sum((gradient(number, rank) for number in (0, 1) for rank in range(4)), torch.zeros(ELEMENTS))
+    residuals = sum((own["own.three.residual"] for own in found), torch.zeros(ELEMENTS))
+    torch.testing.assert_close(found[0]["three.0"] + found[0]["three.1"] + residuals, wanted, rtol=0, atol=1e-4)
+    assert [bool(own["own.three.residual"].any()) for own in found] == [True, True, False, True]
 
 
 def test_rows_too(found: list[dict[str, torch.Tensor]]) -> None:

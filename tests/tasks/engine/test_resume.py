@@ -33,7 +33,7 @@ from tasks.engine.loop import Trainer
 from tasks.engine.rank import train
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
 from tests.tasks.engine.jobs import lines, make_job
-from tests.tasks.engine.ranks import on_ranks
+from tests.tasks.engine.ranks import is_rank, on_ranks
 
 COMMUNICATIONS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -150,7 +150,7 @@ def test_another_number_of_ranks_goes_on_with_a_warning(
     with caplog.at_level(logging.INFO):
         train(alone, root / "never")
     assert "going on from the checkpoint of step 4" in caplog.text
-    assert "it was written by 2 ranks and goes on with 1" in caplog.text
+    assert "the layout was (ranks: 2, hosts: 1) and is (ranks: 1, hosts: 1) now" in caplog.text
     assert record(alone.output)[:4] == record(written.output)[:4]
     assert [line["step"] for line in record(alone.output)] == [1, 2, 3, 4, 4, 5, 6, 6]
     before, now = (line["loss"] for line in (record(written.output)[5], record(alone.output)[5]))
@@ -168,7 +168,7 @@ def test_what_compressors_lack_is_an_error_and_never_silently_zero(root: Path, t
                   folder / f"rank-{rank}.safetensors")  # fmt: skip
     (folder / MANIFEST).unlink()
     write_json(folder / MANIFEST, {"files": inventory(folder)})
-    with pytest.raises(BadInput, match=r"step 4 in .*lacking has no '.*residual', it was written by other code"):
+    with pytest.raises(BadInput, match=r"step 4 in .*lacking has no '.*residual': it was written by other code"):
         train(job, root / "never")
 
 
@@ -247,9 +247,3 @@ def kill_a_rank_of(job: Job, after_step: int) -> None:
     killer.start()
     launch(job)
     assert not killer.is_alive()
-
-
-def is_rank(process: psutil.Process, rank: int) -> bool:
-    command = process.cmdline()
-    return "python" in command[0] and "horovod.runner.run_task" in command and \
-        process.environ().get("HOROVOD_RANK") == str(rank)  # fmt: skip

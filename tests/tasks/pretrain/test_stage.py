@@ -13,7 +13,10 @@ from include.artifacts import Artifact, Manifest, artifact_key
 from include.experiment import Experiment
 from include.named import build
 from include.runs import Run
+from include.sections import Loss
 from include.stages import STAGES, BadInput
+from tasks.engine.job import Job
+from tasks.engine.resume import identity
 from tasks.pretrain.stage import fingerprint, settings
 from tasks.runner import run_stage
 from tests.tasks.encoder.samples import write_split
@@ -129,6 +132,17 @@ def test_the_settings_are_pretrainings_own_and_the_engines(tmp_path: Path) -> No
     assert (training.epochs, training.batch_size, training.learning_rate, training.seed) == (1, 8, 3e-4, 9)
     assert (training.clip_norm, training.precision, training.layer_decay) == (2.0, "fp32", 1.0)
     assert not training.sparse_embeddings
+
+
+def test_what_only_fine_tuning_reads_keeps_no_pretraining_from_its_checkpoints(tmp_path: Path) -> None:
+    def identity_with(**changes: Any) -> dict[str, str]:
+        wanted = settings(with_text(tmp_path).model_copy(update=changes))
+        return identity(Job(wanted, tmp_path, tmp_path, tmp_path, "masked words"))
+
+    model = with_text(tmp_path).model
+    fine_tuning = {"loss": Loss(kind="focal"), "model": model.model_copy(update={"pooling": "cls", "dropout": 0.3})}
+    assert identity_with(**fine_tuning) == identity_with()
+    assert identity_with(model=model.model_copy(update={"name": "another"})) != identity_with()
 
 
 @pytest.mark.parametrize(("change", "message"), [

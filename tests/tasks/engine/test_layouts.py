@@ -1,0 +1,164 @@
+"""A training that was stopped goes on with other ranks on other hosts, whatever its strategy and compressor."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import horovod.torch as hvd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tasks.encoder.models import load_pretrained
+from tasks.engine import loop
+from tasks.engine.all_reduce import AllReduce
+from tasks.engine.compression.base import State
+from tasks.engine.hierarchical import Hosts, ranks_by_host
+from tasks.engine.job import Job
+from tasks.engine.loop import Trainer
+from tests.tasks.engine.compression.samples import KINDS
+from tests.tasks.engine.jobs import losses, make_job
+from tests.tasks.engine.ranks import on_ranks
+
+COMMUNICATIONS: dict[str, dict[str, Any]] = {
+    f"{strategy} {kind}": {"strategy": strategy, "compression": kind, "powersgd_rank": 1, "compression_start": 0}
+    for strategy, kind in product(("all-reduce", "hierarchical"), ("onebit", "powersgd"))
+}
+COMMUNICATIONS["all-reduce fp16"] = {"compression": "fp16", "compression_start": 0}
+COMMUNICATIONS["servers"] = {"strategy": "parameter-server", "server_momentum": 0.9}
+COMMUNICATIONS["stale servers"] = {"strategy": "parameter-server", "staleness": 1}
+#: Ranks on each host: 2+1 is three ranks on two hosts. Each of them goes on with what the layouts named here have
+#: left, and then stops a training of its own, for those below.
+LAYOUTS = {"1": (), "2": ("1",), "1+1": ("1", "2"), "2+1": ("2", "1+1"), "1 again": ("2", "2+1")}
+CHANGES = [(before, after) for after, befores in LAYOUTS.items() for before in befores]
+STOP, STEPS = 3, 5
+
+
+def ranks(layout: str) -> list[int]:
+    return [int(count) for count in layout.removesuffix(" again").split("+")]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Below it, <before>-<after>/<communication>/ holds the jobs, and what the exchange and the log held."""
+    root = tmp_path_factory.mktemp("layouts")
+    for layout in LAYOUTS:
+        for before, communication in product(("none", *LAYOUTS[layout]), COMMUNICATIONS):
+            folder = root / f"{before}-{layout}" / communication
+            # What others have left to one rank may have compressed before, what is a single rank's own has not.
+            count = sum(ranks(before)) if before == "2+1" and layout == "1 again" else sum(ranks(layout))
+            job = make_job(
+                root, COMMUNICATIONS[communication], ranks=count, batch_size=6, epochs=0.5, evaluations=1, patience=0
+            )
+            folder.mkdir(parents=True)
+            if before == "none":
+                (folder / "training").mkdir()
+            dataclasses.replace(job, checkpoints=folder / "training").write(folder / "job.json")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+            if sum(ranks(layout)) > 1:
+                on_ranks(stop_and_go_on, ranks(layout), root / layout)
+            else:
+                hvd.init()
+                stop_and_go_on(root / layout)
+                hvd.shutdown()
+    return root
+
+
+def stop_and_go_on(folder: Path) -> None:
+    """On every rank of the layout that the folder is named for."""
+    hosts = Hosts(ranks_by_host())  # for all trainings of this process: Horovod refuses sets of the same ranks
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "Hosts", lambda _: hosts)
+        for communication in COMMUNICATIONS:
+            train_as(communication, folder)
+
+
+def train_as(communication: str, folder: Path) -> None:
+    for before in LAYOUTS[folder.name]:
+        here = folder.with_name(f"{before}-{folder.name}") / communication
+        if hvd.rank() == 0:
+            shutil.copytree(folder.with_name(f"none-{before}") / communication / "training", here / "training")
+        hvd.barrier()
+        go_on(here)
+    job = Job.read(folder.with_name(f"none-{folder.name}") / communication / "job.json")
+    if not any(folder.name in befores for befores in LAYOUTS.values()):
+        return
+    asked = iter([False] * (STOP - 1) + [True])
+    Trainer(job, lambda: next(asked)).run()
+
+
+def go_on(folder: Path) -> None:
+    """Train to the end, and keep the warnings and what the exchange had when the first step began."""
+    log, loaded = logging.FileHandler(folder / f"log-{hvd.rank()}"), folder / f"exchange-{hvd.rank()}.safetensors"
+    logging.getLogger().addHandler(log)
+
+    def keep() -> bool:
+        if not loaded.exists():
+            save_file(trainer.exchange.state(), loaded)
+        return False
+
+    trainer = Trainer(Job.read(folder / "job.json"), stopping=keep)
+    trainer.run()
+    logging.getLogger().removeHandler(log)
+    log.close()
+
+
+def unsent(files: Iterator[Path]) -> State:
+    """The sums over the ranks of what each could not send, by bucket."""
+    total: State = {}
+    for state in map(load_file, files):
+        for key, value in state.items():
+            if key.endswith(".residual"):
+                total[key.removeprefix("exchange.")] = total.get(key.removeprefix("exchange."), 0) + value
+    return total
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_it_trains_to_the_end_and_loses_no_more_than_it_says(root: Path, before: str, after: str) -> None:
+    for communication in COMMUNICATIONS:
+        folder = root / f"{before}-{after}" / communication
+        assert len(losses(Job.read(folder / "job.json").output)) == STEPS, communication
+        had = unsent((root / f"none-{before}" / communication).glob("training/step-*/rank-*.safetensors"))
+        has, log = unsent(folder.glob("exchange-*")), (folder / "log-0").read_text()
+        dropped, new = "this is dropped: matrices.0.", "this begins anew: matrices.0."
+        if had.keys() == has.keys():
+            for key, value in had.items():
+                torch.testing.assert_close(has[key], value)
+        elif had:
+            assert dropped in log, communication
+        else:
+            assert new in log, communication
+            assert not any(value.any() for value in has.values()), communication
+        assert f"the layout was (ranks: {sum(ranks(before))}, hosts: {len(ranks(before))}) and is (" in log
+        assert all((folder / f"log-{rank}").read_text() == "" for rank in range(1, sum(ranks(after))))
+
+
+def test_compressors_had_not_sent_everything(root: Path) -> None:
+    """Or there would be nothing to lose."""
+    for layout, strategy in (("2", "all-reduce"), ("1+1", "hierarchical"), ("2+1", "hierarchical")):
+        for kind in ("onebit", "powersgd"):
+            files = (root / f"none-{layout}" / f"{strategy} {kind}").glob("training/step-*/rank-*.safetensors")
+            assert any(value.any() for value in unsent(files).values()), (layout, strategy, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_compressor_takes_over_what_there_is(tmp_path: Path, kind: str) -> None:
+    job = make_job(tmp_path, {"compression": kind})
+    hvd.init()
+    try:
+        exchange = AllReduce(load_pretrained(job.encoder, job.head), job.experiment.communication, 1)
+        state = {key: torch.ones_like(value) for key, value in exchange.state().items()}
+        expected = {key: 3 * value if key.endswith(".residual") else value for key, value in state.items()}
+        exchange.load(exchange.regroup([state] * 3))
+        torch.testing.assert_close(exchange.state(), expected)
+        exchange.load(exchange.regroup([{}]))
+        assert exchange.state().keys() == state.keys()
+    finally:
+        hvd.shutdown()
