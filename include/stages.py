@@ -90,7 +90,7 @@ _PIPELINE = (
     Stage(
         "pretrain",
         "let the encoder learn from unlabelled text, if any",
-        1,
+        2,
         (
             *("pretraining", "model.name", "preprocessing.max_length", "batching", "communication"),
             *(f"training.{name}" for name in SHARED_WITH_PRETRAINING),

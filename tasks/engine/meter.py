@@ -20,7 +20,7 @@ class Meter:
     """Sums since the last reading and since the start. A reading sums over the ranks, so all read at once.
 
     Attributes:
-        bytes: that this rank has handed to the wire, by kind, from the start up to the last reading.
+        bytes: that this rank has received, by kind, from the start up to the last reading.
     """
 
     def __init__(self, sent: Callable[[], dict[Kind, int]]) -> None:

@@ -17,7 +17,7 @@ from tasks.study.arms import Arm, Found, by_configuration
 from tasks.study.papers import CLAIMS
 
 BASE = TABLE_5[0]
-#: What is measured besides the metric; training.json's names, and wire: bytes that rank 0 hands over in a step.
+#: What is measured besides the metric; training.json's names, and wire: bytes that rank 0 receives in a step.
 COSTS = ("rows_per_second", "memory", "wire", "seconds")
 
 Row = dict[str, Any]

@@ -1,8 +1,9 @@
 """Bytes and step time of each compression by link: `.venv/tasks/bin/python -m tests.benchmarks.compression`.
 
 Two ranks, in two network namespaces joined by a link of 100 Mbit/s, 1 Gbit/s, 10 Gbit/s and without a limit; that needs
-root and iproute2, and without them it measures over the loopback alone. Every batch has one shape (32 rows of 32
-tokens), so that steps differ in nothing but the link. --score also trains and compares the dev split's metric.
+root and iproute2, and without them, or with more ranks, it measures over the loopback alone. Every batch has one shape
+(32 rows of 32 tokens), so that steps differ in nothing but the link. --score also trains and compares the dev split's
+metric.
 """
 
 from __future__ import annotations
@@ -75,12 +76,14 @@ def main() -> None:
     parser.add_argument("--score", type=int, metavar="STEPS", help="also train so many steps and score dev")
     parser.add_argument("--links", choices=LINKS, nargs="*", default=list(LINKS), metavar="LINK", help="none: no costs")
     parser.add_argument("--methods", choices=METHODS, nargs="+", default=list(METHODS), metavar="METHOD")
+    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="of --score")
     arguments = parser.parse_args()
-    reason = missing()
+    reason = missing() if arguments.ranks == 2 else "more than two ranks share it"
     if reason:
         print(f"Over the loopback only: {reason}.\n")
-    with tempfile.TemporaryDirectory() as name, nullcontext([LOCAL, LOCAL]) if reason else two_hosts() as hosts:
+    on_hosts = nullcontext([LOCAL] * arguments.ranks) if reason else two_hosts()
+    with tempfile.TemporaryDirectory() as name, on_hosts as hosts:
         scratch = Path(name)
         methods, steps = {name: METHODS[name] for name in arguments.methods}, arguments.steps
         links = {name: LINKS[name] for name in arguments.links}
@@ -93,7 +96,7 @@ def main() -> None:
             print(cost(workload, scratch, methods, Plan(hosts, links, steps)))
         if arguments.score:
             whole = prepare(arguments, scratch / "whole")
-            print("\n" + score(whole, scratch, methods, arguments.score, arguments.seeds))
+            print("\n" + score(whole, scratch, methods, arguments.score, arguments.seeds, arguments.ranks))
 
 
 def cost(workload: Workload, scratch: Path, methods: dict[str, tuple[str, ...]], plan: Plan) -> str:
@@ -101,7 +104,7 @@ def cost(workload: Workload, scratch: Path, methods: dict[str, tuple[str, ...]],
     timing = Timing(2, plan.steps, plan.hosts[0].interface, tuple(plan.links.values()))
     lines: list[list[str]] = []
     for name, overrides in methods.items():
-        told = (*overrides, "training.ranks=2", "communication.compression_start=0")
+        told = (*overrides, f"training.ranks={len(plan.hosts)}", "communication.compression_start=0")
         rates, _ = measure(workload.job(scratch / f"cost-{len(lines)}", *told), timing, 1, plan.hosts)
         times = [spread([1e3 * second for second in rate.seconds]) for rate in rates]
         lines.append([name, *_bytes(rates[0], plan), *times])
@@ -110,20 +113,22 @@ def cost(workload: Workload, scratch: Path, methods: dict[str, tuple[str, ...]],
 
 
 def _bytes(measured: Measurement, plan: Plan) -> list[str]:
-    """A step's, by kind, in all and on the interface, and how many times fewer they are than of all parameters."""
+    """A step's, by kind, in all and on the interface; how many times as many a sum of all gradients in fp32 brings."""
     steps = len(measured.seconds)
     total = sum(measured.sent.values())
     counts = [*(measured.sent[kind] for kind in KINDS), total, measured.on_interface]
     texts = [f"{count / steps / 1e3:,.1f}" for count in counts]
     if not plan.real:
         texts[-1] = "not known"
-    return [*texts, f"{4 * measured.parameters * steps / total:.1f}"]
+    ranks = len(plan.hosts)
+    dense = 2 * (ranks - 1) / ranks * 4 * measured.parameters
+    return [*texts, f"{dense * steps / total:.1f}"]
 
 
 def score(
-    workload: Workload, scratch: Path, methods: dict[str, tuple[str, ...]], steps: int, seeds: Sequence[int]
+    workload: Workload, scratch: Path, methods: dict[str, tuple[str, ...]], steps: int, seeds: Sequence[int], ranks: int
 ) -> str:
-    """The dev split's metric after equal steps on two ranks over the loopback, beside that of no compression.
+    """The dev split's metric after equal steps on so many ranks over the loopback, beside that of no compression.
 
     Differences are paired by seed; their interval is Student's at 95 %.
     """
@@ -131,8 +136,9 @@ def score(
     epochs = steps * BATCH / workload.rows
     for seed in seeds:
         for position, (name, overrides) in enumerate(methods.items()):
-            told = (f"training.seed={seed}", f"training.epochs={epochs}", "training.evaluations=1", "training.ranks=2")
-            job = workload.job(scratch / f"score-{seed}-{position}", *overrides, *told, "training.patience=0")
+            told = (f"training.seed={seed}", f"training.epochs={epochs}", f"training.ranks={ranks}")
+            fixed = ("training.evaluations=1", "training.patience=0")
+            job = workload.job(scratch / f"score-{seed}-{position}", *overrides, *told, *fixed)
             launch(job)
             lines = (job.output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             metrics[name].append(json.loads(lines[-1])[job.experiment.task.metric])

@@ -51,7 +51,7 @@ class Measurement:
     Attributes:
         rows: of all ranks.
         seconds: each step took.
-        sent: bytes that the engine says it handed to the wire, by kind.
+        sent: bytes that the engine says it received from the other ranks, by kind.
         on_interface: bytes that the interface says it sent, of all processes.
         parameters: of the model, their number.
         memory: the most that the process has held so far, in bytes: resident on a CPU, allocated on a GPU.

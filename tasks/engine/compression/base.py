@@ -92,23 +92,23 @@ class Coded(ErrorFeedback):
 
     @abstractmethod
     def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """The code of fp32 [elements]: uint8, as long for all values. That of NaN or infinity decodes to such again."""
+        """The code of fp32 [n]: uint8, as long for all such values. That of NaN or infinity decodes to such again."""
 
     @abstractmethod
-    def decode(self, code: torch.Tensor) -> torch.Tensor:
-        """What a code stands for, fp32 [elements]."""
+    def decode(self, code: torch.Tensor, count: int) -> torch.Tensor:
+        """What a code of so many elements stands for, fp32 [count]."""
 
     def start(self, gradient: torch.Tensor) -> None:
         """Send the code of gradient plus residual."""
         wanted = gradient.add_(self.residual)
         code = self.encode(wanted)
-        self.keep(wanted - self.decode(code))
+        self.keep(wanted - self.decode(code, self.elements))
         self._handle = self.link.gather(code, self.name)
 
     def finish(self) -> torch.Tensor:
         """Add up what the ranks' codes stand for."""
         first, *others = self.link.wait(self._handle).chunk(self.link.size)
-        total = self.decode(first)
+        total = self.decode(first, self.elements)
         for code in others:
-            total += self.decode(code)
+            total += self.decode(code, self.elements)
         return total

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch.nn.functional import pad
 
-from tasks.engine.compression.base import Coded
-from tasks.engine.link import Link
+from tasks.engine.compression.recoded import Recoded
 
 BLOCK = 2048  # elements with a size of their own: the sizes are 1.5 % of the bytes
 
 
-class OneBit(Coded):
+class OneBit(Recoded):
     """Each element becomes plus or minus its block's mean absolute value (EF-SignSGD, Karimireddy et al. 2019)."""
 
-    def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device) -> None:
-        super().__init__(name, shapes, link, device)
-        self._blocks = -(-self.elements // BLOCK)
-        self._missing = self._blocks * BLOCK - self.elements
-        self._counts = torch.full((self._blocks,), float(BLOCK), device=device)
-        self._counts[-1] -= self._missing
+    block = BLOCK
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
         """The blocks' mean absolute values, fp32, then the signs."""
-        blocks = pad(values, (0, self._missing)).view(-1, BLOCK)
-        sizes = blocks.abs().sum(1) / self._counts
+        missing = -len(values) % BLOCK
+        blocks = pad(values, (0, missing)).view(-1, BLOCK)
+        sizes = blocks.abs().sum(1)
+        sizes[:-1] /= BLOCK
+        sizes[-1:] /= BLOCK - missing
         return torch.cat([sizes.view(torch.uint8), pack(blocks.flatten() >= 0)])
 
-    def decode(self, code: torch.Tensor) -> torch.Tensor:
+    def decode(self, code: torch.Tensor, count: int) -> torch.Tensor:
         """The signs times their block's size."""
-        sizes, signs = code.tensor_split([self._blocks * 4])
+        sizes, signs = code.tensor_split([-(-count // BLOCK) * 4])
         sizes = sizes.view(torch.float32).unsqueeze(1)
         values: torch.Tensor = (unpack(signs).view(-1, BLOCK) * (2 * sizes)).sub_(sizes)
-        return values.flatten()[: self.elements]
+        return values.flatten()[:count]
 
 
 def pack(bits: torch.Tensor) -> torch.Tensor:

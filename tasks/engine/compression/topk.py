@@ -25,10 +25,10 @@ class TopK(Coded):
         positions = largest(values.abs(), self._count)
         return torch.cat([values[positions].view(torch.uint8), positions.int().view(torch.uint8)])
 
-    def decode(self, code: torch.Tensor) -> torch.Tensor:
+    def decode(self, code: torch.Tensor, count: int) -> torch.Tensor:
         """Zero, but for those elements."""
         values, positions = code.chunk(2)
-        dense = torch.zeros(self.elements, device=code.device)
+        dense = torch.zeros(count, device=code.device)
         dense[positions.view(torch.int32).long()] = values.view(torch.float32)
         return dense
 

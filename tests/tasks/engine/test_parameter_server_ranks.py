@@ -64,14 +64,14 @@ def skip_and_stop_together() -> None:
 
 
 def count_bytes() -> None:
-    """Half of a step's gradient in fp32, and of the parameters: this rank's. Two divides the tiny model's sizes."""
+    """Half of a step's gradient in fp32, and of the parameters: the other's. Two divides the tiny model's sizes."""
     for dtype, size in (("fp32", 4), ("fp16", 2)):
         run = Run(server_parameters=dtype)
         run.step(1)
+        run.server.settle()
         for kind in ("matrices", "rest"):
             elements = sum(parameter.numel() for parameter in by_kind(run.model)[kind].values())
             assert run.server.bytes()[kind] == elements // 2 * (4 + size)
-        run.server.settle()
 
 
 def resume_to_the_bit(**communication: Any) -> Run:

@@ -12,7 +12,7 @@ def test_the_round_trip_against_numpy() -> None:
     values = np.random.default_rng(0).normal(size=(3, BLOCK)).astype(np.float32)
     expected = np.where(values >= 0, 1, -1) * np.abs(values).mean(axis=1, keepdims=True)
     compressor = OneBit("onebit", [torch.Size([3 * BLOCK])], Link(), CPU)
-    decoded = compressor.decode(compressor.encode(torch.from_numpy(values).flatten()))
+    decoded = compressor.decode(compressor.encode(torch.from_numpy(values).flatten()), 3 * BLOCK)
     np.testing.assert_allclose(decoded.numpy().reshape(3, BLOCK), expected, rtol=1e-6)
 
 

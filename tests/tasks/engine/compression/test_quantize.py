@@ -16,7 +16,7 @@ def test_the_round_trip_against_numpy(bits: int, top: int) -> None:
     scales = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(top)
     expected = np.rint(blocks / scales) * scales
     compressor = Quantized("quantized", [torch.Size([3 * BLOCK])], Link(), CPU, bits)
-    decoded = compressor.decode(compressor.encode(torch.from_numpy(values)))
+    decoded = compressor.decode(compressor.encode(torch.from_numpy(values)), 3 * BLOCK)
     np.testing.assert_array_equal(decoded.numpy().reshape(3, BLOCK), expected)
 
 
