@@ -46,7 +46,7 @@ class PromotionApproval(ApprovalOperator):
         version = run.artifact("register").manifest.result["version"]
         self.response_timeout = timedelta(hours=options.timeout_hours)
         self.subject = f"Make version {version} the champion?"
-        self.body = request(run, options.timeout_hours)
+        self.body = request(context, options.timeout_hours)
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
@@ -67,16 +67,20 @@ def _answer(run: Run) -> Path:
     return run.folder / "decision.json"
 
 
-def request(run: Run, hours: float) -> str:
+def request(context: Context, hours: float) -> str:
     """What the person is shown, as Markdown: both models' metrics, where they differ, and where to read on."""
-    challenge, evaluate = run.artifact("challenge").path, run.artifact("evaluate").path
-    found = json.loads((challenge / "challenge.json").read_text(encoding="utf-8"))
+    run, dag_run = this_run(context), context["dag_run"]
+    found = json.loads((run.artifact("challenge").path / "challenge.json").read_text(encoding="utf-8"))
     champion = found["metrics"]["champion"] or {}
     lines = [f"{found['words']} Run `{run.folder.name}`.", "", "| dev | this model | champion |", "| --- | --- | --- |"]
     for name, value in found["metrics"]["model"].items():
         lines.append(f"| {name} | {_number(value)} | {_number(champion.get(name))} |")
-    links = {"Report": (evaluate, "report.html"), "Comparison, with all of these rows": (challenge, "challenge.html")}
-    lines += ["", " · ".join(f"[{name}]({address(*place)})" for name, place in links.items())]
+    pages = {
+        "Report": ("evaluate", "report.html"),
+        "Comparison, with all of these rows": ("challenge", "challenge.html"),
+    }
+    links = {name: address(dag_run.dag_id, dag_run.run_id, *page) for name, page in pages.items()}
+    lines += ["", " · ".join(f"[{name}]({link})" for name, link in links.items())]
     for title, rows in found["apart"].items():
         lines += ["", f"**{title}** ({len(rows)} rows on the page, the first here):", ""]
         lines += [f"- {_quoted(row)}" for row in rows[:SHOWN]]

@@ -1,4 +1,4 @@
-"""Folders that stages write into, opened one level after the other: a symbolic link is refused, never followed.
+"""Folders and files that stages write, opened one level after the other: a link is refused, never followed.
 
 Whoever may write into a folder may put a link in the place of anything in it, at any moment. A path that was checked a
 moment ago therefore says nothing; the descriptor of an opened folder does.
@@ -7,12 +7,15 @@ moment ago therefore says nothing; the descriptor of an opened folder does.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from include.stages import BadInput
 
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -32,13 +35,35 @@ def opened(root: Path, *names: str, make: bool = False) -> Iterator[int]:
         for name in names:
             if make:
                 with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=folder)
-            below = os.open(name, _FOLDER, dir_fd=folder)
+                    os.mkdir(_plain(name), dir_fd=folder)
+            below = os.open(_plain(name), _FOLDER, dir_fd=folder)
             os.close(folder)
             folder = below
         yield folder
     finally:
         os.close(folder)
+
+
+def opened_file(root: Path, *names: str) -> BinaryIO:
+    """The file root/names[0]/names[1]/..., open for reading; below the root, neither it nor a folder may be a link.
+
+    Raises OSError for a link, a missing file, and what is no file.
+    """
+    *folders, name = names
+    with opened(root, *folders) as folder:
+        # Not blocking: a pipe in the file's place would let us wait for its writer.
+        file = os.fdopen(os.open(_plain(name), _FILE, dir_fd=folder), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise FileNotFoundError(f"{name} is no file")
+    return file
+
+
+def _plain(name: str) -> str:
+    """The name of one level. Raises FileNotFoundError for one that would lead to another."""
+    if "/" in name or name in ("", ".", ".."):
+        raise FileNotFoundError(f"{name!r} is the name of no file or folder")
+    return name
 
 
 def hand_over(root: Path, folder: Path, owner: tuple[int, int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
@@ -40,13 +39,14 @@ class ArtifactLink(BaseOperatorLink):
         file = result.get("files", {}).get(self.file)
         if not file:
             return ""
-        return address(Path(result["artifact"]), file)
+        return address(ti_key.dag_id, ti_key.run_id, result["stage"], file)
 
 
-def address(artifact: Path, file: str) -> str:
-    """Where the browser finds a file of an artifact, from the root of Airflow's pages."""
+def address(dag_id: str, run_id: str, stage: str, file: str) -> str:
+    """Where the browser finds a file that a stage has made in a run, from the root of Airflow's pages."""
     below = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
-    return f"{below}{PREFIX}/artifacts/{artifact.parent.name}/{artifact.name}/{quote(file)}"
+    run = f"{quote(dag_id, safe='')}/{quote(run_id, safe='')}"
+    return f"{below}{PREFIX}/runs/{run}/{stage}/{quote(file)}"
 
 
 #: Stage to the files of its artifact that have a button.

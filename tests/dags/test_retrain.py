@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -212,19 +213,20 @@ def compared(now: Any, champion: dict[str, float] | None, apart: dict[str, Any])
 def test_the_request_shows_both_models_their_mistakes_and_where_to_read_on() -> None:
     now = context()
     row = {"sentences": ["a `fine` *film*"], "label": "positive", "prediction": "negative"}
-    page = compared(now, {"accuracy": 0.91}, {"Only the champion is right": [row] * 7})
-    text = request(this_run(now), 48)
+    compared(now, {"accuracy": 0.91}, {"Only the champion is right": [row] * 7})
+    text = request(now, 48)
     assert "Undecided." in text and "| accuracy | 0.9000 | 0.9100 |" in text
     assert "**Only the champion is right** (7 rows on the page, the first here)" in text
     assert text.count("- `a 'fine' *film*`: positive, taken for negative") == 5
-    assert f"/artifacts/challenge/{page.name}/challenge.html" in text and "/report.html)" in text
+    assert re.search(r"\(/spark-bert/runs/retrain/[^/]+/challenge/challenge\.html\)", text)
+    assert re.search(r"\(/spark-bert/runs/retrain/[^/]+/evaluate/report\.html\)", text)
     assert text.endswith("within 48 hours the champion stays.")
 
 
 def test_the_request_for_a_first_model() -> None:
     now = context()
     compared(now, None, {})
-    assert "| accuracy | 0.9000 |  |" in request(this_run(now), 72)
+    assert "| accuracy | 0.9000 |  |" in request(now, 72)
 
 
 @pytest.mark.parametrize(
