@@ -6,12 +6,12 @@ Every folder has the same path inside as outside, so that artifacts, records and
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from include.experiment import Experiment
 from include.stages import STAGES, BadInput
 from spark_bert.folders import hand_over
+from spark_bert.inputs import is_stored, named
 from spark_bert.places import cache, data, home
 
 #: Where the images have include/ and tasks/, and where their relative paths start.
@@ -113,12 +113,11 @@ def prepare(stage: str, experiment: Experiment, run: Path) -> None:
 
 
 def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePosixPath]:
-    """What the stage only reads, and where it looks for it. Raises BadInput for a path outside $SPARK_BERT_DATA.
+    """What the stage only reads, and where it looks for it. Raises BadInput for a path below a home folder.
 
     What does not exist is left to the stage, which says what it misses.
     """
-    paths = {data(text): CODE / text for text in map(_plain, _named(stage, experiment)) if not _stored(text)}
-    _check(list(paths))
+    paths = {data(text): CODE / text for text in map(_plain, named(stage, experiment)) if not is_stored(text)}
     if _reads_cache(stage) and not is_online(stage, experiment):
         paths[cache()] = PurePosixPath(cache())
     if "submission" in STAGES[stage].reads:
@@ -135,37 +134,10 @@ def _mlflow() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI", "")
 
 
-def _named(stage: str, experiment: Experiment) -> Iterator[str]:
-    """The paths in the part of the experiment that the stage reads."""
-    reads = STAGES[stage].reads
-    if "data" in reads and experiment.data.path:
-        yield experiment.data.path
-    if "dataset" in reads and experiment.dataset.drop:
-        yield experiment.dataset.drop
-    if "pretraining" in reads and experiment.pretraining.text:
-        yield experiment.pretraining.text
-    if {"model", "model.name"} & set(reads) and experiment.model.name.startswith(("/", "./", "../", "~")):
-        yield experiment.model.name
-
-
 def _plain(text: str) -> str:
     if text.startswith("~"):
         raise BadInput(f"{text}: a container has no home folder, write the whole path")
     return text
-
-
-def _stored(text: str) -> bool:
-    """Whether the path lies in the artifact store (a version of a dataset does), which every stage has whole."""
-    path, store = Path(text), home() / "artifacts"
-    return path.is_absolute() and path.resolve().is_relative_to(store.resolve())
-
-
-def _check(paths: list[Path]) -> None:
-    """Whoever may trigger a run may name any path: a deployment says below which folder they lie."""
-    root = os.environ.get("SPARK_BERT_DATA")
-    for path in paths:
-        if root and not path.resolve().is_relative_to(Path(root).resolve()):
-            raise BadInput(f"{path} does not lie below {root}: put it there, or set SPARK_BERT_DATA to another folder")
 
 
 def _reads_cache(stage: str) -> bool:

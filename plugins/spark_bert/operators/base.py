@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from include.experiment import Experiment
 from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
+from spark_bert.inputs import check_inputs
 from spark_bert.links import LINKS
 from spark_bert.params import from_form
 from spark_bert.places import this_run
@@ -78,6 +79,7 @@ class StageOperator(BaseOperator):
         """Write the command line, so that it stands under Rendered Templates before the stage starts."""
         try:
             self.experiment = self.experiment_of(context)
+            check_inputs(self.stage, self.experiment)
         except BadInput as error:
             raise AirflowFailException(str(error)) from None
         self.command = [

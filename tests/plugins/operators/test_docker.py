@@ -90,8 +90,6 @@ def test_a_datasets_version_needs_no_mount_beside_the_stores(home: Path, monkeyp
     version = home / "artifacts/ingest/0123456789abcdef"
     version.mkdir(parents=True)
     assert mounts("validate", "data.source=files", f"data.path={version}") == mounts("validate")
-    with pytest.raises(BadInput, match="does not lie below"):
-        mounts("validate", "data.source=files", f"data.path={version}/../../../runs")
 
 
 def test_a_relative_path_starts_from_the_code() -> None:
@@ -113,9 +111,6 @@ def test_a_relative_path_below_data_may_lie_in_the_deployments_data(
     ]
     assert mount["Source"] == str(data / "imdb/text.txt")
     assert mount["Target"] == "/opt/spark-bert/data/imdb/text.txt" and mount["ReadOnly"]
-    for wrong in ("data/../../other.txt", "imdb/text.txt"):
-        with pytest.raises(BadInput, match="does not lie below"):
-            walls("pretrain", f"pretraining.text={wrong}")
 
 
 def test_export_reads_the_other_runs_and_nothing_above_them(home: Path) -> None:
@@ -158,16 +153,6 @@ def test_the_registrys_stages_reach_mlflow_and_nothing_more(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
     assert mounts(stage, *named) == mounts("gate") and walls(stage)["NetworkMode"] == "bridge"
     assert environment(stage, load("movies"))["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
-
-
-def test_a_path_outside_the_deployments_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path / "data"))
-    sst2 = ("data.task=SST-2", "data.source=glue")
-    for path in ("/etc", f"{tmp_path}/data/../other"):
-        with pytest.raises(Exception, match=f"does not lie below {tmp_path}/data"):
-            walls("validate", f"data.path={path}", *sst2)
-    (tmp_path / "data/glue").mkdir(parents=True)
-    assert str(tmp_path / "data/glue") in mounts("validate", f"data.path={tmp_path}/data/glue", *sst2)
 
 
 def test_only_stages_on_a_cluster_and_downloads_get_a_network(monkeypatch: pytest.MonkeyPatch) -> None:

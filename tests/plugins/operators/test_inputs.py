@@ -1,0 +1,110 @@
+"""What a stage may read of the deployment's machine: the same in every runtime, whatever a run's form names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from spark_bert.operators.base import StageOperator
+from spark_bert.operators.docker import DockerStageOperator
+from spark_bert.operators.kubernetes import KubernetesStageOperator
+from spark_bert.operators.process import ProcessStageOperator
+
+pytestmark = pytest.mark.usefixtures("home")
+RUNTIMES = (ProcessStageOperator, DockerStageOperator, KubernetesStageOperator)
+GLUE = {"data.task": "SST-2", "data.source": "glue"}
+FILES = {"data.task": "SST-2", "data.source": "files"}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The deployment's folder of data, with two links in it, beside a folder that is none of the runs' business."""
+    monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path / "data"))
+    for folder in ("data/glue/SST-2", "secret"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "data/out").symlink_to(tmp_path / "secret")
+    (tmp_path / "data/circle").symlink_to(tmp_path / "data/circle")
+    return tmp_path / "data"
+
+
+def begin(stage: str, conf: Mapping[str, Any], runtime: type[StageOperator] = ProcessStageOperator) -> StageOperator:
+    """Let a task come as far as its command."""
+    operator = runtime(task_id=stage, stage=stage)
+    run: Any = {
+        "params": {"experiment": "movies", **conf},
+        "dag_run": SimpleNamespace(dag_id="finetune", run_id="manual__1"),
+    }
+    operator.render_template_fields(run)
+    return operator
+
+
+#: Stage and form; in what a form names, {root} is the deployment's folder of data.
+OUTSIDE: list[tuple[str, dict[str, str]]] = [
+    ("validate", {**GLUE, "data.path": "{root}/../secret"}),
+    ("validate", {**GLUE, "data.path": "{root}/out"}),
+    ("validate", {**GLUE, "data.path": "data/../../secret"}),
+    ("validate", {**GLUE, "data.path": "tests"}),
+    ("validate", {**GLUE, "data.path": "/etc"}),
+    ("validate", {**FILES, "data.path": "{root}", "data.train": "/etc/train.tsv"}),
+    ("validate", {**FILES, "data.path": "{root}", "data.dev": "../secret/dev.tsv"}),
+    ("validate", {**FILES, "data.path": "{root}", "data.test": "/etc/passwd"}),
+    ("validate", {**FILES, "data.path": "{root}", "data.test": "out/test.tsv"}),
+    ("ingest", {"dataset.drop": "{root}/../secret"}),
+    ("pretrain", {"pretraining.text": "/etc/passwd"}),
+    *(
+        (stage, {"model.name": name})
+        for stage in ("preprocess", "train")
+        for name in ("/etc", "../x", "./tests", "~/x")
+    ),
+]
+
+
+@pytest.mark.parametrize(("stage", "conf"), OUTSIDE, ids=str)
+def test_a_path_outside_the_deployments_data_is_refused(stage: str, conf: dict[str, str], root: Path) -> None:
+    with pytest.raises(AirflowFailException, match=f"does not lie below {root}: put it there"):
+        begin(stage, {key: value.format(root=root) for key, value in conf.items()})
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_in_every_runtime(runtime: type[StageOperator], root: Path) -> None:
+    with pytest.raises(AirflowFailException, match=r"/etc/passwd does not lie below"):
+        begin("validate", {**FILES, "data.path": str(root), "data.test": "/etc/passwd"}, runtime)
+    assert begin("validate", {**GLUE, "data.path": f"{root}/glue"}, runtime).command
+
+
+def test_what_lies_below_the_data_is_read(root: Path, home: Path) -> None:
+    version, champion = home / "artifacts/ingest/0123456789abcdef", home / "artifacts/train/0123456789abcdef"
+    readable: list[tuple[str, dict[str, str]]] = [
+        ("validate", {**GLUE, "data.path": str(root / "glue")}),
+        ("validate", {**GLUE, "data.path": "data/glue"}),
+        ("validate", {**FILES, "data.path": str(root), "data.test": "glue/../test.tsv"}),
+        ("validate", {**FILES, "data.path": str(version)}),
+        ("train", {"model.name": str(champion)}),
+        ("train", {"model.name": "all-mpnet-base-v2"}),
+        ("train", {"model.name": "google/bert_uncased_L-2_H-128_A-2"}),
+        ("preprocess", {"data.path": "/etc", **GLUE}),  # validate has read it
+    ]
+    for stage, conf in readable:
+        assert begin(stage, conf).command
+
+
+def test_without_such_a_folder_any_path_is_read(home: Path) -> None:
+    assert begin("validate", {**FILES, "data.path": "/etc", "data.test": "/etc/passwd"}).command
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "data/circle"])
+def test_what_is_no_path_is_named(path: str, root: Path) -> None:
+    with pytest.raises(AirflowFailException, match="is no path"):
+        begin("validate", {**GLUE, "data.path": path})
+
+
+@pytest.mark.parametrize("name", ["..", "/srv/other/runs/first", "../runs/first", "a/b"])
+def test_a_submission_holds_runs_of_this_home_only(name: str, root: Path) -> None:
+    with pytest.raises(AirflowFailException, match=f"submission.runs names {name}: write the name of a folder"):
+        begin("export", {"submission.runs": [name]})
+    assert begin("export", {"submission.runs": ["first"]}).command
