@@ -11,16 +11,42 @@ local function environment(name)
     return value
 end
 
+local function setting(name)
+    return os.getenv(name) or ""
+end
+
 local HOME = environment("SPARK_BERT_HOME")
-local READABLE = { environment("SPARK_BERT_CACHE"), environment("SPARK_BERT_DATA") }
-local WRITABLE = { HOME .. "/artifacts", HOME .. "/checkpoints", HOME .. "/datasets" }
+local CACHE, DATA = environment("SPARK_BERT_CACHE"), environment("SPARK_BERT_DATA")
 local RUNS = HOME .. "/runs"
+-- Of the runs all or none: Airflow may put a link in the place of one run's folder, and the engine would follow it.
+local WRITABLE = { HOME .. "/artifacts", HOME .. "/checkpoints", HOME .. "/datasets", RUNS }
+-- Where a stage looks for what an experiment names as data/x, and finds it in DATA.
+local NAMED = "/opt/spark-bert/data"
 local USER = environment("SPARK_BERT_UID") .. ":" .. environment("SPARK_BERT_GID")
 local NETWORKS = { "none", environment("SPARK_BERT_NETWORK") }
 local IMAGES = {}
 for _, name in ipairs({ "data", "train", "train-gpu" }) do
     IMAGES[#IMAGES + 1] = environment("SPARK_BERT_IMAGES") .. "/" .. name .. ":" .. environment("SPARK_BERT_TAG")
 end
+local VARIABLES = {
+    "SPARK_BERT_HOME=" .. HOME,
+    "SPARK_BERT_CACHE=" .. CACHE,
+    "HF_HOME=" .. CACHE .. "/huggingface",
+    "MLFLOW_TRACKING_URI=" .. setting("MLFLOW_TRACKING_URI"),
+}
+
+-- The most that any stage gets: of the table in plugins/spark_bert/limits.py, or where SPARK_BERT_LIMITS says more.
+local function most(name, table_says)
+    local limits, units = setting("SPARK_BERT_LIMITS"), { k = 10, m = 20, g = 30, t = 40 }
+    for number, unit in limits:gmatch('"' .. name .. '"%s*:%s*"?([%d.]+)([kmgtKMGT]?)') do
+        table_says = math.max(table_says, tonumber(number) * (1 << (units[unit:lower()] or 0)))
+    end
+    return table_says
+end
+
+local MEMORY, CPUS, PIDS = most("memory", 12 << 30), most("cpus", 16), most("pids", 2048)
+local TMP, SHM = most("tmp", 2 << 30), most("shm", 2 << 30)
+local GPUS = setting("SPARK_BERT_GPUS")
 
 -- Rules: functions that say whether a value is allowed.
 
@@ -57,21 +83,30 @@ local function each(rule)
     end
 end
 
-local function only(wanted)
-    return function(values)
-        return type(values) == "table" and #values == 1 and one_of(wanted)(values[1])
-    end
-end
-
 local function empty(value)
     return type(value) == "table" and next(value) == nil
 end
 
-local function positive(value)
-    return whole(value) and value > 0
+local function one(rule)
+    return function(values, path)
+        return type(values) == "table" and #values == 1 and rule(values[1], path)
+    end
 end
 
--- An object that has all the required keys, and of the optional ones any; null is the same as no key.
+local function either(first, second)
+    return function(value, path)
+        return first(value) or second(value, path)
+    end
+end
+
+local function up_to(highest)
+    return function(value)
+        return whole(value) and value > 0 and value <= highest
+    end
+end
+
+-- An object that has all the required keys, and of the optional ones any; for those, null is the same as no key. A null
+-- is no harmless value elsewhere: the engine takes "hostconfig" for HostConfig, and null for none.
 local function object(required, optional)
     return function(value, path)
         if type(value) ~= "table" then
@@ -85,7 +120,7 @@ local function object(required, optional)
         for key, inner in pairs(value) do
             local name = path .. tostring(key):gsub("[^%w_]", "?")
             local rule = required[key] or optional[key]
-            if not (inner == json.null and not required[key]) and not (rule and rule(inner, name .. ".")) then
+            if not (inner == json.null and optional[key]) and not (rule and rule(inner, name .. ".")) then
                 json.refuse(name .. " is not allowed" .. (rule and " with this value" or ""))
             end
         end
@@ -103,61 +138,101 @@ local function below(path, folder)
     return path == folder or path:sub(1, #folder + 1) == folder .. "/"
 end
 
-local function writable(path)
-    return one_of(WRITABLE)(path) or below(path, RUNS) and path:sub(#RUNS + 1):match("^/[%w_-]+$")
+local function readable(path)
+    return below(path, CACHE) or below(path, DATA)
 end
 
-local function readable(path)
-    for _, folder in ipairs(READABLE) do
-        if below(path, folder) then
-            return true
-        end
-    end
-    return path == RUNS -- all of them, for a study and to bring MLflow up to date
+-- A folder has the same path inside, unless an experiment names it as data/x.
+local function target_of(source, target)
+    return target == source or below(source, DATA) and target == NAMED .. source:sub(#DATA + 1)
 end
+
+local bind = object({ Type = one_of({ "bind" }), Source = text, Target = text, ReadOnly = boolean }, {})
 
 local function mount(value, path)
-    local bind = object({ Type = one_of({ "bind" }), Source = text, Target = text }, { ReadOnly = boolean })
     if not bind(value, path) then
         return false
     end
     local source = value.Source
-    if not plain(source) or not (writable(source) or readable(source) and value.ReadOnly == true) then
+    if not plain(source) or not (one_of(WRITABLE)(source) or readable(source) and value.ReadOnly) then
         json.refuse(source:gsub("[^%w/._-]", "?") .. " may not be mounted" .. (value.ReadOnly and "" or " for writing"))
+    elseif not target_of(source, value.Target) then
+        json.refuse(source:gsub("[^%w/._-]", "?") .. " may not be mounted elsewhere")
     end
     return true
 end
 
 -- The container
 
-local gpu = object({ Capabilities = each(only({ "gpu" })) }, {
-    Driver = one_of({ "", "nvidia" }), Count = whole, DeviceIDs = each(text), Options = empty,
+local function tmpfs(value)
+    if type(value) ~= "table" or next(value) ~= "/tmp" or next(value, "/tmp") ~= nil then
+        return false
+    end
+    local size = tostring(value["/tmp"]):match("^rw,exec,nosuid,nodev,mode=1777,size=(%d+)$")
+    return up_to(TMP)(tonumber(size or 0))
+end
+
+local function gpus(count)
+    return GPUS == "all" and count == -1 or GPUS ~= "all" and up_to(tonumber(GPUS) or 0)(count)
+end
+
+local gpu = object({ Driver = one_of({ "" }), Count = gpus, Capabilities = one(one(one_of({ "gpu" }))) }, {
+    DeviceIDs = empty, Options = empty,
 })
 
 local host = object({
-    CapDrop = only({ "ALL" }),
+    CapDrop = one(one_of({ "ALL" })),
     ReadonlyRootfs = one_of({ true }),
-    SecurityOpt = only({ "no-new-privileges", "no-new-privileges:true" }),
+    SecurityOpt = one(one_of({ "no-new-privileges:true" })),
     NetworkMode = one_of(NETWORKS),
-    Memory = positive,
-    PidsLimit = positive,
-}, {
+    IpcMode = one_of({ "private" }),
+    Init = one_of({ true }),
+    Memory = up_to(MEMORY),
+    MemorySwap = up_to(MEMORY), -- of memory and swap together; equal to the memory, see below
+    NanoCpus = up_to(math.floor(CPUS * 1e9)),
+    PidsLimit = up_to(PIDS),
+    ShmSize = up_to(SHM),
+    Tmpfs = tmpfs,
+    LogConfig = object({ Type = one_of({ "json-file" }), Config = object({
+        ["max-size"] = one_of({ "20m" }), ["max-file"] = one_of({ "3" }),
+    }, {}) }, {}),
     Mounts = each(function(value) return mount(value, "HostConfig.Mounts.") end),
-    Tmpfs = function(value) return each(text)(value) and next(value) == "/tmp" and next(value, "/tmp") == nil end,
-    DeviceRequests = each(function(value) return gpu(value, "HostConfig.DeviceRequests.") end),
-    LogConfig = object({}, { Type = one_of({ "", "json-file", "local" }), Config = each(text) }),
-    Init = boolean, MemorySwap = whole, NanoCpus = whole, CpuShares = whole, ShmSize = whole, AutoRemove = boolean,
-    IpcMode = one_of({ "", "private" }), Privileged = one_of({ false }), PortBindings = empty, Ulimits = empty,
+}, {
+    DeviceRequests = either(empty, one(gpu)),
 })
 
-local container = object({ Image = one_of(IMAGES), User = one_of({ USER }), HostConfig = host }, {
-    Cmd = each(text), Env = each(text), Labels = each(text), WorkingDir = text, Hostname = text,
-    AttachStdin = boolean, AttachStdout = boolean, AttachStderr = boolean, OpenStdin = boolean, StdinOnce = boolean,
-    Tty = boolean, NetworkDisabled = boolean, StopSignal = text, StopTimeout = whole,
+local function host_without_swap(value, path)
+    return host(value, path) and value.Memory == value.MemorySwap
+end
+
+-- The command line of a stage: its name, what to do, and the folder of its run.
+local function command(values)
+    return type(values) == "table" and #values == 5 and each(text)(values) and values[1]:match("^%l+$") ~= nil
+        and values[2] == "--experiment" and values[4] == "--run" and below(values[5], RUNS) and plain(values[5])
+end
+
+local labels = object({ ["spark-bert.deployment"] = one_of({ environment("SPARK_BERT_DEPLOYMENT") }) }, {
+    ["spark-bert.dag"] = text, ["spark-bert.run"] = text, ["spark-bert.task"] = text, ["spark-bert.map"] = text,
+    ["spark-bert.generation"] = text, ["spark-bert.stage"] = text,
+})
+
+local no, yes, nothing = one_of({ false }), one_of({ true }), one_of({})
+local container = object({
+    Image = one_of(IMAGES), User = one_of({ USER }), Cmd = command, Labels = labels, HostConfig = host_without_swap,
+}, {
+    Env = each(one_of(VARIABLES)), Hostname = one_of({ "localhost" }), StopTimeout = up_to(600),
+    AttachStdin = no, AttachStdout = yes, AttachStderr = yes, OpenStdin = no, StdinOnce = no, Tty = no,
+    NetworkDisabled = no,
+    -- The client sends them, as null.
+    Domainname = nothing, Entrypoint = nothing, ExposedPorts = nothing, Healthcheck = nothing, MacAddress = nothing,
+    NetworkingConfig = nothing, Runtime = nothing, StopSignal = nothing, Volumes = nothing, WorkingDir = nothing,
 })
 
 core.register_action("check_create", { "http-req" }, function(txn)
     local good, refusal = pcall(function()
+        if txn.f:req_body_len() ~= txn.f:req_body_size() then
+            json.refuse("the body is too large to be checked")
+        end
         if not container(json.read(txn.f:req_body()), "") then
             json.refuse("the body is not an object")
         end

@@ -37,12 +37,18 @@ def host_config(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]
 
 
 def mounts(stage: str, experiment: Experiment, run: Path) -> list[Mount]:
-    """The stage's folders. Those that it writes into are made, and given to the user that it runs as."""
+    """The stage's folders. Those that it writes into are made, and given to the user that it runs as.
+
+    Of the runs it has all. The engine follows a link in the path of what it mounts, and in the place of one run's
+    folder Airflow could put a link to anywhere on the host. A link below what is mounted leads nowhere.
+    """
     prepare(stage, experiment, run)
-    read = readable(stage, experiment, run)
+    runs = run.parent
+    write = [runs if folder == run else folder for folder in writable(stage, experiment, run)]
+    read = {path: target for path, target in readable(stage, experiment, run).items() if not path.is_relative_to(runs)}
     secret = secrets(stage, experiment)
     return [
-        *(Mount(str(folder), str(folder), type="bind") for folder in writable(stage, experiment, run)),
+        *(Mount(str(folder), str(folder), type="bind") for folder in write),
         *(Mount(str(target), str(path), type="bind", read_only=True) for path, target in read.items()),
         *([Mount(str(SECRETS), str(secret), type="bind", read_only=True)] if secret else []),
     ]

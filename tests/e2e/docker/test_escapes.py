@@ -37,7 +37,7 @@ def fork_without_end():
     finally:
         [child.kill() for child in children]
 
-home, run, other, cache = sys.argv[1:]
+home, run, cache = sys.argv[1:]
 write = lambda path: pathlib.Path(path).write_text("x")
 attempts = {
     "write /opt/spark-bert": lambda: write("/opt/spark-bert/tasks/x"),
@@ -46,7 +46,7 @@ attempts = {
     "write /dev": lambda: write("/dev/x"),
     "write home": lambda: write(home + "/x"),
     "write runs": lambda: write(home + "/runs/x"),
-    "write another run": lambda: write(other + "/x"),
+    "a link below runs": lambda: os.listdir(home + "/runs/out"),
     "write cache": lambda: write(cache + "/x"),
     "write kernel settings": lambda: write("/proc/sys/kernel/core_pattern"),
     "write sysfs": lambda: write("/sys/kernel/uevent_helper"),
@@ -90,14 +90,15 @@ def came(images: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
         patch.setenv("SPARK_BERT_HOME", str(root / "home"))
         patch.setenv("SPARK_BERT_CACHE", str(root / "cache"))
         patch.setenv("SPARK_BERT_LIMITS", '{"validate": {"pids": 40, "tmp": "64m"}}')
-        run, other = (run_folder("finetune", name) for name in ("this", "other"))
-        for folder in (root / "cache", other):
+        run = run_folder("finetune", "this")
+        for folder in (root / "cache", root / "secrets", root / "home/runs"):
             folder.mkdir(parents=True)
-            folder.chmod(0o777)  # it is the mount that must refuse, not the owner
+        (root / "cache").chmod(0o777)  # it is the mount that must refuse, not the owner
+        (root / "home/runs/out").symlink_to(root / "secrets")
         client = APIClient(version="auto")
         container = client.create_container(
             image("validate"),
-            [str(root / "home"), str(run), str(other), str(root / "cache")],
+            [str(root / "home"), str(run), str(root / "cache")],
             entrypoint=["python", "-c", ATTEMPTS],
             environment=environment("validate", Experiment()),
             user=":".join(map(str, user())),
@@ -115,7 +116,7 @@ def came(images: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
 
 #: What is allowed, so that the refusals are not those of a broken container.
 ALLOWED = ("write artifacts", "write the run", "write /tmp")
-NOT_THERE = ("the Docker socket", "the Docker socket in /run", "write another run")
+NOT_THERE = ("the Docker socket", "the Docker socket in /run", "a link below runs")
 
 
 def test_what_a_stage_needs_is_allowed(came: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ CALLS = f"""
     POST /auth
     POST /build
     POST /session
-    POST /commit?container=spark-bert-stage-x
+    POST /commit?container=spark-bert-stage-proxy-test.x
     GET /images/json
     GET /images/debian:bookworm-slim/json
     DELETE /images/debian:bookworm-slim
@@ -43,9 +43,9 @@ CALLS = f"""
     POST /containers/create
     POST /containers/create?name=other
     POST /containers/create?name=spark-bert-postgres-1
-    POST /containers/create?name=spark-bert-stage-x&name=other
-    POST /containers/create?name=spark-bert-stage-x&platform=linux
-    POST /containers/create?name=spark-bert-stage-%2e
+    POST /containers/create?name=spark-bert-stage-proxy-test.x&name=other
+    POST /containers/create?name=spark-bert-stage-proxy-test.x&platform=linux
+    POST /containers/create?name=spark-bert-stage-proxy-test.%2e
 """
 #: Calls about one of ours that no stage needs.
 CALLS_OF_OURS = """
@@ -57,7 +57,7 @@ CALLS_OF_OURS = """
     HEAD /archive?path=/
     POST /rename
     POST /rename?name=other
-    POST /rename?name=spark-bert-stage-x&name=other
+    POST /rename?name=spark-bert-stage-proxy-test.x&name=other
     POST /update
     POST /kill
     POST /pause
@@ -80,12 +80,14 @@ CALLS_OF_OTHERS = """
     POST /start
     POST /stop
     POST /wait
-    POST /rename?name=spark-bert-stage-x
+    POST /rename?name=spark-bert-stage-proxy-test.x
     DELETE ?force=1
 """
 OTHERS = (
-    "other", "spark-bert-postgres-1", "0123456789ab" * 5 + "0123", "spark-bert-stage-", "SPARK-BERT-STAGE-X",
-    "spark-bert-stage-x/../other", "spark-bert-stage-x%2f..%2fother", "%73park-bert-stage-x", "/spark-bert-stage-x",
+    "other", "spark-bert-stage-x", "spark-bert-stage-other.x", "spark-bert-stage-proxy-test2.x",
+    "spark-bert-stage-proxy-test.", "SPARK-BERT-STAGE-PROXY-TEST.X", "spark-bert-postgres-1",
+    "0123456789ab" * 5 + "0123", "spark-bert-stage-proxy-test.x/../other", "spark-bert-stage-proxy-test.x%2f..%2fother",
+    "%73park-bert-stage-proxy-test.x", "/spark-bert-stage-proxy-test.x",
 )  # fmt: skip
 
 
@@ -108,7 +110,7 @@ def test_another_call_is_refused(call: str, proxy: Proxy) -> None:
 @pytest.mark.parametrize("call", lines(CALLS_OF_OURS))
 def test_another_call_of_a_stage_is_refused(call: str, proxy: Proxy) -> None:
     method, path = call.split()
-    assert proxy.call(method, f"{VERSION}/containers/spark-bert-stage-x{path}")[0] in (400, 403)
+    assert proxy.call(method, f"{VERSION}/containers/spark-bert-stage-proxy-test.x{path}")[0] in (400, 403)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -129,30 +131,30 @@ def test_another_version_of_the_api_is_refused(version: str, proxy: Proxy) -> No
 @pytest.mark.parametrize("header", ["X_HTTP_Method_Override", "X_Method_Override", "X_Original_URL", "X_Rewrite_URL"])
 def test_another_method_in_a_header_changes_nothing(header: str, proxy: Proxy) -> None:
     value = "DELETE" if "Method" in header else f"{VERSION}/containers/json"
-    status, answer = proxy.call("GET", f"{VERSION}/containers/spark-bert-stage-none/json", **{header: value})
+    status, answer = proxy.call("GET", f"{VERSION}/containers/spark-bert-stage-proxy-test.none/json", **{header: value})
     assert status == 404 and "No such container" in answer
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "h2c", "websocket"])
 def test_another_protocol_is_refused(protocol: str, proxy: Proxy) -> None:
-    path = f"{VERSION}/containers/spark-bert-stage-x/wait"
+    path = f"{VERSION}/containers/spark-bert-stage-proxy-test.x/wait"
     assert proxy.call("POST", path, Upgrade=protocol, Connection="Upgrade")[0] in (400, 403)
 
 
 def test_a_start_with_a_body_is_refused(proxy: Proxy) -> None:
     body = json.dumps({"Privileged": True})
-    assert proxy.call("POST", f"{VERSION}/containers/spark-bert-stage-x/start", body)[0] == 403
+    assert proxy.call("POST", f"{VERSION}/containers/spark-bert-stage-proxy-test.x/start", body)[0] == 403
 
 
 @pytest.mark.parametrize(
     "request_text",
     [
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        f"POST {VERSION}/containers/spark-bert-stage-x/start HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+        f"POST {VERSION}/containers/spark-bert-stage-proxy-test.x/start HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
         "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        f"POST {VERSION}/containers/spark-bert-stage-x/start HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n"
+        f"POST {VERSION}/containers/spark-bert-stage-proxy-test.x/start HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n"
         "Content-Length: 9\r\n\r\n",
-        f"POST {VERSION}/containers/spark-bert-stage-x/start HTTP/1.1\r\nHost: x\r\n"
+        f"POST {VERSION}/containers/spark-bert-stage-proxy-test.x/start HTTP/1.1\r\nHost: x\r\n"
         "Transfer-Encoding : chunked\r\n\r\n",
         f"GET http://docker{VERSION}/info HTTP/1.1\r\nHost: x\r\n\r\n",
         f"CONNECT {VERSION}/info HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -63,6 +63,15 @@ def test_a_stage_writes_into_the_store_and_its_own_run_only(home: Path) -> None:
     assert all((home / place).is_dir() for place in ("artifacts", "checkpoints", f"runs/{run.name}"))
 
 
+@pytest.mark.parametrize(
+    ("stage", "read"), [("export", {"runs/first"}), ("study", {"runs"}), ("track", {"runs"}), ("gate", set())]
+)
+def test_only_some_stages_read_other_runs(stage: str, read: set[str], home: Path) -> None:
+    (home / "runs/first").mkdir(parents=True)
+    found = mounts(manifest(stage, 'submission.runs=["first", "..", "/etc", "gone"]'))
+    assert {place for claim, place, mode in found.values() if claim == "spark-bert-home" and mode == "ro"} == read
+
+
 def test_data_lies_on_the_claim_that_holds_it(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "data" / "glue" / "SST-2"
     data.mkdir(parents=True)
