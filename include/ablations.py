@@ -82,13 +82,16 @@ def study(task: str, overrides: Mapping[str, Any]) -> str:
 def arm(configuration: Configuration, seed: int, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """What an arm changes of its task's named experiment, as "section.field" to value.
 
+    Every arm has two ranks unless the study says otherwise: one rank exchanges nothing that could be compressed, and
+    auto would be another number on another machine.
+
     Raises BadInput when the study's overrides set what the configuration, the task or the seed decides.
     """
     decided = {**dict.fromkeys(configuration.changes, f"the configuration {configuration.id}"), **_DECIDED}
     for key in overrides:
         if key in decided:
             raise BadInput(f"{key} = {overrides[key]!r} cannot hold for the whole study: {decided[key]} decides it")
-    return {**overrides, **configuration.changes, "training.seed": seed}
+    return {"training.ranks": 2, **overrides, **configuration.changes, "training.seed": seed}
 
 
 _DECIDED = {"training.seed": "the param seed", "data.task": "the param task", "experiment": "the param task"}

@@ -127,7 +127,7 @@ class Experiment(Section):
     @model_validator(mode="after")
     def _whole_batches(self) -> Self:
         size, ranks = self.training.batch_size, self.training.ranks
-        if self.batching.kind in ("length", "static") and size % ranks:
+        if ranks != "auto" and self.batching.kind in ("length", "static") and size % ranks:
             raise ValueError(
                 f"training.batch_size {size} is not a multiple of ranks {ranks}: write {max(size // ranks, 1) * ranks}"
             )
@@ -148,10 +148,21 @@ class Experiment(Section):
     @model_validator(mode="after")
     def _pretraining_has_whole_batches(self) -> Self:
         rows, ranks = self.pretraining.batch_size, self.training.ranks
+        if ranks == "auto":
+            return self
         if self.pretraining.text and self.batching.kind in ("length", "static") and rows % ranks:
             raise ValueError(
                 f"pretraining.batch_size {rows} is not a multiple of training.ranks {ranks}: "
                 f"write {max(rows // ranks, 1) * ranks}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_cluster_is_told_how_many(self) -> Self:
+        if self.training.ranks == "auto" and self.runtime.ranks_on == "spark":
+            raise ValueError(
+                "training.ranks auto counts the GPUs of one machine, and runtime.ranks_on is spark: write "
+                "training.ranks as a number, at most as many as the executors run tasks at once"
             )
         return self
 

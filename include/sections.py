@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 from include.text import has_control, is_blank, is_unwritable
 
@@ -213,7 +221,11 @@ class Training(Section):
     activation_checkpointing: bool = Field(
         False, description="Keep no activations inside a layer; compute them again for backward."
     )
-    ranks: int = Field(2, ge=1, le=1024, description="Horovod processes; such a batch_size must divide by it.")
+    ranks: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
+        "auto",
+        description="Horovod processes, a number that divides batch_size (of length or static). auto: one for each GPU "
+        "of the machine; without GPUs one, with a thread for each CPU that the machine or the container has to give.",
+    )
     evaluations: int = Field(2, ge=1, le=1000, description="Times an epoch that the dev split is scored.")
     best_by: Literal["metric", "loss"] = Field("metric", description="What of the dev split makes a model the best.")
     patience: int = Field(
@@ -223,6 +235,14 @@ class Training(Section):
         0.0, ge=0, lt=1, description="Decay a step of the weights' moving average, which is then kept; 0: no average."
     )
     seed: int = Field(1, ge=0, lt=2**31, description="Seed of head, dropout and order of the rows.")
+
+    @field_validator("ranks", mode="wrap")
+    @classmethod
+    def _ranks_are_auto_or_a_number(cls, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return validate(value)
+        except ValidationError:  # of a union, pydantic complains once for each member
+            raise ValueError(f"{value!r} is no number of ranks: write auto, or a whole number from 1 to 1024") from None
 
 
 class Communication(Section):

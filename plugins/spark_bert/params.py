@@ -101,7 +101,10 @@ def _fields(sections: Collection[str]) -> Iterator[_Field]:
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     """The rules of a field, in the dialect of Airflow's form, with null allowed besides."""
-    schema = next((choice for choice in schema.get("anyOf", ()) if choice["type"] != "null"), schema)
+    choices = [choice for choice in schema.get("anyOf", [schema]) if choice["type"] != "null"]
+    if len(choices) > 1:
+        return _union(choices)
+    schema = choices[0]
     rules = {key: schema[key] for key in _RULES if key in schema}
     rules["type"] = [schema["type"], "null"]
     if "const" in schema or "enum" in schema:
@@ -111,3 +114,10 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     if "enum" in rules.get("items", {}):  # the form offers an array's examples as a list to choose from
         rules["examples"] = rules["items"]["enum"]
     return rules
+
+
+def _union(choices: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rules of a number or a word: a number's limits do not bind words, nor the words' pattern numbers."""
+    rules = {key: choice[key] for choice in choices for key in _RULES if key in choice}
+    words = "|".join(choice["const"] for choice in choices if "const" in choice)
+    return {**rules, "type": [*(choice["type"] for choice in choices), "null"], "pattern": f"^({words})$"}

@@ -39,6 +39,17 @@ def _pretrained(result: Mapping[str, Any]) -> str:
     return f"perplexity {result['perplexity']:.2f}, {result['rows_per_second']:,.0f} blocks/s: {result['artifact']}"
 
 
+def _trained(result: Mapping[str, Any]) -> str:
+    return f"{result['rows_per_second']:,.0f} rows/s in {result['seconds']:,.0f} s on {_hardware(result)}"
+
+
+def _hardware(result: Mapping[str, Any]) -> str:
+    """What a training ran on, as `2 ranks x 4 threads (cpu)`."""
+    ranks = "1 rank" if result["ranks"] == 1 else f"{result['ranks']} ranks"
+    threads = "1 thread" if result["threads"] == 1 else f"{result['threads']} threads"
+    return f"{ranks} x {threads} ({result['device']})"
+
+
 def _evaluated(result: Mapping[str, Any]) -> str:
     metrics = (f"{name} {value:.4f}" for name, value in result["metrics"].items() if value is not None)
     return f"{', '.join(metrics)}: {_files(result)}"
@@ -57,7 +68,7 @@ def _check(check: Mapping[str, Any]) -> str:
 _DESCRIPTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "validate": _validated,
     "pretrain": _pretrained,
-    "train": lambda result: f"{result['rows_per_second']:,.0f} rows/s in {result['seconds']:,.0f} s",
+    "train": _trained,
     "evaluate": _evaluated,
     "gate": _passed,
     "export": _files,

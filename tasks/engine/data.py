@@ -166,11 +166,11 @@ def check(table: TokenTable, model: Classifier) -> None:
         )
 
 
-def check_batch_size(table: TokenTable, batching: Batching, training: Training) -> None:
+def check_batch_size(table: TokenTable, batching: Batching, batch_size: int, ranks: int) -> None:
     """Raise BadInput when there are fewer rows than a batch of a fixed size has."""
-    if batching.kind in ("length", "static") and len(table) < training.batch_size:
-        fitting = len(table) // training.ranks * training.ranks
+    if batching.kind in ("length", "static") and len(table) < batch_size:
+        fitting = len(table) // ranks * ranks
         remedy = f"write {fitting} or less" if fitting else "write fewer training.ranks too"
         raise BadInput(
-            f"training.batch_size is {training.batch_size}, but only {len(table)} rows are left to train on: {remedy}"
+            f"training.batch_size is {batch_size}, but only {len(table)} rows are left to train on: {remedy}"
         )

@@ -51,6 +51,12 @@ class Job:
         return self.experiment.training
 
     @property
+    def ranks(self) -> int:
+        """How many ranks were asked for, once launch has settled what auto is."""
+        assert self.training.ranks != "auto"
+        return self.training.ranks
+
+    @property
     def batching(self) -> Batching:
         """Which rows share a step."""
         return self.experiment.batching

@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from joblib import cpu_count
-
 from include.scratch import scratch_folder
 from include.stages import BadInput, ExitCode, Stopped, Transient
 from tasks.engine.driver import LOST
 from tasks.engine.job import Job, checkpoints
+from tasks.engine.machine import threads, with_ranks
 from tasks.engine.rank import JOB, STOP, train
 
 log = logging.getLogger(__name__)
@@ -50,9 +49,12 @@ class LostRank(Transient):
 def launch(job: Job) -> None:
     """Train with the experiment's ranks: one in this process, more in processes of their own, here or on Spark.
 
+    training.ranks auto is settled here, on the machine that trains: one for each GPU, without any one.
+
     A lost rank is met as runtime.lost_rank says. Raises BadInput as a rank did; Transient, naming the rank, when one
     is lost for good; Stopped when SIGTERM or SIGINT ended it, after a checkpoint.
     """
+    job = with_ranks(job, _gpus() if job.training.ranks == "auto" else 0)
     with scratch_folder(_where_ranks_see_it(job), "spark-bert-ranks") as folder:
         with _signals_make(folder / STOP):
             try:
@@ -61,6 +63,12 @@ def launch(job: Job) -> None:
                 raise Transient(f"{lost}: run the stage again") from lost
         if (folder / STOP).exists() and not (job.output / "training.json").exists():
             raise Stopped("training was stopped: run the stage again, and it goes on from its last checkpoint")
+
+
+def _gpus() -> int:
+    import torch  # the stage's process needs it for nothing else, unless it trains by itself
+
+    return torch.cuda.device_count()
 
 
 def _where_ranks_see_it(job: Job) -> Path:
@@ -73,7 +81,7 @@ def _where_ranks_see_it(job: Job) -> Path:
 
 def _train_to_the_end(job: Job, folder: Path) -> None:
     """Train, and start again from the last checkpoint when a rank is lost, unless that leads nowhere."""
-    ranks, policy = job.training.ranks, job.experiment.runtime.lost_rank
+    ranks, policy = job.ranks, job.experiment.runtime.lost_rank
     reached, fruitless = _newest(job), 0
     while True:
         try:
@@ -149,9 +157,8 @@ def _pass_on(ranks: int) -> None:
 
 
 def _environment(ranks: int) -> dict[str, str]:
-    threads = max(1, cpu_count() // ranks)  # of the processors that affinity and a container's limit leave
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, **LIMITS, **UNFUSED, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
+    return {**os.environ, **LIMITS, **UNFUSED, "OMP_NUM_THREADS": str(threads(ranks)), "PYTHONPATH": path}
 
 
 def _explain(folder: Path) -> None:

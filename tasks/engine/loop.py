@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import shutil
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -27,6 +28,7 @@ from tasks.engine.hierarchical import Hosts, ranks_by_host
 from tasks.engine.job import Job
 from tasks.engine.journal import METRICS, Journal
 from tasks.engine.layers import freeze, recompute_activations
+from tasks.engine.machine import device
 from tasks.engine.meter import Meter, memory_use
 from tasks.engine.objectives import objective
 from tasks.engine.optim import Optimizer, learning_rate, settings
@@ -35,6 +37,7 @@ from tasks.engine.precision import FiniteWatch, LossScale, autocast
 from tasks.engine.resume import identity, resume, save
 from tasks.engine.scoring import Best
 
+log = logging.getLogger(__name__)
 LINES = 200  # of metrics.jsonl for a whole training, about
 
 
@@ -62,12 +65,12 @@ class Trainer:
         words = cast(nn.Embedding, self.model.encoder.get_input_embeddings())
         words.sparse = self.training.sparse_embeddings
         torch.manual_seed(self.training.seed * 1024 + self.rank)  # and dropout of its own
-        check_batch_size(self.train, job.batching, self.training)
+        check_batch_size(self.train, job.batching, self.training.batch_size, job.ranks)
         self.sampler = Sampler(
             self.train.lengths, self.objective.terms, job.batching, self.training, self.rank, self.world
         )
         self.steps = self.sampler.steps
-        alone = self.training.ranks == 1  # one that others have left keeps what they could not send
+        alone = job.ranks == 1  # one that others have left keeps what they could not send
         self.exchange = exchange(self.model, job.experiment.communication, self.steps, alone, self.hosts)
         sparse = frozenset(by_kind(self.model)["embeddings"])
         self.optimizer = Optimizer(self.exchange.parameters, settings(self.model, self.training), sparse)
@@ -81,6 +84,9 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end, until the dev split has not got better for long enough, or until asked to stop."""
+        if self.rank == 0:
+            threads = torch.get_num_threads()
+            log.info("training with ranks: %d, threads of each: %d, device: %s", self.world, threads, self.device.type)
         done = resume(self)
         for share in self.sampler:
             if share.step > done and self.advance(share):
@@ -189,7 +195,7 @@ class Trainer:
     def bytes(self, last: Share) -> dict[str, int]:
         """What rank 0 has received, by kind and in all, and what a sum of all gradients in fp32 would have brought."""
         elements = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        ranks = self.training.ranks  # as many as at the beginning, also when some are gone
+        ranks = self.job.ranks  # as many as at the beginning, also when some are gone
         dense = 2 * 4 * elements * last.step * (ranks - 1) // ranks
         received = self.meter.bytes
         return {**received, "all": sum(received.values()), "dense": dense}
@@ -211,5 +217,4 @@ def exchange(
 
 
 def _device() -> torch.device:
-    """A GPU for each local rank where there are GPUs, else the CPU."""
-    return torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
+    return torch.device(device(hvd.local_rank(), hvd.local_size(), torch.cuda.device_count()))

@@ -16,6 +16,7 @@ from pathlib import Path
 from include.artifacts import locked, write_json
 from include.stages import ExitCode, StageError
 from tasks.engine.job import Job
+from tasks.engine.machine import threads
 
 JOB, STOP = "job.json", "stop"
 
@@ -26,10 +27,13 @@ def train(job: Job, stop: Path) -> None:
     As soon as there is a file `stop`, save a checkpoint and return.
     """
     import horovod.torch as hvd
+    import torch
 
     from tasks.engine.loop import Trainer
 
     keep_freed_memory()
+    if "HOROVOD_RANK" not in os.environ:  # others were told by OMP_NUM_THREADS
+        torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))  # torch knows affinity, but no quota
     sets = "dynamic" if job.experiment.communication.strategy == "hierarchical" else None  # see Hosts
     hvd.init(process_sets=sets)
     try:

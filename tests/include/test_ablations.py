@@ -41,8 +41,12 @@ def test_every_configuration_fits_its_tasks_and_is_refused_for_others(task: str,
 
 @pytest.mark.parametrize("task", EXPERIMENTS)
 def test_every_task_has_the_experiment_that_its_default_arm_is(task: str) -> None:
-    plain = load(EXPERIMENTS[task], ["training.seed=7"])
+    plain = load(EXPERIMENTS[task], ["training.seed=7", "training.ranks=2"])
     assert plain.data.task == task and experiment(task, "default") == plain
+
+
+def test_a_study_may_have_another_number_of_ranks() -> None:
+    assert experiment("SST-2", "compression-int8", **{"training.ranks": 4}).training.ranks == 4
 
 
 def test_no_two_configurations_are_the_same() -> None:

@@ -34,7 +34,10 @@ def test_an_experiment_is_frozen() -> None:
         ("data.task=SST-3", "data.task = 'SST-3'"),
         ("data.task=SST-2", "write data.source: glue, hub or files"),
         ("data.source=glue", "does not come from data.source glue"),
-        ("training.batch_size=33", "batch_size 33 is not a multiple of ranks 2: write 32"),
+        ("training.ranks=3", "batch_size 32 is not a multiple of ranks 3: write 30"),
+        ("training.ranks=0", "training.ranks: 0 is no number of ranks: write auto, or a whole number from 1 to 1024"),
+        ("training.ranks=all", "training.ranks: 'all' is no number of ranks: write auto, or a whole number"),
+        ("runtime.ranks_on=spark", "runtime.ranks_on is spark: write training.ranks as a number"),
         ("gate.pearson=0.5", "gate.pearson does not exist for the classification movie-reviews"),
         ("gate.accuracy=92.7", "gate.accuracy = 92.7: input should be less than or equal to 1"),
         ("preprocessing.clean=[html, stem]", "preprocessing.clean.1 = 'stem'"),
@@ -57,6 +60,10 @@ def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(override: str, messa
 
 def test_movie_reviews_may_come_from_files_too() -> None:
     assert load("movies", ["data.source=files", "data.path=reviews"]).task.gate == 0.85
+
+
+def test_any_batch_size_goes_with_ranks_that_the_machine_decides() -> None:
+    assert load("movies", ["training.batch_size=33"]).training.ranks == "auto"
 
 
 @pytest.mark.parametrize("kind", ["tokens", "tiers"])

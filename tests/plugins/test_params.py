@@ -80,6 +80,12 @@ def test_the_deployments_cluster_is_for_runs_that_name_no_other(monkeypatch: pyt
     assert resolve(local).runtime.spark_master == "local[2]"
 
 
+def test_a_field_may_take_a_word_or_a_number() -> None:
+    assert _schema("training.ranks")["type"] == ["string", "integer", "null"]
+    for ranks in ("auto", 2, None):
+        assert resolve(_submitted({"training.ranks": ranks})).training.ranks == (ranks or "auto")
+
+
 def test_rules_reach_the_form() -> None:
     assert _schema("training.epochs")["exclusiveMinimum"] == 0
     assert _schema("training.epochs")["maximum"] == 100
@@ -101,6 +107,9 @@ def test_rules_reach_the_form() -> None:
         ("training.learning_rate", 0),
         ("training.learning_rate", 1e9),
         ("training.ranks", 1.5),
+        ("training.ranks", 0),
+        ("training.ranks", "2"),
+        ("training.ranks", "all"),
         ("training.precision", "fp8"),
         ("preprocessing.max_length", 0),
         ("preprocessing.max_length", 100000),
@@ -124,7 +133,7 @@ def test_the_form_refuses_and_names_the_field(key: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("conf", "message"),
     [
-        ({"training.batch_size": 33}, "batch_size 33 is not a multiple of ranks 2: write 32"),
+        ({"training.batch_size": 33, "training.ranks": 2}, "batch_size 33 is not a multiple of ranks 2: write 32"),
         ({"data.task": "SST-2"}, "write data.source: glue, hub or files"),
         ({"gate.pearson": 0.5}, r"gate\.pearson does not exist for the classification movie-reviews"),
         ({"training.epoch": 1}, r"unknown key training\.epoch, did you mean epochs\?"),

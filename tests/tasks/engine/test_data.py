@@ -203,9 +203,9 @@ def test_the_tables_must_fit(tmp_path: Path) -> None:
 
 
 def test_a_fixed_batch_must_not_be_larger_than_the_data(tmp_path: Path) -> None:
-    table, training = TokenTable.open(write_split(tmp_path / "train", *reviews(20))), Training(batch_size=32)
+    table = TokenTable.open(write_split(tmp_path / "train", *reviews(20)))
     for kind in ("length", "static"):
         with pytest.raises(BadInput, match="batch_size is 32, but only 20 rows are left to train on: write 20 or less"):
-            check_batch_size(table, batching(kind), training)
+            check_batch_size(table, batching(kind), batch_size=32, ranks=2)
     for kind in ("tokens", "tiers"):
-        check_batch_size(table, batching(kind), training)
+        check_batch_size(table, batching(kind), batch_size=32, ranks=2)
