@@ -153,7 +153,7 @@ class Pretraining(Section):
     )
     learning_rate: float = Field(5e-5, gt=0, le=0.1, description="Peak of the schedule.")
     mask_share: float = Field(
-        0.15, gt=0, lt=1, description="Tokens to predict; 80 % of them masked, 10 % replaced, 10 % kept."
+        0.15, gt=0, lt=1, description="Share of the tokens to predict; 80 % of them masked, 10 % replaced, 10 % kept."
     )
     whole_words: bool = Field(False, description="Mask all the pieces of a word together.")
     seed: int = Field(1, ge=0, lt=2**31, description="Seed of masks and order.")

@@ -50,7 +50,7 @@ class Masking:
     """Hides tokens of a row; which ones is a function of seed, step and row.
 
     Attributes:
-        share: of the ordinary tokens that are to be guessed.
+        share: of a row's words that are to be guessed, and so of its ordinary tokens on average; at least one word.
         whole_words: whether a word's pieces are chosen together.
     """
 
@@ -67,15 +67,25 @@ class Masking:
                 "##: write pretraining.whole_words: false"
             )
 
-    def count(self, ids: Array) -> int:
-        """How many tokens of a row will be hidden: a function of the row alone, at least 1."""
-        return max(1, round(self.share * np.count_nonzero(self.vocabulary.ordinary[ids])))
+    def count(self, ids: Array) -> float:
+        """How many tokens of a row are hidden on average over the steps: a function of the row alone.
+
+        A row of special tokens only counts as 1, so that no batch's mean divides by 0.
+        """
+        words = self._words(ids[self.vocabulary.ordinary[ids]])
+        number = len(np.unique(words))
+        return len(words) / number * self._hidden_words(number) if number else 1.0
 
     def hide(self, ids: Array, step: int, row: int) -> tuple[Array, Array]:
-        """What the model sees of a row and what it is to say, [tokens] each: the true id at hidden places only."""
+        """What the model sees of a row and what it is to say, [tokens] each: the true id at hidden places only.
+
+        Every word is as likely to be hidden, whatever its length, so that every token is.
+        """
         random = np.random.default_rng([self.seed, step, row])
         candidates = np.flatnonzero(self.vocabulary.ordinary[ids])
-        hidden = candidates[draw(self._words(ids[candidates]), self.count(ids), random)]
+        words = self._words(ids[candidates])
+        order = random.permutation(len(np.unique(words)))
+        hidden = candidates[np.isin(words, order[: self._hidden_words(len(order))])]
         labels, seen = np.full(len(ids), IGNORED, np.int64), ids.astype(np.int64)
         labels[hidden] = ids[hidden]
         fate = random.random(len(hidden))
@@ -85,24 +95,11 @@ class Masking:
         return seen, labels
 
     def _words(self, ids: Array) -> Array:
-        """The number of the word that each token belongs to, counted from 0."""
+        """The number of the word that each token belongs to, counted from 0; without whole_words, of its own."""
         starts = ~self.vocabulary.continues[ids] if self.whole_words else np.ones(len(ids), bool)
         starts[:1] = True  # a row may begin inside a word
         words: Array = np.cumsum(starts) - 1
         return words
 
-
-def draw(words: Array, count: int, random: np.random.Generator) -> Array:
-    """Positions of `count` tokens: words in random order, whole, as long as they fit.
-
-    What then is left goes to later words of one token, and only where there are none to pieces of a longer word, so
-    that the number is always the same.
-    """
-    sizes = np.bincount(words)
-    order = random.permutation(len(sizes))
-    fits, single = np.cumsum(sizes[order]) <= count, sizes[order] == 1
-    order = order[np.argsort(np.where(fits, 0, np.where(single, 1, 2)), kind="stable")]
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    positions: Array = np.argsort(place[words], kind="stable")[:count]
-    return positions
+    def _hidden_words(self, words: int) -> int:
+        return max(1, round(self.share * words))

@@ -103,6 +103,7 @@ class MaskedWords(Objective):
         self.train, self.dev = TokenTable.open(job.data / "train"), TokenTable.open(job.data / "dev")
         self.model = load_masked_lm(job.encoder, max_length)
         self.masking = Masking(Vocabulary.read(job.encoder), options.mask_share, options.whole_words, options.seed)
+        # Whole words make a batch's number of hidden tokens a matter of chance: the mean divides by what to expect.
         self.terms = np.array([self.masking.count(self.train.ids(row)) for row in range(len(self.train))])
 
     def batch(self, indices: Array, step: int) -> Batch:
