@@ -60,6 +60,9 @@ class Exchange:
     def settle(self) -> None:
         """The model will be read, not by a step's forward: put in what the others have handed out."""
 
+    def hand_out_rows(self) -> None:
+        """All rows of word embeddings, after the optimizer has caught up those that this rank serves."""
+
     def bytes(self) -> dict[Kind, int]:
         """Received so far by this rank (see Link)."""
         return {"embeddings": 0, "matrices": 0, "rest": 0}

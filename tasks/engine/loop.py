@@ -74,7 +74,7 @@ class Trainer:
         self.exchange = exchange(self.model, job.experiment.communication, self.steps, alone, self.hosts)
         sparse = frozenset(by_kind(self.model)["embeddings"])
         self.optimizer = Optimizer(self.exchange.parameters, settings(self.model, self.training), sparse)
-        self.average = Average(self.model, self.training.average_decay, self.exchange.settle)
+        self.average = Average(self.model, self.training.average_decay, self.settle)
         self.scale = LossScale(self.training.precision)
         self.watch, self.best = FiniteWatch(), Best(job.folder / "model", self.training.patience)
         self.journal = Journal(job.folder if self.rank == 0 else None, self.steps, job.terminal)
@@ -117,6 +117,8 @@ class Trainer:
         parts = share.parts(self.training.accumulation)
         for part in parts:
             batch = self.batch(part)
+            if not self.exchange.sharded:  # a server catches its rows up when their gradient comes
+                self.optimizer.catch_up(batch.input_ids)
             loss = self.loss(batch, part.weight)
             if part is parts[-1]:
                 self.exchange.send_next()  # gradients leave for the other ranks while backward still runs
@@ -131,6 +133,7 @@ class Trainer:
             self.exchange.distribute()
             self.average.update()
         else:
+            self.optimizer.skip()
             self.exchange.forget()
         self.scale.update(finite)
         self.optimizer.zero_grad()
@@ -152,13 +155,19 @@ class Trainer:
 
     def evaluate(self, share: Share) -> None:
         """Score the dev split; rank 0 keeps the model if it is the best so far."""
-        self.exchange.settle()
+        self.settle()
         with self.average.applied():
             metrics = self.objective.score(self.rank, self.world)
             goodness, metric = self.objective.goodness(metrics), metrics[self.objective.metric]
             if self.best.better(goodness, metric, share.step) and self.rank == 0:
                 self.best.keep(self.model)
         self.journal.write(share, metrics)
+
+    def settle(self) -> None:
+        """The whole model will be read: put in what is under way, and what AdamW owes to rows of word embeddings."""
+        self.exchange.settle()
+        self.optimizer.catch_up()
+        self.exchange.hand_out_rows()
 
     def hand_over(self, last: Share) -> None:
         """Put the best model and the record of the training into the output; training.json comes last."""

@@ -52,7 +52,7 @@ def device(local_rank: int, local_size: int, gpus: int) -> str:
     """
     if 0 < gpus < local_size:
         raise BadInput(
-            f"{local_size} ranks are to train on a machine with {gpus} GPU{'s'[: gpus - 1]}: write training.ranks: auto, "
-            f"or {gpus} for each such machine"
+            f"{local_size} ranks are to train on one machine, which has fewer GPUs ({gpus}): write "
+            f"training.ranks: auto, or {gpus} for each such machine"
         )
     return f"cuda:{local_rank}" if gpus else "cpu"

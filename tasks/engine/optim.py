@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 
@@ -11,21 +10,7 @@ from include.sections import Training
 from tasks.encoder.models import EncoderWithHead
 from tasks.engine.compression.base import State
 from tasks.engine.layers import levels
-
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # torch's and BERT's
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How a parameter is moved.
-
-    Attributes:
-        rate: as a multiple of the schedule's.
-        weight_decay: AdamW's lambda.
-    """
-
-    rate: float
-    weight_decay: float
+from tasks.engine.row_adamw import BETAS, EPSILON, RowAdamW, Setting
 
 
 def settings(model: EncoderWithHead, training: Training) -> dict[str, Setting]:
@@ -47,7 +32,10 @@ def settings(model: EncoderWithHead, training: Training) -> dict[str, Setting]:
 
 
 class Optimizer:
-    """AdamW (Loshchilov and Hutter 2019): fused for most parameters, by rows for those with row-sparse gradients."""
+    """AdamW (Loshchilov and Hutter 2019): fused for most parameters, by rows for those with row-sparse gradients.
+
+    Before a row is read it must be caught up: before forward those in the batch, before anything else all.
+    """
 
     def __init__(
         self, parameters: Mapping[str, torch.Tensor], settings: Mapping[str, Setting], sparse: frozenset[str]
@@ -72,6 +60,16 @@ class Optimizer:
         for rows in self._rows.values():
             rows.step(rate, divisor)
 
+    def skip(self) -> None:
+        """Take no step, for the gradient is not finite."""
+        for rows in self._rows.values():
+            rows.skip()
+
+    def catch_up(self, words: torch.Tensor | None = None) -> None:
+        """Give the rows of these words, or all, what AdamW moved them by while no gradient had them."""
+        for rows in self._rows.values():
+            rows.catch_up(None if words is None else torch.unique(words).to(rows.parameter.device))
+
     def zero_grad(self) -> None:
         """Drop the gradients."""
         self._adamw.zero_grad()
@@ -93,43 +91,6 @@ class Optimizer:
             own = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
             if own:  # a parameter that was never moved has no state
                 self._adamw.state[tensor] = {key: value.to(tensor.device) for key, value in own.items()}
-
-
-class RowAdamW:
-    """AdamW that moves only the rows in the gradient: the others keep their moments and do not decay.
-
-    As torch.optim.SparseAdam does, with decoupled decay. Corrections of the moments' bias count all steps.
-    """
-
-    def __init__(self, parameter: torch.Tensor, setting: Setting) -> None:
-        self.parameter, self._setting = parameter, setting
-        self._mean, self._square = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        self._steps = 0
-
-    @torch.no_grad()
-    def step(self, rate: float, divisor: float) -> None:
-        """Move the rows that have a gradient (sparse COO, coalesced), divided by the divisor."""
-        if self.parameter.grad is None:
-            return
-        self._steps += 1
-        rows, gradient = self.parameter.grad.indices()[0], self.parameter.grad.values() / divisor
-        mean = self._mean[rows].lerp_(gradient, 1 - BETAS[0])
-        square = self._square[rows].mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-        self._mean[rows], self._square[rows] = mean, square
-        rate *= self._setting.rate
-        correction = 1 - BETAS[0] ** self._steps, 1 - BETAS[1] ** self._steps
-        root = square.div(correction[1]).sqrt_().add_(EPSILON)
-        moved = self.parameter[rows].mul_(1 - rate * self._setting.weight_decay)
-        self.parameter[rows] = moved.addcdiv_(mean, root, value=-rate / correction[0])
-
-    def state(self) -> State:
-        """Both moments and the count of steps."""
-        return {"mean": self._mean, "square": self._square, "steps": torch.tensor(self._steps)}
-
-    def load(self, state: State) -> None:
-        """Take over what state gave."""
-        self._mean, self._square = (state[key].to(self.parameter.device) for key in ("mean", "square"))
-        self._steps = int(state["steps"])
 
 
 def learning_rate(step: int, steps: int, training: Training) -> float:

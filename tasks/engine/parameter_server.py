@@ -91,6 +91,13 @@ class ParameterServer(Exchange):
         """Wait for the parameters that are under way."""
         _arrive(self._served)
 
+    def hand_out_rows(self) -> None:
+        """Gather all rows, at once."""
+        for rows in self._rows:
+            rows.send_all_next()
+            rows.send()
+            rows.arrive()
+
     def bytes(self) -> dict[Kind, int]:
         """By kind of parameter, gradients and parameters together."""
         return {kind: link.bytes for kind, link in self._links.items()}

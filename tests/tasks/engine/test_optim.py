@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from include.sections import Training
-from tasks.engine.optim import Optimizer, RowAdamW, Setting, learning_rate
+from tasks.engine.optim import Optimizer, learning_rate
+from tasks.engine.row_adamw import Setting
 
 SETTINGS = {"weight": Setting(1.0, 0.1), "bias": Setting(0.5, 0.0), "rows": Setting(2.0, 0.01)}
 SHAPES = {"weight": (4, 3), "bias": (4,), "rows": (10, 3)}
@@ -64,26 +65,6 @@ def test_clipping_decay_and_rates_are_those_of_torch() -> None:
             torch.testing.assert_close(parameter, reference[name], rtol=1e-5, atol=1e-6)
 
 
-def test_rows_move_as_adamw_moves_them_and_the_others_stay() -> None:
-    """A reference in double precision, an update a row."""
-    parameter = parameters()["rows"]
-    before = parameter.detach().clone()
-    values = before.double().numpy()
-    mean, square = np.zeros_like(values), np.zeros_like(values)
-    optimizer = RowAdamW(parameter, Setting(2.0, 0.01))
-    for number, rate in enumerate(RATES):
-        parameter.grad = gradients(number, rows_of(number))["rows"]
-        optimizer.step(rate, divisor=3.0)
-        for row, gradient in zip(rows_of(number), parameter.grad.values().double().numpy() / 3, strict=True):
-            mean[row] = 0.9 * mean[row] + 0.1 * gradient
-            square[row] = 0.999 * square[row] + 0.001 * gradient**2
-            right_mean, right_square = mean[row] / (1 - 0.9 ** (number + 1)), square[row] / (1 - 0.999 ** (number + 1))
-            values[row] -= 2 * rate * (right_mean / (np.sqrt(right_square) + 1e-8) + 0.01 * values[row])
-    np.testing.assert_allclose(parameter.detach().numpy(), values, rtol=1e-5, atol=1e-6)
-    untouched = [5, 6, 7, 8]
-    assert torch.equal(parameter[untouched], before[untouched])
-
-
 def test_rows_equal_the_dense_adamw_when_all_are_touched() -> None:
     own, dense = parameters(), parameters()
     one, other = by_rows(own), Optimizer(dense, SETTINGS, sparse=frozenset())
@@ -109,6 +90,8 @@ def test_after_its_state_is_loaded_it_goes_on_to_the_bit() -> None:
     for number in (2, 3):
         step(optimizer, own, number, rows_of(number))
         step(other, again, number, rows_of(number))
+    for one in (optimizer, other):
+        one.catch_up()
     assert all(torch.equal(again[name], parameter) for name, parameter in own.items())
     after, others = optimizer.state(), other.state()
     assert after.keys() == others.keys()
