@@ -16,6 +16,7 @@ ROWS = {
     "memory": ["base: static batches, fp32", "full, parameter server for compression"],
     "resume": ["1", "MiniLM"],
     "overlap": ["allreduce.rest.plain"],
+    "contention": ["libgomp's own"],
 }
 
 
