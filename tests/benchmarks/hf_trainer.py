@@ -32,8 +32,8 @@ class Run:
 
     Attributes:
         best: with its best public switches, else as run_glue uses it: fp32, each row padded to max_length.
-        warmup: steps of a training that is thrown away.
-        steps: of the training that is measured; 0: as many as the job's epochs have.
+        warmup: steps before the measured ones, by the same model, as our engine has them.
+        steps: that are measured; 0: as many as the job's epochs have.
         score: whether to predict the dev split afterwards.
     """
 
@@ -65,25 +65,24 @@ def main(folder: Path) -> None:
     """Do what trainer.json says."""
     job = Job.read(folder / JOB)
     run = Run(**json.loads((folder / TRAINER).read_text(encoding="utf-8")))
-    if run.warmup:
-        _train(job, run, run.warmup)
-    trainer, seconds = _train(job, run, run.steps)
-    result = {"rows": trainer.state.global_step * job.training.batch_size, "seconds": seconds}
+    trainer, seconds = _train(job, run)
+    steps = trainer.state.global_step - run.warmup
+    result = {"rows": steps * job.training.batch_size, "seconds": seconds}
     if run.score:
         result["accuracy"] = _accuracy(trainer, job, run)
     write_json(folder / RESULT, result)
 
 
-def _train(job: Job, run: Run, steps: int) -> tuple[Any, float]:
-    """A new Trainer that has trained, and the seconds from its first batch to its last update."""
+def _train(job: Job, run: Run) -> tuple[Any, float]:
+    """A Trainer that has trained, and the seconds from the end of the warm-up to its last update."""
     from transformers import AutoModelForSequenceClassification, Trainer, set_seed
 
     set_seed(job.training.seed)
     model = AutoModelForSequenceClassification.from_pretrained(job.encoder, num_labels=job.experiment.task.outputs)
-    clock = _clock()
+    clock = _clock(run.warmup)
     trainer = Trainer(
         model=model,
-        args=_arguments(job, run, steps),
+        args=_arguments(job, run),
         train_dataset=_rows(job, "train", run),
         data_collator=_collator(job, run),
         callbacks=[clock],
@@ -92,7 +91,7 @@ def _train(job: Job, run: Run, steps: int) -> tuple[Any, float]:
     return trainer, clock.ended - clock.began
 
 
-def _arguments(job: Job, run: Run, steps: int) -> Any:
+def _arguments(job: Job, run: Run) -> Any:
     import torch
     from transformers import TrainingArguments
 
@@ -100,7 +99,7 @@ def _arguments(job: Job, run: Run, steps: int) -> Any:
     return TrainingArguments(
         output_dir=str(job.output / "trainer"),
         num_train_epochs=training.epochs,
-        max_steps=steps or -1,
+        max_steps=run.warmup + run.steps or -1,
         per_device_train_batch_size=training.batch_size,
         learning_rate=training.learning_rate,
         weight_decay=training.weight_decay,
@@ -136,8 +135,8 @@ def _collator(job: Job, run: Run) -> Any:
     return DataCollatorWithPadding(AutoTokenizer.from_pretrained(job.encoder)) if run.best else default_data_collator
 
 
-def _clock() -> Any:
-    """A callback that knows when training began and ended."""
+def _clock(warmup: int) -> Any:
+    """A callback that knows when the first step after the warm-up began, and when training ended."""
     import torch
     from transformers import TrainerCallback
 
@@ -147,10 +146,16 @@ def _clock() -> Any:
         def on_train_begin(self, *_: Any, **__: Any) -> None:
             self.began = time.perf_counter()
 
-        def on_step_end(self, *_: Any, **__: Any) -> None:
+        def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
             self.ended = time.perf_counter()
+            if state.global_step == warmup:
+                self._finish()
+                self.began = self.ended
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
+            self._finish()
+
+        def _finish(self) -> None:
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
                 self.ended = time.perf_counter()

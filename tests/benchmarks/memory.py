@@ -26,14 +26,15 @@ RANKS = GPUS or 2
 ROWS = 16 * BATCH
 FIXED_STEPS = 4  # with static batching on CPUs: seconds a step, all of one shape
 BASE = {
-    "batching.kind": "static", "training.precision": "fp32", "training.sparse_embeddings": "false",
-    "communication.compression": "none", "communication.compression_start": "0",
+    "batching.kind": "static", "training.precision": "fp32", "training.fused_layers": "false",
+    "training.sparse_embeddings": "false", "communication.compression": "none", "communication.compression_start": "0",
 }  # fmt: skip
 #: What each row changes, and throughput and memory of the papers' row, in percent above and below base.
 STEPS = {
     "base: static batches, fp32": ({}, (0.0, 0.0)),
     "+ dynamic batching": ({"batching.kind": "length"}, (12.3, 8.5)),
     "+ mixed precision": ({"training.precision": "bf16"}, (18.7, 37.0)),
+    "+ fused layers": ({"training.fused_layers": "true"}, None),
     "+ gradient compression": ({"communication.compression": "powersgd"}, (24.5, 42.5)),
     "+ row-sparse embeddings": ({"training.sparse_embeddings": "true"}, None),
     "+ activation checkpointing (full)": ({"training.activation_checkpointing": "true"}, (37.2, 58.3)),
