@@ -22,6 +22,9 @@ from include.stages import STAGES, BadInput, ExitCode, StageError, result_line
 from tasks.refusal import explain
 
 log = logging.getLogger("tasks")
+#: How often an OpenMP thread that waits for the others looks for them before it sleeps. libgomp's own 300,000 times
+#: take milliseconds of a core that another process could use: docs/RESULTS.md has what both cost.
+SPINS = "1000"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,6 +55,8 @@ def _run(stage: str, experiment: Experiment, folder: Path | None) -> int:
         raise BadInput("--run FOLDER is missing: where this run keeps its record, as work/runs/first")
     if not experiment.runtime.download:
         os.environ["HF_HUB_OFFLINE"] = "1"
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():  # a person may know better
+        os.environ["GOMP_SPINCOUNT"] = SPINS  # read when torch is loaded; ranks inherit it
     manifest = run_stage(stage, experiment, Run(folder)).manifest
     if manifest.message:
         log.error("%s", manifest.message)

@@ -24,7 +24,8 @@ def run_on_spark(folder: str, ranks: int, experiment: Experiment) -> None:
     from horovod.runner.common.util.timeout import TimeoutException
 
     with session(experiment, "ranks") as spark:
-        told = {name: value for name, value in os.environ.items() if name.startswith(("HOROVOD_", "HF_", "PYTHONPATH"))}
+        passed = ("HOROVOD_", "HF_", "PYTHONPATH", "GOMP_", "OMP_")
+        told = {name: value for name, value in os.environ.items() if name.startswith(passed)}
         told["OMP_NUM_THREADS"] = str(spark.conf.get("spark.task.cpus", "1"))  # a task's cores are its rank's
         try:
             horovod.spark.run(

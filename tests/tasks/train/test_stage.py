@@ -83,7 +83,9 @@ def test_a_stopped_stage_takes_its_ranks_along_and_goes_on_when_it_is_run_again(
     process = start(tmp_path, values)
     wait_for(tmp_path, "*/step-*" if number == signal.SIGKILL else "*/metrics.jsonl", process)
     family = psutil.Process(process.pid).children(recursive=True)
-    assert sum("horovod.runner.run_task" in child.cmdline() for child in family) >= 2
+    ranks = [child for child in family if "horovod.runner.run_task" in child.cmdline()]
+    assert len(ranks) >= 2
+    assert all(rank.environ()["GOMP_SPINCOUNT"] for rank in ranks)  # it must be there before torch is loaded
     os.kill(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
