@@ -133,7 +133,8 @@ class Trainer:
             self.exchange.distribute()
             self.average.update()
         else:
-            self.optimizer.skip()
+            if not self.exchange.sharded:
+                self.optimizer.skip()
             self.exchange.forget()
         self.scale.update(finite)
         self.optimizer.zero_grad()
