@@ -21,11 +21,10 @@ from tests.benchmarks.workload import BATCH, Workload, add_arguments, prepare
 
 CORES = len(os.sched_getaffinity(0))
 SETTINGS = {
-    "libgomp's own": {},
-    "GOMP_SPINCOUNT=100000": {"GOMP_SPINCOUNT": "100000"},
+    "libgomp's own": {"GOMP_SPINCOUNT": "300000"},
     "GOMP_SPINCOUNT=10000": {"GOMP_SPINCOUNT": "10000"},
     "GOMP_SPINCOUNT=1000": {"GOMP_SPINCOUNT": "1000"},
-    "OMP_WAIT_POLICY=passive": {"OMP_WAIT_POLICY": "passive"},
+    "GOMP_SPINCOUNT=0": {"GOMP_SPINCOUNT": "0"},
 }
 TOGETHER = 3
 

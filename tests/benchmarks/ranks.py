@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from include.artifacts import write_json
+from tasks.__main__ import SPINS
 from tasks.engine.job import Job
 from tasks.engine.launch import ROOT, UNFUSED
 from tasks.engine.rank import JOB
@@ -54,7 +55,11 @@ def _rank(folder: Path, host: Host, environment: dict[str, str]) -> Iterator[sub
     command = [*host.command, sys.executable, "-m", "tests.benchmarks.timed_rank", str(folder)]
     with (folder / f"rank-{environment.get('HOROVOD_RANK', 0)}.log").open("wb") as log:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | environment, stdout=log, stderr=subprocess.STDOUT
+            command,
+            cwd=ROOT,
+            env={"GOMP_SPINCOUNT": SPINS, **os.environ, **environment},
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
     try:
         yield process
