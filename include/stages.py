@@ -90,7 +90,7 @@ _PIPELINE = (
     Stage(
         "pretrain",
         "let the encoder learn from unlabelled text, if any",
-        2,
+        3,
         (
             *("pretraining", "model.name", "preprocessing.max_length", "batching", "communication"),
             *(f"training.{name}" for name in SHARED_WITH_PRETRAINING),
@@ -101,7 +101,7 @@ _PIPELINE = (
     Stage(
         "train",
         "fine-tune the encoder on Horovod",
-        3,
+        4,
         ("model", "batching", "loss", "training", "communication"),
         ("preprocess", "pretrain"),
         image="train",

@@ -29,7 +29,7 @@ def said(tmp_path: Path, **stages: dict[str, Any]) -> list[str]:
 
 def done(result: dict[str, Any]) -> dict[str, Any]:
     """The record of a stage that ended well."""
-    return {"exit_code": 0, "message": "", "result": result}
+    return {"key": "1", "exit_code": 0, "message": "", "result": result}
 
 
 def test_every_warning_is_told_below_its_stage(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_every_warning_is_told_below_its_stage(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_failed_tells_why_and_its_warnings(tmp_path: Path) -> None:
-    failed = {"exit_code": 2, "message": "the data cannot be used", "result": VALIDATED}
+    failed = {"key": "1", "exit_code": 2, "message": "the data cannot be used", "result": VALIDATED}
     *_, stage, first, _ = said(tmp_path, validate=failed)
     assert (stage, first.strip()[:8]) == ("validate    the data cannot be used", "warning:")
     broken = {"exit_code": 75, "message": "no space left", "key": ""}
@@ -53,3 +53,9 @@ def test_the_gates_numbers_and_its_baseline(tmp_path: Path) -> None:
         "gate        passed (accuracy 0.9000, threshold 0.85, baseline 0.5625; "
         "accuracy on length:long 0.8000, threshold 0.7): /home/gate/1/verdict.json"
     )
+
+
+def test_a_trainings_line_says_what_it_ran_on(tmp_path: Path) -> None:
+    result = {"rows_per_second": 157.4, "seconds": 51.2, "ranks": 1, "threads": 2, "device": "cpu"}
+    *_, line = said(tmp_path, train=done(result))
+    assert line == "train       157 rows/s in 51 s on 1 rank x 2 threads (cpu)"
