@@ -23,7 +23,10 @@ DEFAULTS: dict[str, Any] = {
     "owner": "spark-bert",
     "retries": RETRIES,
     "retry_policy": StageRetries(),
-    "retry_delay": timedelta(seconds=30),  # after a lost worker, of which the policy does not hear
+    # Nobody asks the policy after a lost worker, or while Airflow's own API server is away. Airflow doubles this delay.
+    "retry_delay": timedelta(seconds=30),
+    "retry_exponential_backoff": 2,
+    "max_retry_delay": timedelta(minutes=5),
     "on_failure_callback": Notice("failure"),
 }
 #: What $SPARK_BERT_RUNTIME may say, each with a file of its own below operators/.

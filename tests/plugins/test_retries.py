@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from airflow.sdk import Context, RetryAction, RetryDecision
+from airflow.models.taskinstance import TaskInstance
+from airflow.sdk import BaseOperator, Context, RetryAction, RetryDecision
 from airflow.sdk.exceptions import AirflowFailException
 
 from include.stages import ExitCode
 from spark_bert.operators.base import Ending, failure
+from spark_bert.pipeline import DEFAULTS
 from spark_bert.retries import RETRIES, Interrupted, StageRetries, Unreachable
 
 
@@ -78,6 +82,23 @@ def test_a_cleared_task_has_all_its_tries_again() -> None:
     task.clear()
     assert seconds(task.fails(CRASH)) < seconds(task.fails(CRASH))
     assert seconds(Task().fails(Unreachable("x"))) <= 22.5
+
+
+def test_airflow_itself_may_be_away_for_a_quarter_of_an_hour() -> None:
+    """The scheduler alone decides then: a try that finds no API server ends before the policy could be asked."""
+    task = BaseOperator(task_id="train", **DEFAULTS)
+    now = datetime.now(UTC)
+
+    def delay(attempt: int) -> float:
+        instance: Any = SimpleNamespace(
+            retry_delay_override=None, task=task, try_number=attempt, end_date=now,
+            dag_id="finetune", task_id="train", logical_date=now,
+        )  # fmt: skip
+        due: datetime = TaskInstance.next_retry_datetime(instance)  # type: ignore[no-untyped-call]
+        return (due - now).total_seconds()
+
+    delays = [delay(attempt) for attempt in range(1, RETRIES + 1)]
+    assert sum(delays) > 15 * 60 and delays[0] <= 60 and max(delays) == 5 * 60
 
 
 @pytest.mark.parametrize("code", [ExitCode.BAD_INPUT, ExitCode.GATE_FAILED])
