@@ -42,9 +42,9 @@ def _work(cli: APIClient, container: dict[str, Any]) -> Work:
 
 
 def containers(cli: APIClient) -> list[dict[str, Any]]:
-    """The containers of this deployment, running or not, as the engine lists them."""
-    found: list[dict[str, Any]] = cli.containers(all=True, filters={"label": [f"spark-bert.deployment={deployment()}"]})
-    return found
+    """The containers of this deployment, running or not, as the engine lists them; one on its way out has no name."""
+    found = cli.containers(all=True, filters={"label": [f"spark-bert.deployment={deployment()}"]})
+    return [container for container in found if container["Names"]]
 
 
 def names(cli: APIClient) -> list[str]:

@@ -123,9 +123,12 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
         return pod
 
     def _delete(self) -> None:
-        """Delete the pod, if it is this try's."""
+        """Delete the pod, if it is this try's. What the stage has come to counts more than that this succeeds."""
         assert self.pod is not None
-        delete(self.client, self.pod, self.ti.id, self.grace)
+        try:
+            delete(self.client, self.pod, self.ti.id, self.grace)
+        except (ApiException, HTTPError, AirflowException) as error:
+            self.log.warning("the pod %s is left to the Dag housekeeping: %s", self.pod.metadata.name, error)
 
     def _describe(self, context: Context) -> None:
         """Fill in what a pod's description needs of the run."""

@@ -272,8 +272,16 @@ def test_a_pod_outlives_an_api_server_that_does_not_answer(cluster: Cluster, mon
     assert cluster.deleted == []
 
 
-def lost(pod: object) -> None:
+def lost(*_: object, **__: object) -> None:
     raise HTTPError("Connection refused")
+
+
+def test_a_result_counts_though_its_pod_cannot_be_deleted(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = operator()
+    monkeypatch.setattr(train.client, "delete_namespaced_pod", lost)
+    cluster.log = '{"rows": 3}\n'
+    assert train.run_stage(context()).line == '{"rows": 3}'
+    assert len(cluster.pods) == 1
 
 
 PROGRAM = """

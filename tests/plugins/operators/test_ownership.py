@@ -82,6 +82,17 @@ def test_a_cleared_task_starts_afresh(status: str, cleared: dict[str, int], daem
     assert daemon.asked == AFRESH
 
 
+def test_a_container_that_the_engine_is_removing_is_passed_over(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine lists it without a name."""
+    daemon.start_of(context("try-1"))
+    listed = [*daemon.containers(all=True, filters={"label": []}), {"Names": None, "Labels": {}}]
+    monkeypatch.setattr(daemon, "containers", lambda **_: listed)
+    daemon.start_of(context("try-2"))
+    assert daemon.asked[2:] == ["rename try-1"]
+
+
 def test_a_crash_and_other_work_are_cleared_away(daemon: Daemon) -> None:
     changes: list[tuple[str, Any]] = [("Cmd", ["train", "--experiment", "{1}"]), ("Image", "spark-bert/train:older")]
     for key, value in changes:
