@@ -130,7 +130,7 @@ def test_the_command_line_ends_with_the_right_code(
         (("--run", "{home}/runs/.."), "must lie in a folder named runs"),
         (("--run", "{home}/runs/\udcff"), "is not UTF-8"),
         (("--run", "{home}/runs/" + "x" * 300), "xxx...: the name is longer than the file system allows"),
-        (("--run", "{home}/file/runs/first"), "file/artifacts/validate: a file stands where a folder belongs"),
+        (("--run", "{home}/file/runs/first"), "file/runs/first: a file stands where a folder belongs"),
         (("--run", "{home}/runs/file"), "runs/file: a file stands where a folder belongs"),
         (("--run", "{home}/runs/wrong"), "wrong/run.json is damaged"),
         (("--run", "{home}/runs/first", "--experiment", ""), "unknown experiment ''"),
