@@ -35,18 +35,44 @@ def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interv
         return None
     if metric == "accuracy":
         return wilson(int((labels == predicted).sum()), len(labels))
-    values = _resampled(task, metric, labels, predicted)
-    values = values[np.isfinite(values)]
-    if not values.size:
+    return _middle(_resampled(task, metric, labels, predicted))
+
+
+def of_share(right: int, rows: int) -> Interval | None:
+    """Low and high of a share; None where there are no rows."""
+    return wilson(right, rows) if rows else None
+
+
+def of_class_f1(right: int, wrongly: int, missed: int, rows: int) -> Interval | None:
+    """Low and high of one class's F1.
+
+    Args:
+        right: rows of the class that are predicted to be of it.
+        wrongly: rows of other classes that are predicted to be of it.
+        missed: rows of the class that are predicted to be of others.
+        rows: all rows, of any class.
+    """
+    if not right + wrongly + missed:
         return None
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    counts = np.array([right, wrongly, missed, rows - right - wrongly - missed])
+    hits, *errors, _ = np.random.default_rng(0).multinomial(rows, counts / rows, size=RESAMPLES).T
+    seen = 2 * hits + sum(errors)
+    return _middle(np.divide(2 * hits, seen, out=np.zeros(RESAMPLES), where=seen > 0))
 
 
 def wilson(right: int, rows: int) -> Interval:
     """Wilson's score interval of a share."""
     found = stats.binomtest(right, rows).proportion_ci(LEVEL, method="wilson")
     return float(found.low), float(found.high)
+
+
+def _middle(values: Floats) -> Interval | None:
+    """The range that holds LEVEL of the finite values."""
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return None
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
 
 
 def _resampled(task: Task, metric: str, labels: Array, predicted: Array) -> Floats:

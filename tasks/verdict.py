@@ -31,7 +31,7 @@ class Check:
         slice: on which rows; "" for the whole dev split.
         value: what was found; None where it is missing or undefined.
         threshold: the lowest acceptable value.
-        interval: the value's 95 % interval, for the whole split.
+        interval: the value's 95 % interval.
         baseline: what the same answer for every row reaches; None on slices.
         reason: why it failed; "" when it passed.
     """
@@ -136,8 +136,10 @@ def _slice(name: str, threshold: float, evidence: Evidence) -> Check:
         return Check(key, "", name, None, threshold, None, None, reason)
     metric = str(parts[name].get("metric"))
     value = _number(parts[name].get(metric))
-    reason = _reason(f"{metric} on {name}", value, threshold, None, key)
-    return Check(key, metric, name, value, threshold, None, None, reason)
+    between = parts[name].get("interval")
+    found = None if value is None or between is None else (float(between[0]), float(between[1]))
+    reason = _reason(f"{metric} on {name}", value, threshold, found, key)
+    return Check(key, metric, name, value, threshold, found, None, reason)
 
 
 def _number(value: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""Buttons on a task's page that open what its stage made: report, Data Docs, verdict, submission, study, challenge."""
+"""Buttons on a task's page that open what its stage made: report, predictions, verdict and so on."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def address(dag_id: str, run_id: str, stage: str, file: str) -> str:
 #: Stage to the files of its artifact that have a button.
 LINKS: dict[str, tuple[ArtifactLink, ...]] = {
     "validate": (ArtifactLink("Data Docs", "data_docs"),),
-    "evaluate": (ArtifactLink("Report", "report"),),
+    "evaluate": (ArtifactLink("Report", "report"), ArtifactLink("Dev predictions", "predictions")),
     "gate": (ArtifactLink("Verdict", "verdict"),),
     "export": (ArtifactLink("Submission", "submission"),),
     "challenge": (ArtifactLink("Challenge", "challenge"),),

@@ -5,32 +5,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from tasks.drawing import BLUE, GREY, INK, RED, dress, new_axes
 from tasks.evaluate.calibration import Calibration
 from tasks.evaluate.curves import Curves
+from tasks.evaluate.operating import Operating
 from tasks.metrics import Array
 
 #: Beyond this many points a smoothed loss is drawn over the raw one, and a scatter gets fainter.
 MANY = 60
 
 
-def confusion(matrix: Sequence[Sequence[int]], names: Sequence[str]) -> Figure:
-    """Counts by label (rows) and prediction (columns), shaded by share of the label's rows."""
+def confusion(matrix: Sequence[Sequence[int]]) -> Figure:
+    """Shares of a label's rows by prediction, for more classes than a table can show. Axes have the classes' ids.
+
+    No picture holds names: they come in any script, and matplotlib draws boxes where it has no font for one.
+    """
     counts = np.asarray(matrix)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    side = 2.6 + 0.7 * len(names)
-    figure, axes = new_axes("Confusion matrix", "predicted", "label", size=(side + 0.6, side))
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    for row, column in np.ndindex(counts.shape):
-        shade = "white" if shares[row, column] > 0.55 else INK
-        text = f"{counts[row, column]:,}\n{shares[row, column]:.1%}"
-        axes.text(column, row, text, ha="center", va="center", color=shade, fontsize=9)
-    axes.set_xticks(range(len(names)), names)
-    axes.set_yticks(range(len(names)), names, rotation=90, va="center")
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
+    figure, axes = new_axes("Confusion matrix, by the classes' numbers", "predicted", "label", size=(8.2, 7.4))
+    image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=1))  # so that the small ones are seen
+    every = range(0, len(counts), max(len(counts) // 20, 1))
+    axes.set_xticks(every, [str(one) for one in every])
+    axes.set_yticks(every, [str(one) for one in every])
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, format=PercentFormatter(1, decimals=0))
+    bar.set_label("share of the label's rows", color=INK, fontsize=9)
+    bar.ax.tick_params(colors=INK, labelsize=8.5)
+    return figure
+
+
+def operating(found: Operating) -> Figure:
+    """Precision over recall, and the ROC curve, with the points to choose from marked on both."""
+    figure = Figure(figsize=(9.4, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.plot(found.recall, found.precision, color=BLUE, linewidth=1.5)
+    left.axhline(found.share, color=GREY, linestyle="--", linewidth=1)
+    right.plot(found.false_positive_rate, found.true_positive_rate, color=BLUE, linewidth=1.5)
+    right.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1)
+    for point, marker in zip(found.points, "o^", strict=True):
+        style = {"color": RED, "markersize": 6, "linestyle": "", "label": f"{point.about} ({point.threshold:.3f})"}
+        left.plot(point.recall, point.precision, marker, **style)
+        right.plot(point.false_positive_rate, point.recall, marker, **style)
+    for axes in (left, right):
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.02, 1.02)
+    left.legend(frameon=False, fontsize=8.5, loc="lower left")
+    dress(left, f"Precision and recall (average precision {found.average_precision:.4f})", "recall", "precision")
+    dress(right, f"ROC (area {found.roc_auc:.4f})", "false positive rate", "true positive rate")
     return figure
 
 
@@ -71,18 +95,23 @@ def errors(labels: Array, scores: Array) -> Figure:
 
 
 def training(curves: Curves, metric: str) -> Figure:
-    """Training loss over the steps, and the dev metric at each evaluation."""
+    """Training loss over the steps with the dev split's beside it, and the dev metric at each evaluation."""
     figure = Figure(figsize=(9.4, 3.3), layout="constrained")
     left, right = figure.subplots(1, 2)
     many = len(curves.losses) > MANY
-    left.plot(curves.steps, curves.losses, color=BLUE, linewidth=0.8 if many else 1.4, alpha=0.35 if many else 1)
+    label = None if many else "train"
+    left.plot(
+        curves.steps, curves.losses, color=BLUE, linewidth=0.8 if many else 1.4, alpha=0.35 if many else 1, label=label
+    )
     if many:
-        left.plot(curves.steps, _smooth(curves.losses), color=BLUE, linewidth=1.6)
+        left.plot(curves.steps, _smooth(curves.losses), color=BLUE, linewidth=1.6, label="train (smoothed)")
+    left.plot(curves.dev_loss_steps, curves.dev_losses, "o-", color=RED, markersize=4, linewidth=1.4, label="dev")
     right.plot(curves.dev_steps, curves.dev_metrics, "o-", color=RED, markersize=4, linewidth=1.4)
     left.set_ylim(bottom=0)
     for axes in (left, right):
         axes.set_xlim(left=0)
-    dress(left, "Training loss", "step", "loss")
+    dress(left, "Loss", "step", "loss")
+    left.legend(frameon=False, fontsize=8.5)
     dress(right, f"Dev {metric}", "step", metric)
     return figure
 

@@ -1,4 +1,4 @@
-"""The report of an evaluation."""
+"""The report of an evaluation: its parts are the templates in parts/."""
 
 from __future__ import annotations
 
@@ -8,33 +8,43 @@ from typing import Any
 
 from include.glue import Task
 from tasks import page
+from tasks.evaluate.made import Made
+from tasks.verdict import Verdict
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
+#: Of a confusion matrix that is a table with names and counts; beyond, it is a picture with the classes' numbers.
+READABLE = 12
 #: What the plots are called in the text that stands in for them.
 PLOTS = {
     "confusion": "Confusion matrix",
     "reliability": "Reliability diagram",
+    "operating": "Precision over recall, and ROC curve",
     "scatter": "True against predicted scores",
     "errors": "Histogram of errors",
-    "training": "Training loss and dev metric over the steps",
+    "training": "Loss and dev metric over the steps",
 }
 
 
 def render(
     task: Task,
     summary: Mapping[str, Any],
+    verdict: Verdict,
     mistakes: list[dict[str, Any]],
     plots: Mapping[str, Path],
-    facts: Mapping[str, Mapping[str, Any]],
+    made: Made,
 ) -> str:
     """The report's HTML.
 
     Args:
         task: what was learned.
         summary: what metrics.json says (tasks/evaluate/summary.py).
+        verdict: what the gate will say of it.
         mistakes: the worst rows (tasks/evaluate/mistakes.py).
         plots: name to PNG; they are put into the page.
-        facts: title to settings, shown at the end: how the model was made.
+        made: where the model comes from.
     """
     images = {name: {"title": PLOTS[name], "source": page.inline(file)} for name, file in plots.items()}
-    return page.render(TEMPLATE, task=task, summary=summary, mistakes=mistakes, plots=images, facts=facts)
+    return page.render(
+        TEMPLATE, task=task, summary=summary, verdict=verdict, mistakes=mistakes, plots=images, made=made,
+        readable=task.outputs <= READABLE,
+    )  # fmt: skip

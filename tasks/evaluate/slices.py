@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tasks.intervals import interval
 from tasks.metrics import as_json
 from tasks.scored import Scored
 from tasks.slices import Slice, slices_of
@@ -14,7 +15,10 @@ SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def measure(scored: Scored) -> dict[str, dict[str, Any]]:
-    """Slice name to its bounds, rows, the metric that a floor is for, and the metrics. Empty slices are left out."""
+    """Slice name to its bounds, rows, the metric that a floor is for, its interval, and the metrics.
+
+    Empty slices are left out.
+    """
     return {part.name: _entry(scored, part) for part in slices_of(scored)}
 
 
@@ -31,6 +35,8 @@ def by_confidence(scored: Scored) -> list[dict[str, Any]]:
 
 
 def _entry(scored: Scored, part: Slice) -> dict[str, Any]:
-    found = as_json(scored.at(part.mask).metrics())
-    values = {metric: found[metric] for metric in part.metrics}
-    return {"about": part.about, "rows": int(part.mask.sum()), "metric": part.metrics[0], **values}
+    chosen, metric = scored.at(part.mask), part.metrics[0]
+    found = as_json(chosen.metrics())
+    values = {name: found[name] for name in part.metrics}
+    between = interval(scored.task, metric, chosen.labels, chosen.predicted)
+    return {"about": part.about, "rows": len(chosen), "metric": metric, "interval": between, **values}

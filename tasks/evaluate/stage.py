@@ -1,50 +1,58 @@
-"""The stage evaluate: metrics.json, predictions.parquet, the plots and report.html."""
+"""The stage evaluate: metrics.json, predictions.parquet and .csv, the plots and report.html."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from include.artifacts import Artifact, write_json
+from include.artifacts import write_json
 from include.experiment import Experiment
 from include.glue import Task
 from include.runs import Run
 from include.stages import BadInput
 from tasks import drawing
+from tasks.answers import write_csv
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.models import Classifier, load_trained
 from tasks.evaluate import curves, mistakes, plots, report
 from tasks.evaluate.calibration import calibrate
+from tasks.evaluate.made import Made, made_of
+from tasks.evaluate.operating import operate
+from tasks.evaluate.rows import listing, predictions_table
 from tasks.evaluate.summary import summarise
 from tasks.scored import Scored
+from tasks.verdict import Evidence, Verdict, expected_rows, judge
 
 log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Nothing outside the store is read."""
-    return ""
+    """The thresholds that the report shows, as the gate takes them."""
+    return json.dumps(experiment.thresholds, sort_keys=True)
 
 
 def run(context: Context) -> Outcome:
     """Score the dev split (and a held-out one) with the trained model and write what was found."""
-    task = context.experiment.task
-    splits = context.inputs["preprocess"].path
-    trained = context.inputs["train"].path
+    experiment, inputs = context.experiment, context.inputs
+    task, splits, trained = experiment.task, inputs["preprocess"].path, inputs["train"].path
     model = load_trained(trained / "model")
     dev = score(task, model, splits / "dev")
     heldout = score(task, model, splits / "heldout") if (splits / "heldout").is_dir() else None
-    summary = write(context.output, dev, heldout, trained / "metrics.jsonl", facts(context.inputs))
+    summary = summarise(dev, heldout)
+    evidence = Evidence(summary, dev.labels, dev.predicted)
+    verdict = judge(experiment, evidence, expected_rows(experiment, inputs))
+    write(context.output, dev, summary, verdict, trained / "metrics.jsonl", made_of(context))
     log.info("%s: %s %s on %d rows", task.name, task.metric, summary["metrics"][task.metric], len(dev))
-    return Outcome({"metrics": summary["metrics"], "rows": len(dev), "files": {"report": "report.html"}})
+    files = {"report": "report.html", "predictions": "predictions.csv"}
+    return Outcome({"metrics": summary["metrics"], "rows": len(dev), "files": files})
 
 
 def score(task: Task, model: Classifier, folder: Path) -> Scored:
@@ -58,48 +66,25 @@ def score(task: Task, model: Classifier, folder: Path) -> Scored:
     return Scored(task, table.rows, table.labels, logits, table.sentences(np.arange(len(table))))
 
 
-def write(
-    folder: Path, dev: Scored, heldout: Scored | None, history: Path, made: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Write the artifact's files; what metrics.json says."""
-    summary = summarise(dev, heldout)
+def write(folder: Path, dev: Scored, summary: Mapping[str, Any], verdict: Verdict, history: Path, made: Made) -> None:
+    """Write the artifact's files."""
     write_json(folder / "metrics.json", summary)
     pq.write_table(predictions_table(dev), folder / "predictions.parquet")
+    write_csv(listing(dev), folder / "predictions.csv")
     images = _draw(folder, dev, summary, history)
-    html = report.render(dev.task, summary, mistakes.worst(dev), images, made)
+    html = report.render(dev.task, summary, verdict, mistakes.worst(dev), images, made)
     (folder / "report.html").write_text(html, encoding="utf-8")
-    return summary
-
-
-def predictions_table(scored: Scored) -> pa.Table:
-    """Columns row, label and prediction, and for a classifier the probabilities of all classes."""
-    columns = {"row": scored.rows, "label": scored.labels, "prediction": scored.predicted}
-    if scored.task.kind == "classification":
-        columns["probabilities"] = pa.array(list(scored.probabilities), type=pa.list_(pa.float64()))
-    return pa.table(columns)
-
-
-def facts(inputs: Mapping[str, Artifact]) -> dict[str, dict[str, Any]]:
-    """How the model was made, by title, for the report; all of it out of the sealed inputs."""
-    train = inputs["train"].manifest
-    settings = {
-        "encoder": train.part["model"]["name"],
-        "pooling": train.part["model"]["pooling"],
-        **{name.replace("_", " "): value for name, value in train.part["training"].items()},
-        "gradient compression": train.part["communication"]["compression"],
-    }
-    keys = {f"{name} artifact": artifact.manifest.key for name, artifact in inputs.items()}
-    rows = inputs["preprocess"].manifest.result.get("rows", {})
-    data = {"source": inputs["validate"].manifest.part["data"]["source"], **{f"{k} rows": v for k, v in rows.items()}}
-    return {"Training": settings, "Data and provenance": {**data, **keys, "code revision": train.revision}}
 
 
 def _draw(folder: Path, dev: Scored, summary: Mapping[str, Any], history: Path) -> dict[str, Path]:
     """Draw the plots of the task's kind; name to file."""
     figures = {"training": plots.training(curves.read(history, dev.task.metric), dev.task.metric)}
     if dev.task.kind == "classification":
-        figures["confusion"] = plots.confusion(summary["confusion"], dev.task.label_names)
         figures["reliability"] = plots.reliability(calibrate(dev))
+        if dev.task.outputs > report.READABLE:
+            figures["confusion"] = plots.confusion(summary["confusion"])
+        if found := operate(dev):
+            figures["operating"] = plots.operating(found)
     else:
         figures["scatter"] = plots.scatter(dev.labels, dev.predicted)
         figures["errors"] = plots.errors(dev.labels, dev.predicted)

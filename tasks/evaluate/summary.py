@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from sklearn.metrics import classification_report, confusion_matrix
+from sklearn.metrics import confusion_matrix
 
+from tasks.baseline import baseline
 from tasks.evaluate import slices
 from tasks.evaluate.calibration import calibrate
+from tasks.evaluate.classes import averages, by_class, most_confused
+from tasks.evaluate.operating import operate
 from tasks.metrics import as_json
 from tasks.scored import Scored
 
 
 def summarise(dev: Scored, heldout: Scored | None = None) -> dict[str, Any]:
-    """The dev split's metrics, slices and, for a classifier, classes, confusion, calibration and confidence.
+    """The dev split's metrics, baseline, slices and, for a classifier, what _classifier says.
 
     Undefined metrics are None. The held-out split, where preprocess cut one, has its metrics beside them, else None.
     """
     summary = {"task": dev.task.name, "metric": dev.task.metric, **_overall(dev), "slices": slices.measure(dev)}
+    summary["baseline"] = baseline(dev.task, dev.labels)
     summary["heldout"] = None if heldout is None else _overall(heldout)
     if dev.task.kind == "classification":
         summary |= _classifier(dev)
@@ -29,23 +33,14 @@ def _overall(scored: Scored) -> dict[str, Any]:
 
 
 def _classifier(dev: Scored) -> dict[str, Any]:
-    """The classification report by label name, and the confusion matrix [label][prediction] in the labels' order."""
-    ids, names = list(range(dev.task.outputs)), list(dev.task.label_names)
-    report = classification_report(
-        dev.labels, dev.predicted, labels=ids, target_names=names, output_dict=True, zero_division=0
-    )
+    """Classes, the confusion matrix [label][prediction] in the labels' order, calibration, confidence, thresholds."""
+    counts, operating = confusion_matrix(dev.labels, dev.predicted, labels=range(dev.task.outputs)), operate(dev)
     return {
-        "classes": {name: _row(report[name]) for name in (*names, "macro avg", "weighted avg")},
-        "confusion": confusion_matrix(dev.labels, dev.predicted, labels=ids).tolist(),
+        "classes": by_class(dev, counts),
+        "averages": averages(dev),
+        "confusion": counts.tolist(),
+        "most_confused": most_confused(dev.task.label_names, counts),
         "calibration": calibrate(dev).as_json(),
         "confidence": slices.by_confidence(dev),
-    }
-
-
-def _row(values: dict[str, float]) -> dict[str, float]:
-    return {
-        "precision": float(values["precision"]),
-        "recall": float(values["recall"]),
-        "f1": float(values["f1-score"]),
-        "rows": int(values["support"]),
+        "operating": operating and operating.as_json(),
     }

@@ -1,8 +1,9 @@
-"""The stage gate: verdict.json, and exit code 3 when the model is not good enough."""
+"""The stage gate: verdict.json, the same as a page, and exit code 3 when the model is not good enough."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow.parquet as pq
 
@@ -10,9 +11,11 @@ from include.artifacts import Artifact, write_json
 from include.experiment import Experiment
 from include.runs import Run
 from include.stages import ExitCode
+from tasks import page
 from tasks.context import Context, Outcome
 from tasks.verdict import Evidence, Verdict, expected_rows, judge
 
+TEMPLATE = Path(__file__).with_name("verdict.html.j2")
 REMEDY = "train longer, take a larger encoder (model.name), or accept less by lowering the threshold"
 
 
@@ -27,7 +30,9 @@ def run(context: Context) -> Outcome:
     evidence = read_evidence(context.inputs["evaluate"])
     verdict = judge(experiment, evidence, expected_rows(experiment, context.inputs))
     write_json(context.output / "verdict.json", verdict.as_json())
-    result = {**verdict.as_json(), "files": {"verdict": "verdict.json"}}
+    html = page.render(TEMPLATE, verdict=verdict, run=context.run.folder.name)
+    (context.output / "verdict.html").write_text(html, encoding="utf-8")
+    result = {**verdict.as_json(), "files": {"verdict": "verdict.html", "checks": "verdict.json"}}
     if verdict.passed:
         return Outcome(result)
     return Outcome(result, ExitCode.GATE_FAILED, _message(verdict))

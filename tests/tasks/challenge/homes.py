@@ -21,7 +21,8 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.models import copy_tokenizer, load_pretrained, load_trained
 from tasks.encoder.spec import HeadSpec
-from tasks.evaluate.stage import predictions_table, score
+from tasks.evaluate.rows import predictions_table
+from tasks.evaluate.stage import score
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
 
 CLASSES = HeadSpec("classification", 2, max_length=32, label_names=("negative", "positive"))

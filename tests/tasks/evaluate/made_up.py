@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from include.glue import TASKS
+from include.named import build
+from tasks.evaluate.made import Made
+from tasks.evaluate.stage import write
+from tasks.evaluate.summary import summarise
 from tasks.metrics import Array
 from tasks.scored import Scored
+from tasks.verdict import Evidence, judge
 
 FACTS: dict[str, dict[str, Any]] = {
     "Training": {"encoder": "all-MiniLM-L6-v2", "seed": 1, "epochs": 3.0, "ranks": 2},
     "Data and provenance": {"train artifact": "0123456789abcdef", "code revision": "f00ba4"},
 }
+MADE = Made("tickets (classification)", "manual__2026-11-22", FACTS)
+
+
+def write_report(folder: Path, dev: Scored, heldout: Scored | None, history: Path) -> dict[str, Any]:
+    """What the stage evaluate writes, with the verdict of the registered threshold; what metrics.json says."""
+    summary = summarise(dev, heldout)
+    registered = dev.task.name if dev.task.name in ("SST-2", "MNLI", "STS-B") else "SST-2"
+    experiment = build({"data": {"task": registered, "source": "glue", "path": "glue"}}, "test")
+    verdict = judge(experiment, Evidence(summary, dev.labels, dev.predicted), len(dev))
+    write(folder, dev, summary, verdict, history, MADE)
+    return summary
+
+
+def of_classes(names: Sequence[str], rows: int, right: float = 3.0) -> Scored:
+    """Rows of a task of one's own with these label names, the first classes the most frequent."""
+    task = dataclasses.replace(TASKS["classification"], labels=tuple(names), label_names=tuple(names))
+    random, share = np.random.default_rng(2), 1 / np.arange(1, len(names) + 1)
+    labels = random.choice(len(names), size=rows, p=share / share.sum())
+    logits = right * np.eye(len(names))[labels] + random.normal(size=(rows, len(names)))
+    return Scored(task, np.arange(rows), labels, logits, [(f"text {row}, with a comma",) for row in range(rows)])
 
 
 def made_up(name: str, rows: int = 120) -> Scored:

@@ -86,7 +86,10 @@ def test_a_classifier(tmp_path: Path) -> None:
         assert predictions["probabilities"][row] == pytest.approx(logits.softmax(0).tolist(), abs=1e-5)
     right = np.mean(np.equal(predictions["prediction"], labels))
     assert outcome.result["metrics"]["accuracy"] == pytest.approx(right)
-    assert (outcome.result["rows"], outcome.result["files"]) == (60, {"report": "report.html"})
+    assert (outcome.result["rows"], outcome.result["files"]) == (
+        60,
+        {"report": "report.html", "predictions": "predictions.csv"},
+    )
     html = (tmp_path / "evaluate" / "report.html").read_text(encoding="utf-8")
     assert all(fact in html for fact in ("train-key", "a1b2c3", "all-MiniLM-L6-v2", f"{right:.4f}"))
     assert judged(surroundings, tmp_path / "gate").exit_code == ExitCode.DONE

@@ -13,7 +13,9 @@ from include.glue import TASKS
 from tasks.evaluate import slices
 from tasks.evaluate.calibration import calibrate
 from tasks.evaluate.mistakes import worst
+from tasks.evaluate.operating import operate
 from tasks.evaluate.summary import summarise
+from tasks.intervals import wilson
 from tasks.scored import Scored
 from tests.tasks.evaluate.made_up import made_up
 
@@ -86,7 +88,10 @@ def test_rows_of_equal_length_are_one_slice() -> None:
 
 def test_a_labels_slice_has_its_recall() -> None:
     found = slices.measure(scored([1, 1, 1, 0], [0.9, 0.9, 0.2, 0.8]))["label:positive"]
-    assert found == {"about": "labelled positive", "rows": 3, "metric": "accuracy", "accuracy": pytest.approx(2 / 3)}
+    assert found == {
+        "about": "labelled positive", "rows": 3, "metric": "accuracy", "accuracy": pytest.approx(2 / 3),
+        "interval": wilson(2, 3),
+    }  # fmt: skip
 
 
 def test_accuracy_of_the_most_confident() -> None:
@@ -123,3 +128,30 @@ def test_the_surest_mistakes_come_first() -> None:
 def test_the_largest_errors_come_first() -> None:
     rows = Scored(TASKS["STS-B"], np.arange(3), np.array([1.0, 2, 3]), np.array([[1.5], [0], [3]]), [("a", "b")] * 3)
     assert [(row["row"], row["error"]) for row in worst(rows, shown=2)] == [(1, -2.0), (0, 0.5)]
+
+
+def test_thresholds_against_counting() -> None:
+    """Positive rows have .9 .6 .4, negative ones .7 .2 .1."""
+    rows = scored([1, 1, 1, 0, 0, 0], [0.9, 0.6, 0.4, 0.3, 0.8, 0.9])
+    found = operate(rows)
+    assert found is not None
+    assert found.roc_auc == pytest.approx(7 / 9)  # of nine pairs, .7 stands above .6 and .4
+    assert found.average_precision == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
+    half, best = found.points
+    assert (half.precision, half.recall, half.false_positive_rate) == pytest.approx((2 / 3, 2 / 3, 1 / 3))
+    assert (best.threshold, best.precision, best.recall) == pytest.approx((0.4, 3 / 4, 1))
+
+
+def test_no_thresholds_for_one_class_or_three() -> None:
+    assert operate(scored([1, 1], [0.9, 0.2])) is None
+    assert operate(made_up("MNLI")) is None
+
+
+def test_shares_and_intervals_of_classes() -> None:
+    found = summarise(scored([1, 1, 1, 0], [0.9, 0.9, 0.2, 0.8]))["classes"]
+    assert (found["positive"]["share"], found["positive"]["recall_interval"]) == (0.75, wilson(2, 3))
+    assert found["negative"]["precision_interval"] == wilson(1, 2)
+    low, high = found["positive"]["f1_interval"]
+    assert low < found["positive"]["f1"] <= high
+    nothing = summarise(scored([1, 1], [0.9, 0.9]))["classes"]["negative"]
+    assert (nothing["recall_interval"], nothing["precision_interval"], nothing["f1_interval"]) == (None, None, None)

@@ -43,7 +43,11 @@ def test_green(tmp_path: Path) -> None:
     assert (outcome.exit_code, outcome.message) == (ExitCode.DONE, "")
     verdict = json.loads((tmp_path / "output" / "verdict.json").read_text())
     assert verdict["passed"]
-    assert outcome.result["files"] == {"verdict": "verdict.json"}
+    assert outcome.result["files"] == {"verdict": "verdict.html", "checks": "verdict.json"}
+    html = (tmp_path / "output" / "verdict.html").read_text(encoding="utf-8")
+    assert (
+        "<h2>Gate: passed</h2>" in html and '<td class="n">0.9000</td>' in html and '<td class="n">0.5000</td>' in html
+    )
     assert json.loads(result_line(outcome.result))["checks"] == verdict["checks"]
 
 
@@ -52,6 +56,7 @@ def test_red_keeps_the_verdict_and_says_what_to_do(tmp_path: Path) -> None:
     assert outcome.exit_code == ExitCode.GATE_FAILED
     assert outcome.message.startswith("the gate of SST-2 is not passed: accuracy 0.9000 is 0.0270 below gate.accuracy")
     assert "train longer" in outcome.message
+    assert "below gate.accuracy" in (tmp_path / "output" / "verdict.html").read_text(encoding="utf-8")
     assert not json.loads((tmp_path / "output" / "verdict.json").read_text())["passed"]
 
 

@@ -1,0 +1,57 @@
+"""Where a model comes from, for the report; all of it out of the run and its sealed inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from include.artifacts import Artifact
+from include.glue import SPLITS
+from include.sections import Data
+from tasks.context import Context
+
+
+@dataclass(frozen=True)
+class Made:
+    """Where the model comes from.
+
+    Attributes:
+        data: what people call the data.
+        run: the run that made the report; runs that share the artifact share it.
+        facts: title to settings, shown at the end.
+    """
+
+    data: str
+    run: str
+    facts: Mapping[str, Mapping[str, Any]]
+
+
+def made_of(context: Context) -> Made:
+    """What the report says of this run."""
+    return Made(_name(context.experiment.data), context.run.folder.name, _facts(context.inputs))
+
+
+def _name(data: Data) -> str:
+    """What people call the data: a registered task's name, or the folder of one's own files."""
+    generic = data.task in ("classification", "regression")
+    return f"{Path(data.path).name or data.path} ({data.task})" if generic else data.task
+
+
+def _facts(inputs: Mapping[str, Artifact]) -> dict[str, dict[str, Any]]:
+    train = inputs["train"].manifest
+    settings = {
+        "encoder": train.part["model"]["name"],
+        "pooling": train.part["model"]["pooling"],
+        **{name.replace("_", " "): value for name, value in train.part["training"].items()},
+        "gradient compression": train.part["communication"]["compression"],
+    }
+    keys = {f"{name} artifact": artifact.manifest.key for name, artifact in inputs.items()}
+    rows = inputs["preprocess"].manifest.result.get("rows", {})
+    source = inputs["validate"].manifest.part["data"]
+    data = {"source": source["source"], "folder": source["path"]}
+    if source["source"] == "files":
+        data["files"] = ", ".join(source[split] for split in SPLITS)
+    data |= {f"{split} rows": count for split, count in rows.items()}
+    return {"Training": settings, "Data and provenance": {**data, **keys, "code revision": train.revision}}
