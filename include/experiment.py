@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
+from include.answers import reserved
 from include.glue import TASKS, Task
 from include.sections import (
     Batching,
@@ -122,6 +123,20 @@ class Experiment(Section):
                 f"data.task {data.task} has its own labels: remove data.labels and data.score_range, "
                 "or write data.task: classification or regression"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _kept_columns_fit(self) -> Self:
+        keep = self.data.keep
+        if keep and self.data.source != "files":
+            raise ValueError(f"data.keep is for columns of data.source files, not of {self.data.source}: remove it")
+        for name in keep:
+            if keep.count(name) > 1:
+                raise ValueError(f"data.keep names {name!r} twice: name it once")
+            if reserved(name):
+                raise ValueError(
+                    f"data.keep names {name!r}, which is a column of the predictions themselves: rename it in your file"
+                )
         return self
 
     @model_validator(mode="after")

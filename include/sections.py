@@ -69,6 +69,9 @@ class Data(Section):
     columns: dict[Literal["sentence", "sentence2", "label"], str] = Field(
         {}, description='Files source: your column names, as {"sentence": "review", "label": "stars"}.'
     )
+    keep: tuple[str, ...] = Field(
+        (), description='Files source: columns of the test file to write beside its predictions, as ["id"].'
+    )
     labels: tuple[str, ...] = Field(
         (), description="Tasks classification: the labels as your files write them, in the order of their ids."
     )

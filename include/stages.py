@@ -108,7 +108,9 @@ _PIPELINE = (
     ),
     Stage("evaluate", "score the dev split and write the report", 2, ("gate",), ("validate", "preprocess", "train")),
     Stage("gate", "hold the metrics against the thresholds", 2, ("gate",), ("validate", "preprocess", "evaluate")),
-    Stage("predict", "label the test split on Spark", 1, ("prediction",), ("preprocess", "train"), spark=True),
+    Stage(
+        "predict", "label the test split on Spark", 2, ("prediction",), ("validate", "preprocess", "train"), spark=True
+    ),
     Stage("export", "write and check the submission zip", 1, ("submission",), ("validate", "predict")),
 )
 #: What a model's name in the registry is made of.

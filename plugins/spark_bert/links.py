@@ -54,6 +54,7 @@ LINKS: dict[str, tuple[ArtifactLink, ...]] = {
     "validate": (ArtifactLink("Data Docs", "data_docs"),),
     "evaluate": (ArtifactLink("Report", "report"), ArtifactLink("Dev predictions", "predictions")),
     "gate": (ArtifactLink("Verdict", "verdict"),),
+    "predict": (ArtifactLink("Predictions", "predictions"), ArtifactLink("Predictions (Parquet)", "parquet")),
     "export": (ArtifactLink("Submission", "submission"),),
     "challenge": (ArtifactLink("Challenge", "challenge"),),
     "study": (ArtifactLink("Study", "report"),),

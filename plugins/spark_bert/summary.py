@@ -71,6 +71,7 @@ _DESCRIPTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "train": _trained,
     "evaluate": _evaluated,
     "gate": _passed,
+    "predict": lambda result: f"{result['rows']:,} rows, {result['rows_per_second']:,.0f} rows/s: {_files(result)}",
     "export": _files,
     "track": lambda result: f"MLflow run {result['mlflow_run']} at {result['uri']}",
 }

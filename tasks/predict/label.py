@@ -18,6 +18,12 @@ from tasks.encoder.inference import batch_logits
 from tasks.encoder.models import Classifier, load_trained
 from tasks.predict.batches import batches
 
+#: What comes back for each row, as Spark writes a schema.
+SCHEMAS = {
+    "classification": "row long, prediction long, probabilities array<double>",
+    "regression": "row long, prediction double",
+}
+
 
 @dataclass(frozen=True)
 class LabelPartition:
@@ -36,7 +42,7 @@ class LabelPartition:
     done: Accumulator[int]
 
     def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield row, prediction and probability for the positions in the chunks' first column."""
+        """Yield the columns of SCHEMAS for the positions in the chunks' first column."""
         positions = np.concatenate([np.zeros(0, np.int64), *(chunk.column(0).to_numpy() for chunk in chunks)])
         if not len(positions):
             return
@@ -54,10 +60,14 @@ def _load(model: str, split: str) -> tuple[Classifier, TokenTable]:
 
 
 def _labelled(rows: Array, logits: Array, kind: str) -> pa.RecordBatch:
-    """Logits [batch, outputs] as the likeliest class and its probability, or as the score alone."""
+    """Logits [batch, outputs] as the likeliest class and the probabilities of all, or as the score alone."""
     if kind == "regression":
-        prediction, probability = pa.array(logits[:, 0].astype(np.float64)), pa.nulls(len(rows), pa.float64())
-    else:
-        chances = torch.from_numpy(logits).double().softmax(dim=1).max(dim=1)
-        prediction, probability = pa.array(chances.indices.numpy()), pa.array(chances.values.numpy())
-    return pa.RecordBatch.from_arrays([pa.array(rows), prediction, probability], ["row", "prediction", "probability"])
+        return pa.RecordBatch.from_arrays([pa.array(rows), pa.array(logits[:, 0].astype(np.float64))], _names(kind))
+    chances = torch.from_numpy(logits).double().softmax(dim=1)
+    every = pa.FixedSizeListArray.from_arrays(pa.array(chances.numpy().ravel()), logits.shape[1])
+    columns = [pa.array(rows), pa.array(chances.argmax(dim=1).numpy()), every.cast(pa.list_(pa.float64()))]
+    return pa.RecordBatch.from_arrays(columns, _names(kind))
+
+
+def _names(kind: str) -> list[str]:
+    return [column.split()[0] for column in SCHEMAS[kind].split(", ")]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from include.artifacts import write_json
 from include.experiment import Experiment
@@ -19,6 +21,7 @@ from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
 from tasks.sources import Source, open_source
+from tasks.sources.kept import kept_columns
 from tasks.sources.quarantine import Intake, Quarantine
 from tasks.validate.finding import Finding
 from tasks.validate.overlap import find_facts, write_overlap
@@ -44,6 +47,8 @@ def run(context: Context) -> Outcome:
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=output) as scratch:
         intakes = _read(experiment, source, Path(scratch), output)
         rows = _compare(experiment, source, Path(scratch), output)
+        if experiment.data.keep:
+            _keep(experiment.data.keep, source.paths["test"], output)
         findings = _check(experiment, intakes, rows, Path(scratch), output)
     write_index(output / DATA_DOCS, f"{experiment.task.name} from {experiment.data.source}", rows, findings)
     write_json(output / "validation.json", {"rules": [asdict(finding) for finding in findings]})
@@ -77,6 +82,13 @@ def _compare(experiment: Experiment, source: Source, scratch: Path, output: Path
         )
         for split in SPLITS
     }  # fmt: skip
+
+
+def _keep(columns: Sequence[str], file: Path, output: Path) -> None:
+    """Write kept.parquet: the columns of data.keep under the number of their test row, for predict."""
+    rows = pq.read_table(output / "test.parquet", columns=["row"])
+    kept = kept_columns(file, columns, rows["row"].to_numpy())
+    pq.write_table(pa.table([rows["row"], *kept.columns], names=["row", *columns]), output / "kept.parquet")
 
 
 def _check(

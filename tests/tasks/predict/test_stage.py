@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,8 @@ from include.artifacts import Artifact
 from include.experiment import Experiment
 from include.named import build
 from include.runs import Run
-from tasks.context import Context, Outcome
+from include.stages import BadInput
+from tasks.context import Context
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.models import copy_tokenizer, load_pretrained
@@ -81,30 +84,83 @@ def test_predictions_are_those_of_one_process(
 ) -> None:
     made = predict(spark, experiment("SST-2", batching=batching, batch_tokens=512), classifier / "model", split, parts)
     logits = torch.from_numpy(in_one_process(classifier / "model", split))
-    chances = logits.double().softmax(dim=1).max(dim=1)
+    chances = logits.double().softmax(dim=1)
     assert made["row"].to_pylist() == list(range(0, 3 * ROWS, 3))
-    assert made["prediction"].to_pylist() == chances.indices.tolist()
+    assert made["prediction"].to_pylist() == chances.argmax(dim=1).tolist()
     assert len(set(made["prediction"].to_pylist())) == 2
-    np.testing.assert_allclose(made["probability"].to_numpy(), chances.values.numpy(), atol=1e-5)
+    np.testing.assert_allclose(made["probabilities"].to_pylist(), chances, atol=1e-5)
 
 
-def stage(output: Path, task: str, train: Artifact, preprocess: Artifact) -> Outcome:
+def stage(
+    output: Path, task: str, train: Artifact, preprocess: Artifact, validate: Artifact, **data: Any
+) -> dict[str, Any]:
+    """The stage's result; its files lie in the output."""
+    output.mkdir()
     run_of = Run(output.parent / "runs" / "one")
-    return run(Context(experiment(task), run_of, {"train": train, "preprocess": preprocess}, output))
+    wanted = build({"data": {"task": task, "source": "glue", "path": "unused", **data}}, "test")
+    inputs = {"train": train, "preprocess": preprocess, "validate": validate}
+    return run(Context(wanted, run_of, inputs, output)).result
+
+
+def read_csv(file: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file, read by another library than it was written by."""
+    with file.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
 
 
 def test_the_stage_writes_classes(
     spark: SparkSession, classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
 ) -> None:
-    output = tmp_path / "out"
-    output.mkdir()
-    result = stage(output, "SST-2", artifact(classifier, "train"), artifact(split.parent, "preprocess")).result
-    table = pq.read_table(output / "predictions.parquet")
-    assert table.schema.equals(pa.schema({"row": pa.int64(), "prediction": pa.int64(), "probability": pa.float64()}))
+    inputs = artifact(classifier, "train"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
+    result = stage(tmp_path / "out", "SST-2", *inputs)
+    table = pq.read_table(tmp_path / "out" / "predictions.parquet")
+    chances = ("probability", "probability:negative", "probability:positive")
+    columns = {"row": pa.int64(), "prediction": pa.int64(), "predicted_label": pa.string()}
+    assert table.schema.equals(pa.schema(columns | dict.fromkeys(chances, pa.float64())))
     assert result["rows"] == table.num_rows == ROWS
     assert result["label_counts"]["positive"] == sum(table["prediction"].to_pylist())
     assert sum(result["label_counts"].values()) == ROWS
     assert result["partitions"] == 4 and result["rows_per_second"] > 0
+    assert result["files"] == {"predictions": "predictions.csv", "parquet": "predictions.parquet"}
+    named = [("negative", "positive")[label] for label in table["prediction"].to_pylist()]
+    assert table["predicted_label"].to_pylist() == named
+    for row in table.to_pylist():
+        assert row["probability:negative"] + row["probability:positive"] == pytest.approx(1)
+        assert row["probability"] == max(row["probability:negative"], row["probability:positive"])
+    written = read_csv(tmp_path / "out" / "predictions.csv")
+    assert [row["predicted_label"] for row in written] == named
+    assert [float(row["probability"]) for row in written] == table["probability"].to_pylist()
+
+
+AWKWARD = ['a, "b"', "line\nend", "007", "", "好😀", "=1+1"]
+
+
+def test_kept_columns_stand_beside_the_predictions(
+    spark: SparkSession, classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
+) -> None:
+    rows = list(range(0, 3 * ROWS, 3))
+    texts, numbers = [AWKWARD[row % 6] + str(row) for row in rows], [None if row % 2 else row for row in rows]
+    kept = pa.table({"row": rows[::-1], "id": texts[::-1], "label": pa.array(numbers[::-1], pa.int32())})
+    pq.write_table(kept, tmp_path / "kept.parquet")
+    own = {"task": "classification", "source": "files", "labels": ["no, never", "yes"], "keep": ["id", "label"]}
+    inputs = artifact(classifier, "train"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
+    stage(tmp_path / "out", own.pop("task"), *inputs, **own)
+    table = pq.read_table(tmp_path / "out" / "predictions.parquet")
+    assert table.column_names[:3] == ["row", "id", "label"] and table.schema.field("label").type == pa.int32()
+    assert (table["id"].to_pylist(), table["label"].to_pylist()) == (texts, numbers)
+    written = read_csv(tmp_path / "out" / "predictions.csv")
+    assert [row["id"] for row in written] == texts
+    assert [row["label"] for row in written] == ["" if number is None else str(number) for number in numbers]
+    assert "probability:no, never" in written[0]
+
+
+def test_kept_columns_of_other_rows_are_refused(
+    spark: SparkSession, classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"row": range(ROWS), "id": range(ROWS)}), tmp_path / "kept.parquet")
+    inputs = artifact(classifier, "train"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
+    with pytest.raises(BadInput, match=r"kept\.parquet holds other rows than the test split: run validate again"):
+        stage(tmp_path / "out", "classification", *inputs, source="files", labels=["no", "yes"], keep=["id"])
 
 
 def test_the_stage_writes_scores_as_they_are(
@@ -114,28 +170,28 @@ def test_the_stage_writes_scores_as_they_are(
     artifact: Callable[[Path, str], Artifact],
     tmp_path: Path,
 ) -> None:
-    output, train = tmp_path / "out", tmp_path / "train"
-    output.mkdir()
+    train = tmp_path / "train"
     train.mkdir()
     trained(train, encoder, HeadSpec("regression", 1, score_range=(0.0, 5.0)))
-    result = stage(output, "STS-B", artifact(train, "train"), artifact(split.parent, "preprocess")).result
-    table = pq.read_table(output / "predictions.parquet")
+    inputs = artifact(train, "train"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
+    result = stage(tmp_path / "out", "STS-B", *inputs)
+    table = pq.read_table(tmp_path / "out" / "predictions.parquet")
     scores = in_one_process(train / "model", split)[:, 0]
     np.testing.assert_allclose(table["prediction"].to_numpy(), scores, atol=1e-4)
-    assert table["probability"].null_count == ROWS
+    assert table.column_names == ["row", "prediction"]
     assert scores.min() < 0 or scores.max() > 5  # nothing is clipped here
     assert result["score_mean"] == pytest.approx(scores.mean(), abs=1e-3)
 
 
-def test_progress_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    from threading import Event
-
-    asked = Event()
+def test_progress_is_told_once_for_each_number(caplog: pytest.LogCaptureFixture) -> None:
+    counts, asked = [0, 0, 40, 40, 40, 90], Event()
 
     def done() -> int:
-        asked.set()
-        return 40
+        if len(counts) == 1:
+            asked.set()
+            return counts[0]
+        return counts.pop(0)
 
-    with caplog.at_level(logging.INFO), progress(done, 90, seconds=0.01):
+    with caplog.at_level(logging.INFO), progress(done, 90, seconds=0.001):
         assert asked.wait(10)
-    assert "predicted 40 of 90 rows" in caplog.text
+    assert [record.getMessage() for record in caplog.records] == ["predicted 40 of 90 rows", "predicted 90 of 90 rows"]

@@ -1,0 +1,54 @@
+"""Columns of one's own test file that are to stand beside its predictions (data.keep)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from include.stages import BadInput
+from tasks.metrics import Array
+from tasks.sources.lines import read_header, read_rows
+
+
+def kept_columns(path: Path, names: Sequence[str], rows: Array) -> pa.Table:
+    """The columns at these row numbers: with their types out of Parquet, out of CSV and TSV as the text that is there.
+
+    Raises BadInput when a column is missing, there twice or not fit for a CSV.
+    """
+    if path.suffix == ".parquet":
+        return _of_parquet(path, names).take(pa.array(rows))
+    lines = read_rows(path)
+    header = read_header(path, lines, ", ".join(names))
+    places = [_place(path, header, name) for name in names]
+    wanted = set(rows.tolist())
+    fields = [line.fields for number, line in enumerate(lines) if number in wanted]
+    return pa.table({name: [row[place] for row in fields] for name, place in zip(names, places, strict=True)})
+
+
+def _of_parquet(path: Path, names: Sequence[str]) -> pa.Table:
+    try:
+        with pq.ParquetFile(path) as file:
+            for name in names:
+                kind = file.schema_arrow.field(_place(path, file.schema_arrow.names, name)).type
+                if pa.types.is_nested(kind):
+                    raise BadInput(
+                        f"{path}: data.keep names {name!r}, which holds {kind}: keep columns of single values"
+                    )
+            table = file.read(columns=list(names)).select(list(names))
+        table.validate(full=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise BadInput(f"{path}: the columns of data.keep cannot be read ({error}): write the file again") from error
+    return table
+
+
+def _place(path: Path, header: list[str], name: str) -> int:
+    if header.count(name) != 1:
+        known = "two columns" if name in header else "no column"
+        raise BadInput(
+            f"{path} has {known} {name!r}, which data.keep names; found: {', '.join(header)[:200]}. "
+            "Name columns of the test file in data.keep"
+        )
+    return header.index(name)
