@@ -14,7 +14,7 @@ from include.artifacts import write_json
 from include.experiment import Experiment
 from include.stages import BadInput
 from spark_bert.assets import ABLATION_ARM
-from spark_bert.params import form, resolve
+from spark_bert.params import filled, form, resolve
 from spark_bert.partitions import arm_key
 from spark_bert.places import this_run
 
@@ -96,4 +96,4 @@ def _configuration(context: Mapping[str, Any] | Context) -> Configuration:
 
 
 def _overrides(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in params.items() if key not in (_TASK, _SEED) and value is not None}
+    return {key: value for key, value in filled(params).items() if key not in (_TASK, _SEED)}

@@ -1,6 +1,7 @@
 """The trigger form: one Airflow Param for every field of a pipeline's experiment, made from the experiment model.
 
-An empty field (null) keeps what the named experiment says, so a run is a name and its differences.
+An empty field (null or "") keeps what the named experiment says, so a run is a name and its differences. Text that an
+experiment may go without, as the file to pre-train on, is taken away by NOTHING.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ _RULES = (
     "items", "minItems", "maxItems", "additionalProperties", "propertyNames",
 )  # fmt: skip
 
+
+#: What a text field says that takes the named experiment's text away.
+NOTHING = "none"
 
 #: The sections that a run of the pipeline has use for: what its stages read, and where they run.
 _PIPELINE = {part.partition(".")[0] for stage in PIPELINE for part in STAGES[stage].reads} | {"runtime"}
@@ -57,7 +61,7 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
             None,
             title=field.key,
             section=field.section.capitalize(),
-            description_md=f"{field.description} Default: `{json.dumps(field.default)}`.",
+            description_md=f"{field.description} Default: `{json.dumps(field.default)}`.{_remark(field.default)}",
             **_nullable(field.schema),
         )
     return params
@@ -73,8 +77,16 @@ def resolve(params: Mapping[str, Any]) -> Experiment:
         raise BadInput(f"unknown experiment {name!r}: write one of {', '.join(names())}")
     master = os.environ.get("SPARK_BERT_SPARK_MASTER")
     given: dict[str, Any] = {"runtime.spark_master": master} if master else {}
-    given |= {key: value for key, value in params.items() if key != "experiment" and value is not None}
+    absent = {field.key for field in _fields(Experiment.model_fields) if _may_be_absent(field.default)}
+    for key, value in filled(params).items():
+        given[key] = "" if value == NOTHING and key in absent else value
+    del given["experiment"]
     return build(merge(read(name), given), f"experiment {name}")
+
+
+def filled(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The params that say something: an empty one leaves its field as the named experiment has it."""
+    return {key: value for key, value in params.items() if value is not None and value != ""}
 
 
 def from_form(context: Context) -> Experiment:
@@ -86,6 +98,15 @@ def explain(params: Mapping[str, Param]) -> str:
     """Markdown for a Dag's page: what every parameter means."""
     rows = (f"| `{key}` | {param.schema['description_md']} |" for key, param in params.items())
     return "\n".join(["| parameter | meaning |", "| --- | --- |", *rows])
+
+
+def _may_be_absent(default: Any) -> bool:
+    """Whether an experiment may go without the text of a field with this default."""
+    return bool(default == "")
+
+
+def _remark(default: Any) -> str:
+    return f" `{NOTHING}` takes away what the experiment says." if _may_be_absent(default) else ""
 
 
 def _fields(sections: Collection[str]) -> Iterator[_Field]:

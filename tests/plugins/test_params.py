@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,6 +85,41 @@ def test_a_field_may_take_a_word_or_a_number() -> None:
     assert _schema("training.ranks")["type"] == ["string", "integer", "null"]
     for ranks in ("auto", 2, None):
         assert resolve(_submitted({"training.ranks": ranks})).training.ranks == (ranks or "auto")
+
+
+NAMED = """
+data: {task: SST-2, source: files, path: /data/reviews, train: first.csv}
+pretraining: {text: /data/unlabelled.txt}
+dataset: {name: reviews, drop: /data/drop}
+"""
+TEXTS = ("data.path", "data.train", "pretraining.text", "dataset.name", "dataset.drop")
+
+
+@pytest.fixture
+def reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """An experiment named reviews, which says something in many text fields."""
+    (tmp_path / "reviews.yaml").write_text(NAMED)
+    monkeypatch.setattr("include.named.FOLDER", tmp_path)
+    return load("reviews")
+
+
+def test_empty_text_keeps_what_the_named_experiment_says(reviews: Experiment) -> None:
+    params = ParamsDict(form("reviews", more=("dataset",)))
+    params.update(dict.fromkeys(TEXTS, ""))
+    assert resolve(params.validate()) == reviews
+
+
+def test_none_takes_away_text_that_an_experiment_may_go_without(reviews: Experiment) -> None:
+    asked = {"experiment": "reviews", "pretraining.text": "none", "dataset.name": "none", "batching.kind": "length"}
+    found = resolve(asked)
+    assert (found.pretraining.text, found.dataset.name, found.dataset.drop) == ("", "", "/data/drop")
+    assert resolve({"experiment": "reviews", "loss.class_weights": "none", "data.train": "none"}).data.train == "none"
+
+
+def test_the_form_says_which_text_can_be_taken_away() -> None:
+    params = form(more=("dataset",))
+    told = {key for key, param in params.items() if "`none` takes away" in param.schema["description_md"]}
+    assert told == {"data.path", "pretraining.text", "dataset.name", "dataset.drop"}
 
 
 def test_rules_reach_the_form() -> None:
