@@ -20,8 +20,8 @@ Trains again when there is something to learn from, and puts the model in the ch
 
 * **Starts** every Monday at 3 (UTC), and at once when files come into the drop folder of the experiment `{EXPERIMENT}`
   or a producer updates the asset `labelled-data`. It is paused until somebody turns it on.
-* **ingest** adds the files' new rows to the dataset as a new version. Malformed files, and rows that drift too far,
-  stop the run. **news** skips the rest when this version has had its verdict.
+* **ingest** adds the files' new rows to the dataset as a new version. Malformed files are set aside, and people are
+  told; rows that drift too far stop the run. **news** skips the rest when this version has had its verdict.
 * The **pipeline** down to its gate, on that version; `retraining.start` says whether from the encoder or from the
   champion's weights.
 * **challenge** holds the model against the champion on the same dev rows: worse beyond the margin ends red, and so do a
@@ -60,6 +60,7 @@ with DAG(
         trigger_rule="none_failed_min_one_success",
         on_success_callback=Notice("promotion"),
     )
-    stage_task("ingest") >> champion >> news() >> stages
+    ingest = stage_task("ingest", on_success_callback=Notice("ingest"))
+    ingest >> champion >> news() >> stages
     stages >> stage_task("challenge", experiment_of=on_this_version) >> register >> approve
     [register, approve] >> promote >> track()  # also where there is no version

@@ -23,14 +23,15 @@ class Notice(BaseNotifier):
     """Tells people, once for each of CHANNELS that exists as a connection; one that cannot be told costs a warning.
 
     Args:
-        event: what calls it: a task's on_failure_callback ("failure"), on_success_callback of promote ("promotion"),
-            the notifiers of an ApprovalOperator ("approval"), or a DeadlineAlert ("deadline"), as
-            `AsyncCallback(Notice, {"event": "deadline"})` or with SyncCallback.
+        event: what calls it: a task's on_failure_callback ("failure"), on_success_callback of promote ("promotion") and
+            of ingest ("ingest": news only where it has set files aside), the notifiers of an ApprovalOperator
+            ("approval"), or a DeadlineAlert ("deadline"), as `AsyncCallback(Notice, {"event": "deadline"})` or with
+            SyncCallback.
         context: given by Airflow where it awaits the notifier.
     """
 
     def __init__(
-        self, event: Literal["failure", "promotion", "approval", "deadline"], context: Context | None = None
+        self, event: Literal["failure", "promotion", "ingest", "approval", "deadline"], context: Context | None = None
     ) -> None:
         super().__init__(context)
         self.event = event
@@ -41,6 +42,8 @@ class Notice(BaseNotifier):
             text = _TEXTS[self.event](context)
         except Exception as error:
             self.log.warning("no notice of this %s, for it has no text: %r", self.event, error)
+            return
+        if text is None:
             return
         for name, send in CHANNELS.items():
             try:
@@ -74,6 +77,17 @@ def _promotion(context: Context) -> Text:
     return _of_task(context, f"version {result['version']} {how}", result["reason"], champion)
 
 
+def _ingest(context: Context) -> Text | None:
+    """The malformed files that ingest has set aside, of its result; None where there are none."""
+    ti = context["ti"]
+    refused: dict[str, str] = ti.xcom_pull(task_ids=ti.task_id)["refused"]
+    if not refused:
+        return None
+    files = "1 file" if len(refused) == 1 else f"{len(refused)} files"
+    remedy = "The others were taken in. Mend what lies in the drop folder's folder refused, and put it back."
+    return _of_task(context, f"{files} set aside", *refused.values(), remedy)
+
+
 def _approval(context: Context) -> Text:
     """A question to a person, in the words of the operator."""
     return _of_task(context, "waits for a decision", getattr(context["task"], "subject", ""))
@@ -104,9 +118,10 @@ def _time(value: datetime | str) -> datetime:
     return datetime.fromisoformat(str(value))
 
 
-_TEXTS: dict[str, Callable[[Context], Text]] = {
+_TEXTS: dict[str, Callable[[Context], Text | None]] = {
     "failure": _failure,
     "promotion": _promotion,
+    "ingest": _ingest,
     "approval": _approval,
     "deadline": _deadline,
 }

@@ -10,7 +10,7 @@ from include.artifacts import ArtifactStore
 from include.experiment import Experiment
 from include.glue import SPLITS
 from include.stages import BadInput, Transient
-from tasks.ingest.plan import Plan, check_unchanged, drop_folder
+from tasks.ingest.plan import Plan, check_left_alone, check_unchanged, drop_folder
 from tasks.ingest.rows import Found, Row, read
 from tasks.ingest.version import layout, of_files
 from tasks.sources import Source, open_source
@@ -24,11 +24,13 @@ class Intake:
     Attributes:
         known: split to the rows that the dataset has, or begins with.
         files: name of a new file to what was found in it.
+        refused: name of a malformed file to what is wrong with it; nothing of it is taken.
         warnings: what is unusual about the sources and was put right.
     """
 
     known: Mapping[str, list[Row]]
     files: Mapping[str, Found]
+    refused: Mapping[str, str]
     warnings: list[str]
 
     @property
@@ -38,18 +40,20 @@ class Intake:
 
 
 def take_in(experiment: Experiment, store: ArtifactStore, plan: Plan, quarantine: TextIO) -> Intake:
-    """Read it all; rows that cannot be used go to the quarantine.
+    """Read it all; rows that cannot be used go to the quarantine. A malformed new file does not stop the others.
 
-    Raises BadInput for a file that is malformed, Transient when one is no longer what the plan says.
+    Raises BadInput when what the dataset begins with is malformed, Transient when a file is no longer what the plan
+    says, or is malformed and may still be being copied.
     """
     try:
         known, warnings = _known(experiment, store, plan, quarantine)
-        files, more = _files(experiment, plan, quarantine)
+        files, refused, more = _files(experiment, plan, quarantine)
     except BadInput:
         _check_still(experiment, plan)  # half of a file is malformed too
         raise
     _check_still(experiment, plan)
-    return Intake(known, files, [*warnings, *more])
+    check_left_alone(drop_folder(experiment.dataset.drop), refused)
+    return Intake(known, files, refused, [*warnings, *more])
 
 
 def _check_still(experiment: Experiment, plan: Plan) -> None:
@@ -77,14 +81,23 @@ def _known(
     return {split: part.rows for split, part in found.items()}, warnings
 
 
-def _files(experiment: Experiment, plan: Plan, quarantine: TextIO) -> tuple[dict[str, Found], list[str]]:
-    """The new files' rows, all of them training rows; and what to say of the files."""
-    found, warnings, folder = {}, [], drop_folder(experiment.dataset.drop)
+def _files(
+    experiment: Experiment, plan: Plan, quarantine: TextIO
+) -> tuple[dict[str, Found], dict[str, str], list[str]]:
+    """The new files' rows, all of them training rows; which files are malformed, and why; what to say of the others."""
+    found: dict[str, Found] = {}
+    refused: dict[str, str] = {}
+    warnings: list[str] = []
     for name in plan.files:
-        source = open_source(of_files(experiment, folder, **dict.fromkeys(SPLITS, name)))
-        found[name] = _read(experiment, source, "train", quarantine)
-        warnings += source.remarks("train")
-    return found, warnings
+        try:
+            source = open_source(
+                of_files(experiment, drop_folder(experiment.dataset.drop), **dict.fromkeys(SPLITS, name))
+            )
+            found[name] = _read(experiment, source, "train", quarantine)
+            warnings += source.remarks("train")
+        except BadInput as error:
+            refused[name] = str(error)
+    return found, refused, warnings
 
 
 def _read(experiment: Experiment, source: Source, split: str, quarantine: TextIO) -> Found:

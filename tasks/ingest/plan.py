@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
@@ -16,6 +16,8 @@ from include.stages import BadInput, Transient
 
 #: Seconds for which a file must have been left alone: whoever copies one writes to it more often.
 _SETTLED = 5.0
+#: The same for a malformed file: half of one is malformed too, and a copy may pause.
+_LEFT_ALONE = 30.0
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,16 @@ def check_unchanged(folder: Path, files: dict[str, str]) -> None:
             raise Transient(f"{file} was changed while it was read, nothing was taken: run ingest again")
 
 
-def _check_settled(file: Path) -> None:
+def check_left_alone(folder: Path, refused: Mapping[str, str]) -> None:
+    """Raises Transient when a malformed file, given with what is wrong with it, may be half of a good one."""
+    for name, reason in refused.items():
+        _check_settled(folder / name, _LEFT_ALONE, f" ({reason})")
+
+
+def _check_settled(file: Path, seconds: float = _SETTLED, remark: str = "") -> None:
     age = time.time() - file.stat().st_mtime
-    if abs(age) < _SETTLED:
+    if abs(age) < seconds:
         raise Transient(
             f"{file} was written {max(age, 0):.0f} seconds ago and may still be being copied, nothing was taken: "
-            "run ingest again (copy under a name that ends in .part, then rename, and nobody has to wait)"
+            f"run ingest again (copy under a name that ends in .part, then rename, and nobody has to wait){remark}"
         )

@@ -1,7 +1,8 @@
 """The stage ingest: a new version of a dataset out of the last one and the drop folder's new files.
 
 The artifact is the version. Once it is committed, the dataset's record names it as the last one (include/datasets.py);
-versions whose drift is above a limit are refused, with the figures as evidence, and the record stays.
+versions whose drift is above a limit are refused, with the figures as evidence, and the record stays. A malformed file
+is set aside (refuse.py), so that it stops neither the others nor a later run.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from include.artifacts import Artifact, Manifest, write_json
@@ -20,6 +22,7 @@ from tasks.context import Context, Outcome
 from tasks.ingest.drift import measure
 from tasks.ingest.intake import Intake, take_in
 from tasks.ingest.plan import Plan, drop_folder, new_files
+from tasks.ingest.refuse import set_aside
 from tasks.ingest.rows import Row, select
 from tasks.ingest.version import RECORD, identity, layout, record_of, write_tables
 from tasks.sources import open_source
@@ -48,7 +51,7 @@ def run(context: Context) -> Outcome:
     with (output / "quarantine.jsonl").open("w", encoding="utf-8") as stream:
         intake = take_in(experiment, context.run.store, plan, stream)
         added, counts = select(intake.known, intake.files.values(), experiment.task)
-    for warning in intake.warnings:
+    for warning in [*intake.warnings, *intake.refused.values()]:
         log.warning("%s", warning)
     figures = measure(intake.known["train"], added, experiment.task, experiment.dataset) if added else []
     write_json(output / "drift.json", {"rows": len(added), "figures": [figure.as_json() for figure in figures]})
@@ -59,6 +62,7 @@ def run(context: Context) -> Outcome:
         "parent": plan.parent,
         "counts": {**counts, "unusable": intake.unusable},
         "drift": {figure.name: round(figure.value, 4) for figure in figures},
+        "refused": dict(intake.refused),
         "warnings": intake.warnings,
         "files": {"drift": "drift.json", "quarantine": "quarantine.jsonl"},
     }
@@ -73,10 +77,17 @@ def run(context: Context) -> Outcome:
 
 
 def committed(artifact: Artifact, run: Run) -> None:
-    """Make a new version the dataset's last one. Raises Transient when the dataset has gone on without it."""
-    result = artifact.manifest.result
+    """Make a new version the dataset's last one, and set the malformed files aside.
+
+    Raises Transient when the dataset has gone on without the version.
+    """
+    manifest = artifact.manifest
+    result = manifest.result
     if result["new"]:
         Dataset(run.store.root.parent, result["dataset"]).accept(result["version"], result["parent"])
+    files = Plan.of(manifest.fingerprint).files
+    for name, reason in result.get("refused", {}).items():
+        set_aside(Path(manifest.part["dataset"]["drop"]).expanduser() / name, files[name], reason)
 
 
 def _dataset(experiment: Experiment, run: Run) -> Dataset:
@@ -122,7 +133,7 @@ def _write(
             name: {"sha256": plan.files[name], "rows": found.read, "unusable": found.read - len(found.rows)}
             for name, found in intake.files.items()
         },
-        "known_files": [*earlier, *plan.files.values()],
+        "known_files": [*earlier, *(plan.files[name] for name in intake.files)],
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "revision": _manifest(context).revision,
     }

@@ -99,6 +99,10 @@ def test_the_order_of_its_tasks(dag: DAG) -> None:
     assert all(task.execution_timeout == timedelta(hours=24) for task in dag.tasks)
 
 
+def test_people_are_told_of_files_that_ingest_sets_aside(dag: DAG) -> None:
+    assert [notice.event for notice in dag.get_task("ingest").on_success_callback] == ["ingest"]
+
+
 def test_training_is_on_the_version_that_ingest_ended_with() -> None:
     now = context("now", **{"training.epochs": 1})
     with pytest.raises(BadInput, match="no version of the dataset"):

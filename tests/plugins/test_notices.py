@@ -123,6 +123,16 @@ Dag retrain, run r1, task gate
             ["promote: version 3 held", "?", "There is no champion."],
         ),
         (
+            "ingest",
+            context("ingest", {"refused": {"a.tsv": "a.tsv is empty: put data into it", "b.csv": "b.csv line 3: ?"}}),
+            [
+                "ingest: 2 files set aside",
+                "a.tsv is empty: put data into it",
+                "b.csv line 3: ?",
+                "The others were taken in. Mend what lies in the drop folder's folder refused, and put it back.",
+            ],
+        ),
+        (
             "approval",
             context("approve", task=SimpleNamespace(subject="Promote version 3?")),
             ["approve: waits for a decision", "Promote version 3?"],
@@ -134,6 +144,11 @@ def test_what_is_said(chat: WebhookServer, event: Any, given: Any, told: list[st
     ((_, text),) = chat.posts
     where = f"Dag retrain, run r1, task {given['ti'].task_id}"
     assert text.splitlines() == [f"retrain: {told[0]}", *told[1:], where, LINK]
+
+
+def test_an_ingest_that_sets_nothing_aside_is_no_news(chat: WebhookServer, capsys: pytest.CaptureFixture[str]) -> None:
+    Notice("ingest")(context("ingest", {"refused": {}}))
+    assert not chat.posts and logged(capsys) == []
 
 
 def test_a_promotion_is_told_of_what_the_task_has_returned(chat: WebhookServer, tmp_path: Path) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from include.artifacts import sha256
 from include.experiment import Experiment
 from include.runs import Run
 from include.stages import BadInput, ExitCode, Transient
 from tasks.__main__ import main
+from tasks.ingest.refuse import set_aside
 from tasks.runner import run_stage
 from tests.tasks.ingest.homes import Home, aged, record, table
 from tests.tasks.validate import made_up
@@ -100,26 +103,93 @@ def test_a_file_of_known_rows_only_is_nothing_new(home: Home) -> None:
     assert (result["new"], result["version"], result["counts"]["known"]) == (False, first.manifest.key, 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.csv", "text,label\nx,1\n", r"a\.csv has no column 'sentence' .*Name your column in data\.columns"),
-        ("a.csv", 'sentence,label\nx,1\n"y,0\n', r"a\.csv line 3: unbalanced quotes .*twice"),
-        ("a.tsv", "sentence\tlabel\nfine\t1\n\t1\n", r"a\.tsv: 1 of 2 rows .*\(line 3: empty text\).*: mend them"),
-        ("a.tsv", "sentence\tlabel\nfine\tyes\n", r"a\.tsv: 1 of 1 .*line 2: label 'yes' is not one of 0, 1"),
-        ("a.parquet", "PAR", r"a\.parquet is not a Parquet file"),
-        ("a.tsv", "", r"a\.tsv is empty: put data into it"),
-        ("a.xlsx", "PK", r"a\.xlsx: cannot tell the format .* must end in \.csv, \.tsv, \.parquet"),
-    ],
-)
-def test_a_malformed_file_is_named_and_nothing_is_taken(home: Home, name: str, text: str, message: str) -> None:
+MALFORMED = [
+    ("a.csv", "text,label\nx,1\n", r"a\.csv has no column 'sentence' .*Name your column in data\.columns"),
+    ("a.csv", 'sentence,label\nx,1\n"y,0\n', r"a\.csv line 3: unbalanced quotes .*twice"),
+    ("a.tsv", "sentence\tlabel\nfine\t1\n\t1\n", r"a\.tsv: 1 of 2 rows .*\(line 3: empty text\).*: mend them"),
+    ("a.tsv", "sentence\tlabel\nfine\tyes\n", r"a\.tsv: 1 of 1 .*line 2: label 'yes' is not one of 0, 1"),
+    ("a.parquet", "PAR", r"a\.parquet is not a Parquet file"),
+    ("a.tsv", "", r"a\.tsv is empty: put data into it"),
+    ("a.xlsx", "PK", r"a\.xlsx: cannot tell the format .* must end in \.csv, \.tsv, \.parquet"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), MALFORMED)
+def test_a_malformed_file_is_set_aside_with_the_reason_and_the_others_are_taken(
+    home: Home, name: str, text: str, message: str
+) -> None:
     first = home.ingest()
     home.put("sound.tsv", "a fine film\t1")
     (home.drop / name).write_text(text)
     aged(home.drop / name)
-    with pytest.raises(BadInput, match=message):
+    second = home.ingest("second")
+    assert home.versions() == [second.manifest.key, first.manifest.key]
+    assert table(second) == [*table(first), "a fine film\t1"] and list(record(second)["files"]) == ["sound.tsv"]
+    (refused,) = second.manifest.result["refused"].items()
+    assert refused[0] == name and re.search(message, refused[1])
+    (moved,) = (home.drop / "refused").rglob(name)
+    assert moved.read_text() == text and (moved.parent / "reason.txt").read_text() == f"{refused[1]}\n"
+    assert [file.name for file in home.drop.iterdir() if file.is_file()] == ["sound.tsv"]
+    third = home.ingest("third").manifest.result
+    assert (third["new"], third["refused"]) == (False, {})
+
+
+def test_a_malformed_file_alone_is_nothing_new(home: Home) -> None:
+    first = home.ingest()
+    home.put("a.tsv", "fine\tyes")
+    result = home.ingest("second").manifest.result
+    assert (result["new"], result["version"], list(result["refused"])) == (False, first.manifest.key, ["a.tsv"])
+
+
+def test_a_file_that_was_set_aside_is_taken_once_it_can_be_read(home: Home) -> None:
+    home.ingest()
+    home.put("a.tsv", "a fine film\t1", header="review\tlabel")
+    home.ingest("second")
+    (moved,) = (home.drop / "refused").rglob("a.tsv")
+    aged(moved.rename(home.drop / "a.tsv"))
+    data = {**home.experiment().data.model_dump(), "source": "files", "path": str(home.data)}
+    columns = {"data": {**data, "columns": {"sentence": "review"}}, "dataset": {"drop": str(home.drop)}}
+    third = run_stage("ingest", Experiment.model_validate(columns), home.run("third"))
+    assert table(third)[-1] == "a fine film\t1"
+
+
+def test_two_malformed_files_of_one_name_are_both_kept(home: Home) -> None:
+    home.ingest()
+    for run, row in (("second", "fine\tyes"), ("third", "fine\tno")):
+        home.put("a.tsv", row)
+        home.ingest(run)
+    texts = {file.read_text().splitlines()[1] for file in (home.drop / "refused").rglob("a.tsv")}
+    assert texts == {"fine\tyes", "fine\tno"}
+
+
+def test_a_malformed_file_that_may_still_be_being_copied_is_waited_for(home: Home) -> None:
+    home.ingest()
+    file = home.put("a.tsv", "a fine film\tye", age=10)
+    with pytest.raises(Transient, match=r"a\.tsv was written 1\d seconds ago and may .*label 'ye' is not one of"):
         home.ingest("second")
-    assert home.versions() == [first.manifest.key]
+    assert file.is_file() and len(home.versions()) == 1
+    aged(file)
+    home.ingest("second")
+    assert not file.exists()
+
+
+def test_a_file_that_was_mended_meanwhile_is_not_set_aside(home: Home) -> None:
+    home.ingest()
+    file = home.put("a.tsv", "fine\tyes")
+    wrong = sha256(file)
+    home.put("a.tsv", "fine\t1")
+    set_aside(file, wrong, "label 'yes'")
+    assert file.is_file() and not (home.drop / "refused").exists()
+
+
+def test_where_the_drop_folder_cannot_be_written_a_malformed_file_stays_and_is_named_each_time(home: Home) -> None:
+    home.ingest()
+    file = home.put("a.tsv", "fine\tyes")
+    (home.drop / "refused").touch()  # in the way, as a folder without write access is
+    aged(home.drop / "refused")
+    for run in ("second", "third"):
+        assert {"a.tsv", "refused"} == home.ingest(run).manifest.result["refused"].keys()
+    assert file.is_file()
 
 
 def test_few_unusable_rows_are_set_aside(home: Home) -> None:
