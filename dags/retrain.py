@@ -9,11 +9,13 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from spark_bert.approval import PromotionApproval
+from spark_bert.drop_folder import begun
 from spark_bert.notices import Notice
 from spark_bert.params import explain, form
 from spark_bert.pipeline import DEFAULTS, pipeline, stage_task, track
 from spark_bert.retraining import EXPERIMENT, labelled_data, news, on_this_version
 
+DATA = labelled_data()
 PARAMS = form(EXPERIMENT, more=("dataset", "retraining"))
 DOC = f"""
 Trains again when there is something to learn from, and puts the model in the champion's place if it may.
@@ -37,7 +39,7 @@ with DAG(
     description="New labelled data in, a new champion out if it is good enough.",
     doc_md=DOC,
     params=PARAMS,
-    schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("0 3 * * 1", timezone="UTC"), assets=labelled_data()),
+    schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("0 3 * * 1", timezone="UTC"), assets=DATA),
     catchup=False,
     max_active_runs=1,
     is_paused_upon_creation=True,
@@ -60,7 +62,7 @@ with DAG(
         trigger_rule="none_failed_min_one_success",
         on_success_callback=Notice("promotion"),
     )
-    ingest = stage_task("ingest", on_success_callback=Notice("ingest"))
+    ingest = stage_task("ingest", inlets=[DATA], on_execute_callback=begun, on_success_callback=Notice("ingest"))
     ingest >> champion >> news() >> stages
     stages >> stage_task("challenge", experiment_of=on_this_version) >> register >> approve
     [register, approve] >> promote >> track()  # also where there is no version

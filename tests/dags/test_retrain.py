@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from include.artifacts import Artifact, Manifest, artifact_key
 from include.stages import STAGES, BadInput, ExitCode
 from spark_bert.approval import PromotionApproval, request
-from spark_bert.drop_folder import DropFolderTrigger
+from spark_bert.drop_folder import DropFolderTrigger, begun
 from spark_bert.operators.base import StageOperator
 from spark_bert.params import form, from_form
 from spark_bert.places import REPOSITORY, data, this_run
@@ -97,6 +97,11 @@ def test_the_order_of_its_tasks(dag: DAG) -> None:
     assert dag.get_task("promote").trigger_rule == "none_failed_min_one_success"
     assert dag.get_task("track").is_teardown and dag.max_active_runs == 1
     assert all(task.execution_timeout == timedelta(hours=24) for task in dag.tasks)
+
+
+def test_a_run_says_which_event_it_has_begun_with(dag: DAG) -> None:
+    ingest = dag.get_task("ingest")
+    assert list(ingest.on_execute_callback) == [begun] and ingest.inlets == [labelled_data()]
 
 
 def test_people_are_told_of_files_that_ingest_sets_aside(dag: DAG) -> None:

@@ -1,4 +1,4 @@
-"""The files in docs/kubernetes: they fit the published schemas, one another and what the operator does."""
+"""The files of the deployments: those in docs/kubernetes fit the published schemas, one another and the operator."""
 
 from __future__ import annotations
 
@@ -104,3 +104,10 @@ def test_images_are_of_one_release(values: Manifest, variables: dict[str, str]) 
     assert f"{airflow['repository']}:{airflow['tag']}" == release.format("airflow")
     used = {pod["spec"]["containers"][0]["image"] for pod in pods()}
     assert used == {release.format("data"), release.format("train")}
+
+
+def test_the_platform_parses_dags_as_often_as_the_drop_folders_watcher_needs() -> None:
+    """Airflow starts and ends an asset's watcher when it parses the Dag: how long after an unpausing, this says."""
+    platform = yaml.safe_load((FOLDER.parents[1] / "docker-compose.yaml").read_text())
+    variables = platform["services"]["dag-processor"]["environment"]
+    assert int(variables["AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL"]) <= 30

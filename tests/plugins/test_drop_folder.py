@@ -6,12 +6,13 @@ import asyncio
 import importlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.triggers.base import TriggerEvent
 
-from spark_bert.drop_folder import DropFolderTrigger
+from spark_bert.drop_folder import BEGUN, DropFolderTrigger, begun
 
 LOOK = 0.02
 
@@ -75,6 +76,91 @@ def test_a_folder_may_come_later(tmp_path: Path) -> None:
         return list(await coming)
 
     assert asyncio.run(story()) == ["a.tsv"]
+
+
+class State:
+    """The asset's state, as a trigger and a task reach it."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    async def aget(self, key: str) -> Any:
+        assert key == BEGUN
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+    def set(self, key: str, value: Any) -> None:
+        assert key == BEGUN
+        self.value = value
+
+
+def watch_with(state: State, folder: Path) -> AsyncIterator[TriggerEvent]:
+    trigger = DropFolderTrigger(str(folder), settle=3 * LOOK, interval=LOOK, repeat=5 * LOOK)
+    trigger.asset_state_store = state  # type: ignore[assignment]
+    return trigger.run()
+
+
+def begin_with(state: State, *payloads: Any) -> None:
+    """Let a run begin with events, the newest first."""
+    events = [SimpleNamespace(extra={"payload": payload}, timestamp=-age) for age, payload in enumerate(payloads)]
+    context: Any = {"triggering_asset_events": {"labelled-data": events}, "asset_state_store": state}
+    begun(context)
+
+
+def test_an_event_that_no_run_has_begun_with_is_repeated(tmp_path: Path) -> None:
+    async def story() -> None:
+        state = State()
+        events = watch_with(state, tmp_path)
+        (tmp_path / "a.tsv").write_text("one")
+        lost, again = (await anext(events)).payload, (await anext(events)).payload  # the Dag is paused, say
+        assert lost == again and lost["files"] == ["a.tsv"]
+        begin_with(state, again, {})  # a producer's event has no payload of ours
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(20 * LOOK)
+        assert not waiting.done()
+        (tmp_path / "b.tsv").write_text("two")
+        assert (await waiting).payload["files"] == ["a.tsv", "b.tsv"]
+
+    asyncio.run(story())
+
+
+def test_what_is_gone_meanwhile_is_not_told_of_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        events = watch_with(State(), tmp_path)
+        (tmp_path / "a.tsv").write_text("one")
+        await anext(events)
+        (tmp_path / "a.tsv").unlink()
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(20 * LOOK)
+        assert not waiting.done()
+
+    asyncio.run(story())
+
+
+def test_a_triggerer_that_starts_anew_does_not_tell_again_what_a_run_has_begun_with(tmp_path: Path) -> None:
+    async def story() -> None:
+        state = State()
+        (tmp_path / "a.tsv").write_text("one")
+        begin_with(state, (await anext(watch_with(state, tmp_path))).payload)
+        waiting = asyncio.ensure_future(anext(watch_with(state, tmp_path)))
+        await asyncio.sleep(20 * LOOK)
+        assert not waiting.done()
+        (tmp_path / "b.tsv").write_text("two")
+        assert (await waiting).payload["files"] == ["a.tsv", "b.tsv"]
+
+    asyncio.run(story())
+
+
+def test_a_state_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        state = State()
+        state.value = ConnectionError("no API server")
+        events = watch_with(state, tmp_path)
+        (tmp_path / "a.tsv").write_text("one")
+        assert (await anext(events)).payload == (await anext(events)).payload
+
+    asyncio.run(story())
 
 
 def test_the_triggerer_can_make_it_again() -> None:
