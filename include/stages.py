@@ -57,6 +57,7 @@ class Stage:
         image: the container image that holds what it needs; only train's has Horovod.
         spark: whether it works on Spark, and so may need to reach a cluster.
         mlflow: whether it speaks with MLflow: a server, or else the database below the home, which it writes.
+        promotes: whether it moves the champion's alias there, with the login of whoever may.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Stage:
     image: Literal["data", "train"] = "data"
     spark: bool = False
     mlflow: bool = False
+    promotes: bool = False
 
     def part(self, experiment: Experiment) -> dict[str, Any]:
         """What changes its output, of an experiment, as JSON values."""
@@ -142,8 +144,11 @@ _BESIDE = (
         (*_REGISTERED, "retraining.approval"),
         ("challenge", "register"),
         mlflow=True,
+        promotes=True,
     ),
-    Stage("rollback", "make the champion before this one the champion again", 1, _REGISTERED, mlflow=True),
+    Stage(
+        "rollback", "make the champion before this one the champion again", 1, _REGISTERED, mlflow=True, promotes=True
+    ),
 )
 #: All stages by name, each after those that it reads.
 STAGES: dict[str, Stage] = {stage.name: stage for stage in (*_PIPELINE, *_BESIDE)}

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
 from include.experiment import Experiment
+from include.secrets import HUB, LOGIN, VARIABLE, of_mlflow
 from include.stages import STAGES, BadInput
 from spark_bert.folders import hand_over
 from spark_bert.inputs import is_stored, named
@@ -70,18 +72,27 @@ def network(stage: str, experiment: Experiment) -> str:
     return os.environ.get("SPARK_BERT_NETWORK") or "bridge"
 
 
-def secrets(stage: str, experiment: Experiment) -> Path | None:
-    """The folder of secret files ($SPARK_BERT_SECRETS), for a stage that downloads."""
-    folder = os.environ.get("SPARK_BERT_SECRETS")
-    return Path(folder) if folder and is_online(stage, experiment) else None
+def secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
+    """The names of the secret files that the stage may read, if they are there; none without $SPARK_BERT_SECRETS."""
+    if not os.environ.get(VARIABLE):
+        return ()
+    login = of_mlflow(stage) if _mlflow() else ()
+    return ((HUB,) if is_online(stage, experiment) else ()) + login
 
 
 def environment(stage: str, experiment: Experiment) -> dict[str, str]:
-    """The stage's environment. A secret is a file that it is told the path of, never a value."""
+    """The stage's environment. A secret is a file that it is told the path of, never a value.
+
+    Raises BadInput for a login to MLflow that everybody could read who may look at containers.
+    """
     variables = {"SPARK_BERT_HOME": str(home()), "SPARK_BERT_CACHE": str(cache()), "HF_HOME": f"{cache()}/huggingface"}
-    if secrets(stage, experiment):
-        variables["HF_TOKEN_PATH"] = str(SECRETS / "hf_token")
+    names = secrets(stage, experiment)
+    if names:
+        variables[VARIABLE] = str(SECRETS)
+    if HUB in names:
+        variables["HF_TOKEN_PATH"] = str(SECRETS / HUB)
     if STAGES[stage].mlflow and _mlflow():
+        _check_login()
         variables["MLFLOW_TRACKING_URI"] = _mlflow()
     return variables
 
@@ -132,6 +143,20 @@ def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePo
 def _mlflow() -> str:
     """The MLflow server's address; "" without one."""
     return os.environ.get("MLFLOW_TRACKING_URI", "")
+
+
+def _check_login() -> None:
+    """The address must hold no login, and a login that only Airflow's environment holds would not arrive."""
+    token, username, password = LOGIN.values()
+    remedy = f"write the login into the file {token}, or {username} and {password}, of {VARIABLE}"
+    if urlsplit(_mlflow()).netloc.count("@"):
+        raise BadInput(
+            "MLFLOW_TRACKING_URI holds a login, which whoever may inspect a container would see: take it out of the "
+            f"address, and {remedy}"
+        )
+    variable = next((name for name in LOGIN if os.environ.get(name)), "")
+    if variable and not os.environ.get(VARIABLE):
+        raise BadInput(f"{variable} does not reach a container: {remedy}")
 
 
 def _plain(text: str) -> str:

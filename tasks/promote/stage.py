@@ -10,14 +10,15 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.promote.decision import FILE, Decision, of_comparison, of_person, of_rollback
-from tasks.tracking.registry import Registry, Version, alone, now
+from tasks.tracking.champions import Champions, alone
+from tasks.tracking.registry import Version, now
 
 log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
     """The decision, the champion, and when the version was last promoted and rolled back: it may come again."""
-    registry, file = Registry.of(experiment, run), run.folder / FILE
+    registry, file = Champions.of(experiment, run), run.folder / FILE
     champion, version = registry.champion(), registry.version(run.artifact("register").manifest.result["version"])
     decision = file.read_text(encoding="utf-8") if experiment.retraining.approval and file.is_file() else ""
     moved = [version.tags.get(name, "") if version else "" for name in ("promoted", "rolled_back")]
@@ -26,7 +27,7 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 
 def run(context: Context) -> Outcome:
     """Promote the version, or write its rejection down. Neither is a failure of the run."""
-    registry, outcome = Registry.of(context.experiment, context.run), context.inputs["challenge"].manifest.result
+    registry, outcome = Champions.of(context.experiment, context.run), context.inputs["challenge"].manifest.result
     with alone(context.run.store):
         version, champion = _entered(context, registry), registry.champion()
         if champion == version:  # it was promoted before, maybe by a try of this stage that was cut off
@@ -42,7 +43,7 @@ def run(context: Context) -> Outcome:
         return _outcome(registry, version, decision)
 
 
-def _entered(context: Context, registry: Registry) -> Version:
+def _entered(context: Context, registry: Champions) -> Version:
     number = context.inputs["register"].manifest.result["version"]
     version = registry.version(number)
     if version is None:
@@ -83,7 +84,7 @@ def _known(version: Version) -> Decision:
     return Decision(decision="approved", by=tags.get("promoted.by", ""), at=tags.get("decision.at", ""))
 
 
-def _outcome(registry: Registry, version: Version, decision: Decision) -> Outcome:
+def _outcome(registry: Champions, version: Version, decision: Decision) -> Outcome:
     champion = registry.champion()
     promoted = champion == version
     replaces = champion.tags.get("replaces", "") if champion and promoted else ""

@@ -8,8 +8,9 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
+from tasks.tracking.champions import Champions, alone
 from tasks.tracking.loading import load
-from tasks.tracking.registry import Registry, Version, alone, now
+from tasks.tracking.registry import Version, now
 
 #: The tag of the version that was left: the run that did it.
 BY = "rolled_back.run"
@@ -24,7 +25,7 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 
 def run(context: Context) -> Outcome:
     """Move the alias, if the files of the version before are as they were registered."""
-    registry, name = Registry.of(context.experiment, context.run), context.run.folder.name
+    registry, name = Champions.of(context.experiment, context.run), context.run.folder.name
     with alone(context.run.store):
         begun = registry.with_tag(BY, name)  # by a try that was cut off
         left = begun or _champion(registry)
@@ -40,14 +41,14 @@ def run(context: Context) -> Outcome:
     return Outcome({"model": registry.model, "version": target.number, "left": left.number})
 
 
-def _champion(registry: Registry) -> Version:
+def _champion(registry: Champions) -> Version:
     champion = registry.champion()
     if champion is None:
         raise BadInput(f"{registry.model} has no champion to roll back: only a promotion makes one")
     return champion
 
 
-def _before(registry: Registry, left: Version) -> Version:
+def _before(registry: Champions, left: Version) -> Version:
     """The version that one has replaced. Raises BadInput when there is none, or no longer."""
     number = left.tags.get("replaces", "")
     if not number:

@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from include.artifacts import ArtifactStore, locked
 from include.experiment import Experiment
 from include.runs import Run
 from tasks.tracking.server import REGISTERED, Server
@@ -46,16 +45,22 @@ class Version:
 
 
 class Registry:
-    """A registered model of a home's MLflow. Every call raises Transient while MLflow does not answer."""
+    """A registered model of a home's MLflow. Every call raises Transient while MLflow does not answer.
+
+    What moves the champion is in champions.py.
+    """
+
+    #: Whether it logs in as the one who may move the champion's alias.
+    promoter: ClassVar[bool] = False
 
     def __init__(self, server: Server, model: str) -> None:
         self.server, self.model, self.client = server, model, server.connect()
 
     @classmethod
-    def of(cls, experiment: Experiment, run: Run) -> Registry:
+    def of(cls, experiment: Experiment, run: Run) -> Self:
         """Of the experiment's dataset, or else its task, where the run is at home."""
         name = f"spark-bert-{experiment.dataset.name or experiment.data.task}"
-        return cls(Server(run.store.root.parent), name)
+        return cls(Server(run.store.root.parent, cls.promoter), name)
 
     def versions(self) -> list[Version]:
         """All versions; none before the first is entered."""
@@ -94,18 +99,8 @@ class Registry:
             for key, value in _short(tags).items():
                 self.client.set_model_version_tag(self.model, version.number, key, value)
 
-    def make_champion(self, version: Version) -> None:
-        """Move the alias."""
-        with self._explained():
-            self.client.set_registered_model_alias(self.model, CHAMPION, version.number)
-
     def _explained(self) -> AbstractContextManager[None]:
         return self.server.explained(f"does not answer as the registry of {self.model}; another try may succeed")
-
-
-def alone(store: ArtifactStore) -> AbstractContextManager[None]:
-    """Hold the champions of a home for this process alone. Raises Transient while another one moves one."""
-    return locked(store.root / "promote")
 
 
 def now() -> str:

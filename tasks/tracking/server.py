@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from include.stages import Transient
 from tasks.tracking.account import Account
+from tasks.tracking.login import log_in
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -32,10 +33,15 @@ _T = TypeVar("_T")
 
 
 class Server:
-    """The MLflow of a home: $MLFLOW_TRACKING_URI, else an SQLite database below it."""
+    """The MLflow of a home: $MLFLOW_TRACKING_URI, else an SQLite database below it.
 
-    def __init__(self, home: Path) -> None:
-        self._folder = home / "mlflow"
+    Args:
+        home: the folder that also holds artifacts/ and runs/.
+        promoter: whether to log in to a server as the one who may move the champion's alias.
+    """
+
+    def __init__(self, home: Path, promoter: bool = False) -> None:
+        self._folder, self._promoter = home / "mlflow", promoter
         self._named = os.environ.get("MLFLOW_TRACKING_URI", "")
 
     @property
@@ -52,12 +58,14 @@ class Server:
         return text.replace(login + at, "") if at else text
 
     def connect(self) -> MlflowClient:
-        """A client. Raises Transient when the database cannot be opened."""
+        """A client. Raises Transient when the database cannot be opened, BadInput for a login that cannot be read."""
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient  # takes seconds, which a run that is tracked already need not spend
 
-        if not self._named:
+        if self._named:
+            log_in(self._promoter)
+        else:
             self._folder.mkdir(parents=True, exist_ok=True)
         with self.explained("does not open; another try may succeed"):
             return MlflowClient(self._address)

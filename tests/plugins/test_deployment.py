@@ -13,6 +13,7 @@ import yaml
 
 FOLDER = Path(__file__).parents[2] / "docs" / "kubernetes"
 PLUGINS = Path(__file__).parents[2] / "plugins" / "spark_bert"
+INCLUDE = Path(__file__).parents[2] / "include"
 Manifest = dict[str, Any]
 
 
@@ -60,7 +61,7 @@ def test_airflow_mounts_the_claims_where_the_operator_looks_for_them(
 
 
 def test_every_variable_is_one_that_the_code_reads(variables: dict[str, str]) -> None:
-    code = "".join(file.read_text() for file in PLUGINS.rglob("*.py"))
+    code = "".join(file.read_text() for folder in (PLUGINS, INCLUDE) for file in folder.rglob("*.py"))
     assert [name for name in variables if f'"{name}"' not in code and f"'{name}'" not in code] == []
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from kubernetes.client import models as k8s
 
 from include.experiment import Experiment
+from include.secrets import VARIABLE
 from include.stages import BadInput
 from spark_bert.containers import SECRETS, environment, gpus, image, readable, secrets, user, wants_gpus, writable
 from spark_bert.limits import limits
@@ -27,9 +28,11 @@ def parts(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
     claimed = sorted({mount.name for mount in mounts})
     volumes += [k8s.V1Volume(name=name, persistent_volume_claim={"claimName": name}) for name in claimed]
     mounts += [k8s.V1VolumeMount(name="tmp", mount_path="/tmp"), k8s.V1VolumeMount(name="shm", mount_path="/dev/shm")]
-    secret = secrets(stage, experiment)
-    if secret:  # here the name of a Secret
-        volumes.append(k8s.V1Volume(name="secrets", secret={"secretName": str(secret), "defaultMode": 0o440}))
+    keys = secrets(stage, experiment)
+    if keys:
+        items = [{"key": key, "path": key} for key in keys]
+        secret = {"secretName": os.environ[VARIABLE], "defaultMode": 0o440, "items": items, "optional": True}
+        volumes.append(k8s.V1Volume(name="secrets", secret=secret))
         mounts.append(k8s.V1VolumeMount(name="secrets", mount_path=str(SECRETS), read_only=True))
     return {
         "image": image(stage),

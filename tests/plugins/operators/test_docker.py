@@ -14,6 +14,7 @@ from docker.types import HostConfig
 from requests import ConnectionError
 
 from include.named import load
+from include.secrets import LOGIN, PROMOTER
 from include.stages import STAGES, BadInput
 from spark_bert.containers import environment, user
 from spark_bert.operators.base import Ending
@@ -164,15 +165,60 @@ def test_only_stages_on_a_cluster_and_downloads_get_a_network(monkeypatch: pytes
     assert networks(cluster, "runtime.ranks_on=spark") == {**quiet, **spark, **ranks}
 
 
-def test_secrets_are_files_for_stages_that_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_BERT_SECRETS", str(tmp_path / "secrets"))
+@pytest.fixture
+def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all secrets that a deployment may have."""
+    folder = tmp_path / "secrets"
+    folder.mkdir()
+    for name in ("hf_token", *LOGIN.values(), *PROMOTER.values(), "of_something_else"):
+        (folder / name).write_text("s3cr3t")
+    monkeypatch.setenv("SPARK_BERT_SECRETS", str(folder))
+    return folder
 
-    def secret(*overrides: str) -> list[Any]:
-        return [mount for mount in walls("train", *overrides)["Mounts"] if mount["Target"] == "/run/secrets"]
 
-    assert secret() == []
-    (mount,) = secret("runtime.download=true")
-    assert mount["Source"] == str(tmp_path / "secrets") and mount["ReadOnly"] is True
+def secret_mounts(stage: str, *overrides: str) -> dict[str, str]:
+    """Target to source of the stage's secret files, all read-only."""
+    found = [mount for mount in walls(stage, *overrides)["Mounts"] if mount["Target"].startswith("/run/secrets")]
+    assert all(mount["ReadOnly"] for mount in found)
+    return {mount["Target"]: mount["Source"] for mount in found}
+
+
+def test_the_hubs_token_is_a_file_for_stages_that_download(secrets: Path) -> None:
+    assert secret_mounts("train") == {}
+    assert secret_mounts("train", "runtime.download=true") == {"/run/secrets/hf_token": str(secrets / "hf_token")}
+    variables = environment("train", load("movies", ["runtime.download=true"]))
+    assert variables["HF_TOKEN_PATH"] == "/run/secrets/hf_token"
+    (secrets / "hf_token").unlink()  # the engine starts no container on a file that is not there
+    assert secret_mounts("train", "runtime.download=true") == {}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_mlflows_login_is_files_and_only_who_may_promote_gets_the_promoters(
+    stage: str, secrets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert secret_mounts(stage) == {}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cr3t")  # of processes, beside the files of containers
+    speaks = stage in ("track", "champion", "register", "promote", "rollback")
+    names = [*(LOGIN.values() if speaks else ()), *(PROMOTER.values() if stage in ("promote", "rollback") else ())]
+    assert secret_mounts(stage) == {f"/run/secrets/{name}": str(secrets / name) for name in names}
+    variables = environment(stage, load("movies"))
+    assert variables.get("SPARK_BERT_SECRETS") == ("/run/secrets" if speaks else None)
+    assert "HF_TOKEN_PATH" not in variables and "s3cr3t" not in str(variables)
+
+
+def test_a_login_that_would_be_seen_or_would_not_arrive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://ada:s3cr3t@mlflow.example.org/prefix")
+    remedy = "the file mlflow_token, or mlflow_username and mlflow_password, of SPARK_BERT_SECRETS"
+    with pytest.raises(BadInput, match=f"MLFLOW_TRACKING_URI holds a login, .* {remedy}") as error:
+        environment("track", load("movies"))
+    assert "s3cr3t" not in str(error.value) and environment("gate", load("movies"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "s3cr3t")
+    with pytest.raises(BadInput, match=f"MLFLOW_TRACKING_PASSWORD does not reach a container: .* {remedy}") as error:
+        environment("track", load("movies"))
+    assert "s3cr3t" not in str(error.value)
 
 
 def test_a_training_gets_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import kubernetes_validate
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from include.secrets import LOGIN, PROMOTER
 from include.stages import STAGES
 from spark_bert.limits import limits
 from spark_bert.places import run_folder
@@ -119,8 +121,27 @@ def test_a_secret_is_a_file_and_never_a_value(monkeypatch: pytest.MonkeyPatch) -
     assert not any("secret" in volume for volume in manifest("train")["spec"]["volumes"])
     pod = manifest("train", "runtime.download=true")
     assert mounts(pod)["/run/secrets"] == ("secrets", "", "ro")
+    assert keys(pod) == ["hf_token"]
     assert {"name": "HF_TOKEN_PATH", "value": "/run/secrets/hf_token"} in container(pod)["env"]
     assert pod["metadata"]["labels"]["spark-bert.network"] == "open"
+
+
+def test_mlflows_login_is_keys_of_the_secret_and_only_who_may_promote_gets_the_promoters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_BERT_SECRETS", "spark-bert-secrets")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
+    for version in SCHEMAS:
+        kubernetes_validate.validate(manifest("promote"), version, strict=True)
+    assert keys(manifest("register")) == list(LOGIN.values())
+    assert keys(manifest("promote")) == [*PROMOTER.values(), *LOGIN.values()]
+
+
+def keys(pod: dict[str, Any]) -> list[str]:
+    """The keys of the Secret that the pod sees, each only if it is there."""
+    (secret,) = (volume["secret"] for volume in pod["spec"]["volumes"] if "secret" in volume)
+    assert secret["secretName"] == "spark-bert-secrets" and secret["optional"] is True
+    return [item["key"] for item in secret["items"] if item["key"] == item["path"]]
 
 
 def test_a_label_holds_no_more_than_a_label_may() -> None:

@@ -11,7 +11,7 @@ from include.artifacts import ArtifactStore, locked
 from include.runs import Run
 from include.stages import BadInput, Transient
 from tasks.__main__ import main
-from tasks.tracking.registry import Registry
+from tasks.tracking.champions import Champions
 from tests.tasks.tracking.retrained import MODEL, champion, registry, retrain, stage, version
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -49,7 +49,7 @@ def test_the_champion_after_a_rollback_replaces_what_was_rolled_back_to(tmp_path
     assert champion(third) == "2"
 
 
-@pytest.mark.parametrize("broken", [(Registry, "make_champion"), (ArtifactStore, "commit")])
+@pytest.mark.parametrize("broken", [(Champions, "make_champion"), (ArtifactStore, "commit")])
 def test_a_try_that_was_cut_off_goes_back_once(
     tmp_path: Path, third: Run, broken: tuple[type, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,8 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import STAGES, ExitCode
 from tasks.runner import run_stage
-from tasks.tracking.registry import Registry, Version
+from tasks.tracking.champions import Champions
+from tasks.tracking.registry import Version
 from tests.tasks.track.runs import made
 
 MODEL = "spark-bert-movie-reviews"
@@ -52,9 +53,9 @@ def decide(run: Run, decision: str, **changes: Any) -> None:
     write_json(run.folder / "decision.json", whole)
 
 
-def registry(run: Run) -> Registry:
-    """The registered model of the run."""
-    return Registry.of(experiment_of(run), run)
+def registry(run: Run) -> Champions:
+    """The registered model of the run, as a person who may move its champion sees it."""
+    return Champions.of(experiment_of(run), run)
 
 
 def version(run: Run, number: str) -> Version:
