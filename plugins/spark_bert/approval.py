@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.execution_time.hitl import HITLUser
 
 from include.artifacts import write_json
 from include.runs import Run
@@ -19,6 +21,9 @@ from spark_bert.notices import Notice
 from spark_bert.params import from_form
 from spark_bert.places import this_run
 
+#: Who may answer, as the deployment says: ids of Airflow's users with commas between them. Without it, all who may act
+#: on the Dag. No experiment says it, for whoever triggers a run would name himself.
+APPROVERS = "SPARK_BERT_APPROVERS"
 #: Rows of each kind that a request shows, and characters of each.
 SHOWN, LONGEST = 5, 200
 
@@ -45,6 +50,7 @@ class PromotionApproval(ApprovalOperator):
         _answer(run).unlink(missing_ok=True)  # of an earlier try: what it decided about may be another comparison
         version = run.artifact("register").manifest.result["version"]
         self.response_timeout = timedelta(hours=options.timeout_hours)
+        self.assigned_users = approvers()
         self.subject = f"Make version {version} the champion?"
         self.body = request(context, options.timeout_hours)
         return super().execute(context)
@@ -61,6 +67,12 @@ class PromotionApproval(ApprovalOperator):
         }
         write_json(_answer(this_run(context)), decision)
         return decision
+
+
+def approvers() -> list[HITLUser] | None:
+    """The users who may answer; None: the deployment names none."""
+    ids = [name.strip() for name in os.environ.get(APPROVERS, "").split(",")]
+    return [HITLUser(id=name, name=name) for name in ids if name] or None
 
 
 def _answer(run: Run) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule
 from airflow.sdk.definitions.param import ParamsDict
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
 from include.artifacts import Artifact, Manifest, artifact_key
 from include.stages import STAGES, BadInput, ExitCode
@@ -267,6 +267,25 @@ def test_the_answer_of_an_earlier_try_decides_nothing() -> None:
     with pytest.raises(BadInput, match="no register yet"):
         PromotionApproval(task_id="approve").execute(now)
     assert not file.exists()
+
+
+@pytest.mark.parametrize(("named", "expected"), [("", None), (" ann, 7,", ["ann", "7"])])
+def test_the_deployment_says_who_may_answer(
+    named: str, expected: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = context("now", **{"retraining.approval": True})
+    compared(now, None, {})
+    made(now, "register", version="3")
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", lambda **all: asked.update(all))
+    monkeypatch.setenv("SPARK_BERT_APPROVERS", named)
+    operator = PromotionApproval(task_id="approve")
+    operator.notifiers = []
+    now["task_instance"] = SimpleNamespace(id=1)
+    with pytest.raises(TaskAwaitingInput):
+        operator.execute(now)
+    assert (asked["assigned_users"] and [user["id"] for user in asked["assigned_users"]]) == expected
+    assert asked["subject"] == "Make version 3 the champion?"
 
 
 def test_nobody_is_asked_unless_the_experiment_wants_it() -> None:
