@@ -10,7 +10,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback ui up down images fetch test lint unit unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean
+.PHONY: help run rollback prune ui up down images fetch test lint unit unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -26,6 +26,9 @@ run: fetch ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET
 rollback: setup ## make the champion before this one the champion again: EXPERIMENT=sst2 SET="dataset.name=reviews"
 	@.venv/tasks/bin/python -m tasks rollback --experiment '$(EXPERIMENT)' $(OVERRIDES) \
 		--run "$${SPARK_BERT_HOME:-work}/runs/rollback-$$(date -u +%Y%m%d-%H%M%S)"
+
+prune: setup ## list what no run, model, dataset or study refers to any more: SET="retention.days=60 retention.remove=true" removes it
+	@.venv/tasks/bin/python -m tasks prune $(OVERRIDES) --run "$${SPARK_BERT_HOME:-work}/runs/prune-$$(date -u +%Y%m%d-%H%M%S)"
 
 ui: setup ## Airflow with its web page, on http://localhost:8080
 	@scripts/airflow.sh ui

@@ -81,7 +81,7 @@ class ArtifactStore:
         path = self.path(stage, key)
         if not (path / MANIFEST).is_file():
             return None
-        manifest = _read_manifest(path)
+        manifest = read_manifest(path)
         file = damaged(path, manifest.files)
         if file is not None:
             raise BadInput(f"{file} is missing or damaged: remove {path} and run {stage} again")
@@ -185,7 +185,8 @@ def write_json(path: Path, value: Any) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> Manifest:
+    """The manifest in an artifact's folder. Raises BadInput when it is damaged."""
     try:
         return Manifest(**json.loads((path / MANIFEST).read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:

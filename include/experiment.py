@@ -24,6 +24,7 @@ from include.sections import (
     Prediction,
     Preprocessing,
     Pretraining,
+    Retention,
     Retraining,
     Runtime,
     Section,
@@ -56,6 +57,7 @@ class Experiment(Section):
     submission: Submission = Submission()
     dataset: Dataset = Dataset()
     retraining: Retraining = Retraining()
+    retention: Retention = Retention()
     study: Study = Study()
     runtime: Runtime = Runtime()
 

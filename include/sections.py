@@ -381,6 +381,15 @@ class Study(Section):
     name: str = Field("", description="The study: its task, and a digest of what all its arms changed, if anything.")
 
 
+class Retention(Section):
+    """What `prune` finds unused, and whether it is removed. No run of the pipeline reads it."""
+
+    days: int = Field(
+        30, ge=7, description="Days since the last use for which nothing is removed. No run takes as many as 7."
+    )
+    remove: bool = Field(False, description="Remove what is unused; otherwise only list it.")
+
+
 class Retraining(Section):
     """Training again as data arrives, and taking a champion's place. Only the Dag `retrain` has use for it."""
 

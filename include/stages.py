@@ -149,6 +149,7 @@ _BESIDE = (
     Stage(
         "rollback", "make the champion before this one the champion again", 1, _REGISTERED, mlflow=True, promotes=True
     ),
+    Stage("prune", "list or remove what nothing refers to any more", 1, ("retention",), mlflow=True),
 )
 #: All stages by name, each after those that it reads.
 STAGES: dict[str, Stage] = {stage.name: stage for stage in (*_PIPELINE, *_BESIDE)}

@@ -54,6 +54,7 @@ def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
     keys = {needed: artifact.manifest.key for needed, artifact in inputs.items()}
     part, fingerprint = stage.part(experiment), module.fingerprint(experiment, run)
     key = artifact_key(stage.version, part, keys, fingerprint)
+    _mark_used(run.folder, *(artifact.path for artifact in inputs.values()), run.store.path(name, key))
     # A training may go on with another number of ranks.
     progress = artifact_key(stage.version, stage.part(_with_one_rank(experiment)), keys, fingerprint)
     artifact = run.store.find(name, key)
@@ -64,6 +65,13 @@ def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
         artifact = _make(module, experiment, run, inputs, manifest, progress)
         run.store.discard_checkpoints(name, progress)
     return artifact
+
+
+def _mark_used(*folders: Path) -> None:
+    """Make folders as young as this moment, so that the stage prune leaves them alone while this one is at work."""
+    for folder in folders:
+        with suppress(OSError):  # it is not there yet, or is another user's
+            os.utime(folder)
 
 
 def _follow(name: str, artifact: Artifact, run: Run) -> None:

@@ -99,7 +99,7 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
 
 def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
     """The folders that the stage writes into: the store, its run's folder, and what it is there to change."""
-    folders = [home() / "artifacts", home() / "checkpoints", run]
+    folders = [home() / "artifacts", home() / "checkpoints", home() / "runs" if stage == "prune" else run]
     if "dataset" in STAGES[stage].reads:
         folders.append(home() / "datasets")
     if STAGES[stage].mlflow and not _mlflow():  # its database, where there is no server
@@ -136,8 +136,16 @@ def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePo
         paths |= {run: PurePosixPath(run) for run in runs if run.resolve().parent == (home() / "runs").resolve()}
     if "study" in STAGES[stage].reads or stage == "track":  # arms, and earlier runs to catch up on
         paths[home() / "runs"] = PurePosixPath(home() / "runs")
+    if stage == "prune":  # what datasets refer to
+        paths[home() / "datasets"] = PurePosixPath(home() / "datasets")
     write = writable(stage, experiment, run)
     return {path: target for path, target in paths.items() if path.exists() and path not in write}
+
+
+def drop_folder(stage: str, experiment: Experiment) -> Path | None:
+    """Of the folders that the stage reads, the one that it may change: ingest sets malformed files aside in it."""
+    named = experiment.dataset.drop if "dataset" in STAGES[stage].reads else ""
+    return data(named) if named and not _stored(named) else None
 
 
 def _mlflow() -> str:

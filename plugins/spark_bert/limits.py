@@ -62,6 +62,7 @@ _TABLE: dict[str, dict[str, Any]] = {
     "register": {"memory": "1g", "cpus": 1, "tmp": "512m"},
     "promote": {"memory": "1g", "cpus": 1, "tmp": "512m"},
     "rollback": {"memory": "1g", "cpus": 1, "tmp": "512m"},
+    "prune": {"memory": "1g", "cpus": 1, "tmp": "512m"},
 }
 
 

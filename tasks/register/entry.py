@@ -10,7 +10,7 @@ from typing import Any
 from include.artifacts import MANIFEST, Artifact, sha256
 from include.glue import Task
 from tasks.tracking.account import Account
-from tasks.tracking.loading import SEAL, TRAIN
+from tasks.tracking.loading import EVALUATE, SEAL, TRAIN
 
 #: What the runner adds to a challenge's result, and what has a tag of its own.
 _NOT_OF_THE_CHALLENGE = ("stage", "artifact", "seconds", "files", "outcome")
@@ -26,7 +26,7 @@ def tags(told: Account, inputs: Mapping[str, Artifact]) -> dict[str, str]:
         TRAIN: train.manifest.key,
         "train.artifact": relative(train),
         SEAL: sha256(train.path / MANIFEST),
-        "evaluate.key": evaluate.manifest.key,
+        EVALUATE: evaluate.manifest.key,
         **metrics,
         "gate": "passed",
         "gate.checks": "; ".join(map(_check, inputs["gate"].manifest.result["checks"])),

@@ -8,8 +8,8 @@ from include.artifacts import MANIFEST, Artifact, ArtifactStore, Manifest, damag
 from include.stages import BadInput
 from tasks.tracking.registry import Registry, Version
 
-#: The tags that say which training a version is, and that its files are those.
-TRAIN, SEAL = "train.key", "manifest.sha256"
+#: The tags that say which training and evaluation a version is, and that its files are those.
+TRAIN, EVALUATE, SEAL = "train.key", "evaluate.key", "manifest.sha256"
 REMEDY = (
     "restore it from a copy, or let `make rollback` make the champion before it the champion again; where there is "
     "none, delete the alias champion in MLflow"

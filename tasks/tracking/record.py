@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,18 @@ def read(run: Run) -> Record:
     except (ValueError, TypeError) as error:
         file = run.file if isinstance(error, ValidationError | TypeError) else arm
         raise BadInput(f"{file} is damaged: remove {run.folder} and run the stages again") from error
+
+
+def newest_address(runs: Path) -> str:
+    """The MLflow of the run that was tracked last, of those below runs/; "" before the first."""
+    newest, address = 0.0, ""
+    for file in runs.glob("*/run.json"):
+        with suppress(BadInput, OSError):  # of a record that cannot be read nothing is known
+            track = read(Run(file.parent)).stages.get("track")
+            time = file.stat().st_mtime
+            if track and track.result.get("uri") and time > newest:
+                newest, address = time, str(track.result["uri"])
+    return address
 
 
 def others(run: Run, uri: str) -> tuple[dict[Path, Record], list[str]]:

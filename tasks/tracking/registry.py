@@ -103,6 +103,22 @@ class Registry:
         return self.server.explained(f"does not answer as the registry of {self.model}; another try may succeed")
 
 
+def all_versions(server: Server) -> list[Version]:
+    """The versions of all registered models; none before a home has a database. Raises Transient without an answer."""
+    if server.is_new:
+        return []
+    client = server.connect()
+    found: list[Version] = []
+    token: str | None = None
+    with server.explained("does not answer as the registry; another try may succeed"):
+        while True:
+            page = client.search_model_versions(page_token=token)
+            found += map(_version, page)
+            token = page.token
+            if not token:
+                return found
+
+
 def now() -> str:
     """The time as tags say it: UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

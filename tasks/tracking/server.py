@@ -50,6 +50,11 @@ class Server:
         return self._without_login(self._address)
 
     @property
+    def is_new(self) -> bool:
+        """Whether nobody has written into it yet: it is a database, which is made when it is first connected to."""
+        return not self._named and not (self._folder / "mlflow.db").is_file()
+
+    @property
     def _address(self) -> str:
         return self._named or f"sqlite:///{self._folder}/mlflow.db"
 

@@ -77,12 +77,12 @@ def test_a_stage_reads_what_its_part_of_the_experiment_names(tmp_path: Path) -> 
     assert not read["evaluate"] | read["gate"] | read["predict"] | read["export"]
 
 
-def test_ingest_reads_the_drop_folder_and_moves_datasets_on(home: Path, tmp_path: Path) -> None:
+def test_ingest_sets_files_of_the_drop_folder_aside_and_moves_datasets_on(home: Path, tmp_path: Path) -> None:
     drop = tmp_path / "drop"
     drop.mkdir()
     found = mounts("ingest", f"dataset.drop={drop}")
-    assert {path for path, mode in found.items() if mode == "ro"} == {str(drop), str(tmp_path / "cache")}
-    assert set(found.items()) - set(mounts("validate").items()) == {(str(drop), "ro"), (str(home / "datasets"), "rw")}
+    assert {path for path, mode in found.items() if mode == "ro"} == {str(tmp_path / "cache")}
+    assert set(found.items()) - set(mounts("validate").items()) == {(str(drop), "rw"), (str(home / "datasets"), "rw")}
     assert str(drop) not in mounts("validate", f"dataset.drop={drop}")
 
 
@@ -121,6 +121,12 @@ def test_other_runs_need_no_mount_beside_that_of_all(stage: str, home: Path) -> 
     (home / "runs/out").symlink_to("/etc")
     named = 'submission.runs=["first", "out", "..", "/etc", "gone"]'
     assert mounts(stage, named) == mounts("gate")
+
+
+def test_pruning_removes_old_runs_and_reads_what_datasets_refer_to(home: Path) -> None:
+    (home / "datasets").mkdir(parents=True)
+    folders = {str(home / name): "rw" for name in ("artifacts", "checkpoints", "runs", "mlflow")}
+    assert mounts("prune") == {**folders, str(home / "datasets"): "ro"}
 
 
 def test_tracking_reads_all_runs_and_has_a_network_for_a_server_only(
@@ -200,7 +206,7 @@ def test_mlflows_login_is_files_and_only_who_may_promote_gets_the_promoters(
     assert secret_mounts(stage) == {}
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cr3t")  # of processes, beside the files of containers
-    speaks = stage in ("track", "champion", "register", "promote", "rollback")
+    speaks = stage in ("track", "champion", "register", "promote", "rollback", "prune")
     names = [*(LOGIN.values() if speaks else ()), *(PROMOTER.values() if stage in ("promote", "rollback") else ())]
     assert secret_mounts(stage) == {f"/run/secrets/{name}": str(secrets / name) for name in names}
     variables = environment(stage, load("movies"))

@@ -84,6 +84,13 @@ def test_data_lies_on_the_claim_that_holds_it(tmp_path: Path, home: Path, monkey
     assert found[str(home / "artifacts")] == ("everything", "home/artifacts", "rw")
 
 
+def test_the_drop_folder_can_be_changed(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data/drop").mkdir(parents=True)
+    monkeypatch.setenv("SPARK_BERT_CLAIMS", json.dumps({str(home.parent): "home", str(tmp_path / "data"): "corpora"}))
+    found = mounts(manifest("ingest", f"dataset.drop={tmp_path}/data/drop"))
+    assert found[str(tmp_path / "data/drop")] == ("corpora", "drop", "rw")
+
+
 def test_a_folder_on_no_volume_is_named(tmp_path: Path) -> None:
     with pytest.raises(AirflowFailException, match=rf"{tmp_path} lies on no volume: SPARK_BERT_CLAIMS says"):
         operator("validate", f"data.path={tmp_path}").run_stage(context("validate"))
