@@ -144,8 +144,8 @@ def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePo
 
 def drop_folder(stage: str, experiment: Experiment) -> Path | None:
     """Of the folders that the stage reads, the one that it may change: ingest sets malformed files aside in it."""
-    named = experiment.dataset.drop if "dataset" in STAGES[stage].reads else ""
-    return data(named) if named and not _stored(named) else None
+    drop = experiment.dataset.drop if "dataset" in STAGES[stage].reads else ""
+    return data(drop) if drop and not is_stored(drop) else None
 
 
 def _mlflow() -> str:

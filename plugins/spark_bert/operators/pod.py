@@ -12,7 +12,18 @@ from kubernetes.client import models as k8s
 from include.experiment import Experiment
 from include.secrets import VARIABLE
 from include.stages import BadInput
-from spark_bert.containers import SECRETS, environment, gpus, image, readable, secrets, user, wants_gpus, writable
+from spark_bert.containers import (
+    SECRETS,
+    drop_folder,
+    environment,
+    gpus,
+    image,
+    readable,
+    secrets,
+    user,
+    wants_gpus,
+    writable,
+)
 from spark_bert.limits import limits
 from spark_bert.places import cache, home
 
@@ -86,9 +97,10 @@ def _scratch(stage: str) -> list[k8s.V1Volume]:
 def _folders(stage: str, experiment: Experiment, run: Path) -> list[k8s.V1VolumeMount]:
     """The stage's folders, each as far as it may reach into the volume that holds it."""
     write, read = writable(stage, experiment, run), readable(stage, experiment, run)
+    drop = drop_folder(stage, experiment)
     return [
         *(_mount(folder, folder, read_only=False) for folder in write),
-        *(_mount(path, target, read_only=True) for path, target in read.items()),
+        *(_mount(path, target, read_only=path != drop) for path, target in read.items()),
     ]
 
 

@@ -10,7 +10,7 @@ from docker.types import DeviceRequest, LogConfig, Mount
 
 from include.experiment import Experiment
 from include.secrets import VARIABLE
-from spark_bert.containers import SECRETS, gpus, network, prepare, readable, secrets, wants_gpus, writable
+from spark_bert.containers import SECRETS, drop_folder, gpus, network, prepare, readable, secrets, wants_gpus, writable
 from spark_bert.limits import limits
 
 
@@ -47,10 +47,11 @@ def mounts(stage: str, experiment: Experiment, run: Path) -> list[Mount]:
     runs = run.parent
     write = [runs if folder == run else folder for folder in writable(stage, experiment, run)]
     read = {path: target for path, target in readable(stage, experiment, run).items() if not path.is_relative_to(runs)}
+    drop = drop_folder(stage, experiment)
     secret = {name: Path(os.environ[VARIABLE]) / name for name in secrets(stage, experiment)}
     return [
         *(Mount(str(folder), str(folder), type="bind") for folder in write),
-        *(Mount(str(target), str(path), type="bind", read_only=True) for path, target in read.items()),
+        *(Mount(str(target), str(path), type="bind", read_only=path != drop) for path, target in read.items()),
         *(
             Mount(str(SECRETS / name), str(file), type="bind", read_only=True)
             for name, file in secret.items()

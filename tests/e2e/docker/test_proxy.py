@@ -58,6 +58,16 @@ def test_every_stages_container_is_let_through(stage: str, proxy: Proxy, good: B
     subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=True)
 
 
+def test_of_the_data_only_the_drop_folder_may_be_written(proxy: Proxy, good: Body) -> None:
+    (proxy.home / "data/drop").mkdir()
+    body = proxy.asked("ingest", **{"dataset.drop": "data/drop"})
+    assert f"{proxy.home}/data/drop" in [one["Source"] for one in body["HostConfig"]["Mounts"] if not one["ReadOnly"]]
+    status, answer, name = proxy.create(json.dumps(body))
+    assert status == 201, answer
+    subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=True)
+    refused(proxy, json.dumps(proxy.asked("ingest", **{"dataset.drop": "data/glue"})))
+
+
 HOST: dict[str, Any] = {
     "Privileged": True, "CapAdd": ["SYS_ADMIN"], "CapDrop": [], "ReadonlyRootfs": False, "PidMode": "host",
     "UTSMode": "host", "UsernsMode": "host", "IpcMode": "host", "CgroupnsMode": "host", "CgroupParent": "/x",
