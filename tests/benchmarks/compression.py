@@ -105,7 +105,7 @@ def cost(workload: Workload, scratch: Path, methods: dict[str, tuple[str, ...]],
     lines: list[list[str]] = []
     for name, overrides in methods.items():
         told = (*overrides, f"training.ranks={len(plan.hosts)}", "communication.compression_start=0")
-        rates, _ = measure(workload.job(scratch / f"cost-{len(lines)}", *told), timing, 1, plan.hosts)
+        rates, *_ = measure(workload.job(scratch / f"cost-{len(lines)}", *told), timing, 1, plan.hosts)
         times = [spread([1e3 * second for second in rate.seconds]) for rate in rates]
         lines.append([name, *_bytes(rates[0], plan), *times])
     header = ["method", *(f"{kind}, kB/step" for kind in KINDS), "all, kB/step", "on the interface", "fp32 dense / all"]
