@@ -23,7 +23,7 @@ from tasks.refusal import explain
 
 log = logging.getLogger("tasks")
 #: How often an OpenMP thread that waits for the others looks for them before it sleeps. libgomp's own 300,000 times
-#: take milliseconds of a core that another process could use: docs/RESULTS.md has what both cost.
+#: take 3 ms of a core that another process could use: docs/RESULTS.md has the CPU time of both.
 SPINS = "1000"
 
 
