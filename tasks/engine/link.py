@@ -89,7 +89,7 @@ class Link:
 
 def _add(own: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
     """The sum of parts that are as long as the own one, in the order in which they came."""
-    for part in received.split(len(own)) if len(received) else ():
+    for part in torch.split(received, len(own)) if len(received) else ():
         own += part
     return own
 

@@ -146,7 +146,7 @@ def _clock(warmup: int) -> Any:
         def on_train_begin(self, *_: Any, **__: Any) -> None:
             self.began = time.perf_counter()
 
-        def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             self.ended = time.perf_counter()
             if state.global_step == warmup:
                 self._finish()

@@ -29,7 +29,7 @@ class Recoded(Coded):
         if self.link.size <= GATHERED:
             super().start(gradient)
             return
-        shards = gradient.add_(self.residual).split(self._lengths())
+        shards = torch.split(gradient.add_(self.residual), self._lengths())
         codes = [self.encode(shard) for shard in shards]
         sent = [self.decode(code, len(shard)) for code, shard in zip(codes, shards, strict=True)]
         self._own = shards[self.link.rank].clone()
@@ -44,14 +44,14 @@ class Recoded(Coded):
         for code in self.link.wait(self._handle).chunk(self.link.size - 1):
             self._own += self.decode(code, len(self._own))
         code = self.encode(self._own)
-        self.residual.split(self._lengths())[self.link.rank].copy_(self._own - self.decode(code, len(self._own)))
+        torch.split(self.residual, self._lengths())[self.link.rank].copy_(self._own - self.decode(code, len(self._own)))
         self._handle = self.link.gather(code, f"{self.name}.sum")
 
     def finish(self) -> torch.Tensor:
         """What the codes of the sums stand for."""
         if self.link.size <= GATHERED:
             return super().finish()
-        codes = self.link.wait(self._handle).split(self._sizes)
+        codes = torch.split(self.link.wait(self._handle), self._sizes)
         return torch.cat([self.decode(code, count) for code, count in zip(codes, self._lengths(), strict=True)])
 
     def _lengths(self) -> list[int]:

@@ -142,9 +142,9 @@ def test_kept_columns_stand_beside_the_predictions(
     texts, numbers = [AWKWARD[row % 6] + str(row) for row in rows], [None if row % 2 else row for row in rows]
     kept = pa.table({"row": rows[::-1], "id": texts[::-1], "label": pa.array(numbers[::-1], pa.int32())})
     pq.write_table(kept, tmp_path / "kept.parquet")
-    own = {"task": "classification", "source": "files", "labels": ["no, never", "yes"], "keep": ["id", "label"]}
+    own = {"source": "files", "labels": ["no, never", "yes"], "keep": ["id", "label"]}
     inputs = artifact(classifier, "train"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
-    stage(tmp_path / "out", own.pop("task"), *inputs, **own)
+    stage(tmp_path / "out", "classification", *inputs, **own)
     table = pq.read_table(tmp_path / "out" / "predictions.parquet")
     assert table.column_names[:3] == ["row", "id", "label"] and table.schema.field("label").type == pa.int32()
     assert (table["id"].to_pylist(), table["label"].to_pylist()) == (texts, numbers)
