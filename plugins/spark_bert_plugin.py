@@ -5,7 +5,8 @@ from __future__ import annotations
 from airflow.plugins_manager import AirflowPlugin
 
 from spark_bert import startup
-from spark_bert.files import PREFIX, app
+from spark_bert.files import app
+from spark_bert.links import PREFIX
 from spark_bert.partitions import StudyMapper, Table5Window
 from spark_bert.timetable import ConfigurationTimetable
 

@@ -22,7 +22,6 @@ from include.artifacts import MANIFEST
 from spark_bert.folders import opened_file
 from spark_bert.places import home, run_folder
 
-PREFIX = "/spark-bert"
 #: Reports hold text from the data: no script of theirs ever runs, and nothing is fetched from elsewhere.
 _HEADERS = {
     "Content-Security-Policy": "sandbox allow-same-origin allow-popups; default-src 'none'; "

@@ -9,11 +9,12 @@ import attrs
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
-from spark_bert.files import PREFIX
-
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
+
+#: Where Airflow serves the artifacts' files (files.py). It stands here because a Dag needs it, but not FastAPI.
+PREFIX = "/spark-bert"
 
 
 @attrs.frozen

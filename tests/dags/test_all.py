@@ -19,7 +19,7 @@ from spark_bert.retries import RETRIES, StageRetries
 from tests.airflow_home import ROOT
 
 NAMES = sorted(file.stem for file in (ROOT / "dags").glob("*.py"))
-HEAVY = {"torch", "pyspark", "great_expectations", "docker", "pandas", "transformers", "numpy", "tasks"}
+HEAVY = {"torch", "pyspark", "great_expectations", "docker", "pandas", "transformers", "numpy", "fastapi", "tasks"}
 
 
 @pytest.fixture(params=NAMES)
