@@ -45,7 +45,6 @@ attempts = {
     "write /etc": lambda: write("/etc/x"),
     "write /dev": lambda: write("/dev/x"),
     "write home": lambda: write(home + "/x"),
-    "write runs": lambda: write(home + "/runs/x"),
     "a link below runs": lambda: os.listdir(home + "/runs/out"),
     "write cache": lambda: write(cache + "/x"),
     "write kernel settings": lambda: write("/proc/sys/kernel/core_pattern"),
