@@ -13,7 +13,7 @@ from spark_bert.drop_folder import begun
 from spark_bert.notices import Notice
 from spark_bert.params import explain, form
 from spark_bert.pipeline import DEFAULTS, pipeline, stage_task, track
-from spark_bert.retraining import EXPERIMENT, labelled_data, news, on_this_version
+from spark_bert.retraining import EXPERIMENT, asked, labelled_data, news, on_this_version
 
 DATA = labelled_data()
 PARAMS = form(EXPERIMENT, more=("dataset", "retraining"))
@@ -52,7 +52,7 @@ with DAG(
     default_args=DEFAULTS | {"execution_timeout": timedelta(hours=24)},
     tags=["spark-bert", "retraining"],
 ) as dag:
-    champion = stage_task("champion")
+    champion = stage_task("champion", experiment_of=asked)
     stages = pipeline(last="gate", experiment_of=on_this_version)
     register = stage_task("register", experiment_of=on_this_version)
     approve = PromotionApproval(task_id="approve", doc_md="ask a person, where the experiment wants it")
@@ -62,7 +62,13 @@ with DAG(
         trigger_rule="none_failed_min_one_success",
         on_success_callback=Notice("promotion"),
     )
-    ingest = stage_task("ingest", inlets=[DATA], on_execute_callback=begun, on_success_callback=Notice("ingest"))
+    ingest = stage_task(
+        "ingest",
+        experiment_of=asked,
+        inlets=[DATA],
+        on_execute_callback=begun,
+        on_success_callback=Notice("ingest"),
+    )
     ingest >> champion >> news() >> stages
     stages >> stage_task("challenge", experiment_of=on_this_version) >> register >> approve
     [register, approve] >> promote >> track()  # also where there is no version

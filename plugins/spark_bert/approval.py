@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,9 @@ from include.runs import Run
 from include.sections import Retraining
 from spark_bert.links import address
 from spark_bert.notices import Notice
-from spark_bert.params import from_form
 from spark_bert.places import this_run
+from spark_bert.retraining import approvers, asked
 
-#: Who may answer, as the deployment says: ids of Airflow's users with commas between them. Without it, all who may act
-#: on the Dag. No experiment says it, for whoever triggers a run would name himself.
-APPROVERS = "SPARK_BERT_APPROVERS"
 #: Rows of each kind that a request shows, and characters of each.
 SHOWN, LONGEST = 5, 200
 
@@ -43,14 +39,14 @@ class PromotionApproval(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Ask. Skipped where the comparison decides by itself."""
-        options = from_form(context).retraining
+        options = asked(context).retraining
         if not options.approval:
             raise AirflowSkipException("nobody is asked: retraining.approval is off, so the comparison decides")
         run = this_run(context)
         _answer(run).unlink(missing_ok=True)  # of an earlier try: what it decided about may be another comparison
         version = run.artifact("register").manifest.result["version"]
         self.response_timeout = timedelta(hours=options.timeout_hours)
-        self.assigned_users = approvers()
+        self.assigned_users = [HITLUser(id=name, name=name) for name in approvers()] or None
         self.subject = f"Make version {version} the champion?"
         self.body = request(context, options.timeout_hours)
         return super().execute(context)
@@ -67,12 +63,6 @@ class PromotionApproval(ApprovalOperator):
         }
         write_json(_answer(this_run(context)), decision)
         return decision
-
-
-def approvers() -> list[HITLUser] | None:
-    """The users who may answer; None: the deployment names none."""
-    ids = [name.strip() for name in os.environ.get(APPROVERS, "").split(",")]
-    return [HITLUser(id=name, name=name) for name in ids if name] or None
 
 
 def _answer(run: Run) -> Path:

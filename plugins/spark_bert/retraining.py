@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,10 @@ from spark_bert.places import data, home, this_run
 
 #: The named experiment that is trained, unless a run names another; its drop folder is the one that is watched.
 EXPERIMENT = "retrain"
+#: Who decides about promotions, as the deployment says: ids of Airflow's users with commas between them. Without it, all
+#: who may act on the Dag, where the experiment asks a person at all. No experiment names them, for whoever triggers a
+#: run would name himself.
+APPROVERS = "SPARK_BERT_APPROVERS"
 
 log = logging.getLogger(__name__)
 
@@ -31,26 +36,42 @@ def labelled_data() -> Asset:
     return Asset("labelled-data", uri="spark-bert://labelled-data", watchers=watchers)
 
 
+def approvers() -> list[str]:
+    """The users who decide about promotions, none unless the deployment names them."""
+    return [name.strip() for name in os.environ.get(APPROVERS, "").split(",") if name.strip()]
+
+
+def asked(context: Context) -> Experiment:
+    """The run's experiment. Approvers whom the deployment names are asked, even if the run says otherwise.
+
+    Raises BadInput for params that cannot be.
+    """
+    experiment = from_form(context)
+    if not approvers():
+        return experiment
+    return build(merge(experiment.model_dump(mode="json"), {"retraining.approval": True}), "the retraining")
+
+
 def on_this_version(context: Context) -> Experiment:
     """The experiment on the dataset version that the run's ingest ended with.
 
     Where it says so, training begins with the champion's weights. Raises BadInput when ingest ended without a version,
     and when the dev rows are not the same in all versions.
     """
-    asked, stages = from_form(context), this_run(context).record()["stages"]
+    wanted, stages = asked(context), this_run(context).record()["stages"]
     ingested = stages.get("ingest", {}).get("result", {})
     if "data" not in ingested:  # a refusal has a result too
         raise BadInput("this run has no version of the dataset: clear its task ingest")
-    if asked.preprocessing.resplit:
+    if wanted.preprocessing.resplit:
         raise BadInput(
             "preprocessing.resplit cuts other dev rows out of every version, and the champion was trained on some of "
             "them: write preprocessing.resplit: false"
         )
     changes = dict(ingested["data"])
     champion = stages.get("champion", {}).get("result", {}).get("folder")
-    if asked.retraining.start == "champion" and champion:
+    if wanted.retraining.start == "champion" and champion:
         changes["model.name"] = champion
-    return build(merge(asked.model_dump(mode="json"), changes), "the retraining")
+    return build(merge(wanted.model_dump(mode="json"), changes), "the retraining")
 
 
 @task(task_id="news", doc_md="skip the run where nothing has changed since an earlier one came to its verdict")

@@ -273,7 +273,7 @@ def test_the_answer_of_an_earlier_try_decides_nothing() -> None:
 def test_the_deployment_says_who_may_answer(
     named: str, expected: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = context("now", **{"retraining.approval": True})
+    now = context("now", **{"retraining.approval": not expected})  # a run does not get round those who are named
     compared(now, None, {})
     made(now, "register", version="3")
     asked: dict[str, Any] = {}
@@ -286,6 +286,16 @@ def test_the_deployment_says_who_may_answer(
         operator.execute(now)
     assert (asked["assigned_users"] and [user["id"] for user in asked["assigned_users"]]) == expected
     assert asked["subject"] == "Make version 3 the champion?"
+
+
+def test_who_triggers_a_run_cannot_do_without_the_approvers(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = context("now", **{"retraining.approval": False})
+    made(now, "ingest", data=VERSION)
+    assert not on_this_version(now).retraining.approval
+    monkeypatch.setenv("SPARK_BERT_APPROVERS", "ann")
+    for stage in ("ingest", "champion", "gate", "challenge", "register", "promote"):  # alike, for news compares them
+        task: Any = dag.get_task(stage)
+        assert task.experiment_of(now).retraining.approval, stage
 
 
 def test_nobody_is_asked_unless_the_experiment_wants_it() -> None:
