@@ -31,6 +31,7 @@ _HEADERS = {
     "Cache-Control": "private, no-cache",
 }
 _CHUNK = 1 << 16  # bytes
+mimetypes.add_type("application/vnd.apache.parquet", ".parquet")  # else a browser shows it as text
 _bearer = HTTPBearer(auto_error=False)
 
 

@@ -18,7 +18,11 @@ _DESCRIPTIONS = {
 
 
 def pool(stage: str) -> str:
-    """The pool of a stage's task."""
+    """The pool of a stage's task.
+
+    Raises BadInput for wrong sizes, as slots does: else Airflow starts without the pools, and tasks wait for ever.
+    """
+    slots()
     if STAGES[stage].image == "train":
         return _name("training")
     return _name("spark") if STAGES[stage].spark else "default_pool"

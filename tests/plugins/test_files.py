@@ -31,6 +31,7 @@ MADE = {
         {"data_docs": "data_docs/index.html"},
     ),
     "evaluate": ({"report.html": "<h1>Report</h1>", "metrics.json": "{}"}, {"report": "report.html"}),
+    "predict": ({"predictions.parquet": "PAR1"}, {"parquet": "predictions.parquet"}),
     "export": ({"submission.zip": "PK", "inner/verdict.json": "{}", "inner/other.json": "{}"},
                {"submission": "submission.zip", "verdict": "inner/verdict.json"}),
 }  # fmt: skip
@@ -131,6 +132,7 @@ def test_a_logged_in_user_sees_the_report(server: TestClient, home: Path, viewer
     [
         ("validate", "data_docs/index.html", "text/html"),
         ("validate", "data_docs/static/a b.css", "text/css"),
+        ("predict", "predictions.parquet", "application/vnd.apache.parquet"),
         ("export", "submission.zip", "application/zip"),
         ("export", "inner/verdict.json", "application/json"),
     ],

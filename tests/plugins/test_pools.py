@@ -39,6 +39,8 @@ def test_a_size_that_means_nothing_is_refused(text: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("SPARK_BERT_POOLS", text)
     with pytest.raises(BadInput, match=r"write as SPARK_BERT_POOLS='\{\"training\": 2"):
         slots()
+    with pytest.raises(BadInput, match="SPARK_BERT_POOLS="):  # so that no Dag loads
+        pool("gate")
 
 
 def test_they_are_there_once_airflow_has_started(database: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
     ti: RuntimeTaskInstanceProtocol
 
     def __init__(self, *, stage: str, **kwargs: Any) -> None:
-        limits(stage), keeps()  # a mistake in them stops the Dag from loading, not a run half-way
+        limits(stage), keeps(), deployment()  # a mistake in them stops the Dag from loading, not a run half-way
         super().__init__(stage=stage, image=image(stage), mount_tmp_dir=False, **kwargs)
 
     @property

@@ -57,7 +57,7 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
     ti: RuntimeTaskInstanceProtocol
 
     def __init__(self, *, stage: str, **kwargs: Any) -> None:
-        limits(stage), keeps()  # a mistake in them stops the Dag from loading, not a run half-way
+        limits(stage), keeps(), deployment()  # a mistake in them stops the Dag from loading, not a run half-way
         super().__init__(
             stage=stage,
             name=f"spark-bert-{stage}",

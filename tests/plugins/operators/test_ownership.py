@@ -11,7 +11,7 @@ from include.stages import BadInput
 from spark_bert.containers import user
 from spark_bert.operators.engine import ENDING
 from spark_bert.places import deployment
-from tests.plugins.operators.daemon import RUN, Daemon, context
+from tests.plugins.operators.daemon import RUN, Daemon, context, operator
 
 pytestmark = pytest.mark.usefixtures("home")
 AFRESH = ["rename try-1", "stop 60 try-1.ending", "remove try-1.ending", "create try-2", "start try-2"]
@@ -130,3 +130,5 @@ def test_a_deployment_has_the_name_of_its_home_or_its_own(home: Path, monkeypatc
         monkeypatch.setenv("SPARK_BERT_DEPLOYMENT", wrong)
         with pytest.raises(BadInput, match="cannot be part of a container's name: write up to 32"):
             deployment()
+    with pytest.raises(BadInput, match="SPARK_BERT_DEPLOYMENT="):  # when the Dag is loaded, not half-way through a run
+        operator()
