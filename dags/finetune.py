@@ -21,7 +21,8 @@ Fine-tunes a transformer encoder and ships what came out of it: **validate** the
 * Stages share what is equal: a run that changes only the gate trains nothing.
 * **track** writes every run to MLflow, failed ones too. While MLflow is down it ends red, the run's state stays what it
   is, and a later run catches it up.
-* Data Docs, report, verdict and submission open from the buttons on the pages of validate, evaluate, gate and export.
+* Data Docs, report, verdict, predictions and submission open from the buttons on the pages of validate, evaluate, gate,
+  predict and export.
 
 Choose a named experiment and override any field; a field left empty keeps what the experiment says. From the
 command line: `airflow dags trigger finetune --conf '{{"experiment": "sst2", "training.epochs": 1}}'`.

@@ -28,8 +28,9 @@ Trains again when there is something to learn from, and puts the model in the ch
   champion's weights.
 * **challenge** holds the model against the champion on the same dev rows: worse beyond the margin ends red, and so do a
   slice, a latency or a size out of bounds.
-* **register** enters it into MLflow's registry, **approve** asks a person where `retraining.approval` is on, and
-  **promote** moves the alias `champion`, or writes down why not. `make rollback`, or the Dag *rollback*, moves it back.
+* **register** enters it into MLflow's registry, **approve** asks a person where `retraining.approval` is on or
+  the deployment names approvers, and **promote** moves the alias `champion`, or writes down why not. `make rollback`,
+  or the Dag *rollback*, moves it back.
 
 {explain(PARAMS)}
 """

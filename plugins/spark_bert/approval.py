@@ -25,10 +25,11 @@ SHOWN, LONGEST = 5, 200
 
 
 class PromotionApproval(ApprovalOperator):
-    """Waits for a person, where the experiment wants one, and writes the answer into the run's decision.json.
+    """Waits for a person, where the experiment or the deployment wants one.
 
-    The request shows the comparison with the champion, and links to the report and to the rows that the two models
-    disagree on. It holds no worker slot. No answer in time is a rejection.
+    The answer is written into the run's decision.json. The request shows the comparison with the champion, and links to
+    the report and to the rows that the two models disagree on. It holds no worker slot. No answer in time is a
+    rejection.
     """
 
     def __init__(self, **keywords: Any) -> None:

@@ -20,9 +20,9 @@ from spark_bert.places import data, home, this_run
 
 #: The named experiment that is trained, unless a run names another; its drop folder is the one that is watched.
 EXPERIMENT = "retrain"
-#: Who decides about promotions, as the deployment says: ids of Airflow's users with commas between them. Without it, all
-#: who may act on the Dag, where the experiment asks a person at all. No experiment names them, for whoever triggers a
-#: run would name himself.
+#: Who decides about promotions, as the deployment says: ids of Airflow's users with commas between them. Without it,
+#: all who may act on the Dag, where the experiment asks a person at all. No experiment names them, for whoever triggers
+#: a run would name himself.
 APPROVERS = "SPARK_BERT_APPROVERS"
 
 log = logging.getLogger(__name__)
