@@ -47,11 +47,14 @@ class StageRetries(RetryPolicy):
 
 
 def _count_failure(max_tries: int, context: Context | None) -> int:
-    """How often the task has failed by itself, this time included. A cleared task has another number of tries."""
+    """How often the task has failed by itself since it was last cleared, this time included.
+
+    A clear changes the number of tries, or, where the task runs, only the run's count of clears.
+    """
     store = context["task_state_store"] if context else None
-    if store is None:
+    if context is None or store is None:
         return 1
-    key = f"failures.{max_tries}"
+    key = f"failures.{max_tries}.{context['dag_run'].clear_number}"
     before = store.get(key)
     failures = before + 1 if isinstance(before, int) else 1
     store.set(key, failures)

@@ -21,7 +21,7 @@ class Task:
     """A task whose tries fail; Airflow grants it RETRIES more than the first."""
 
     def __init__(self) -> None:
-        self.attempt, self.max_tries = 1, RETRIES
+        self.attempt, self.max_tries, self.clears = 1, RETRIES, 0
         self.store: dict[str, Any] = {}
 
     def set(self, key: str, value: Any) -> None:
@@ -31,13 +31,15 @@ class Task:
         return self.store.get(key)
 
     def fails(self, error: Exception) -> RetryDecision:
-        context = cast(Context, {"task_state_store": self})
+        context = cast(Context, {"task_state_store": self, "dag_run": SimpleNamespace(clear_number=self.clears)})
         decision = StageRetries().evaluate(error, self.attempt, self.max_tries, context)
         self.attempt += 1
         return decision
 
-    def clear(self) -> None:
-        self.max_tries = self.attempt - 1 + RETRIES
+    def clear(self, *, running: bool) -> None:
+        self.clears += 1
+        if not running:
+            self.max_tries = self.attempt - 1 + RETRIES
 
 
 def seconds(decision: RetryDecision) -> float:
@@ -74,12 +76,13 @@ def test_what_is_not_the_stages_fault_takes_none_of_its_tries() -> None:
     assert task.fails(CRASH).action == RetryAction.FAIL
 
 
-def test_a_cleared_task_has_all_its_tries_again() -> None:
+@pytest.mark.parametrize("running", [True, False])
+def test_a_cleared_task_has_all_its_tries_again(running: bool) -> None:
     task = Task()
     for _ in range(3):
         decision = task.fails(CRASH)
     assert decision.action == RetryAction.FAIL
-    task.clear()
+    task.clear(running=running)
     assert seconds(task.fails(CRASH)) < seconds(task.fails(CRASH))
     assert seconds(Task().fails(Unreachable("x"))) <= 22.5
 
