@@ -49,7 +49,8 @@ class Journal:
     def load(self, state: str, step: int) -> None:
         """Go on after the step, with what was written by then and nothing more."""
         if self._file:
-            self._file.truncate(0)
+            self._file.seek(0)  # or the next line would go where the last one ended, after as many NULs
+            self._file.truncate()
             self._file.write(state)
             self._file.flush()
         self._bar.update(step)
