@@ -1,4 +1,4 @@
-"""A training that was stopped goes on with other ranks on other hosts, whatever its strategy and compressor."""
+"""A training that was stopped goes on with other ranks on other hosts, with every strategy."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from tasks.encoder.models import load_pretrained
 from tasks.engine import loop
 from tasks.engine.all_reduce import AllReduce
+from tasks.engine.communicate import Exchange
 from tasks.engine.compression.base import State
 from tasks.engine.hierarchical import Hosts, ranks_by_host
 from tasks.engine.job import Job
@@ -27,16 +28,15 @@ from tests.tasks.engine.jobs import losses, make_job
 from tests.tasks.engine.ranks import on_ranks
 
 COMMUNICATIONS: dict[str, dict[str, Any]] = {
-    f"{strategy} {kind}": {"strategy": strategy, "compression": kind, "powersgd_rank": 1, "compression_start": 0}
-    for strategy, kind in product(("all-reduce", "hierarchical"), ("onebit", "powersgd"))
-}
-COMMUNICATIONS["all-reduce fp16"] = {"compression": "fp16", "compression_start": 0}
-COMMUNICATIONS["servers"] = {"strategy": "parameter-server", "server_momentum": 0.9}
-COMMUNICATIONS["stale servers"] = {"strategy": "parameter-server", "staleness": 1}
-#: Ranks on each host: 2+1 is three ranks on two hosts. Each of them goes on with what the layouts named here have
-#: left, and then stops a training of its own, for those below.
-LAYOUTS = {"1": (), "2": ("1",), "1+1": ("1", "2"), "2+1": ("2", "1+1"), "1 again": ("2", "2+1")}
-CHANGES = [(before, after) for after, befores in LAYOUTS.items() for before in befores]
+    "all-reduce": {"compression": "onebit", "compression_start": 0},
+    "hierarchical": {
+        "strategy": "hierarchical", "compression": "powersgd", "powersgd_rank": 1, "compression_start": 0,
+    },
+    "stale servers": {"strategy": "parameter-server", "staleness": 1},
+}  # fmt: skip
+#: Ranks on each host: 1+1 is one on each of two. Every layout goes on with what the one named here has left.
+LAYOUTS = {"1": "none", "1+1": "1", "1 again": "1+1"}
+CHANGES = [("1", "1+1"), ("1+1", "1 again")]
 STOP, STEPS = 3, 5
 
 
@@ -48,20 +48,21 @@ def ranks(layout: str) -> list[int]:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Below it, <before>-<after>/<communication>/ holds the jobs, and what the exchange and the log held."""
     root = tmp_path_factory.mktemp("layouts")
-    for layout in LAYOUTS:
-        for before, communication in product(("none", *LAYOUTS[layout]), COMMUNICATIONS):
+    for layout, communication in product(LAYOUTS, COMMUNICATIONS):
+        for before in {"none", LAYOUTS[layout]}:
             folder = root / f"{before}-{layout}" / communication
-            # What others have left to one rank may have compressed before, what is a single rank's own has not.
-            count = sum(ranks(before)) if before == "2+1" and layout == "1 again" else sum(ranks(layout))
+            # A rank that others have left alone compresses as before, one that was always alone does not.
+            asked = 2 if before == "1+1" else sum(ranks(layout))
             job = make_job(
-                root, COMMUNICATIONS[communication], ranks=count, batch_size=6, epochs=0.5, evaluations=1, patience=0
+                root, COMMUNICATIONS[communication], ranks=asked, batch_size=6, epochs=0.5, evaluations=1, patience=0
             )
             folder.mkdir(parents=True)
             if before == "none":
                 (folder / "training").mkdir()
             dataclasses.replace(job, checkpoints=folder / "training").write(folder / "job.json")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+        for layout in LAYOUTS:
             if sum(ranks(layout)) > 1:
                 on_ranks(stop_and_go_on, ranks(layout), root / layout)
             else:
@@ -81,17 +82,17 @@ def stop_and_go_on(folder: Path) -> None:
 
 
 def train_as(communication: str, folder: Path) -> None:
-    for before in LAYOUTS[folder.name]:
+    """Go on with what the layout before has left; and stop a training of this layout's own, for the next one."""
+    before, alone = LAYOUTS[folder.name], folder.with_name(f"none-{folder.name}") / communication
+    if before != "none":
         here = folder.with_name(f"{before}-{folder.name}") / communication
         if hvd.rank() == 0:
             shutil.copytree(folder.with_name(f"none-{before}") / communication / "training", here / "training")
         hvd.barrier()
         go_on(here)
-    job = Job.read(folder.with_name(f"none-{folder.name}") / communication / "job.json")
-    if not any(folder.name in befores for befores in LAYOUTS.values()):
-        return
-    asked = iter([False] * (STOP - 1) + [True])
-    Trainer(job, lambda: next(asked)).run()
+    if folder.name in LAYOUTS.values():
+        asked = iter([False] * (STOP - 1) + [True])
+        Trainer(Job.read(alone / "job.json"), lambda: next(asked)).run()
 
 
 def go_on(folder: Path) -> None:
@@ -127,38 +128,56 @@ def test_it_trains_to_the_end_and_loses_no_more_than_it_says(root: Path, before:
         assert len(losses(Job.read(folder / "job.json").output)) == STEPS, communication
         had = unsent((root / f"none-{before}" / communication).glob("training/step-*/rank-*.safetensors"))
         has, log = unsent(folder.glob("exchange-*")), (folder / "log-0").read_text()
-        dropped, new = "this is dropped: matrices.0.", "this begins anew: matrices.0."
         if had.keys() == has.keys():
             for key, value in had.items():
                 torch.testing.assert_close(has[key], value)
-        elif had:
-            assert dropped in log, communication
+                assert value.any(), communication  # or there would be nothing to lose
+        elif had:  # one host has nobody to compress for
+            assert communication == "hierarchical"
+            assert "this is dropped: matrices.0." in log, communication
         else:
-            assert new in log, communication
+            assert "this begins anew: matrices.0." in log, communication
             assert not any(value.any() for value in has.values()), communication
         assert f"the layout was (ranks: {sum(ranks(before))}, hosts: {len(ranks(before))}) and is (" in log
         assert all((folder / f"log-{rank}").read_text() == "" for rank in range(1, sum(ranks(after))))
 
 
-def test_compressors_had_not_sent_everything(root: Path) -> None:
-    """Or there would be nothing to lose."""
-    for layout, strategy in (("2", "all-reduce"), ("1+1", "hierarchical"), ("2+1", "hierarchical")):
-        for kind in ("onebit", "powersgd"):
-            files = (root / f"none-{layout}" / f"{strategy} {kind}").glob("training/step-*/rank-*.safetensors")
-            assert any(value.any() for value in unsent(files).values()), (layout, strategy, kind)
+@pytest.fixture
+def horovod() -> Iterator[None]:
+    hvd.init()
+    yield
+    hvd.shutdown()
 
 
+@pytest.mark.usefixtures("horovod")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_compressor_takes_over_what_there_is(tmp_path: Path, kind: str) -> None:
     job = make_job(tmp_path, {"compression": kind})
-    hvd.init()
-    try:
-        exchange = AllReduce(load_pretrained(job.encoder, job.head), job.experiment.communication, 1)
-        state = {key: torch.ones_like(value) for key, value in exchange.state().items()}
-        expected = {key: 3 * value if key.endswith(".residual") else value for key, value in state.items()}
-        exchange.load(exchange.regroup([state] * 3))
-        torch.testing.assert_close(exchange.state(), expected)
-        exchange.load(exchange.regroup([{}]))
-        assert exchange.state().keys() == state.keys()
-    finally:
-        hvd.shutdown()
+    exchange = AllReduce(load_pretrained(job.encoder, job.head), job.experiment.communication, 1)
+    state = {key: torch.ones_like(value) for key, value in exchange.state().items()}
+    expected = {key: 3 * value if key.endswith(".residual") else value for key, value in state.items()}
+    exchange.load(exchange.regroup([state] * 3))
+    torch.testing.assert_close(exchange.state(), expected)
+    exchange.load(exchange.regroup([{}]))
+    assert exchange.state().keys() == state.keys()
+
+
+@pytest.mark.usefixtures("horovod")
+def test_of_two_ranks_each_leaves_its_residual_to_one_of_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make_job(tmp_path, {"compression": "powersgd", "powersgd_rank": 1})
+    exchange = AllReduce(load_pretrained(job.encoder, job.head), job.experiment.communication, 1)
+    states = [{key: torch.full_like(value, fill) for key, value in exchange.state().items()} for fill in (1.0, 2.0)]
+    monkeypatch.setattr(hvd, "size", lambda: 3)
+    for rank, residual in enumerate((1.0, 2.0, 0.0)):
+        monkeypatch.setattr(hvd, "rank", lambda rank=rank: rank)
+        for key, value in exchange.regroup(states).items():
+            assert torch.all(value == (residual if key.endswith(".residual") else 1.0)), key
+
+
+@pytest.mark.usefixtures("horovod")
+def test_a_training_that_compresses_nothing_any_more_says_what_it_drops(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = make_job(tmp_path)
+    assert Exchange(load_pretrained(job.encoder, job.head)).regroup([{"matrices.0.residual": torch.ones(1)}]) == {}
+    assert "this is dropped: matrices.0.residual" in caplog.text

@@ -20,7 +20,7 @@ RANKS, STEPS, SKIPPED = 3, 5, 2
 
 
 def sum_on_three_ranks(folder: Path) -> None:
-    """Steps with every quantiser, one of which only rank 1's NaN makes a skipped one; then least squares."""
+    """Steps with every quantiser, one of them skipped for rank 1's NaN; then least squares with the coarsest."""
     rank, found = hvd.rank(), dict[str, torch.Tensor]()
     for kind in QUANTISERS:
         link = Link()
@@ -34,14 +34,14 @@ def sum_on_three_ranks(folder: Path) -> None:
                 compressor.forget()
         found[f"own.{kind}.residual"] = compressor.state()["residual"]
         found[f"own.{kind}.bytes"] = torch.tensor(link.bytes)
-        found[f"{kind}.left"] = torch.tensor(loss_after_descent(kind, share=0.1 + 0.6 * (rank > 0)))
+    found["left"] = torch.tensor(loss_after_descent("onebit", share=0.1 + 0.6 * (rank > 0)))
     save_file(found, folder / f"{rank}.safetensors")
 
 
 def loss_after_descent(kind: str, share: float) -> float:
     """Of least squares, when this rank's gradient is a share of the whole one."""
     compressor = make(kind, SHAPES[:1])
-    return descend(lambda whole: step(compressor, whole * share), 300, 0.02)
+    return descend(lambda whole: step(compressor, whole * share), 100, 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +68,10 @@ def test_what_both_codes_miss_is_in_the_residuals(found: list[dict[str, torch.Te
     assert residuals.norm() > 0.001 * wanted.norm()
 
 
-@pytest.mark.parametrize("kind", QUANTISERS)
-def test_least_squares_reach_the_uncompressed_loss(found: list[dict[str, torch.Tensor]], kind: str) -> None:
-    assert found[0][f"{kind}.left"] < 1e-3
+def test_least_squares_come_near_the_uncompressed_loss_with_the_coarsest_code(
+    found: list[dict[str, torch.Tensor]],
+) -> None:
+    assert found[0]["left"] < 1e-3
 
 
 @pytest.mark.parametrize("kind", QUANTISERS)
