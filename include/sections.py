@@ -211,7 +211,8 @@ class Training(Section):
         True,
         description="Word embeddings: gradient, exchange and update touch only the rows that a batch uses. A row's "
         "momentum and decay of the steps between are made up for when it is next used: the result is dense AdamW's, to "
-        "rounding. A parameter server makes up for them a step later, when the row's gradient arrives.",
+        "rounding unless gradients are near 1e-8. A parameter server makes up for them a step later, when the row's "
+        "gradient arrives.",
     )
     accumulation: int = Field(1, ge=1, le=1024, description="Pieces that a rank cuts its share of a step into.")
     clip_norm: float = Field(1.0, gt=0, description="Largest norm of the whole gradient.")

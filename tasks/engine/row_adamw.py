@@ -38,8 +38,8 @@ class RowAdamW:
 
     Five numbers a row, which every step updates, are enough: D, W = sum_j w_j, H = sum_j w_j / q_j and the powers of
     the betas. The sum is then m / (sqrt(v) / H + eps / W). That is exact where sqrt(v) q_j or eps outweighs the other.
-    Where they are alike (gradients of about 1e-8) it is off by at most a quarter of the relative variance of q_j while
-    momentum lasts: less than 1 % in the first steps of a training, 1e-5 after a thousand.
+    Where they are alike, with gradients of 1e-8 to 1e-7, it is off, because q_j varies: by up to 5 % of what is owed to
+    a row that was moved in a training's first step, 1.5 % in the 10th, 0.06 % in the 100th, 2e-5 in the 1,000th.
     """
 
     def __init__(self, parameter: torch.Tensor, setting: Setting) -> None:
