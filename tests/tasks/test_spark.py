@@ -84,10 +84,11 @@ def test_a_signal_ends_jvm_and_scratch_files(
 
 
 def test_a_refusal_on_an_executor_is_the_stages(tmp_path: Path) -> None:
-    """And what a killed session left in TMPDIR is swept."""
+    """And what a killed session left in TMPDIR is swept, and Spark says nothing of its own log levels."""
     (tmp_path / f"spark-bert-abcdefgh-{kernel()}").mkdir()
     with start("refuse", TMPDIR=str(tmp_path)) as process:
-        output, _ = process.communicate(timeout=120)
+        output, logged = process.communicate(timeout=120)
+    assert "log level" not in logged and "log4j" not in logged
     assert list(tmp_path.iterdir()) == []
     started, message = output.splitlines()
     assert (message, process.returncode) == ("the model is damaged: train again", 2)
