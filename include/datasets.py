@@ -10,14 +10,19 @@ from pathlib import Path
 
 from include.artifacts import locked, write_json
 from include.stages import BadInput, Transient
+from include.text import is_unwritable
 
 #: How a file's name ends while it is still being copied.
 _UNFINISHED = (".part", ".tmp")
 
 
 def is_finished(file: Path) -> bool:
-    """Whether a drop folder's file is one to be taken in: hidden ones, .part and .tmp are not."""
-    return not file.name.startswith(".") and not file.name.endswith(_UNFINISHED) and file.is_file()
+    """Whether a file of a drop folder is to be taken in.
+
+    Hidden files, .part and .tmp are not. Nor is one whose name is not UTF-8: no record or event can hold that name.
+    """
+    hidden = file.name.startswith(".") or file.name.endswith(_UNFINISHED) or is_unwritable(file.name)
+    return not hidden and file.is_file()
 
 
 class Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,6 +14,9 @@ from include.artifacts import sha256
 from include.datasets import is_finished
 from include.paths import user_path
 from include.stages import BadInput, Transient
+from include.text import is_unwritable
+
+log = logging.getLogger(__name__)
 
 #: Seconds for which a file must have been left alone: whoever copies one writes to it more often.
 _SETTLED = 5.0
@@ -57,11 +61,13 @@ def drop_folder(name: str) -> Path:
 def new_files(folder: Path, known: Collection[str]) -> dict[str, str]:
     """The folder's files that are not known by their sha256, each content once: name to sha256.
 
-    Hidden files and those that end in .part or .tmp are not looked at. Raises Transient for a file that may still be
-    being copied.
+    Hidden files and those that end in .part or .tmp are not looked at; a file whose name is not UTF-8 is left where it
+    is, with a warning. Raises Transient for a file that may still be being copied.
     """
     found: dict[str, str] = {}
     for file in sorted(folder.iterdir()):
+        if is_unwritable(file.name):
+            log.warning("%a is not taken in, because its name is not UTF-8: rename it", str(file))
         if not is_finished(file):
             continue
         digest = sha256(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -209,6 +210,18 @@ def test_a_file_that_is_being_copied_is_waited_for(home: Home) -> None:
     for unfinished in (".b.tsv.x7Qe", "b.tsv.part", "b.tsv.tmp"):
         home.put(unfinished, "half", age=0)
     assert list(record(home.ingest("second"))["files"]) == ["a.tsv"]
+
+
+def test_a_file_whose_name_is_not_utf_8_is_left_where_it_is_with_a_warning(
+    home: Home, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    file = home.put(os.fsdecode(b"caf\xe9.tsv"), "a fine film\t1")
+    home.put("sound.tsv", "a dull one\t0")
+    named = json.dumps(home.experiment().model_dump(mode="json", include={"data", "dataset"}))
+    assert main(["ingest", "--experiment", named, "--run", str(home.folder / "runs/cli")]) == ExitCode.DONE
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["counts"]["added"] == 1 and file.is_file()
+    assert "not taken in, because its name is not UTF-8: rename it" in caplog.text
 
 
 def test_the_drop_folder_must_be_there(home: Home) -> None:
