@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from include.stages import BadInput
 from tasks.metrics import Array
@@ -32,16 +33,26 @@ def _of_parquet(path: Path, names: Sequence[str]) -> pa.Table:
     try:
         with pq.ParquetFile(path) as file:
             for name in names:
-                kind = file.schema_arrow.field(_place(path, file.schema_arrow.names, name)).type
-                if pa.types.is_nested(kind):
-                    raise BadInput(
-                        f"{path}: data.keep names {name!r}, which holds {kind}: keep columns of single values"
-                    )
+                _place(path, file.schema_arrow.names, name)
             table = file.read(columns=list(names)).select(list(names))
         table.validate(full=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise BadInput(f"{path}: the columns of data.keep cannot be read ({error}): write the file again") from error
+    for name in names:
+        _check_writable(path, table.select([name]))
     return table
+
+
+def _check_writable(path: Path, column: pa.Table) -> None:
+    """Raise BadInput now for a column that predict, after the training, could not write: a list, bytes of a UUID."""
+    try:
+        csv.write_csv(column, pa.MockOutputStream())
+    except pa.ArrowException as error:
+        field = column.schema.field(0)
+        raise BadInput(
+            f"{path}: data.keep names {field.name!r}, which holds {field.type}, and that cannot be written as CSV "
+            f"({error}): keep another column, or write this one as text"
+        ) from error
 
 
 def _place(path: Path, header: list[str], name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,14 @@ def test_a_missing_column_is_named_with_those_there_are(file: str, tmp_path: Pat
         kept_columns(path, ["id"], ROWS)
 
 
-def test_what_a_csv_cannot_hold_is_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"tags": [["a", "b"]]}), tmp_path / "test.parquet")
-    with pytest.raises(BadInput, match="names 'tags', which holds list"):
+@pytest.mark.parametrize(
+    ("value", "holds"),
+    [(["a", "b"], "list"), (uuid.UUID(int=2**127).bytes, "binary, and that cannot be written as CSV")],
+    ids=["list", "uuid"],
+)
+def test_what_a_csv_cannot_hold_is_refused(value: object, holds: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"tags": [value]}), tmp_path / "test.parquet")
+    with pytest.raises(BadInput, match=f"names 'tags', which holds {holds}"):
         kept_columns(tmp_path / "test.parquet", ["tags"], ROWS)
 
 
