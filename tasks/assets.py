@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from include.artifacts import sha256
-from include.paths import user_path
+from include.paths import check_file, user_path
 from include.scratch import scratch_folder
 from include.stages import BadInput, Transient
 from tasks.context import cache_folder
@@ -173,7 +173,10 @@ def encoder_folder(name: str, download: bool) -> Path:
 
 def encoder_fingerprint(name: str, download: bool) -> str:
     """Changes when weights, configuration or tokenizer do, or the head that a model of our own brings along."""
-    head = [sha256(file) for file in sorted(encoder_folder(name, download).glob("head.*"))]
+    files = sorted(encoder_folder(name, download).glob("head.*"))
+    for file in files:
+        check_file(file, "put the model's own file there, or remove it")
+    head = [sha256(file) for file in files]
     return "-".join([*_digests(name, ENCODER_FILES, download), *head])
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -67,6 +68,13 @@ def test_an_unknown_model_says_how_to_get_one(
     with pytest.raises(BadInput) as error:
         assets.encoder_folder(name, download=False)
     assert message in str(error.value)
+
+
+def test_a_pipe_in_a_model_folder_is_not_opened(copied_cache: Path) -> None:
+    folder = copied_cache / "encoders" / NAME
+    os.mkfifo(folder / "head.json")
+    with pytest.raises(BadInput, match=r"head\.json is a pipe, a socket or a device, not a file: .* or remove it"):
+        assets.encoder_fingerprint(str(folder), False)
 
 
 def test_a_local_folder_is_a_model(copied_cache: Path) -> None:
