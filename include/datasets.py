@@ -21,8 +21,8 @@ def is_finished(file: Path) -> bool:
 
     Hidden files, .part and .tmp are not. Nor is one whose name is not UTF-8: no record or event can hold that name.
     """
-    hidden = file.name.startswith(".") or file.name.endswith(_UNFINISHED) or is_unwritable(file.name)
-    return not hidden and file.is_file()
+    left_out = file.name.startswith(".") or file.name.endswith(_UNFINISHED) or is_unwritable(file.name)
+    return not left_out and file.is_file()
 
 
 class Dataset:

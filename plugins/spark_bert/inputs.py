@@ -58,5 +58,5 @@ def _below(text: str, folder: Path) -> bool:
     """Whether the path, its links followed, lies in the folder. Raises BadInput for what can be no path."""
     try:
         return data(text).resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError) as error:  # too long a name; ~nobody, links in a circle
+    except (OSError, RuntimeError) as error:  # too long a name; links in a circle
         raise BadInput(f"{text!r} is no path: {error}") from None

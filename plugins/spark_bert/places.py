@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from include.paths import user_path
 from include.runs import Run
 from include.stages import BadInput
 
@@ -50,8 +51,10 @@ def cache() -> Path:
 def data(text: str) -> Path:
     """Where a path of an experiment lies: a relative one below the checkout, or, where $SPARK_BERT_DATA is set, what
     begins with data/ below that.
+
+    Raises BadInput for the home (~name) of a user that is not known here.
     """
-    path, root = Path(text).expanduser(), os.environ.get("SPARK_BERT_DATA")
+    path, root = user_path(text), os.environ.get("SPARK_BERT_DATA")
     if root and path.parts[:1] == ("data",) and not (REPOSITORY / path).exists():
         return Path(root, *path.parts[1:])
     return REPOSITORY / path

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from include.artifacts import Artifact, Manifest, write_json
@@ -87,7 +86,7 @@ def committed(artifact: Artifact, run: Run) -> None:
         Dataset(run.store.root.parent, result["dataset"]).accept(result["version"], result["parent"])
     files = Plan.of(manifest.fingerprint).files
     for name, reason in result.get("refused", {}).items():
-        set_aside(Path(manifest.part["dataset"]["drop"]).expanduser() / name, files[name], reason)
+        set_aside(drop_folder(manifest.part["dataset"]["drop"]) / name, files[name], reason)
 
 
 def _dataset(experiment: Experiment, run: Run) -> Dataset:

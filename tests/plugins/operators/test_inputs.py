@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from include.stages import BadInput
 from spark_bert.operators.base import StageOperator
 from spark_bert.operators.docker import DockerStageOperator
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 from spark_bert.operators.process import ProcessStageOperator
+from spark_bert.places import data
 
 pytestmark = pytest.mark.usefixtures("home")
 RUNTIMES = (ProcessStageOperator, DockerStageOperator, KubernetesStageOperator)
@@ -97,9 +99,12 @@ def test_without_such_a_folder_any_path_is_read(home: Path) -> None:
     assert begin("validate", {**FILES, "data.path": "/etc", "data.test": "/etc/passwd"}).command
 
 
-@pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "data/circle"])
-def test_what_is_no_path_is_named(path: str, root: Path) -> None:
-    with pytest.raises(AirflowFailException, match="is no path"):
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("~nobody-of-this-name/x", "there is no user of that name here"), ("data/circle", "is no path")],
+)
+def test_what_is_no_path_is_named(path: str, message: str, root: Path) -> None:
+    with pytest.raises(AirflowFailException, match=f"{path}.*{message}"):
         begin("validate", {**GLUE, "data.path": path})
 
 
@@ -108,3 +113,8 @@ def test_a_submission_holds_runs_of_this_home_only(name: str, root: Path) -> Non
     with pytest.raises(AirflowFailException, match=f"submission.runs names {name}: write the name of a folder"):
         begin("export", {"submission.runs": [name]})
     assert begin("export", {"submission.runs": ["first"]}).command
+
+
+def test_the_home_of_a_user_who_is_not_there_is_refused_and_no_traceback() -> None:
+    with pytest.raises(BadInput, match="~nosuchuser/glue: there is no user of that name here"):
+        data("~nosuchuser/glue")
