@@ -21,7 +21,7 @@ class Unused:
     """A folder that nothing refers to.
 
     Attributes:
-        kind: runs, artifacts or checkpoints.
+        kind: runs, artifacts, checkpoints or leftovers (of a stage that was killed).
         path: the folder.
         bytes: of its files.
         days: since it was last used.

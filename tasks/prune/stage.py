@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from tasks.tracking.registry import Version, all_versions, now
 from tasks.tracking.server import Server
 
 _KEY = re.compile("[0-9a-f]{16}")
-KINDS = ("runs", "artifacts", "checkpoints")
+#: What a killed stage had half written; on the same boot of its host, the next run of that stage removes it.
+_LEFTOVER = re.compile(r"\.[0-9a-f]{16}-.+")
+KINDS = ("runs", "artifacts", "checkpoints", "leftovers")
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +94,14 @@ def _unused(home: Path, kept: References, days: float) -> Iterator[Unused]:
         for folder in folders(stage):
             if _KEY.fullmatch(folder.name) and (stage.name, folder.name) not in kept.artifacts:
                 yield from _old("artifacts", folder, days)
+            elif _LEFTOVER.fullmatch(folder.name):
+                yield from _old("leftovers", folder, days)
     for stage in folders(home / "checkpoints"):
         for folder in folders(stage):
             yield from _old("checkpoints", folder, days)
 
 
 def _old(kind: str, folder: Path, days: float) -> Iterator[Unused]:
-    if age(folder) >= days:
-        yield Unused.at(kind, folder)
+    with suppress(FileNotFoundError):  # a stage has committed or removed it in the meantime
+        if age(folder) >= days:
+            yield Unused.at(kind, folder)

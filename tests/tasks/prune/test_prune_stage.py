@@ -178,6 +178,18 @@ def test_checkpoints_go_when_they_are_old_and_nobody_is_at_work_on_them(tmp_path
     assert [path.name for path in (tmp_path / "checkpoints/train").iterdir()] == [held.name]
 
 
+def test_what_a_killed_stage_left_on_another_boot_goes_when_it_is_old(tmp_path: Path) -> None:
+    old, young, other = (tmp_path / "artifacts/train" / name for name in (f".{'0' * 16}-x", f".{'1' * 16}-x", ".mine"))
+    for folder in (old, young, other):
+        folder.mkdir(parents=True)
+        (folder / "weights").write_text("half")
+    aged(tmp_path)
+    os.utime(young)
+    result = prune(tmp_path).manifest.result
+    assert (result["leftovers"], result["removed"], result["freed"]) == (1, 1, 4)
+    assert not old.exists() and young.is_dir() and other.is_dir()
+
+
 def test_links_are_neither_followed_nor_removed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / ("0" * 16)).mkdir(parents=True)
