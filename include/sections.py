@@ -70,7 +70,7 @@ class Data(Section):
         {}, description='Files source: your column names, as {"sentence": "review", "label": "stars"}.'
     )
     keep: tuple[str, ...] = Field(
-        (), description='Files source: columns of the test file to write beside its predictions, as ["id"].'
+        (), description='Files source: columns of the test file to copy into its predictions, as ["id"].'
     )
     labels: tuple[str, ...] = Field(
         (), description="Tasks classification: the labels as your files write them, in the order of their ids."
@@ -82,14 +82,14 @@ class Data(Section):
     def _labels_differ_and_can_be_written(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
         for place, label in enumerate(labels):
             if is_blank(label):
-                raise ValueError(f"the label {label!a} cannot be seen: write it out, in the files too")
+                raise ValueError(f"the label {label!a} has no visible character: give it a name, in the files too")
             if has_control(label):
                 raise ValueError(
                     f"the label {label!r} has a tab, a line end or another control character in it, and the file of "
                     "predictions has one row a line: rename it, in the files too"
                 )
             if label in labels[:place]:
-                raise ValueError(f"the label {label!r} stands there twice: write each one once")
+                raise ValueError(f"the label {label!r} is listed twice: list each label once")
         return labels
 
 
@@ -209,10 +209,10 @@ class Training(Section):
     )
     sparse_embeddings: bool = Field(
         True,
-        description="Word embeddings: gradient, exchange and update touch only the rows that a batch uses. A row's "
-        "momentum and decay of the steps between are made up for when it is next used: the result is dense AdamW's, to "
-        "rounding unless gradients are near 1e-8. A parameter server makes up for them a step later, when the row's "
-        "gradient arrives.",
+        description="Word embeddings: gradient, exchange and update touch only the rows that a batch uses. When a row "
+        "is next used, it catches up on the momentum and weight decay of the steps between, so the result is that of "
+        "dense AdamW, up to rounding, unless gradients are near 1e-8. With a parameter server it catches up a step "
+        "later, when its gradient arrives.",
     )
     accumulation: int = Field(1, ge=1, le=1024, description="Pieces that a rank cuts its share of a step into.")
     clip_norm: float = Field(1.0, gt=0, description="Largest norm of the whole gradient.")
@@ -228,8 +228,9 @@ class Training(Section):
     )
     ranks: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
         "auto",
-        description="Horovod processes, a number that divides batch_size (of length or static). auto: one for each GPU "
-        "of the machine; without GPUs one, with a thread for each CPU that the machine or the container has to give.",
+        description="Horovod processes; with the batching kinds length and static the number must divide batch_size. "
+        "auto: one for each GPU of the machine; without GPUs a single one, with a thread for each CPU that the machine "
+        "or the container grants.",
     )
     evaluations: int = Field(2, ge=1, le=1000, description="Times an epoch that the dev split is scored.")
     best_by: Literal["metric", "loss"] = Field("metric", description="What of the dev split makes a model the best.")
@@ -247,7 +248,9 @@ class Training(Section):
         try:
             return validate(value)
         except ValidationError:  # of a union, pydantic complains once for each member
-            raise ValueError(f"{value!r} is no number of ranks: write auto, or a whole number from 1 to 1024") from None
+            raise ValueError(
+                f"{value!r} is not a number of ranks: write auto, or a whole number from 1 to 1024"
+            ) from None
 
 
 class Communication(Section):
@@ -301,7 +304,8 @@ class Gate(Section):
     spearman: Threshold = Field(None, description="Spearman correlation.")
     beat_baseline: bool = Field(
         True,
-        description="Metrics must also beat what the same answer for every dev row reaches; 0 for correlations.",
+        description="The metrics must also be better than those of a model that gives every dev row the same answer; "
+        "correlations must be above 0.",
     )
     slices: dict[str, Annotated[float, Field(ge=-1, le=1)]] = Field(
         {}, description='Floors of the task\'s metric on slices of dev, as {"length:long": 0.8}.'
@@ -383,10 +387,10 @@ class Study(Section):
 
 
 class Retention(Section):
-    """What `prune` finds unused, and whether it is removed. No run of the pipeline reads it."""
+    """What `prune` takes for unused, and whether it removes it. No other stage reads this."""
 
     days: int = Field(
-        30, ge=7, description="Days since the last use for which nothing is removed. No run takes as many as 7."
+        30, ge=7, description="Only what has not been used for this many days is removed. No run takes 7 days."
     )
     remove: bool = Field(False, description="Remove what is unused; otherwise only list it.")
 

@@ -76,14 +76,14 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except ValueError as error:  # a number of thousands of digits, or what calls itself a date
-            problem = f"{shown(node.value)} is no value that can be read"
+            problem = f"{shown(node.value)} cannot be read as a value"
             raise ConstructorError(problem=problem, problem_mark=node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[tuple[str, str]] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
-                problem = f"the key {shown(key.value)} stands there twice: keep one of them"
+                problem = f"the key {shown(key.value)} is written twice: keep one of them"
                 raise ConstructorError(problem=problem, problem_mark=key.start_mark)
             seen.add((key.tag, str(key.value)))
         return super().construct_mapping(node, deep)
@@ -104,6 +104,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {shown(key)} stands there twice: keep one of them")
+            raise ValueError(f"the key {shown(key)} is written twice: keep one of them")
         found[key] = value
     return found

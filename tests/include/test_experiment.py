@@ -35,8 +35,11 @@ def test_an_experiment_is_frozen() -> None:
         ("data.task=SST-2", "write data.source: glue, hub or files"),
         ("data.source=glue", "does not come from data.source glue"),
         ("training.ranks=3", "batch_size 32 is not a multiple of ranks 3: write 30"),
-        ("training.ranks=0", "training.ranks: 0 is no number of ranks: write auto, or a whole number from 1 to 1024"),
-        ("training.ranks=all", "training.ranks: 'all' is no number of ranks: write auto, or a whole number"),
+        (
+            "training.ranks=0",
+            "training.ranks: 0 is not a number of ranks: write auto, or a whole number from 1 to 1024",
+        ),
+        ("training.ranks=all", "training.ranks: 'all' is not a number of ranks: write auto, or a whole number"),
         ("runtime.ranks_on=spark", "runtime.ranks_on is spark: write training.ranks as a number"),
         ("gate.pearson=0.5", "gate.pearson does not exist for the classification movie-reviews"),
         ("gate.accuracy=92.7", "gate.accuracy = 92.7: input should be less than or equal to 1"),
@@ -90,9 +93,9 @@ def test_an_impossible_pair_is_refused(data: dict[str, object], message: str) ->
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (["no", ""], "the label '' cannot be seen"),
-        (["no", " \u200b\u00a0"], r"the label ' \u200b\xa0' cannot be seen: write it out"),
-        (["no", "yes", "no"], "the label 'no' stands there twice: write each one once"),
+        (["no", ""], "the label '' has no visible character"),
+        (["no", " \u200b\u00a0"], r"the label ' \u200b\xa0' has no visible character: give it a name"),
+        (["no", "yes", "no"], "the label 'no' is listed twice: list each label once"),
         (["no", "yes\tplease"], r"the label 'yes\tplease' has a tab, a line end or another control character"),
         (["no", "yes\n"], r"the label 'yes\n' has a tab, a line end"),
         (["no", "yes\x85"], r"the label 'yes\x85' has a tab, a line end"),

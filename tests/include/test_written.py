@@ -38,10 +38,10 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.yaml", "data:\n  task: SST-2\n  task: CoLA\n", "line 3: the key 'task' stands there twice: keep one of"),
-        ("x.yaml", "data: {}\ntraining: {}\ndata: {}\n", "line 3: the key 'data' stands there twice"),
-        ("x.json", '{"data": {"task": "SST-2", "task": "CoLA"}}', "the key 'task' stands there twice"),
-        ("x.yaml", "data: !!timestamp 2026-13-45\n", "line 1: '2026-13-45' is no value that can be read"),
+        ("x.yaml", "data:\n  task: SST-2\n  task: CoLA\n", "line 3: the key 'task' is written twice: keep one of"),
+        ("x.yaml", "data: {}\ntraining: {}\ndata: {}\n", "line 3: the key 'data' is written twice"),
+        ("x.json", '{"data": {"task": "SST-2", "task": "CoLA"}}', "the key 'task' is written twice"),
+        ("x.yaml", "data: !!timestamp 2026-13-45\n", "line 1: '2026-13-45' cannot be read as a value"),
         ("x.yaml", f"training:\n  seed: {'9' * 5000}\n", "line 2: '999"),
         ("x.json", f'{{"training": {{"seed": {"9" * 5000}}}}}', "Exceeds the limit"),
         ("x.yaml", f"training: {{seed: 0x{'f' * 5000}}}\n", "training.seed = a number of thousands of digits: input"),
@@ -75,7 +75,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, name: str, content: str
         ("training.seed=" + "9" * 5000, "cannot read the value '999"),
         ("data.path=" + "[" * 3000, "is nested too deeply"),
         ("data.path=&a [*a]", "the alias *a is not followed"),
-        ("data.columns={label: a, label: b}", "the key 'label' stands there twice"),
+        ("data.columns={label: a, label: b}", "the key 'label' is written twice"),
         ("data.labels=[0, 1]", "data.labels.0 = 0: this must be text, and without quotes it is a number"),
     ],
 )

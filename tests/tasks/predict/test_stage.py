@@ -142,7 +142,7 @@ def test_kept_columns_stand_beside_the_predictions(
     texts, numbers = [AWKWARD[row % 6] + str(row) for row in rows], [None if row % 2 else row for row in rows]
     kept = pa.table({"row": rows[::-1], "id": texts[::-1], "label": pa.array(numbers[::-1], pa.int32())})
     pq.write_table(kept, tmp_path / "kept.parquet")
-    own = {"source": "files", "labels": ["no, never", "yes"], "keep": ["id", "label"]}
+    own: dict[str, Any] = {"source": "files", "labels": ["no, never", "yes"], "keep": ["id", "label"]}
     inputs = artifact(classifier, "train"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
     stage(tmp_path / "out", "classification", *inputs, **own)
     table = pq.read_table(tmp_path / "out" / "predictions.parquet")
