@@ -65,9 +65,9 @@ def test_an_arm_is_the_tasks_experiment_the_studys_overrides_its_changes_and_its
     assert made == load(
         "sst2",
         ["training.epochs=1", "data.path='/data/{{ no template }}'", "communication.compression=onebit",
-         "training.seed=3"],
+         "training.ranks=2", "training.seed=3"],
     )  # fmt: skip
-    assert experiment("default", task="STS-B", seed=1) == load("stsb")
+    assert experiment("default", task="STS-B", seed=1) == load("stsb", ["training.ranks=2"])
 
 
 @pytest.mark.parametrize(

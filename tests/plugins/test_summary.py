@@ -44,7 +44,8 @@ def test_a_stage_that_failed_tells_why_and_its_warnings(tmp_path: Path) -> None:
     *_, stage, first, _ = said(tmp_path, validate=failed)
     assert (stage, first.strip()[:8]) == ("validate    the data cannot be used", "warning:")
     broken = {"exit_code": 75, "message": "no space left", "key": ""}
-    assert said(tmp_path / "broken", predict=broken, validate=broken)[-1] == "validate    no space left"
+    *_, first, second = said(tmp_path / "broken", validate=broken, predict=broken)
+    assert (first, second) == ("validate    no space left", "predict     no space left")
 
 
 def test_the_gates_numbers_and_its_baseline(tmp_path: Path) -> None:
