@@ -71,7 +71,7 @@ def log_in(url: str, passwords: Path, log: Path) -> Call:
             text = answer.read().decode()
         return json.loads(text) if "json" in answer.headers["Content-Type"] else text
 
-    for _ in range(120):
+    for _ in range(300):
         try:
             login = {"username": "admin", "password": json.loads(passwords.read_text())["admin"]}
             token = call("POST", "/auth/token", login)["access_token"]

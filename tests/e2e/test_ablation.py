@@ -41,7 +41,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def call(home: Path, checkout: Path) -> Iterator[Call]:
     with airflow_ui(home, checkout) as call:
-        wait_for(lambda: "ablation" in [dag["dag_id"] for dag in call("GET", "/api/v2/dags")["dags"]], 60)
+        wait_for(lambda: "ablation" in [dag["dag_id"] for dag in call("GET", "/api/v2/dags")["dags"]])
         yield call
 
 
@@ -59,7 +59,7 @@ def body(first: str, last: str, behavior: str = "none", **conf: Any) -> dict[str
 def backfill(call: Call, behavior: str, **conf: Any) -> dict[str, str]:
     """Run the arms to their end: partition key to state, of the runs that this backfill made."""
     made = call("POST", "/api/v2/backfills", body(*ARMS, behavior, **conf))
-    wait_for(lambda: call("GET", f"/api/v2/backfills/{made['id']}")["completed_at"], 300)
+    wait_for(lambda: call("GET", f"/api/v2/backfills/{made['id']}")["completed_at"])
     return {run["partition_key"]: run["state"] for run in runs(call) if run["conf"] == made["dag_run_conf"]}
 
 
@@ -138,9 +138,9 @@ def test_a_second_study_lies_beside_the_first_and_is_cancelled(call: Call, home:
     begun = call("POST", "/api/v2/backfills", body(*ARMS, "completed", seed=2))
     code, message = refusal(call, "/api/v2/backfills", body(*ARMS, "completed", seed=3))
     assert code == 409 and "already a running backfill" in message
-    wait_for(lambda: runs(call)[-2]["state"] == "running", 60)
+    wait_for(lambda: runs(call)[-2]["state"] == "running")
     call("PUT", f"/api/v2/backfills/{begun['id']}/cancel")
-    wait_for(lambda: len(arms(home)) == 3, 300)
+    wait_for(lambda: len(arms(home)) == 3)
     assert (runs(call)[-1]["partition_key"], runs(call)[-1]["state"]) == ("domain-pretraining", "failed")
     first, _, second = arms(home)
     assert (second["configuration"], second["seed"], second["study"]) == ("frozen", 2, first["study"])
@@ -151,6 +151,6 @@ def test_a_second_study_lies_beside_the_first_and_is_cancelled(call: Call, home:
 def test_by_hand_a_run_needs_a_configuration(call: Call) -> None:
     run = call("POST", "/api/v2/dags/ablation/dagRuns", {"logical_date": None, "conf": STUDY})
     path = f"/api/v2/dags/ablation/dagRuns/{run['dag_run_id']}"
-    assert wait_for(lambda: {"failed": "failed"}.get(call("GET", path)["state"]), 120)
+    assert wait_for(lambda: {"failed": "failed"}.get(call("GET", path)["state"]))
     log = json.dumps(call("GET", f"{path}/taskInstances/validate/logs/1?full_content=true"))
     assert "this run names no configuration: start a backfill" in log

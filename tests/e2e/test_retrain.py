@@ -49,7 +49,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def call(home: Path, checkout: Path) -> Iterator[Call]:
     with airflow_ui(home, checkout) as call:
-        wait_for(lambda: {"retrain", "rollback"} <= {dag["dag_id"] for dag in call("GET", "/api/v2/dags")["dags"]}, 60)
+        wait_for(lambda: {"retrain", "rollback"} <= {dag["dag_id"] for dag in call("GET", "/api/v2/dags")["dags"]})
         call("PATCH", "/api/v2/dags/retrain", {"is_paused": False})
         yield call
 
@@ -89,7 +89,7 @@ def test_a_dropped_file_starts_a_retraining_whose_model_becomes_the_champion(cal
     part = checkout / "data/drop/monday.tsv.part"
     part.write_text("sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS))
     part.rename(part.with_suffix(""))
-    (run,) = wait_for(lambda: runs(call), 120)
+    (run,) = wait_for(lambda: runs(call))
     state, tasks = to_end(call, run)
     assert state == "success" and states(tasks, "approve", "promote", "track") == ["skipped", "success", "success"]
     assert xcom(call, tasks, "ingest")["counts"]["added"] == len(ROWS)

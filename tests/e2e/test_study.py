@@ -57,7 +57,7 @@ def test_it_starts_when_the_last_arm_of_table_5_is_in(call: Call, home: Path) ->
     come_in(call, home, TABLE_5[0])  # again, and still one is missing
     assert call("GET", RUNS)["dag_runs"] == []
     come_in(call, home, TABLE_5[-1])
-    (run,) = wait_for(lambda: call("GET", RUNS)["dag_runs"], 60)
+    (run,) = wait_for(lambda: call("GET", RUNS)["dag_runs"])
     assert (run["run_type"], run["partition_key"]) == ("asset_triggered", "SST-2")
     result = report(call, f"{RUNS}/{run['dag_run_id']}")
     assert (result["study"], result["configurations"]) == ("SST-2", 5)
