@@ -107,14 +107,15 @@ def test_no_threshold_fails_and_says_which_to_set() -> None:
     assert verdict.reasons == ["nothing to hold QNLI against: set gate.accuracy, the lowest accuracy you accept"]
 
 
-def test_an_unknown_slice_fails_and_lists_the_known() -> None:
-    verdict = judged(SST2, {"accuracy": 0.5}, {"length:tiny": 0.1}, evidence(), 100)
-    assert verdict.reasons == ['there is no slice length:tiny: gate.slices["length:tiny"] can name length:short']
+def test_a_slice_that_was_not_measured_fails_and_lists_those_that_were() -> None:
+    verdict = judged(SST2, {"accuracy": 0.5}, {"length:long": 0.1}, evidence(), 100)
+    assert verdict.reasons == ['there is no slice length:long: gate.slices["length:long"] can name length:short']
 
 
 @pytest.mark.parametrize("entry", [{"rows": 3, "metric": "accuracy", "accuracy": None}, {"rows": 3, "accuracy": 1.0}])
 def test_a_slice_without_its_metric_fails(entry: dict[str, Any]) -> None:
-    assert not judged(SST2, {"accuracy": 0.5}, {"x": 0.1}, evidence(slices={"x": entry}), 100).passed
+    found = evidence(slices={"length:long": entry})
+    assert not judged(SST2, {"accuracy": 0.5}, {"length:long": 0.1}, found, 100).passed
 
 
 def test_a_slice_below_its_floor_fails() -> None:
