@@ -67,7 +67,8 @@ def log_in(url: str, passwords: Path, log: Path) -> Call:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        # A busy machine may let the API server wait for the database for more than a minute.
+        with urllib.request.urlopen(request, timeout=300) as answer:
             text = answer.read().decode()
         return json.loads(text) if "json" in answer.headers["Content-Type"] else text
 
