@@ -49,7 +49,7 @@ def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
 
 def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
     stage = STAGES[name]
-    module = cast(StageModule, importlib.import_module(f"tasks.{name}.stage"))
+    module = cast(StageModule, importlib.import_module(f"tasks.stages.{name}.stage"))
     inputs = {needed: run.artifact(needed, experiment) for needed in stage.inputs}
     keys = {needed: artifact.manifest.key for needed, artifact in inputs.items()}
     part, fingerprint = stage.part(experiment), module.fingerprint(experiment, run)
@@ -76,7 +76,7 @@ def _mark_used(*folders: Path) -> None:
 
 def _follow(name: str, artifact: Artifact, run: Run) -> None:
     """What follows from the artifact outside the store; done again when it is found, for it may have been missed."""
-    committed = getattr(importlib.import_module(f"tasks.{name}.stage"), "committed", None)
+    committed = getattr(importlib.import_module(f"tasks.stages.{name}.stage"), "committed", None)
     if committed is not None:
         committed(artifact, run)
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from include.stages import BadInput
-from tasks.metrics import Array
+from tasks.scoring.metrics import Array
 from tasks.sources.lines import read_header, read_rows
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from scipy import stats
 
-from tasks.engine.launch import launch
+from tasks.launching.launch import launch
 from tests.benchmarks.links import LOCAL, Host, missing, two_hosts
 from tests.benchmarks.ranks import measure
 from tests.benchmarks.tables import spread, table

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from include.artifacts import write_json
-from tasks.engine.job import Job
-from tasks.engine.launch import ROOT
-from tasks.engine.rank import JOB
+from tasks.launching.launch import ROOT
+from tasks.launching.rank import JOB
+from tasks.training.job import Job
 
 TRAINER, RESULT = "trainer.json", "trainer-result.json"
 #: Trainer's public switches that make it fast, beside dynamic padding; it needs no logs, scores or checkpoints.

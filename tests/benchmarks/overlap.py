@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.engine.launch import launch
+from tasks.launching.launch import launch
 from tests.benchmarks.tables import spread, table
 from tests.benchmarks.workload import BATCH, add_arguments, prepare
 

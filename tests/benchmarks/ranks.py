@@ -18,9 +18,9 @@ from pathlib import Path
 
 from include.artifacts import write_json
 from tasks.__main__ import SPINS
-from tasks.engine.job import Job
-from tasks.engine.launch import ROOT, UNFUSED
-from tasks.engine.rank import JOB
+from tasks.launching.launch import ROOT, UNFUSED
+from tasks.launching.rank import JOB
+from tasks.training.job import Job
 from tests.benchmarks.links import LOCAL, Host
 from tests.benchmarks.timed_rank import TIMING, Measurement, Timing
 

@@ -28,10 +28,10 @@ from include.artifacts import write_json
 from include.experiment import Experiment
 from include.sections import Runtime
 from tasks.encoder.models import Classifier
-from tasks.engine.checkpoint import Checkpoints, Snapshot
-from tasks.engine.job import Job, checkpoints
+from tasks.training.checkpoint import Checkpoints, Snapshot
+from tasks.training.job import Job, checkpoints
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
-from tests.tasks.engine.jobs import losses, make_job
+from tests.tasks.launching.jobs import losses, make_job
 
 #: Sizes of all-MiniLM-L6-v2 and of BERT-base; the weights are random.
 ENCODERS: dict[str, Any] = {
@@ -87,7 +87,7 @@ def _train(job: Job, kills: list[dict[str, float]]) -> list[dict[str, Any]]:
     plan = job.output / "plan.json"
     job.write(job.output / "job.json")
     write_json(plan, {"job": str(job.output / "job.json"), "kills": kills})
-    command = [sys.executable, "-m", "tests.tasks.engine.kills", str(plan)]
+    command = [sys.executable, "-m", "tests.tasks.training.kills", str(plan)]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     attempts: list[dict[str, Any]] = json.loads(plan.with_suffix(".done").read_text())
     return attempts

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tasks.engine.launch import ROOT
+from tasks.launching.launch import ROOT
 
 #: How some of the tables' rows begin.
 ROWS = {

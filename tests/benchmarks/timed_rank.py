@@ -18,10 +18,10 @@ import horovod.torch as hvd
 import torch
 
 from include.artifacts import write_json
-from tasks.engine.job import Job
-from tasks.engine.loop import Trainer
-from tasks.engine.meter import memory
-from tasks.engine.rank import JOB, keep_freed_memory
+from tasks.launching.rank import JOB, keep_freed_memory
+from tasks.training.job import Job
+from tasks.training.loop import Trainer
+from tasks.training.meter import memory
 from tests.benchmarks.links import LOCAL, bytes_sent, limit
 
 TIMING = "timing.json"

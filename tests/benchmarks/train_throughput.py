@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from tasks.engine.launch import launch
+from tasks.launching.launch import launch
 from tests.benchmarks.hf_trainer import Run, run_trainer
 from tests.benchmarks.links import LOCAL
 from tests.benchmarks.ranks import measure

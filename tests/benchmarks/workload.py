@@ -14,8 +14,8 @@ from include.named import load, merge, parse_override, read
 from include.runs import Run
 from tasks.assets import encoder_folder
 from tasks.encoder.batching import TokenTable
-from tasks.engine.job import Job
 from tasks.runner import run_stage
+from tasks.training.job import Job
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
 
 BATCH = 32

@@ -11,7 +11,7 @@ import pytest
 
 from include.ablations import TABLE_5
 from tests.e2e.server import Call, airflow_ui, to_end, wait_for
-from tests.tasks.study.homes import arm
+from tests.tasks.stages.study.homes import arm
 
 RUNS = "/api/v2/dags/study/dagRuns"
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from pyspark.sql import SparkSession
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -16,6 +17,12 @@ from tasks.spark import session
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 WORDS = "a good bad film the was very dull it moved me ##s ##ly un ##watch ##able great acting 1 2 3 ! . , caf ##e"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Tiny models gain nothing from a second thread, and wait long for it on a busy machine."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +62,6 @@ def database(empty_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny BERT with random weights and a word-piece vocabulary of a few words, as a model folder."""
-    import torch
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     folder = tmp_path_factory.mktemp("encoder")

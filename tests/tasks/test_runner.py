@@ -31,7 +31,7 @@ def _command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tasks.validate.stage as stage
+    import tasks.stages.validate.stage as stage
 
     calls: list[str] = []
 
@@ -58,7 +58,7 @@ def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPa
 def test_a_full_or_broken_disk_keeps_nothing(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: OSError, message: str
 ) -> None:
-    import tasks.validate.stage as stage
+    import tasks.stages.validate.stage as stage
 
     def work(context: Context) -> Outcome:
         (context.output / "half").write_text("x")
@@ -88,7 +88,7 @@ def test_a_full_or_broken_disk_keeps_nothing(
 def test_what_the_system_will_refuse_again_is_bad_input(
     run: Run, monkeypatch: pytest.MonkeyPatch, number: int, message: str
 ) -> None:
-    import tasks.validate.stage as stage
+    import tasks.stages.validate.stage as stage
 
     def work(context: Context) -> Outcome:
         raise OSError(number, os.strerror(number), "/data/x.tsv")
@@ -167,7 +167,7 @@ def test_the_last_line_on_stdout_is_the_result(tmp_path: Path) -> None:
 def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import tasks.validate.stage as stage
+    import tasks.stages.validate.stage as stage
 
     found: list[bool] = []
 
@@ -189,7 +189,7 @@ def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
 
 
 def test_only_a_finished_training_or_a_person_discards_checkpoints(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tasks.validate.stage as stage
+    import tasks.stages.validate.stage as stage
 
     def work(context: Context) -> Outcome:
         assert context.checkpoints is not None
@@ -208,7 +208,7 @@ def test_only_a_finished_training_or_a_person_discards_checkpoints(run: Run, mon
 
 
 def test_a_training_may_go_on_with_another_number_of_ranks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tasks.pretrain.stage as stage
+    import tasks.stages.pretrain.stage as stage
 
     contexts: list[Context] = []
 

@@ -107,7 +107,7 @@ def test_two_ranks_meet_behind_walls(images: Images) -> None:
 
 
 def test_ranks_have_no_more_threads_than_their_container_has_processors(images: Images) -> None:
-    code = "from tasks.engine.launch import _environment; print(_environment(1)['OMP_NUM_THREADS'])"
+    code = "from tasks.launching.launch import _environment; print(_environment(1)['OMP_NUM_THREADS'])"
     assert python(images["train"], code, "--cpus=1") == "1"
 
 
@@ -118,7 +118,7 @@ def changed(images: Images, tmp_path: Path) -> Iterator[Images]:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Dockerfile", ".dockerignore"):
         shutil.copy(ROOT / name, tmp_path)
-    for name in ("tasks/metrics.py", "dags/finetune.py"):
+    for name in ("tasks/scoring/metrics.py", "dags/finetune.py"):
         with (tmp_path / name).open("a") as file:
             file.write("# another line\n")
     repository = f"spark-bert-test-{uuid.uuid4().hex[:8]}"

@@ -22,7 +22,7 @@ from spark_bert.operators.process import ProcessStageOperator, environment
 from spark_bert.places import REPOSITORY, run_folder
 from tests.airflow_home import Interpreter
 
-LOG = "2026-01-02 03:04:05,678 {} tasks.train: {}"
+LOG = "2026-01-02 03:04:05,678 {} tasks.stages.train: {}"
 
 
 def operator(*command: object, stage: str = "train") -> ProcessStageOperator:
@@ -112,7 +112,7 @@ sys.stderr.buffer.write(b"caf\\xe9\\x00\\n")
     monkeypatch.setattr(ProcessStageOperator, "log", recorder)
     assert run(python, recorder.flag).code == 0
     assert recorder.lines[:4] == [
-        ("WARNING", "tasks.train: one row is empty"),
+        ("WARNING", "tasks.stages.train: one row is empty"),
         ("INFO", "26/01/02 WARN Utils: a Java line"),
         ("INFO", "epoch 1"),
         ("INFO", "epoch 2"),

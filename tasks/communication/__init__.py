@@ -1,0 +1,1 @@
+"""How ranks share gradients: the ring, the parameter server, hosts first, and what compresses what they send."""

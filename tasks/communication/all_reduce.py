@@ -1,0 +1,166 @@
+"""All-reduce: the ranks sum all gradients, in buckets that leave while backward still runs, and all update all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import horovod.torch as hvd
+import torch
+
+from include.sections import Communication
+from tasks.communication.buckets import GradientBuffer, cut
+from tasks.communication.compression import compressor
+from tasks.communication.compression.base import Compressor, State
+from tasks.communication.compression.none import Uncompressed
+from tasks.communication.compression.sparse_rows import SparseRows
+from tasks.communication.exchange import Exchange, Kind, by_kind, warn_of_changes
+from tasks.communication.hierarchical import HostFirst, HostRowsFirst, Hosts
+from tasks.communication.link import Link
+from tasks.encoder.models import EncoderWithHead
+
+log = logging.getLogger(__name__)
+
+
+class AllReduce(Exchange):
+    """Sums the gradients over the ranks: word embeddings by rows, matrices compressed, all others as they are."""
+
+    def __init__(
+        self, model: EncoderWithHead, settings: Communication | None, first_compressed: int, hosts: Hosts | None = None
+    ) -> None:
+        """Compression starts at step first_compressed. With hosts, the ranks of one sum among themselves first."""
+        super().__init__(model)
+        if hosts and hosts.count == 1:
+            if settings and settings.compression != "none" and hvd.rank() == 0:
+                log.warning("all ranks share one host, so that nothing is compressed: write strategy: all-reduce")
+            settings = None  # there is no slow link
+        self._first_compressed, self._sending, self._hosts = first_compressed, False, hosts
+        ranks, kinds = hosts.across if hosts else hvd.global_process_set, by_kind(model)
+        self._links: dict[Kind, Link] = {kind: Link(ranks) for kind in kinds}
+        self._rows = {
+            p: _sparse_rows(f"rows.{name}", p, self._links["embeddings"], hosts)
+            for name, p in kinds["embeddings"].items()
+        }
+        self._wish = torch.zeros(1, device=model.device)  # to stop: it travels like a gradient, so all stop together
+        self._rest = Bucket("rest", [*kinds["rest"].values(), self._wish], None, self._links["rest"], hosts)
+        self._matrices = [
+            Bucket(f"matrices.{number}", group, settings, self._links["matrices"], hosts)
+            for number, group in enumerate(cut(kinds["matrices"].values()))
+        ]
+        self._bucket_of = {p: bucket for bucket in (*self._matrices, self._rest) for p in bucket.gradients.parameters}
+        for parameter in self.parameters.values():
+            parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
+
+    def begin(self, step: int, loss_scale: float, stop: bool) -> None:
+        """Choose the matrices' compressor."""
+        super().begin(step, loss_scale, stop)
+        self._sending = False
+        self._wish.grad = torch.full_like(self._wish, float(stop))
+        for bucket in self._matrices:
+            bucket.choose(compressed=step >= self._first_compressed)
+
+    def send_next(self) -> None:
+        """From now on the hooks send."""
+        self._sending = True
+
+    def synchronize(self) -> bool:
+        """Send what is left, and wait for the sums."""
+        self._send(self._wish)
+        buckets = (*self._matrices, self._rest)
+        for bucket in buckets:
+            bucket.gradients.complete(1 / self.loss_scale)
+        for bucket in buckets:
+            bucket.compressor.proceed()
+        for rows in self._rows.values():
+            rows.proceed()
+        for bucket in buckets:
+            bucket.receive()
+        for parameter, rows in self._rows.items():
+            parameter.grad = rows.finish()
+        assert self._wish.grad is not None
+        return bool(self._wish.grad > 0)
+
+    def forget(self) -> None:
+        """Let the compressors forget the step."""
+        for bucket in self._matrices:
+            bucket.compressor.forget()
+
+    def bytes(self) -> dict[Kind, int]:
+        """By kind of parameter. With hosts, those that reach this one, all of which its first rank receives."""
+        return {kind: link.bytes for kind, link in self._links.items()}
+
+    def state(self) -> State:
+        """The compressors' state, below the names of their buckets."""
+        return {f"{b.name}.{key}": value for b in self._matrices for key, value in b.packed.state().items()}
+
+    def load(self, state: State) -> None:
+        """Hand each compressor its own."""
+        for bucket in self._matrices:
+            bucket.packed.load({key: state[f"{bucket.name}.{key}"] for key in bucket.packed.state()})
+
+    def regroup(self, states: Sequence[State]) -> State:
+        """Of N old ranks, rank r of M new ones takes the residuals of r, r + M, ... as one sum, so that none is lost.
+
+        What else compressors remember is equal on all ranks. With hosts, only those that speak for one have residuals.
+        What the old ranks did not have, because they compressed nothing, is as at a training's first step.
+        """
+        own, before = self.state(), states[0]
+        if hvd.rank() == 0:
+            warn_of_changes(own, before)
+        number, count = (self._hosts.number, self._hosts.count) if self._hosts else (hvd.rank(), hvd.size())
+        mine = states[number::count] if self._hosts is None or self._hosts.speaks else []
+        total = {key: sum((state[key] for state in mine), torch.zeros_like(value)) for key, value in before.items()}
+        kept = {key: total[key] if key.endswith(".residual") else before[key] for key in own.keys() & before.keys()}
+        return own | kept
+
+    def _send(self, parameter: torch.Tensor) -> None:
+        if not self._sending or parameter.grad is None:
+            return
+        if parameter in self._rows:
+            self._rows[parameter].start(parameter.grad / self.loss_scale)
+        else:
+            self._bucket_of[parameter].gradients.add(parameter, 1 / self.loss_scale)
+
+
+class Bucket:
+    """Some parameters whose gradients travel in one piece.
+
+    Attributes:
+        gradients: where backward puts them.
+        packed: sums them as the settings say; without settings, as they are.
+        compressor: sums this step's, which are not compressed during warm-up.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: list[torch.Tensor],
+        settings: Communication | None,
+        link: Link,
+        hosts: Hosts | None,
+    ) -> None:
+        self.name = name
+        shapes, device = [parameter.shape for parameter in parameters], parameters[0].device
+        plain = Uncompressed(f"{name}.plain", shapes, link, device)
+        packed = compressor(settings, name, shapes, link, device) if settings else plain
+        self._plain: Compressor = HostFirst(plain, hosts) if hosts else plain
+        self.packed: Compressor = HostFirst(packed, hosts) if hosts else packed
+        self.compressor: Compressor = self._plain
+        self.gradients = GradientBuffer(parameters, self._leave)
+
+    def choose(self, compressed: bool) -> None:
+        """Compress this step's gradients, or not."""
+        self.compressor = self.packed if compressed else self._plain
+
+    def receive(self) -> None:
+        """Make the sum the parameters' gradient, also where there was none: another rank may have had one."""
+        for parameter, gradient in self.gradients.views(self.compressor.finish()).items():
+            parameter.grad = gradient
+
+    def _leave(self, gradient: torch.Tensor) -> None:
+        self.compressor.start(gradient)
+
+
+def _sparse_rows(name: str, parameter: torch.Tensor, link: Link, hosts: Hosts | None) -> SparseRows:
+    shape, device = parameter.shape, parameter.device
+    return HostRowsFirst(name, shape, hosts, link, device) if hosts else SparseRows(name, shape, link, device)

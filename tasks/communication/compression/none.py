@@ -1,0 +1,22 @@
+"""No compression: the gradient as it is, in fp32."""
+
+from __future__ import annotations
+
+import torch
+
+from tasks.communication.compression.base import Compressor
+from tasks.communication.link import Handle
+
+
+class Uncompressed(Compressor):
+    """Sums in fp32."""
+
+    _handle: Handle = -1
+
+    def start(self, gradient: torch.Tensor) -> None:
+        """Send it as it is."""
+        self._handle = self.link.sum(gradient, self.name)
+
+    def finish(self) -> torch.Tensor:
+        """The sum."""
+        return self.link.wait(self._handle)

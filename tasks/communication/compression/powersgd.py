@@ -1,0 +1,105 @@
+"""A hundredth of the bytes: every matrix as a product of two narrow ones, of which the ranks' sums travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from tasks.communication.compression.base import ErrorFeedback, State
+from tasks.communication.link import Handle, Link
+
+SEED = 1905  # of the first bases, which all ranks draw alike
+
+
+class PowerSGD(ErrorFeedback):
+    """One step of power iteration a training step, begun at the last one's basis (Vogels et al. 2019, algorithm 1).
+
+    For a matrix M [rows, columns] of gradient plus residual and the basis Q [columns, rank]: P = sum of M Q over the
+    ranks, its columns made orthonormal; Q = sum of M^T P; the sum of M is about P Q^T. What a rank has sent is thus
+    its own P P^T M. Matrices that this would not make smaller travel along with P as they are.
+    """
+
+    def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device, rank: int) -> None:
+        """rank: columns of P and Q."""
+        super().__init__(name, shapes, link, device)
+        self._flat = [(shape[0], shape[1:].numel()) for shape in shapes]
+        self._narrow = [(rows + columns) * rank < rows * columns for rows, columns in self._flat]
+        packed = [shape for shape, narrow in zip(self._flat, self._narrow, strict=True) if narrow]
+        self._left_shapes = [(rows, rank) for rows, _ in packed]
+        self._basis_shapes = [(columns, rank) for _, columns in packed]
+        self._whole_shapes = [shape for shape, narrow in zip(self._flat, self._narrow, strict=True) if not narrow]
+        size = sum(columns * rank for columns, _ in self._basis_shapes)
+        self.basis = torch.randn(size, generator=torch.Generator().manual_seed(SEED)).to(device)
+        self._basis_before = self.basis
+        self._lefts: list[torch.Tensor] = []
+        self._handle: Handle = -1
+
+    def start(self, gradient: torch.Tensor) -> None:
+        """Send M Q, and the matrices that travel whole."""
+        self._wanted = gradient.add_(self.residual)
+        packed, whole = self._matrices(self._wanted)
+        bases = [torch.linalg.qr(basis).Q for basis in cut(self.basis, self._basis_shapes)]  # else P is M squared
+        lefts = [matrix @ basis for matrix, basis in zip(packed, bases, strict=True)]
+        self._handle = self.link.sum(join([*lefts, *whole], self.device), f"{self.name}.left")
+
+    def proceed(self) -> None:
+        """Send M^T P; the residual is what P P^T M misses."""
+        sums = cut(self.link.wait(self._handle), [*self._left_shapes, *self._whole_shapes])
+        self._lefts = [torch.linalg.qr(left).Q for left in sums[: len(self._left_shapes)]]  # also of zeros
+        self._wholes = sums[len(self._left_shapes) :]
+        packed, _ = self._matrices(self._wanted)
+        bases = [matrix.T @ left for matrix, left in zip(packed, self._lefts, strict=True)]
+        self.keep(self._missed(bases))
+        self._handle = self.link.sum(join(bases, self.device), f"{self.name}.basis")
+
+    def finish(self) -> torch.Tensor:
+        """P Q^T, and the matrices that travelled whole."""
+        self._basis_before, self.basis = self.basis, self.link.wait(self._handle)
+        packed, whole = self._matrices(self._wanted)  # whose place the sums take
+        for matrix, left, basis in zip(packed, self._lefts, cut(self.basis, self._basis_shapes), strict=True):
+            torch.mm(left, basis.T, out=matrix)
+        for matrix, total in zip(whole, self._wholes, strict=True):
+            matrix.copy_(total)
+        return self._wanted
+
+    def forget(self) -> None:
+        """Put residual and basis back."""
+        super().forget()
+        self.basis = self._basis_before
+
+    def state(self) -> State:
+        """Residual and basis."""
+        return {**super().state(), "basis": self.basis}
+
+    def load(self, state: State) -> None:
+        """Take both over."""
+        super().load(state)
+        self.basis = state["basis"].to(self.device)
+
+    def _missed(self, bases: list[torch.Tensor]) -> torch.Tensor:
+        residual = self._wanted.clone()
+        packed, whole = self._matrices(residual)
+        for matrix, left, basis in zip(packed, self._lefts, bases, strict=True):
+            matrix.addmm_(left, basis.T, alpha=-1)
+        for matrix in whole:
+            matrix.zero_()
+        return residual
+
+    def _matrices(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Views of those that are sent as a product, and of those that are sent whole."""
+        views = cut(flat, self._flat)
+        chosen = list(zip(views, self._narrow, strict=True))
+        return [view for view, narrow in chosen if narrow], [view for view, narrow in chosen if not narrow]
+
+
+def cut(flat: torch.Tensor, shapes: Iterable[tuple[int, int]]) -> list[torch.Tensor]:
+    """Views of a flat tensor as matrices, one after the other."""
+    shapes = list(shapes)
+    pieces = torch.split(flat, [rows * columns for rows, columns in shapes])
+    return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+def join(matrices: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    """The matrices in one flat tensor, which may be empty."""
+    return torch.cat([torch.empty(0, device=device), *(matrix.flatten() for matrix in matrices)])

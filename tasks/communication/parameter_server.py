@@ -1,0 +1,231 @@
+"""The parameter server in its sharded form: every rank serves a part of the parameters, and computes on all of them.
+
+Gradients are summed to the rank that serves them, its optimizer moves its part in fp32 (so that moments take 1/N of
+the memory, as in ZeRO, Rajbhandari et al. 2020), and the parameters are gathered back while the next step begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import horovod.torch as hvd
+import torch
+from torch import nn
+
+from include.sections import Communication
+from tasks.communication.buckets import cut
+from tasks.communication.compression.base import State
+from tasks.communication.exchange import Exchange, Kind, Parameters, by_kind, total_norm
+from tasks.communication.link import Link, sum_over_ranks
+from tasks.communication.shards import Rows, Served, Shard
+from tasks.encoder.models import EncoderWithHead
+
+_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+
+
+class ParameterServer(Exchange):
+    """Serves shards of all parameters, and rows of word embeddings with row-sparse gradients.
+
+    Without staleness a layer's forward waits for its parameters, and no longer. With a staleness of 1 nothing waits:
+    the parameters after step t are put into the model when step t + 1 has computed its gradient, so that this
+    gradient is that of the parameters after step t - 1 (bounded staleness, Ho et al. 2013).
+    """
+
+    sharded = True
+
+    def __init__(self, model: EncoderWithHead, settings: Communication) -> None:
+        """All ranks give a model of equal weights."""
+        super().__init__(model)
+        self._links: dict[Kind, Link] = {"embeddings": Link(), "matrices": Link(), "rest": Link()}
+        dtype = _DTYPES[settings.server_parameters]
+        self._rows, shards = self._cut(model, dtype)
+        self._served: list[Served] = [*shards, *self._rows]  # as backward reaches them; forward does the other way
+        self._server_of = {parameter: served for served in self._served for parameter in served.parameters}
+        self.parameters = {name: piece for served in self._served for name, piece in served.pieces.items()}
+        self._centre = GradientCentre(self.parameters, settings.server_momentum) if settings.server_momentum else None
+        self._sending, self._norm = False, math.nan
+        for parameter in self._server_of:
+            parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
+            parameter.data.copy_(parameter.data.to(dtype))  # the first step, too, computes on what would have travelled
+        if settings.staleness == 0:
+            self._wait_in_forward(model)
+
+    def begin(self, step: int, loss_scale: float, stop: bool) -> None:
+        """Nothing leaves before send_next."""
+        super().begin(step, loss_scale, stop)
+        self._sending = False
+
+    def send_next(self) -> None:
+        """From now on the hooks send."""
+        self._sending = True
+
+    def synchronize(self) -> bool:
+        """Wait for the sums of this rank's part; the ranks then tell each other its norm, and the wish to stop."""
+        self.settle()
+        for served in self._served:
+            served.receive(1 / self.loss_scale)
+        if self._centre:
+            self._centre.add()
+        square = float(total_norm(self.parameters)) ** 2
+        squares, wishes = sum_over_ranks([square, float(self.stop)], "norm")
+        self._norm = math.sqrt(squares)
+        return wishes > 0
+
+    def norm(self) -> float:
+        """Norm of the whole model's gradient, with the centre's momentum if there is any."""
+        return self._norm
+
+    def forget(self) -> None:
+        """Let the centre forget the step."""
+        if self._centre:
+            self._centre.forget()
+
+    def distribute(self) -> None:
+        """Start to gather the parameters, first those that forward needs first."""
+        for served in reversed(self._served):
+            served.send()
+
+    def settle(self) -> None:
+        """Wait for the parameters that are under way."""
+        _arrive(self._served)
+
+    def hand_out_rows(self) -> None:
+        """Gather all rows, at once."""
+        for rows in self._rows:
+            rows.send_all_next()
+            rows.send()
+            rows.arrive()
+
+    def bytes(self) -> dict[Kind, int]:
+        """By kind of parameter, gradients and parameters together."""
+        return {kind: link.bytes for kind, link in self._links.items()}
+
+    def state(self) -> State:
+        """The pieces, as <parameter>.master, and the centre.
+
+        What is under way needs no place here: load sends it again. The model's own weights, which may be older, are
+        to be kept as they are, for under staleness the next gradient is taken at them.
+        """
+        masters = {f"{name}.master": piece for name, piece in self.parameters.items()}
+        return masters | (self._centre.state() if self._centre else {})
+
+    def load(self, state: State) -> None:
+        """Take over what state gave, and send the parameters on their way again."""
+        self.settle()
+        for name, piece in self.parameters.items():
+            piece.copy_(state[f"{name}.master"])
+        if self._centre:
+            self._centre.load(state)
+        for rows in self._rows:
+            rows.send_all_next()
+        self.distribute()
+
+    def regroup(self, states: Sequence[State]) -> State:
+        """This rank's part of the states, or of their optimizers', of any number of ranks in their order."""
+        slices = {name: part for served in self._served for name, part in served.slices.items()}
+        return {
+            key: values[slices[name]] if values.ndim else values
+            for key, values in join(states).items()
+            if (name := key.rpartition(".")[0]) in slices
+        }
+
+    def _cut(self, model: EncoderWithHead, dtype: torch.dtype) -> tuple[list[Rows], list[Shard]]:
+        kinds, rank = by_kind(model), hvd.rank()
+        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+        groups: list[tuple[Kind, list[torch.Tensor]]] = [("matrices", g) for g in cut(kinds["matrices"].values())]
+        groups.append(("rest", list(kinds["rest"].values())))
+        shards = [
+            Shard(f"{kind}.{number}", {names[p]: p for p in group}, self._links[kind], rank, dtype)
+            for number, (kind, group) in enumerate(groups)
+        ]
+        rows = [Rows(name, p, self._links["embeddings"], rank, dtype) for name, p in kinds["embeddings"].items()]
+        return rows, shards
+
+    def _send(self, parameter: torch.Tensor) -> None:
+        if self._sending:
+            self._server_of[parameter].add(parameter, 1 / self.loss_scale)
+
+    def _wait_in_forward(self, model: nn.Module) -> None:
+        for modules, parameters in _units(model):
+            needed = dict.fromkeys(self._server_of[p] for p in parameters if p in self._server_of)
+            for module in modules:
+                module.register_forward_pre_hook(partial(_arrive, tuple(needed)))
+
+
+class GradientCentre:
+    """The servers' momentum: g_t = sum over the ranks + momentum g_(t-1), on this rank's pieces.
+
+    Of word embeddings with row-sparse gradients only the rows in the gradient take part; the others keep theirs.
+    """
+
+    def __init__(self, pieces: Parameters, momentum: float) -> None:
+        """The pieces, whose grad is what add adds to, and the momentum: the paper has 0.9."""
+        self._pieces, self._momentum = pieces, momentum
+        self._values = {name: torch.zeros_like(piece) for name, piece in pieces.items()}
+        self._before: dict[str, tuple[torch.Tensor | slice, torch.Tensor]] = {}
+
+    def add(self) -> None:
+        """Make each piece's grad g_t, and keep it: the optimizer clips its own copy."""
+        for name, piece in self._pieces.items():
+            assert piece.grad is not None
+            where = piece.grad.indices()[0] if piece.grad.is_sparse else slice(None)
+            gradient = piece.grad.values() if piece.grad.is_sparse else piece.grad
+            before = self._values[name][where].clone()
+            self._values[name][where] = gradient.add_(before, alpha=self._momentum)
+            self._before[name] = where, before
+
+    def forget(self) -> None:
+        """Be again as before add, so that nothing of a skipped step's NaN stays."""
+        for name, (where, before) in self._before.items():
+            self._values[name][where] = before
+
+    def state(self) -> State:
+        """g_t, as <parameter>.centre."""
+        return {f"{name}.centre": values for name, values in self._values.items()}
+
+    def load(self, state: State) -> None:
+        """Take over what state gave."""
+        for name, values in self._values.items():
+            values.copy_(state[f"{name}.centre"])
+
+
+def join(states: Sequence[State]) -> State:
+    """The states of all ranks' parameter servers, or of their optimizers, in the order of the ranks, as one.
+
+    A parameter cut into shards comes in one dimension, word embeddings in rows as they are, and counts of steps,
+    which are equal on all ranks, as they are.
+    """
+    keys = dict.fromkeys(key for state in states for key in state)
+    return {key: _join([state[key] for state in states if key in state]) for key in keys}
+
+
+def _join(parts: list[torch.Tensor]) -> torch.Tensor:
+    if parts[0].ndim == 0:
+        return parts[0]
+    if parts[0].ndim == 1:
+        return torch.cat(parts)
+    whole = parts[0].new_empty(sum(len(part) for part in parts), *parts[0].shape[1:])
+    for rank, rows in enumerate(parts):
+        whole[rank :: len(parts)] = rows
+    return whole
+
+
+def _arrive(served: Sequence[Served], *_: object) -> None:
+    """Put what is under way into the model; also a forward pre-hook, whose other arguments do not matter."""
+    for part in served:
+        part.arrive()
+
+
+def _units(model: nn.Module) -> list[tuple[list[nn.Module], list[nn.Parameter]]]:
+    """Modules that read parameters together, with these: each layer by itself, and everything outside the layers.
+
+    A layer is an item of a module list. What it holds is read by it as a whole: some encoders use the weights of a
+    module without calling the module.
+    """
+    layers = [layer for modules in model.modules() if isinstance(modules, nn.ModuleList) for layer in modules]
+    inside = {module for layer in layers for module in layer.modules()}
+    outside = [module for module in model.modules() if module not in inside]
+    common = [parameter for module in outside for parameter in module.parameters(recurse=False)]
+    return [(outside, common), *(([layer], list(layer.parameters())) for layer in layers)]

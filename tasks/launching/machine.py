@@ -1,0 +1,44 @@
+"""What a training takes of its machine: how many ranks, and how many threads for each."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from joblib import cpu_count
+
+from tasks.training.job import Job
+
+log = logging.getLogger(__name__)
+
+
+def with_ranks(job: Job, gpus: int) -> Job:
+    """The job with a number for training.ranks: auto is one for each of this machine's GPUs, without any one.
+
+    Where batches have a fixed size, auto takes the largest number up to that which divides it.
+    """
+    ranks = _one_for_each(gpus, job) if job.training.ranks == "auto" else job.training.ranks
+    compression = job.experiment.communication.compression
+    if ranks == 1 and compression != "none":
+        log.warning(
+            "one rank exchanges nothing, so communication.compression %s does nothing: write training.ranks: 2 or more",
+            compression,
+        )
+    settled = job.training.model_copy(update={"ranks": ranks})
+    return dataclasses.replace(job, experiment=job.experiment.model_copy(update={"training": settled}))
+
+
+def _one_for_each(gpus: int, job: Job) -> int:
+    fixed, size = job.batching.kind in ("length", "static"), job.training.batch_size
+    ranks = max((number for number in range(1, gpus + 1) if not fixed or size % number == 0), default=1)
+    if ranks < gpus:
+        log.warning("%d of %d GPUs are used: training.batch_size %d has no larger divisor", ranks, gpus, size)
+    return ranks
+
+
+def threads(ranks: int) -> int:
+    """Threads for each of so many ranks on this machine, at least one.
+
+    They share the CPUs that affinity and a container's quota (of cgroup v1 or v2) leave.
+    """
+    return max(1, int(cpu_count()) // ranks)

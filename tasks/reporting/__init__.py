@@ -1,0 +1,1 @@
+"""What the stages' pages and plots have in common."""

@@ -1,0 +1,1 @@
+"""What predictions are worth: metrics, intervals, slices, and the gate's verdict."""

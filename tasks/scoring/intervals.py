@@ -1,0 +1,126 @@
+"""95 % intervals of a metric: how far the figure of these dev rows may lie from that of all such text.
+
+Accuracy is a share, so Wilson's interval (Wilson 1927) fits it. The others are bootstrapped (Efron 1979): the metric
+of 2,000 draws of the rows with replacement, from a fixed seed, and the 2.5th and 97.5th percentile of those.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from sklearn.metrics import confusion_matrix
+
+from include.glue import Task
+from tasks.scoring.metrics import Array
+
+LEVEL = 0.95
+RESAMPLES = 2000
+_IN_MEMORY = 200_000  # rows of a correlation's resamples at a time
+
+Floats = npt.NDArray[np.float64]
+Interval = tuple[float, float]
+
+
+def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interval | None:
+    """Low and high of accuracy, f1, matthews, pearson or spearman; None where the metric is undefined.
+
+    Args:
+        task: whose metric it is.
+        metric: its name.
+        labels: class ids or scores, [n].
+        predicted: the same as the model has them, [n].
+    """
+    if not len(labels) or not np.isfinite(predicted).all():
+        return None
+    if metric == "accuracy":
+        return wilson(int((labels == predicted).sum()), len(labels))
+    return _middle(_resampled(task, metric, labels, predicted))
+
+
+def of_share(right: int, rows: int) -> Interval | None:
+    """Low and high of a share; None where there are no rows."""
+    return wilson(right, rows) if rows else None
+
+
+def of_class_f1(right: int, wrongly: int, missed: int, rows: int) -> Interval | None:
+    """Low and high of one class's F1.
+
+    Args:
+        right: rows of the class that are predicted to be of it.
+        wrongly: rows of other classes that are predicted to be of it.
+        missed: rows of the class that are predicted to be of others.
+        rows: all rows, of any class.
+    """
+    if not right + wrongly + missed:
+        return None
+    counts = np.array([right, wrongly, missed, rows - right - wrongly - missed])
+    hits, *errors, _ = np.random.default_rng(0).multinomial(rows, counts / rows, size=RESAMPLES).T
+    seen = 2 * hits + sum(errors)
+    return _middle(np.divide(2 * hits, seen, out=np.zeros(RESAMPLES), where=seen > 0))
+
+
+def wilson(right: int, rows: int) -> Interval:
+    """Wilson's score interval of a share."""
+    found = stats.binomtest(right, rows).proportion_ci(LEVEL, method="wilson")
+    return float(found.low), float(found.high)
+
+
+def _middle(values: Floats) -> Interval | None:
+    """The range that holds LEVEL of the finite values."""
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return None
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def _resampled(task: Task, metric: str, labels: Array, predicted: Array) -> Floats:
+    """The metric of every resample, [RESAMPLES]."""
+    random = np.random.default_rng(0)
+    if metric in ("f1", "matthews"):
+        # Drawing rows is drawing from the cells of the confusion matrix, which costs the same for any number of rows.
+        matrix = confusion_matrix(labels, predicted, labels=range(task.outputs))
+        draws = random.multinomial(len(labels), matrix.ravel() / matrix.sum(), size=RESAMPLES)
+        matrices = draws.reshape(-1, task.outputs, task.outputs).astype(np.float64)
+        return matthews_of(matrices) if metric == "matthews" else f1_of(matrices)
+    at_once = max(_IN_MEMORY // len(labels), 1)
+    sizes = (min(at_once, RESAMPLES - start) for start in range(0, RESAMPLES, at_once))
+    samples = (random.integers(len(labels), size=(rows, len(labels))) for rows in sizes)
+    return np.concatenate([correlations(labels[rows], predicted[rows], metric) for rows in samples])
+
+
+def correlations(labels: Array, scores: Array, metric: str) -> Floats:
+    """Pearson's correlation of each row of two matrices [draws, n], or Spearman's, which is that of the ranks.
+
+    NaN where one side is constant.
+    """
+    if metric == "spearman":
+        labels, scores = stats.rankdata(labels, axis=1), stats.rankdata(scores, axis=1)
+    constant = (np.ptp(labels, axis=1) == 0) | (np.ptp(scores, axis=1) == 0)
+    labels, scores = (side - side.mean(axis=1, keepdims=True) for side in (labels, scores))
+    spread = np.sqrt((labels**2).sum(axis=1) * (scores**2).sum(axis=1))
+    found: Floats = np.divide((labels * scores).sum(axis=1), spread, out=np.full(len(labels), np.nan), where=~constant)
+    return found
+
+
+def f1_of(matrices: Floats) -> Floats:
+    """F1 as tasks/scoring/metrics.py means it, of confusion matrices [draws, classes (label), classes (prediction)]."""
+    right = np.diagonal(matrices, axis1=1, axis2=2)
+    seen = matrices.sum(axis=1) + matrices.sum(axis=2)
+    each: Floats = np.divide(2 * right, seen, out=np.zeros_like(right), where=seen > 0)
+    if each.shape[1] == 2:
+        return each[:, 1]
+    mean: Floats = each.sum(axis=1) / (seen > 0).sum(axis=1)  # a class that no row has or gets does not count
+    return mean
+
+
+def matthews_of(matrices: Floats) -> Floats:
+    """Matthews correlation (Gorodkin 2004, equation 8) of confusion matrices as f1_of takes them; 0 if undefined."""
+    rows = matrices.sum(axis=(1, 2))
+    right = np.trace(matrices, axis1=1, axis2=2)
+    labelled, predicted = matrices.sum(axis=2), matrices.sum(axis=1)
+    covariance = right * rows - (labelled * predicted).sum(axis=1)
+    spread = (rows**2 - (labelled**2).sum(axis=1)) * (rows**2 - (predicted**2).sum(axis=1))
+    matthews: Floats = np.divide(covariance, np.sqrt(spread), out=np.zeros_like(covariance), where=spread > 0)
+    return matthews

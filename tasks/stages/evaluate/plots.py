@@ -1,0 +1,125 @@
+"""The report's plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from tasks.reporting.drawing import BLUE, GREY, INK, RED, dress, new_axes
+from tasks.scoring.metrics import Array
+from tasks.stages.evaluate.calibration import Calibration
+from tasks.stages.evaluate.curves import Curves
+from tasks.stages.evaluate.operating import Operating
+
+#: Beyond this many points a smoothed loss is drawn over the raw one, and a scatter gets fainter.
+MANY = 60
+
+
+def confusion(matrix: Sequence[Sequence[int]]) -> Figure:
+    """Shares of a label's rows by prediction, for more classes than a table can show. Axes have the classes' ids.
+
+    No picture holds names: they come in any script, and matplotlib draws boxes where it has no font for one.
+    """
+    counts = np.asarray(matrix)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    figure, axes = new_axes("Confusion matrix, by the classes' numbers", "predicted", "label", size=(8.2, 7.4))
+    image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=1))  # so that the small ones are seen
+    every = range(0, len(counts), max(len(counts) // 20, 1))
+    axes.set_xticks(every, [str(one) for one in every])
+    axes.set_yticks(every, [str(one) for one in every])
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, format=PercentFormatter(1, decimals=0))
+    bar.set_label("share of the label's rows", color=INK, fontsize=9)
+    bar.ax.tick_params(colors=INK, labelsize=8.5)
+    return figure
+
+
+def operating(found: Operating) -> Figure:
+    """Precision over recall, and the ROC curve, with the points to choose from marked on both."""
+    figure = Figure(figsize=(9.4, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.plot(found.recall, found.precision, color=BLUE, linewidth=1.5)
+    left.axhline(found.share, color=GREY, linestyle="--", linewidth=1)
+    right.plot(found.false_positive_rate, found.true_positive_rate, color=BLUE, linewidth=1.5)
+    right.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1)
+    for point, marker in zip(found.points, "o^", strict=True):
+        style = {"color": RED, "markersize": 6, "linestyle": "", "label": f"{point.about} ({point.threshold:.3f})"}
+        left.plot(point.recall, point.precision, marker, **style)
+        right.plot(point.false_positive_rate, point.recall, marker, **style)
+    for axes in (left, right):
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.02, 1.02)
+    left.legend(frameon=False, fontsize=8.5, loc="lower left")
+    dress(left, f"Precision and recall (average precision {found.average_precision:.4f})", "recall", "precision")
+    dress(right, f"ROC (area {found.roc_auc:.4f})", "false positive rate", "true positive rate")
+    return figure
+
+
+def reliability(calibration: Calibration) -> Figure:
+    """Accuracy of each confidence bin against the diagonal of a calibrated model, its rows below."""
+    figure = Figure(figsize=(5.2, 4.2), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    bins = calibration.bins
+    middles, widths = [(one.low + one.high) / 2 for one in bins], [one.high - one.low for one in bins]
+    upper.bar(middles, [one.accuracy for one in bins], widths, color=BLUE, alpha=0.75, edgecolor="white")
+    upper.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1, zorder=3)
+    upper.plot([one.confidence for one in bins], [one.accuracy for one in bins], ".", color=RED)
+    upper.set_xlim(min(one.low for one in bins), 1)
+    upper.set_ylim(0, 1.02)
+    lower.bar(middles, [one.rows for one in bins], widths, color=GREY, edgecolor="white")
+    dress(upper, f"Reliability (ECE {calibration.ece:.4f})", "", "accuracy")
+    dress(lower, "", "confidence", "rows")
+    return figure
+
+
+def scatter(labels: Array, scores: Array) -> Figure:
+    """True scores against predicted ones, with the line where they are equal."""
+    figure, axes = new_axes("Scores", "true score", "predicted score", size=(4.6, 4.4))
+    axes.scatter(labels, scores, s=9, color=BLUE, alpha=0.35 if len(labels) > MANY else 0.8, linewidths=0)
+    ends = [min(labels.min(), scores.min()), max(labels.max(), scores.max())]
+    axes.plot(ends, ends, color=GREY, linestyle="--", linewidth=1)
+    return figure
+
+
+def errors(labels: Array, scores: Array) -> Figure:
+    """Histogram of predicted minus true score, with its mean."""
+    error = scores - labels
+    figure, axes = new_axes(f"Errors (mean {error.mean():+.3f})", "predicted - true", "rows", size=(4.6, 4.4))
+    axes.hist(error, bins=min(40, max(5, len(error) // 10)), color=BLUE, alpha=0.85, edgecolor="white")
+    axes.axvline(0, color=GREY, linestyle="--", linewidth=1)
+    axes.axvline(error.mean(), color=RED, linewidth=1.2)
+    return figure
+
+
+def training(curves: Curves, metric: str) -> Figure:
+    """Training loss over the steps with the dev split's beside it, and the dev metric at each evaluation."""
+    figure = Figure(figsize=(9.4, 3.3), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    many = len(curves.losses) > MANY
+    label = None if many else "train"
+    left.plot(
+        curves.steps, curves.losses, color=BLUE, linewidth=0.8 if many else 1.4, alpha=0.35 if many else 1, label=label
+    )
+    if many:
+        left.plot(curves.steps, _smooth(curves.losses), color=BLUE, linewidth=1.6, label="train (smoothed)")
+    left.plot(curves.dev_loss_steps, curves.dev_losses, "o-", color=RED, markersize=4, linewidth=1.4, label="dev")
+    right.plot(curves.dev_steps, curves.dev_metrics, "o-", color=RED, markersize=4, linewidth=1.4)
+    left.set_ylim(bottom=0)
+    for axes in (left, right):
+        axes.set_xlim(left=0)
+    dress(left, "Loss", "step", "loss")
+    left.legend(frameon=False, fontsize=8.5)
+    dress(right, f"Dev {metric}", "step", metric)
+    return figure
+
+
+def _smooth(values: Sequence[float]) -> list[float]:
+    """Exponential moving average, corrected for its start as Adam's moments are."""
+    smoothed, mean = [], 0.0
+    for step, value in enumerate(values, 1):
+        mean = 0.9 * mean + 0.1 * value
+        smoothed.append(mean / (1 - 0.9**step))
+    return smoothed

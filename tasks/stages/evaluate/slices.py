@@ -1,0 +1,42 @@
+"""What is measured on parts of the dev split: the slices, and the most confident rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tasks.scoring.intervals import interval
+from tasks.scoring.metrics import as_json
+from tasks.scoring.scored import Scored
+from tasks.scoring.slices import Slice, slices_of
+
+SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+def measure(scored: Scored) -> dict[str, dict[str, Any]]:
+    """Slice name to its bounds, rows, the metric that a floor is for, its interval, and the metrics.
+
+    Empty slices are left out.
+    """
+    return {part.name: _entry(scored, part) for part in slices_of(scored)}
+
+
+def by_confidence(scored: Scored) -> list[dict[str, Any]]:
+    """Accuracy over the most confident share of the rows, and the lowest confidence among them."""
+    order = np.argsort(-scored.confidence, kind="stable")
+    right = (scored.labels == scored.predicted)[order]
+    found = []
+    for share in SHARES:
+        rows = max(round(share * len(scored)), 1)
+        lowest = float(scored.confidence[order[rows - 1]])
+        found.append({"share": share, "rows": rows, "accuracy": float(right[:rows].mean()), "confidence": lowest})
+    return found
+
+
+def _entry(scored: Scored, part: Slice) -> dict[str, Any]:
+    chosen, metric = scored.at(part.mask), part.metrics[0]
+    found = as_json(chosen.metrics())
+    values = {name: found[name] for name in part.metrics}
+    between = interval(scored.task, metric, chosen.labels, chosen.predicted)
+    return {"about": part.about, "rows": len(chosen), "metric": metric, "interval": between, **values}

@@ -1,0 +1,109 @@
+"""The stage export: the predictions file, submission.zip, and submission.json that says what is in it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from include.artifacts import sha256, write_json
+from include.experiment import Experiment
+from include.glue import SUBMISSION_TASKS, TASKS
+from include.runs import Run
+from include.stages import BadInput
+from tasks.context import Context, Outcome
+from tasks.stages.export.archive import write_archive
+from tasks.stages.export.check import Expected, check_submission
+from tasks.stages.export.members import Member, other_runs, refuse_failed_gate
+from tasks.stages.export.sheet import Sheet, is_glue, placeholder
+
+log = logging.getLogger(__name__)
+ARCHIVE = "submission.zip"
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """The artifacts that the other runs of the submission point at just now. Raises BadInput after a failed gate."""
+    refuse_failed_gate(run)
+    keys = {
+        member.run: [member.validate.manifest.key, member.predict.manifest.key]
+        for member in other_runs(experiment, run)
+    }
+    return json.dumps(keys, sort_keys=True)
+
+
+def run(context: Context) -> Outcome:
+    """Write, zip and check the predictions of this run, of the runs it names and, if asked, of all other tasks."""
+    experiment, inputs = context.experiment, context.inputs
+    origin = str(context.run.record().get("from", ""))  # of a run that began with what another had made
+    own = Member(origin, experiment.task, inputs["validate"], inputs["predict"])
+    members = _by_file([own, *other_runs(experiment, context.run)])
+    sheets = {file: member.sheet() for file, member in members.items()}
+    if experiment.submission.all_tasks:
+        sheets = _placeholders(members) | sheets
+    files = {file: sheet.encode() for file, sheet in sheets.items()}
+    (context.output / own.task.submission).write_bytes(files[own.task.submission])
+    write_archive(context.output / ARCHIVE, files)
+    check_submission(context.output / ARCHIVE, {name: Expected(one.task, one.indices) for name, one in sheets.items()})
+    manifest = _manifest(sheets, members) | {"sha256": sha256(context.output / ARCHIVE)}
+    write_json(context.output / "submission.json", manifest)
+    for warning in manifest["warnings"]:
+        log.warning("%s", warning)
+    return Outcome(_result(own, manifest))
+
+
+def _by_file(members: list[Member]) -> dict[str, Member]:
+    """Name in the zip to the run whose predictions it holds. Raises BadInput when two runs want the same name."""
+    found: dict[str, Member] = {}
+    for member in members:
+        file = member.task.submission
+        if file in found:
+            first = found[file].run or "this run"
+            raise BadInput(f"{first} and {member.run} both predict {file}: leave one of them out of submission.runs")
+        found[file] = member
+    return found
+
+
+def _placeholders(members: Mapping[str, Member]) -> dict[str, Sheet]:
+    """Files for the GLUE tasks that no run predicts."""
+    strangers = [member.task.name for member in members.values() if not is_glue(member.task)]
+    if strangers:
+        raise BadInput(
+            f"submission.all_tasks makes GLUE's eleven files, and {strangers[0]} is none of GLUE's tasks: "
+            "write submission.all_tasks: false"
+        )
+    tasks = [TASKS[name] for name in SUBMISSION_TASKS]
+    return {task.submission: placeholder(task) for task in tasks if task.submission not in members}
+
+
+def _manifest(sheets: Mapping[str, Sheet], members: Mapping[str, Member]) -> dict[str, Any]:
+    files = {name: _entry(sheet, members.get(name)) for name, sheet in sorted(sheets.items())}
+    warnings = [text for sheet in sheets.values() for text in _warnings(sheet)]
+    return {"archive": ARCHIVE, "files": files, "warnings": warnings}
+
+
+def _entry(sheet: Sheet, member: Member | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {"task": sheet.task.name, "rows": len(sheet.values), "placeholder": member is None}
+    if member is None:
+        return entry | {"prediction": sheet.values[0]}
+    return entry | {"run": member.run or "this run", "predict": member.predict.manifest.key}
+
+
+def _warnings(sheet: Sheet) -> list[str]:
+    task, rows = sheet.task, len(sheet.values)
+    if task.test_rows is None and TASKS[task.name].test_rows:
+        return [f"{task.submission} holds predictions for files of your own, not for GLUE's {task.name} test split"]
+    if task.test_rows in (None, rows):
+        return []
+    return [f"{task.submission} has {rows} predictions, but GLUE's {task.name} test split has {task.test_rows} rows"]
+
+
+def _result(own: Member, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    files = manifest["files"]
+    return {
+        "rows": files[own.task.submission]["rows"],
+        "tasks": [entry["task"] for entry in files.values() if not entry["placeholder"]],
+        "placeholders": [entry["task"] for entry in files.values() if entry["placeholder"]],
+        "warnings": manifest["warnings"],
+        "files": {"submission": ARCHIVE, "predictions": own.task.submission, "manifest": "submission.json"},
+    }

@@ -1,0 +1,49 @@
+"""The stage gate: verdict.json, the same as a page, and exit code 3 when the model is not good enough."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from include.artifacts import Artifact, write_json
+from include.experiment import Experiment
+from include.runs import Run
+from include.stages import ExitCode
+from tasks.context import Context, Outcome
+from tasks.reporting import page
+from tasks.scoring.verdict import Evidence, Verdict, expected_rows, judge
+
+TEMPLATE = Path(__file__).with_name("verdict.html.j2")
+REMEDY = "train longer, take a larger encoder (model.name), or accept less by lowering the threshold"
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """The thresholds: where the experiment sets none they come from the task registry, outside the store."""
+    return json.dumps(experiment.thresholds, sort_keys=True)
+
+
+def run(context: Context) -> Outcome:
+    """Judge what evaluate found. The verdict is kept either way."""
+    experiment = context.experiment
+    evidence = read_evidence(context.inputs["evaluate"])
+    verdict = judge(experiment, evidence, expected_rows(experiment, context.inputs))
+    write_json(context.output / "verdict.json", verdict.as_json())
+    html = page.render(TEMPLATE, verdict=verdict, run=context.run.folder.name)
+    (context.output / "verdict.html").write_text(html, encoding="utf-8")
+    result = {**verdict.as_json(), "files": {"verdict": "verdict.html", "checks": "verdict.json"}}
+    if verdict.passed:
+        return Outcome(result)
+    return Outcome(result, ExitCode.GATE_FAILED, _message(verdict))
+
+
+def read_evidence(evaluate: Artifact) -> Evidence:
+    """What the stage evaluate measured."""
+    summary = json.loads((evaluate.path / "metrics.json").read_text(encoding="utf-8"))
+    table = pq.read_table(evaluate.path / "predictions.parquet", columns=["label", "prediction"])
+    return Evidence(summary, table["label"].to_numpy(), table["prediction"].to_numpy())
+
+
+def _message(verdict: Verdict) -> str:
+    return f"the gate of {verdict.task} is not passed: {'; '.join(verdict.reasons)}. What can be done: {REMEDY}"

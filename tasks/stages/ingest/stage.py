@@ -1,0 +1,146 @@
+"""The stage ingest: a new version of a dataset out of the last one and the drop folder's new files.
+
+The artifact is the version. Once it is committed, the dataset's record names it as the last one (include/datasets.py);
+versions whose drift is above a limit are refused, with the figures as evidence, and the record stays. A malformed file
+is set aside (refuse.py), so that it stops neither the others nor a later run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from include.artifacts import Artifact, Manifest, write_json
+from include.datasets import Dataset
+from include.experiment import Experiment
+from include.runs import Run
+from include.stages import STAGES, BadInput, ExitCode
+from tasks.context import Context, Outcome
+from tasks.sources import open_source
+from tasks.stages.ingest.drift import measure
+from tasks.stages.ingest.intake import Intake, take_in
+from tasks.stages.ingest.plan import Plan, drop_folder, new_files
+from tasks.stages.ingest.refuse import set_aside
+from tasks.stages.ingest.rows import Row, select
+from tasks.stages.ingest.version import RECORD, identity, layout, record_of, write_tables
+
+REMEDY = "look at the new files; take away what is wrong, or raise the limit if the change is real"
+
+log = logging.getLogger(__name__)
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """The plan: last version and new files. Raises BadInput for what cannot be, Transient for a half-copied file."""
+    folder = drop_folder(experiment.dataset.drop)
+    last = next(iter(_dataset(experiment, run).versions()), "")
+    if not last:
+        return Plan("", open_source(experiment).fingerprint(), new_files(folder, ())).text()
+    record = record_of(run.store, last)
+    _check_task(experiment, record)
+    files = new_files(folder, record["known_files"])
+    return (not files and _made_here(experiment, run, last)) or Plan(last, "", files).text()
+
+
+def run(context: Context) -> Outcome:
+    """Write the new version, if the new files add anything to the last one and do not drift too far from it."""
+    experiment, output = context.experiment, context.output
+    plan = Plan.of(_manifest(context).fingerprint)
+    with (output / "quarantine.jsonl").open("w", encoding="utf-8") as stream:
+        intake = take_in(experiment, context.run.store, plan, stream)
+        added, counts = select(intake.known, intake.files.values(), experiment.task)
+    for warning in [*intake.warnings, *intake.refused.values()]:
+        log.warning("%s", warning)
+    figures = measure(intake.known["train"], added, experiment.task, experiment.dataset) if added else []
+    write_json(output / "drift.json", {"rows": len(added), "figures": [figure.as_json() for figure in figures]})
+    result = {
+        "new": False,
+        "dataset": _dataset(experiment, context.run).name,
+        "version": plan.parent,
+        "parent": plan.parent,
+        "counts": {**counts, "unusable": intake.unusable},
+        "drift": {figure.name: round(figure.value, 4) for figure in figures},
+        "refused": dict(intake.refused),
+        "warnings": intake.warnings,
+        "files": {"drift": "drift.json", "quarantine": "quarantine.jsonl"},
+    }
+    reasons = [figure.reason for figure in figures if figure.reason]
+    if reasons and len(added) >= experiment.dataset.drift_rows:
+        return Outcome(result, ExitCode.GATE_FAILED, f"the new rows are refused: {'; '.join(reasons)}. {REMEDY}")
+    if plan.parent and not added:
+        log.info("nothing new: %s stays the last version", plan.parent)
+        return Outcome({**result, "data": _data(context, plan.parent)})
+    rows = {**intake.known, "train": [*intake.known["train"], *added]}
+    return Outcome(_write(context, plan, intake, rows, result))
+
+
+def committed(artifact: Artifact, run: Run) -> None:
+    """Make a new version the dataset's last one, and set the malformed files aside.
+
+    Raises Transient when the dataset has gone on without the version.
+    """
+    manifest = artifact.manifest
+    result = manifest.result
+    if result["new"]:
+        Dataset(run.store.root.parent, result["dataset"]).accept(result["version"], result["parent"])
+    files = Plan.of(manifest.fingerprint).files
+    for name, reason in result.get("refused", {}).items():
+        set_aside(drop_folder(manifest.part["dataset"]["drop"]) / name, files[name], reason)
+
+
+def _dataset(experiment: Experiment, run: Run) -> Dataset:
+    return Dataset(run.store.root.parent, experiment.dataset.name or experiment.data.task)
+
+
+def _check_task(experiment: Experiment, record: Mapping[str, Any]) -> None:
+    asked = identity(experiment.task)
+    wrong = [f"{key} {record[key]!r}, not {asked[key]!r}" for key in asked if record[key] != asked[key]]
+    if wrong:
+        raise BadInput(
+            f"the dataset {record['dataset']} has {'; '.join(wrong)}: write another dataset.name, or its own task"
+        )
+
+
+def _made_here(experiment: Experiment, run: Run, last: str) -> str:
+    """The fingerprint of the last version if this very run has made it: running the stage again finds it then."""
+    artifact = run.store.find("ingest", last)
+    mine = run.record()["stages"].get("ingest", {}).get("key") == last
+    if artifact is None or not mine or artifact.manifest.part != STAGES["ingest"].part(experiment):
+        return ""
+    return artifact.manifest.fingerprint
+
+
+def _data(context: Context, version: str) -> dict[str, Any]:
+    """The fields that make an experiment train on a version."""
+    path = context.run.store.path("ingest", version)
+    fields = {"source": "files", "path": str(path), **layout(context.experiment.task)}
+    return {f"data.{name}": value for name, value in fields.items()}
+
+
+def _write(
+    context: Context, plan: Plan, intake: Intake, rows: Mapping[str, Sequence[Row]], result: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write the version's tables and where it comes from; its result."""
+    version, task = _manifest(context).key, context.experiment.task
+    whole = {**result, "new": True, "version": version, "rows": {split: len(part) for split, part in rows.items()}}
+    earlier = record_of(context.run.store, plan.parent)["known_files"] if plan.parent else []
+    record = {
+        **{key: whole[key] for key in ("dataset", "version", "parent", "rows", "counts", "drift")},
+        **identity(task),
+        "files": {
+            name: {"sha256": plan.files[name], "rows": found.read, "unusable": found.read - len(found.rows)}
+            for name, found in intake.files.items()
+        },
+        "known_files": [*earlier, *(plan.files[name] for name in intake.files)],
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "revision": _manifest(context).revision,
+    }
+    write_tables(context.output, rows, task)
+    write_json(context.output / RECORD, record)
+    return {**whole, "data": _data(context, version)}
+
+
+def _manifest(context: Context) -> Manifest:
+    assert context.manifest is not None  # the runner gives one
+    return context.manifest

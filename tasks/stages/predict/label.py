@@ -1,0 +1,73 @@
+"""What an executor does with its partition: positions in the test table -> predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from pyspark.accumulators import Accumulator
+
+from include.sections import Prediction
+from tasks.encoder.batching import Array, TokenTable
+from tasks.encoder.inference import batch_logits
+from tasks.encoder.models import Classifier, load_trained
+from tasks.stages.predict.batches import batches
+
+#: What comes back for each row, as Spark writes a schema.
+SCHEMAS = {
+    "classification": "row long, prediction long, probabilities array<double>",
+    "regression": "row long, prediction double",
+}
+
+
+@dataclass(frozen=True)
+class LabelPartition:
+    """Predicts the rows of one partition; callable as DataFrame.mapInArrow wants it.
+
+    Attributes:
+        model: train's model folder.
+        split: preprocess's folder of the split.
+        prediction: how rows are batched.
+        done: counts the predicted rows for the driver.
+    """
+
+    model: str
+    split: str
+    prediction: Prediction
+    done: Accumulator[int]
+
+    def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of SCHEMAS for the positions in the chunks' first column."""
+        positions = np.concatenate([np.zeros(0, np.int64), *(chunk.column(0).to_numpy() for chunk in chunks)])
+        if not len(positions):
+            return
+        model, table = _load(self.model, self.split)
+        for batch in batches(table.lengths[positions], self.prediction):
+            indices = positions[batch]
+            yield _labelled(table.rows[indices], batch_logits(model, table, indices), model.spec.kind)
+            self.done.add(len(indices))
+
+
+@lru_cache(maxsize=1)  # once a Python worker: it outlives its partitions
+def _load(model: str, split: str) -> tuple[Classifier, TokenTable]:
+    torch.set_num_threads(1)  # Spark runs one Python worker a core
+    return load_trained(Path(model)), TokenTable.open(Path(split))
+
+
+def _labelled(rows: Array, logits: Array, kind: str) -> pa.RecordBatch:
+    """Logits [batch, outputs] as the likeliest class and the probabilities of all, or as the score alone."""
+    if kind == "regression":
+        return pa.RecordBatch.from_arrays([pa.array(rows), pa.array(logits[:, 0].astype(np.float64))], _names(kind))
+    chances = torch.from_numpy(logits).double().softmax(dim=1)
+    every = pa.FixedSizeListArray.from_arrays(pa.array(chances.numpy().ravel()), logits.shape[1])
+    columns = [pa.array(rows), pa.array(chances.argmax(dim=1).numpy()), every.cast(pa.list_(pa.float64()))]
+    return pa.RecordBatch.from_arrays(columns, _names(kind))
+
+
+def _names(kind: str) -> list[str]:
+    return [column.split()[0] for column in SCHEMAS[kind].split(", ")]

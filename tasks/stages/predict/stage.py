@@ -1,0 +1,89 @@
+"""Predict: the test split on Spark's executors; predictions.parquet and predictions.csv in the order of `row`.
+
+Their columns: row, those of data.keep, and what tasks/scoring/predictions.py makes of a prediction.
+Scores are not clipped.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from include.experiment import Experiment
+from include.glue import Task
+from include.runs import Run
+from include.stages import BadInput
+from tasks.context import Context, Outcome
+from tasks.encoder.batching import TokenTable
+from tasks.scoring.predictions import answer_columns, write_csv
+from tasks.spark import partitions, session
+from tasks.stages.predict.label import SCHEMAS, LabelPartition
+from tasks.stages.predict.progress import progress
+
+log = logging.getLogger(__name__)
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """Nothing is read from outside the store."""
+    return ""
+
+
+def run(context: Context) -> Outcome:
+    """Write the predictions twice: for programs and for people."""
+    experiment, inputs = context.experiment, context.inputs
+    model, split = inputs["train"].path / "model", inputs["preprocess"].path / "test"
+    rows = len(TokenTable.open(split))
+    log.info("predicting %d rows in %d partitions", rows, partitions(rows))
+    with session(experiment, "predict") as spark:
+        started = time.monotonic()
+        found = predict(spark, experiment, model, split, partitions(rows))
+        speed = rows / (time.monotonic() - started)
+    kept = _kept(inputs["validate"].path, found["row"]) if experiment.data.keep else {}
+    table = pa.table({"row": found["row"], **kept, **_answers(experiment.task, found)})
+    pq.write_table(table, context.output / "predictions.parquet")
+    write_csv(table, context.output / "predictions.csv")
+    result: dict[str, Any] = {"rows": rows, "rows_per_second": round(speed, 1), "partitions": partitions(rows)}
+    result["files"] = {"predictions": "predictions.csv", "parquet": "predictions.parquet"}
+    return Outcome(result | _summary(found["prediction"], experiment))
+
+
+def predict(spark: SparkSession, experiment: Experiment, model: Path, split: Path, parts: int) -> pa.Table:
+    """SCHEMAS' columns for a split, sorted by row; executors read the model in place, once a Python worker."""
+    rows, done = len(TokenTable.open(split)), spark.sparkContext.accumulator(0)
+    work = LabelPartition(str(model.absolute()), str(split.absolute()), experiment.prediction, done)
+    positions = spark.range(0, rows, 1, parts)
+    with progress(lambda: done.value, rows):
+        table = positions.mapInArrow(work, SCHEMAS[experiment.task.kind]).toArrow()
+    return table.sort_by("row")
+
+
+def _answers(task: Task, found: pa.Table) -> dict[str, Any]:
+    predicted = found["prediction"].to_numpy()
+    if task.kind == "regression":
+        return answer_columns(task, predicted, None)
+    probabilities = pc.list_flatten(found["probabilities"]).to_numpy().reshape(len(found), task.outputs)
+    return answer_columns(task, predicted, probabilities)
+
+
+def _kept(validate: Path, rows: pa.ChunkedArray) -> dict[str, Any]:
+    """The kept columns of these rows, which are in order. Raises BadInput when they are those of other rows."""
+    table = pq.read_table(validate / "kept.parquet").sort_by("row")
+    if not np.array_equal(table["row"].to_numpy(), rows.to_numpy()):
+        raise BadInput(f"{validate / 'kept.parquet'} holds other rows than the test split: run validate again")
+    return {name: table[name] for name in table.column_names if name != "row"}
+
+
+def _summary(predictions: pa.ChunkedArray, experiment: Experiment) -> dict[str, Any]:
+    if experiment.task.kind == "regression":
+        return {"score_mean": round(pc.mean(predictions).as_py(), 4)}
+    counts = Counter(predictions.to_pylist())
+    return {"label_counts": {name: counts[label] for label, name in enumerate(experiment.task.label_names)}}

@@ -1,0 +1,107 @@
+"""Preprocess: clean, sample, re-split, augment and tokenise on Spark; one Arrow file a partition.
+
+Files of a split lie in its folder, numbered in the order of `row`; what is in them is the type of
+TokenisePartition's schema. Executors write them in place, so they need the artifact store under the driver's path.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from include.artifacts import Artifact
+from include.experiment import Experiment
+from include.runs import Run
+from include.sections import Cleaning
+from include.stages import BadInput
+from tasks.assets import encoder_folder, tokenizer_fingerprint, wordnet_fingerprint
+from tasks.context import Context, Outcome
+from tasks.encoder.tokens import open_tokenizer
+from tasks.spark import partitions, session, ship
+from tasks.stages.preprocess.augment import add_copies, augmentation
+from tasks.stages.preprocess.clean import clean
+from tasks.stages.preprocess.sample import resplit, sample, stratum
+from tasks.stages.preprocess.tokenize import COUNTS, TokenisePartition
+
+log = logging.getLogger(__name__)
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """Changes when the tokenizer does, or WordNet where it is used."""
+    download = experiment.runtime.download
+    tokenizer = tokenizer_fingerprint(experiment.model.name, download)
+    if "synonyms" in experiment.preprocessing.augment:
+        return f"{tokenizer}-{wordnet_fingerprint(download)}"
+    return tokenizer
+
+
+def run(context: Context) -> Outcome:
+    """Write a folder of token ids for each split; the result counts rows, tokens and cuts."""
+    experiment = context.experiment
+    tokenizer = encoder_folder(experiment.model.name, experiment.runtime.download) / "tokenizer.json"
+    open_tokenizer(tokenizer, experiment.preprocessing.max_length)  # a damaged one is told before Spark starts
+    with session(experiment, "preprocess") as spark:
+        shipped = ship(spark, tokenizer)
+        augment = augmentation(spark, experiment, tokenizer) if experiment.preprocessing.augment else None
+        counts = {}
+        for name, rows in _splits(spark, experiment, context.inputs["validate"]).items():
+            texts = _texts(rows, name, experiment.preprocessing.clean)
+            if augment is not None and name == "train":
+                texts = texts.mapInArrow(augment, texts.schema)
+            counts[name] = _tokenise(texts, experiment, shipped, context.output / name)
+            _report(name, counts[name])
+    return Outcome(_result(counts))
+
+
+def _splits(spark: SparkSession, experiment: Experiment, validated: Artifact) -> dict[str, DataFrame]:
+    options, by = experiment.preprocessing, stratum(experiment.task)
+    splits = {name: spark.read.parquet(str(validated.path / f"{name}.parquet")) for name in ("train", "dev", "test")}
+    if options.resplit:
+        splits |= resplit(splits["train"], splits["dev"], splits["test"], by, options.seed)
+    if options.sample < 1:
+        splits["train"] = sample(splits["train"], options.sample, by, options.seed)
+    if options.augment:
+        splits["train"] = add_copies(splits["train"], options.augment)
+    return splits
+
+
+def _texts(rows: DataFrame, split: str, rules: Collection[Cleaning]) -> DataFrame:
+    """Row, label and clean sentences, cut into partitions by `row`. Raises BadInput when there are no rows."""
+    number = rows.count()
+    if not number:
+        raise BadInput(f"no rows are left for {split}: give more data, or turn preprocessing.resplit off")
+    sentences = [name for name in ("sentence1", "sentence2") if name in rows.columns]
+    cut = rows.repartitionByRange(partitions(number), "row").sortWithinPartitions("row")
+    return cut.select("row", "label", *(clean(F.col(name), rules).alias(name) for name in sentences))
+
+
+def _tokenise(texts: DataFrame, experiment: Experiment, tokenizer: str, folder: Path) -> dict[str, int]:
+    """Tokenise the partitions, and add up what they counted."""
+    folder.mkdir()
+    _, _, *sentences = texts.columns
+    scores = experiment.task.kind == "regression"
+    work = TokenisePartition(tokenizer, experiment.preprocessing.max_length, tuple(sentences), scores, str(folder))
+    parts = texts.mapInArrow(work, ", ".join(f"{count} long" for count in COUNTS)).toArrow()
+    for leftover in folder.glob(".part-*"):  # of attempts that Spark gave up
+        leftover.unlink()
+    totals = {count: sum(parts[count].to_pylist()) for count in COUNTS}
+    return totals | {"partitions": parts.num_rows}
+
+
+def _report(split: str, counts: dict[str, int]) -> None:
+    log.info("%s: %d rows, %d tokens, %d partitions", split, counts["rows"], counts["tokens"], counts["partitions"])
+    if counts["empty"]:
+        log.warning("%s: %d rows have an empty sentence after cleaning; they are kept", split, counts["empty"])
+
+
+def _result(counts: dict[str, dict[str, int]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key in ("rows", "truncated", "empty", "partitions"):
+        result[key] = {name: split[key] for name, split in counts.items()}
+    result["mean_length"] = {name: round(split["tokens"] / split["rows"], 2) for name, split in counts.items()}
+    return result

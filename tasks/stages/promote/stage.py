@@ -1,0 +1,103 @@
+"""The stage promote: the alias champion moves to the run's version, or the version is told why not."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from include.experiment import Experiment
+from include.runs import Run
+from include.stages import BadInput
+from tasks.context import Context, Outcome
+from tasks.stages.promote.decision import FILE, Decision, of_comparison, of_person, of_rollback
+from tasks.tracking.champions import Champions, alone
+from tasks.tracking.registry import Version, now
+
+log = logging.getLogger(__name__)
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """The decision, the champion, and when the version was last promoted and rolled back: it may come again."""
+    registry, file = Champions.of(experiment, run), run.folder / FILE
+    champion, version = registry.champion(), registry.version(run.artifact("register").manifest.result["version"])
+    decision = file.read_text(encoding="utf-8") if experiment.retraining.approval and file.is_file() else ""
+    moved = [version.tags.get(name, "") if version else "" for name in ("promoted", "rolled_back")]
+    return json.dumps([decision, champion.number if champion else "", *moved])
+
+
+def run(context: Context) -> Outcome:
+    """Promote the version, or write its rejection down. Neither is a failure of the run."""
+    registry, outcome = Champions.of(context.experiment, context.run), context.inputs["challenge"].manifest.result
+    with alone(context.run.store):
+        version, champion = _entered(context, registry), registry.champion()
+        if champion == version:  # it was promoted before, maybe by a try of this stage that was cut off
+            return _outcome(registry, version, _known(version))
+        decision = _decided(context, version, outcome["outcome"])
+        tags = {"decision": decision.decision, "decision.by": decision.by, "decision.at": decision.at}
+        if decision.decision == "approved":
+            _check(registry.model, champion, outcome["champion"])
+            tags |= {"promoted": now(), "promoted.by": decision.by, "replaces": champion.number if champion else ""}
+        registry.tag(version, tags)
+        if decision.decision == "approved":
+            registry.make_champion(version)  # last: whoever sees a champion sees what it replaces
+        return _outcome(registry, version, decision)
+
+
+def _entered(context: Context, registry: Champions) -> Version:
+    number = context.inputs["register"].manifest.result["version"]
+    version = registry.version(number)
+    if version is None:
+        raise BadInput(f"version {number} of {registry.model} is gone from the registry: run the stage register again")
+    return version
+
+
+def _decided(context: Context, version: Version, outcome: str) -> Decision:
+    """A person's decision, or the comparison's; but what a person has rolled back comes again only if one asks for it.
+
+    Asking is to approve, or to clear the task of the run that had promoted it.
+    """
+    if context.experiment.retraining.approval:
+        return of_person(context.run.folder)
+    tags, decided_before = version.tags, context.run.record()["stages"].get("promote", {}).get("key")
+    if tags.get("rolled_back", "") > tags.get("promoted", "") and not decided_before:
+        return of_rollback(tags["rolled_back"])
+    return of_comparison(outcome)
+
+
+def _check(model: str, champion: Version | None, compared: str) -> None:
+    """That the champion is the one that the model was held against."""
+    present = champion.number if champion else ""
+    if present != compared:
+        raise BadInput(
+            f"the champion of {model} is {_named(present)} now, and this model was held against {_named(compared)}: "
+            "clear the task champion and those after it"
+        )
+
+
+def _named(number: str) -> str:
+    return f"version {number}" if number else "none"
+
+
+def _known(version: Version) -> Decision:
+    """How a version that is the champion became it."""
+    tags = version.tags
+    return Decision(decision="approved", by=tags.get("promoted.by", ""), at=tags.get("decision.at", ""))
+
+
+def _outcome(registry: Champions, version: Version, decision: Decision) -> Outcome:
+    champion = registry.champion()
+    promoted = champion == version
+    replaces = champion.tags.get("replaces", "") if champion and promoted else ""
+    became = f"the champion, in place of {_named(replaces)}" if promoted else "not the champion"
+    result = {
+        "promoted": promoted,
+        "model": version.model,
+        "version": version.number,
+        "champion": champion.number if champion else "",
+        "replaces": replaces,
+        "decision": decision.decision,
+        "by": decision.by,
+        "reason": f"{version} is {became}: {decision.reason}",
+    }
+    log.info("%s", result["reason"])
+    return Outcome(result)

@@ -1,0 +1,66 @@
+"""The study's two plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from tasks.reporting.drawing import BLUE, GREY, INK, new_axes
+from tasks.stages.study.table import Row
+
+
+def bars(summary: Mapping[str, Any]) -> Figure | None:
+    """A bar of the metric for each configuration, with its interval; None when no metric is defined."""
+    rows = [row for row in summary["rows"] if row["metric"] is not None]
+    if not rows:
+        return None
+    start, end = _span(rows)
+    cut = f", axis from {start:.2f}" if start > 0 else ""
+    figure, axes = new_axes(f"{summary['metric']} with 95 % intervals{cut}", "", "", (7.4, 1.0 + 0.32 * len(rows)))
+    for place, row in enumerate(rows):
+        axes.barh(place, row["metric"], color=_colour(row, summary), alpha=0.75, height=0.62)
+        if row["interval"]:
+            axes.plot(row["interval"], [place, place], color=INK, linewidth=1.2, marker="|")
+        if row["configuration"] == summary["reference"]:
+            axes.axvline(row["metric"], color=GREY, linestyle="--", linewidth=1)
+    axes.set_xlim(start, end)
+    axes.set_yticks(range(len(rows)), [row["configuration"] for row in rows], parse_math=False)
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()  # the first on top
+    return figure
+
+
+def tradeoff(summary: Mapping[str, Any]) -> Figure | None:
+    """Throughput against the metric, a numbered point for each configuration; None when no row has both."""
+    rows = [row for row in summary["rows"] if None not in (row["metric"], row["rows_per_second"])]
+    if not rows:
+        return None
+    figure, axes = new_axes(
+        "Throughput and the metric", "training rows a second", summary["metric"], (7.4, max(4.4, 0.24 * len(rows)))
+    )
+    for number, row in enumerate(rows, 1):
+        place = (row["rows_per_second"], row["metric"])
+        axes.plot(*place, "o", color=_colour(row, summary), markersize=13, alpha=0.85, linewidth=0)
+        axes.annotate(str(number), place, ha="center", va="center", fontsize=8, color="white")
+        height = 1 - number / max(18, len(rows) + 1)
+        axes.annotate(f"{number}", (1.04, height), xycoords="axes fraction", ha="right", fontsize=8.5, color=GREY)
+        axes.text(
+            1.06, height, row["configuration"], transform=axes.transAxes, fontsize=8.5, color=INK, parse_math=False
+        )
+    axes.margins(0.1)
+    return figure
+
+
+def _colour(row: Row, summary: Mapping[str, Any]) -> str:
+    return GREY if row["configuration"] == summary["reference"] else BLUE
+
+
+def _span(rows: list[Row]) -> tuple[float, float]:
+    """Where the axis starts and ends: near the figures, or at zero where that is near enough."""
+    ends = [end for row in rows for end in (row["metric"], *(row["interval"] or ()))]
+    low, high = min(ends), max(ends)
+    room = 0.1 * (high - low) or 0.01
+    start = low - 4 * room
+    return (start if low > 0 and start > 0 else min(0.0, low - room)), high + room

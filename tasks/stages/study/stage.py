@@ -1,0 +1,51 @@
+"""The stage study: study.json, study.md, the plots and report.html, out of the runs that are arms of one study."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+from include.artifacts import write_json
+from include.experiment import Experiment
+from include.runs import Run
+from tasks.context import Context, Outcome
+from tasks.reporting import drawing
+from tasks.stages.study import plots, report
+from tasks.stages.study.arms import Found, find
+from tasks.stages.study.table import summarise
+
+log = logging.getLogger(__name__)
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """The runs and artifacts that are the study's arms just now, and what is wrong with others."""
+    found = _found(experiment, run)
+    arms = [{**arm.mark.model_dump(mode="json"), **arm.keys} for arm in found.arms]
+    return json.dumps([arms, found.warnings], sort_keys=True)
+
+
+def run(context: Context) -> Outcome:
+    """Put the arms together. Raises BadInput when there are none."""
+    name, folder = context.experiment.study.name, context.output
+    found = _found(context.experiment, context.run)
+    for warning in found.warnings:
+        log.warning("%s", warning)
+    summary = summarise(name, found)
+    write_json(folder / "study.json", summary)
+    (folder / "study.md").write_text(report.markdown(summary), encoding="utf-8")
+    drawn = {"metric": plots.bars(summary), "tradeoff": plots.tradeoff(summary)}
+    images: dict[str, Path] = {}
+    for title, figure in drawn.items():
+        if figure is not None:
+            images[title] = folder / f"{title}.png"
+            drawing.save(figure, images[title])
+    (folder / "report.html").write_text(report.html(summary, images), encoding="utf-8")
+    log.info("%s: %d arms of %d configurations", name, len(found.arms), len(summary["rows"]))
+    result = {"study": name, "arms": len(found.arms), "configurations": len(summary["rows"])}
+    files = {"report": "report.html", "summary": "study.json", "markdown": "study.md"}
+    return Outcome({**result, "warnings": found.warnings, "files": files})
+
+
+def _found(experiment: Experiment, run: Run) -> Found:
+    return find(run.folder.parent, experiment.study.name)

@@ -1,0 +1,110 @@
+"""What study.json says: a row for each configuration, with means over its seeds, beside a reference row.
+
+A figure that one of the seeds lacks is None: a mean over the others would be of other trainings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from include.ablations import CONFIGURATIONS, TABLE_5
+from tasks.scoring.intervals import LEVEL, Interval
+from tasks.stages.study.arms import Arm, Found, by_configuration
+from tasks.stages.study.papers import CLAIMS
+
+BASE = TABLE_5[0]
+#: What is measured besides the metric; training.json's names, and wire: bytes that rank 0 receives in a step.
+COSTS = ("rows_per_second", "memory", "wire", "seconds")
+
+Row = dict[str, Any]
+
+
+def summarise(study: str, found: Found) -> dict[str, Any]:
+    """The whole study as JSON.
+
+    Its rows have the configuration, what it is about, its seeds, the metric's mean with a 95 % interval and what that
+    is over ("seeds" or "dev rows"), and the COSTS: rows a second, bytes of rank 0's memory at its peak, bytes on the
+    wire, seconds of training. `relative` has each beside the reference row: the metric as a difference, costs as a
+    share more (0.1: ten percent more).
+    """
+    metric = found.arms[0].summary["metric"]
+    rows = [_row(name, arms, metric) for name, arms in by_configuration(found.arms, list(CONFIGURATIONS))]
+    reference = next((row for row in rows if row["configuration"] == BASE), rows[0])
+    for row in rows:
+        row["relative"] = _relative(row, reference)
+    return {
+        "study": study,
+        "task": found.arms[0].mark.task,
+        "metric": metric,
+        "reference": reference["configuration"],
+        "rows": rows,
+        "table_5": _table_5(rows),
+        "arms": [_arm(arm) for arm in found.arms],
+        "warnings": found.warnings,
+    }
+
+
+def over_seeds(values: list[float]) -> Interval:
+    """Student's t interval of the mean of two values or more: where the mean of ever more seeds may lie."""
+    half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return float(np.mean(values) - half), float(np.mean(values) + half)
+
+
+def _row(name: str, arms: list[Arm], metric: str) -> Row:
+    values = [arm.summary["metrics"].get(metric) for arm in arms]
+    one = len(arms) == 1
+    interval = arms[0].summary["interval"] if one else None if None in values else over_seeds(values)
+    return {
+        "configuration": name,
+        "about": CONFIGURATIONS[name].about if name in CONFIGURATIONS else "",
+        "seeds": [arm.mark.seed for arm in arms],
+        "metric": _mean(values),
+        "interval": interval,
+        "interval_over": "dev rows" if one else "seeds",
+        **{cost: _mean([_cost(arm.training, cost) for arm in arms]) for cost in COSTS},
+    }
+
+
+def _cost(training: Mapping[str, Any], cost: str) -> float | None:
+    if cost != "wire":
+        return training.get(cost)
+    sent, steps = training.get("bytes", {}).get("all"), training.get("steps")
+    return sent / steps if sent is not None and steps else None
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if len(known) == len(values) else None
+
+
+def _relative(row: Row, reference: Row) -> dict[str, float | None]:
+    relative = {"metric": _over(row["metric"], reference["metric"], share=False)}
+    return relative | {cost: _over(row[cost], reference[cost], share=True) for cost in COSTS}
+
+
+def _over(value: float | None, reference: float | None, share: bool) -> float | None:
+    if value is None or reference is None or (share and not reference):
+        return None
+    return value / reference - 1 if share else value - reference
+
+
+def _table_5(rows: list[Row]) -> list[dict[str, Any]]:
+    """The paper's claims and our rows for its five configurations; [] when the study has none of them."""
+    ours = {row["configuration"]: row for row in rows if row["configuration"] in CLAIMS}
+    return (
+        [{"configuration": name, "paper": claim._asdict(), "ours": ours.get(name)} for name, claim in CLAIMS.items()]
+        if ours
+        else []
+    )
+
+
+def _arm(arm: Arm) -> dict[str, Any]:
+    """Where a row's figures come from."""
+    machine = {name: arm.training.get(name) for name in ("device", "ranks", "threads", "precision")}
+    value = arm.summary["metrics"].get(arm.summary["metric"])
+    costs = {cost: _cost(arm.training, cost) for cost in COSTS}
+    return {**arm.mark.model_dump(mode="json"), **arm.keys, "metric": value, **costs, **machine}

@@ -1,0 +1,36 @@
+"""Train: fine-tune the encoder with Horovod and keep the best model."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from include.experiment import Experiment
+from include.runs import Run
+from tasks.assets import encoder_fingerprint, encoder_folder
+from tasks.context import Context, Outcome
+from tasks.launching.launch import launch
+from tasks.training.job import Job
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """Of the pretrained encoder."""
+    return encoder_fingerprint(experiment.model.name, experiment.runtime.download)
+
+
+def run(context: Context) -> Outcome:
+    """Write model/, metrics.jsonl and training.json. Raises BadInput for data or an encoder that do not fit."""
+    experiment = context.experiment
+    pretrained = context.inputs["pretrain"].path / "model"
+    original = encoder_folder(experiment.model.name, experiment.runtime.download)
+    launch(
+        Job(
+            experiment,
+            encoder=pretrained if pretrained.is_dir() else original,
+            data=context.inputs["preprocess"].path,
+            output=context.output,
+            checkpoints=context.checkpoints,
+            terminal=sys.stderr.isatty(),
+        )
+    )
+    return Outcome(json.loads((context.output / "training.json").read_text(encoding="utf-8")))

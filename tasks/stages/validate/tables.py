@@ -1,0 +1,92 @@
+"""From records to Parquet: the tables that later stages read, and the facts that the rules look at.
+
+A split is read once, in chunks, into a draft that holds the table and two facts of each row (text_key, characters).
+The facts that need all splits at once (overlap.py) join them when the draft is turned into the final table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from include.glue import Task
+from tasks.sources import Record, Source
+from tasks.sources.normalise import text_key
+from tasks.sources.quarantine import Intake, Quarantine, problem
+from tasks.stages.validate.overlap import Facts
+
+_CHUNK = 20_000  # rows in memory at a time
+_OF_THE_ROW = pa.schema([("text_key", pa.int64()), ("characters", pa.int64())])
+_OF_ALL_ROWS = pa.schema([("labels_of_text", pa.int64()), ("overlaps", pa.bool_())])
+
+
+def sentence_columns(task: Task) -> list[str]:
+    """sentence1, and sentence2 for a pair."""
+    return [f"sentence{number}" for number in range(1, len(task.sentences) + 1)]
+
+
+def table_schema(task: Task) -> pa.Schema:
+    """Columns of train.parquet, dev.parquet and test.parquet; label is null throughout test."""
+    sentences = [(name, pa.string()) for name in sentence_columns(task)]
+    label = pa.float64() if task.kind == "regression" else pa.int64()
+    return pa.schema([("row", pa.int64()), ("line", pa.int64()), *sentences, ("label", label)])
+
+
+def checked_schema(task: Task) -> pa.Schema:
+    """The table's columns and all facts: what the rules see."""
+    return pa.schema([*table_schema(task), *_OF_THE_ROW, *_OF_ALL_ROWS])
+
+
+def read_split(source: Source, split: str, task: Task, draft: Path, quarantine: Quarantine) -> Intake:
+    """Write a split's usable rows to the draft and set the others aside."""
+    schema = pa.schema([*table_schema(task), *_OF_THE_ROW])
+    records, read = source.records(split), 0
+    with pq.ParquetWriter(draft, schema) as writer:
+        while chunk := list(islice(records, _CHUNK)):
+            read += len(chunk)
+            writer.write_table(pa.Table.from_pylist(list(_usable(chunk, task, split, quarantine)), schema))
+    return quarantine.intake(read)
+
+
+def finish_split(draft: Path, task: Task, facts: Facts, checked: Path, table: Path) -> int:
+    """Write the rows that stay twice: with all facts for the rules, and as the table; how many they are."""
+    schema, plain = checked_schema(task), table_schema(task)
+    start = written = 0
+    with pq.ParquetWriter(checked, schema) as with_facts, pq.ParquetWriter(table, plain) as final:
+        for batch in pq.ParquetFile(draft).iter_batches(_CHUNK):
+            part = slice(start, start + len(batch))
+            columns = [*batch.columns, pa.array(facts.labels_of_text[part]), pa.array(facts.overlaps[part])]
+            rows = pa.Table.from_arrays(columns, schema=schema).filter(pa.array(facts.stays[part]))
+            with_facts.write_table(rows)
+            final.write_table(rows.select(plain.names))
+            start, written = part.stop, written + len(rows)
+    return written
+
+
+def _usable(records: list[Record], task: Task, split: str, quarantine: Quarantine) -> Iterator[dict[str, Any]]:
+    for record in records:
+        reason = problem(record, task, split)
+        if reason:
+            quarantine.add(record, reason)
+        else:
+            yield _as_row(record, task, split)
+
+
+def _as_row(record: Record, task: Task, split: str) -> dict[str, Any]:
+    return {
+        "row": record.row,
+        "line": record.line,
+        **dict(zip(sentence_columns(task), record.sentences, strict=True)),
+        "label": None if split == "test" else _label(record.label, task),
+        "text_key": text_key(record.sentences),
+        "characters": max(map(len, record.sentences)),
+    }
+
+
+def _label(text: str, task: Task) -> int | float:
+    return float(text) if task.kind == "regression" else task.labels.index(text)

@@ -1,0 +1,190 @@
+"""The exchange of gradients: alone, and as an all-reduce of two ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import horovod.torch as hvd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from include.sections import Communication
+from tasks.communication import buckets
+from tasks.communication.all_reduce import AllReduce
+from tasks.communication.exchange import Exchange, by_kind, total_norm
+from tasks.communication.link import gather_rows, sum_over_ranks
+from tasks.encoder.models import Classifier, load_pretrained
+from tasks.training.job import Job
+from tests.tasks.launching.jobs import make_job
+from tests.tasks.launching.ranks import on_ranks
+
+LOSS_SCALE = 8.0
+LAYER = "encoder.encoder.layer.1.output.dense.weight"
+
+
+def model(job: Job) -> Classifier:
+    """Of the same weights on every rank."""
+    torch.manual_seed(0)
+    whole = load_pretrained(job.encoder, job.head)
+    words(whole).sparse = True
+    return whole
+
+
+def words(model: Classifier) -> nn.Embedding:
+    return cast(nn.Embedding, model.encoder.get_input_embeddings())
+
+
+def backward(model: Classifier, rank: int, step: int, scale: float = 1.0) -> None:
+    """Add a rank's gradient of a step to what is there. On rank 1 nothing reaches the last layer."""
+    ids = torch.randint(0, 46, (4, 9), generator=torch.Generator().manual_seed(10 * step + rank))
+    stack = cast(Any, model.encoder.encoder)
+    layers = stack.layer
+    stack.layer = layers[:1] if rank == 1 else layers
+    (model(ids, torch.ones_like(ids)).square().sum() * scale).backward()
+    stack.layer = layers
+
+
+def gradients(model: Classifier) -> dict[str, torch.Tensor]:
+    """All of them, dense."""
+    return {name: p.grad.to_dense().clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def step(exchange: Exchange, model: Classifier, number: int, poison: bool = False) -> dict[str, torch.Tensor]:
+    """A step's summed gradients. Rank 1 wants to stop at step 3; with poison, its gradient is not finite."""
+    rank = hvd.rank()
+    exchange.begin(number, LOSS_SCALE, stop=number == 3 and rank == 1)
+    backward(model, rank, number, LOSS_SCALE)  # two halves: the first one stays here
+    exchange.send_next()
+    backward(model, rank, number, LOSS_SCALE * (math.nan if poison and rank == 1 else 1))
+    stop = exchange.synchronize()
+    found = {"norm": torch.tensor(exchange.norm()), "stop": torch.tensor(stop), **gradients(model)}
+    model.zero_grad()
+    return found
+
+
+def reduce_on_two_ranks(folder: Path) -> None:
+    """Three uncompressed steps in small buckets; then compressed ones, one of them skipped, with a resumed twin."""
+    buckets.BUCKET_BYTES = 10_000
+    job = Job.read(folder / "job.json")
+    found: dict[str, torch.Tensor] = {}
+    plain = model(job)
+    exchange = AllReduce(plain, Communication(), first_compressed=1)
+    for number in (1, 2, 3):
+        found |= {f"{number}.{name}": value for name, value in step(exchange, plain, number).items()}
+    packed = model(job)
+    exchange = AllReduce(packed, Communication(compression="onebit"), first_compressed=2)
+    counts = [0]
+    for number in (1, 2, 3):
+        found |= {f"onebit.{number}.{name}": value for name, value in step(exchange, packed, number).items()}
+        counts.append(exchange.bytes()["matrices"])
+    found["bytes"] = torch.tensor(counts).diff()
+    assert math.isnan(step(exchange, packed, 4, poison=True)["norm"])
+    exchange.forget()
+    state = {key: value.clone() for key, value in exchange.state().items()}
+    found |= {f"straight.{name}": value for name, value in step(exchange, packed, 5).items()}
+    resumed = AllReduce(twin := model(job), Communication(compression="onebit"), first_compressed=2)
+    resumed.load(state)
+    found |= {f"resumed.{name}": value for name, value in step(resumed, twin, 5).items()}
+    save_file(found, folder / f"{hvd.rank()}.safetensors")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    folder = tmp_path_factory.mktemp("exchange")
+    job = make_job(folder)
+    job.write(folder / "job.json")
+    return job
+
+
+@pytest.fixture(scope="module")
+def found(job: Job) -> list[dict[str, torch.Tensor]]:
+    folder = job.encoder.parent
+    on_ranks(reduce_on_two_ranks, 2, folder)
+    return [load_file(folder / f"{rank}.safetensors") for rank in (0, 1)]
+
+
+@pytest.fixture
+def horovod() -> Iterator[None]:
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+def test_alone_gradients_lose_their_loss_scale_and_nothing_else(job: Job) -> None:
+    expected, scaled = model(job), model(job)
+    backward(expected, rank=0, step=1)
+    exchange = Exchange(scaled)
+    exchange.begin(1, LOSS_SCALE, stop=True)
+    exchange.send_next()
+    backward(scaled, rank=0, step=1, scale=LOSS_SCALE)
+    assert exchange.synchronize()
+    found = gradients(scaled)
+    for name, value in gradients(expected).items():
+        torch.testing.assert_close(found[name], value)
+    norm = torch.cat([value.flatten() for value in found.values()]).norm()
+    assert exchange.norm() == pytest.approx(float(norm))
+    assert set(exchange.bytes().values()) == {0}
+
+
+def test_kinds(job: Job) -> None:
+    whole = model(job)
+    kinds = by_kind(whole)
+    assert list(kinds["embeddings"]) == ["encoder.embeddings.word_embeddings.weight"]
+    assert LAYER in kinds["matrices"]
+    assert {"head.weight", "head.bias", LAYER.replace("weight", "bias")} < set(kinds["rest"])
+    assert sum(len(kind) for kind in kinds.values()) == len(list(whole.parameters()))
+    words(whole).sparse = False
+    assert by_kind(whole)["embeddings"] == {}
+
+
+def test_the_norm_counts_a_word_that_is_twice_there_once() -> None:
+    table = torch.nn.Parameter(torch.zeros(3, 1))
+    table.grad = torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.tensor([[1.0], [2.0]]), (3, 1)).coalesce()
+    assert total_norm({"table": table}) == 3.0
+
+
+def test_two_ranks_have_the_sum_of_what_one_process_computes(job: Job, found: list[dict[str, torch.Tensor]]) -> None:
+    for number in (1, 2, 3):
+        whole = model(job)
+        for rank in (0, 0, 1, 1):
+            backward(whole, rank, number)
+        for name, value in gradients(whole).items():
+            for own in found:
+                torch.testing.assert_close(own[f"{number}.{name}"], value, rtol=1e-4, atol=1e-5)
+
+
+def test_ranks_agree_to_the_bit_and_stop_together(found: list[dict[str, torch.Tensor]]) -> None:
+    assert found[0].keys() == found[1].keys()
+    for name, value in found[0].items():
+        assert torch.equal(value, found[1][name]), name
+    assert [bool(found[0][f"{number}.stop"]) for number in (1, 2, 3)] == [False, False, True]
+
+
+def test_compression_starts_after_the_warm_up(found: list[dict[str, torch.Tensor]]) -> None:
+    first, *others = found[0]["bytes"].tolist()
+    assert first == 4 * sum(found[0][f"1.{name}"].numel() for name in matrices(found))
+    assert others[0] == others[1] < first / 20
+    assert all(torch.equal(found[0][f"1.{name}"], found[0][f"onebit.1.{name}"]) for name in matrices(found))
+    assert not torch.equal(found[0][f"2.{LAYER}"], found[0][f"onebit.2.{LAYER}"])
+    assert torch.equal(found[0]["2.head.weight"], found[0]["onebit.2.head.weight"])
+
+
+def test_a_checkpoint_after_a_skipped_step_goes_on_to_the_bit(found: list[dict[str, torch.Tensor]]) -> None:
+    for name, value in found[0].items():
+        if name.startswith("straight."):
+            assert torch.equal(value, found[0][name.replace("straight", "resumed")]), name
+
+
+def test_sums_and_rows(horovod: None) -> None:
+    assert sum_over_ranks([1.5, 2e300], "sums") == [1.5, 2e300]
+    assert gather_rows(torch.zeros(0, 3), "rows").shape == (0, 3)
+
+
+def matrices(found: list[dict[str, torch.Tensor]]) -> list[str]:
+    names = [name.removeprefix("1.") for name, value in found[0].items() if name.startswith("1.") and value.ndim > 1]
+    return [name for name in names if name.startswith("encoder.") and "word_embeddings" not in name]

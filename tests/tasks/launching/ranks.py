@@ -1,0 +1,63 @@
+"""Running a test's function on several of Horovod's ranks."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from tasks.launching.launch import LIMITS, ROOT, UNFUSED
+
+#: Names of this machine, each of which Horovod takes for a host of its own.
+HOSTS = ("localhost", "127.0.0.1")
+
+
+def on_ranks(function: Callable[[Path], None], ranks: int | Sequence[int], folder: Path) -> None:
+    """Call a test module's function with the folder on every rank. Fails with the ranks' output if one of them does.
+
+    ranks: how many, or how many on each of up to two hosts, which are this machine under two names.
+    Horovod's launcher takes over the signals of its process and prints to stdout, hence a process of its own.
+    """
+    by_host = [ranks] if isinstance(ranks, int) else ranks
+    hosts = ",".join(f"{host}:{count}" for host, count in zip(HOSTS, by_host, strict=False))
+    command = [sys.executable, "-m", __name__, function.__module__, function.__name__, hosts, str(folder)]
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, **LIMITS, **UNFUSED, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def is_rank(process: psutil.Process, rank: int) -> bool:
+    """Whether a process below this one is the training's rank of this number."""
+    command = process.cmdline()
+    return "python" in command[0] and "horovod.runner.run_task" in command and \
+        process.environ().get("HOROVOD_RANK") == str(rank)  # fmt: skip
+
+
+def _call(module: str, name: str, folder: str) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    try:
+        getattr(importlib.import_module(module), name)(Path(folder))
+    finally:
+        hvd.shutdown()
+
+
+def _main(module: str, name: str, hosts: str, folder: str) -> None:
+    import horovod.runner
+
+    ranks = sum(int(host.rpartition(":")[2]) for host in hosts.split(","))
+    horovod.runner.run(
+        _call, (module, name, folder), num_proc=ranks, hosts=hosts, use_gloo=True, network_interfaces=["lo"],
+        disable_cache=True,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,114 @@
+"""Ranks in the executors of a real Spark cluster: a master and two workers, all on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyspark
+import pytest
+
+from include.stages import Transient
+from tasks.launching.launch import LIMITS, ROOT, launch
+from tasks.training.job import Job
+from tests.tasks.launching.jobs import losses, make_job
+
+SPARK = Path(pyspark.__file__).parent
+RANK = "horovod.spark.task.gloo_exec_fn"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture(autouse=True)
+def one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an image: executors find the same python."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a cluster of two workers, one core each."""
+    folder, port = tmp_path_factory.mktemp("cluster"), free_port()
+    environment = {
+        **os.environ,
+        "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    address = f"spark://127.0.0.1:{port}"
+    roles = [["Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port())]]
+    for number in range(2):
+        place = ["--work-dir", str(folder / str(number)), "--webui-port", str(free_port())]
+        roles.append(["Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", *place, address])
+    with ExitStack() as stack, (folder / "log").open("w") as log:
+        for role, *arguments in roles:
+            name = f"org.apache.spark.deploy.{role.lower()}.{role}"
+            command = [str(SPARK / "bin" / "spark-class"), name, *arguments]
+            process = stack.enter_context(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+            stack.callback(process.terminate)
+        wait_for(lambda: (folder / "log").read_text().count("Successfully registered with master") == 2)
+        yield address
+
+
+def wait_for(condition: Any, seconds: float = 300) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def on_spark(job: Job, master: str) -> Job:
+    values = {"ranks_on": "spark", "spark_master": master, "checkpoint_steps": 4, "lost_rank": "restart"}
+    changed = job.experiment.runtime.model_copy(update=values)
+    return dataclasses.replace(job, experiment=job.experiment.model_copy(update={"runtime": changed}))
+
+
+def test_ranks_in_executors_equal_local_ones_even_after_a_loss(
+    master: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    here = make_job(tmp_path, epochs=3, evaluations=1, ranks=2)
+    launch(here)
+    there = on_spark(make_job(tmp_path, epochs=3, evaluations=1, ranks=2), master)
+    killed: list[psutil.Process] = []
+
+    def kill() -> None:
+        wait_for(lambda: any(there.folder.glob("step-*")))
+        killed.extend(process for process in psutil.process_iter() if is_rank(process, 1))
+        killed[0].kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    launch(there)
+    thread.join()
+    assert "rank 1 was lost (exit code 137): training starts again from step" in caplog.text
+    assert capfd.readouterr().out == ""  # stdout is the stage's
+    np.testing.assert_array_equal(losses(there.output), losses(here.output))
+    assert not [process for process in psutil.process_iter() if is_rank(process, 0) or is_rank(process, 1)]
+
+
+def is_rank(process: psutil.Process, rank: int) -> bool:
+    try:
+        command = process.cmdline()
+        return command[0] == sys.executable and RANK in command and process.environ()["HOROVOD_RANK"] == str(rank)
+    except (psutil.Error, IndexError):
+        return False
+
+
+def test_too_few_cores_are_said(master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LIMITS, "HOROVOD_SPARK_START_TIMEOUT", "20")
+    job = on_spark(make_job(tmp_path, ranks=4), master)
+    with pytest.raises(Transient, match="did not run 4 ranks at once in time: give it more cores"):
+        launch(job)

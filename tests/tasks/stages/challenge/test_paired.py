@@ -1,0 +1,142 @@
+"""The paired statistics against values worked out by hand, and what they say of many pairs of models."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from include.glue import TASKS
+from tasks.scoring.metrics import Array, pearson
+from tasks.stages.challenge.paired import Comparison, bonett_price, compare, mcnemar, outcome
+
+SST2, STSB = TASKS["SST-2"], TASKS["STS-B"]
+ROWS, MARGIN = 872, 0.02  # of SST-2's dev split, and retraining.margin
+
+
+@pytest.mark.parametrize(
+    ("only_model", "only_champion", "p"),
+    [
+        (0, 0, 1.0),
+        (1, 1, 1.0),
+        (0, 5, 2 / 2**5),
+        (1, 9, 2 * (1 + 10) / 2**10),
+        (8, 2, 2 * (1 + 10 + 45) / 2**10),
+    ],
+)
+def test_mcnemar_by_hand(only_model: int, only_champion: int, p: float) -> None:
+    assert mcnemar(only_model, only_champion) == pytest.approx(p)
+
+
+def test_the_interval_by_hand() -> None:
+    # 3 and 9 rows of 98: shares 4/100 and 10/100, difference -0.06, standard error sqrt((0.14 - 0.0036) / 100)
+    low, high = bonett_price(3, 9, 98)
+    half = 1.959964 * math.sqrt(0.1364 / 100)
+    assert (low, high) == pytest.approx((-0.06 - half, -0.06 + half), abs=1e-6)
+    assert bonett_price(0, 0, 872)[1] == pytest.approx(1.959964 * math.sqrt(2) / 874, abs=1e-6)
+    assert bonett_price(0, 1, 1)[0] == -1
+
+
+def test_a_classifier_by_hand() -> None:
+    labels = np.array([0, 0, 1, 1, 1])
+    found = compare(SST2, labels, np.array([0, 1, 1, 1, 0]), np.array([1, 0, 0, 1, 0]))
+    assert (found.metric, found.rows, found.model, found.champion) == ("accuracy", 5, 0.6, 0.4)
+    assert (found.only_model, found.only_champion) == (2, 1)
+    assert found.difference == pytest.approx(0.2)
+    assert (found.interval, found.p) == (bonett_price(2, 1, 5), 1.0)
+
+
+def test_many_classes_are_right_or_wrong() -> None:
+    found = compare(TASKS["MNLI"], np.array([0, 1, 2]), np.array([0, 2, 1]), np.array([1, 0, 1]))
+    assert (found.model, found.champion, found.only_model, found.only_champion) == (1 / 3, 0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("difference", "low", "p", "margin", "expected"),
+    [
+        (-0.03, -0.04, 0.01, 0.02, "worse"),
+        (-0.03, -0.06, 0.2, 0.02, "undecided"),  # beyond the margin, and within chance
+        (-0.015, -0.03, 0.01, 0.02, "undecided"),  # a certain loss, and perhaps an acceptable one
+        (-0.015, -0.019, 0.01, 0.02, "not worse"),  # a certain loss that is accepted
+        (-0.02, -0.04, 0.01, 0.02, "undecided"),  # the margin itself is accepted
+        (-0.01, -0.02, 0.3, 0.02, "not worse"),
+        (0.05, -0.03, 0.2, 0.02, "undecided"),  # ahead, on a handful of rows
+        (0.01, 0.001, 0.04, 0.0, "not worse"),
+        (0.0, -0.003, 1.0, 0.0, "undecided"),
+    ],
+)
+def test_outcomes(difference: float, low: float, p: float, margin: float, expected: str) -> None:
+    found = Comparison("accuracy", 100, 0.9, 0.9 - difference, difference, (low, 2 * difference - low), p)
+    assert outcome(found, margin) == expected
+
+
+def test_no_rows_are_both_worse_and_not_worse() -> None:
+    for rows in (1, 2, 5, 30):
+        for ours in range(rows + 1):
+            for theirs in range(rows + 1 - ours):
+                low = bonett_price(ours, theirs, rows)[0]
+                assert low < (ours - theirs) / rows or low == -1
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(ROWS, "not worse"), (50, "undecided")])
+def test_equal_predictions_are_not_worse_where_the_rows_can_tell(rows: int, expected: str) -> None:
+    labels = np.arange(rows) % 2
+    predicted = np.where(np.arange(rows) % 10, labels, 1 - labels)
+    assert outcome(compare(SST2, labels, predicted, predicted), MARGIN) == expected
+
+
+def outcomes(model: float, champion: float, draws: int) -> Array:
+    """What is found, over many dev splits, of models with these accuracies that err independently of each other."""
+    random, labels = np.random.default_rng(7), np.zeros(ROWS, int)
+    both = ((random.random((2, ROWS)) > [[model], [champion]]).astype(int) for _ in range(draws))
+    return np.array([outcome(compare(SST2, labels, *pair), MARGIN) for pair in both])
+
+
+def test_chance_does_not_refuse_an_equal_model() -> None:
+    found = outcomes(0.92, 0.92, 2000)
+    assert 0 < (found == "worse").mean() < 0.05
+    assert (found == "undecided").any()
+
+
+def test_a_model_five_points_worse_is_found() -> None:
+    found = outcomes(0.87, 0.92, 500)
+    assert (found == "worse").mean() > 0.85
+    assert (found == "not worse").mean() < 0.01
+
+
+def scores(rows: int, noise: float, seed: int) -> tuple[Array, Array]:
+    """Labels from 0 to 5, and scores that are off by so much."""
+    labels = np.random.default_rng(1).uniform(0, 5, rows)
+    return labels, labels + np.random.default_rng(seed).normal(scale=noise, size=rows)
+
+
+def test_scores_beside_scores() -> None:
+    labels, good = scores(400, 0.5, 2)
+    poor = scores(400, 3.0, 3)[1]
+    found = compare(STSB, labels, poor, good)
+    assert found.difference == pytest.approx(pearson(labels, poor) - pearson(labels, good))
+    assert found.interval is not None and found.difference is not None
+    assert found.interval[0] < found.difference < found.interval[1] < -0.2
+    assert found.p == pytest.approx(2 / 2001) and found.only_model is None
+    assert outcome(found, MARGIN) == "worse"
+    assert outcome(compare(STSB, labels, good, poor), MARGIN) == "not worse"
+
+
+def test_equal_scores_are_not_worse_even_without_a_margin() -> None:
+    labels, good = scores(60, 0.5, 2)
+    found = compare(STSB, labels, good, good)
+    assert (found.difference, found.interval, found.p) == (0, (0, 0), 1)
+    assert outcome(found, 0) == "not worse"
+
+
+def test_few_scores_are_undecided() -> None:
+    labels, one = scores(12, 1.5, 2)
+    assert outcome(compare(STSB, labels, one, scores(12, 1.5, 3)[1]), MARGIN) == "undecided"
+
+
+def test_scores_that_are_all_equal_are_undecided() -> None:
+    labels, good = scores(20, 0.5, 2)
+    for found in (compare(STSB, labels, np.full(20, 2.5), good), compare(STSB, labels[:1], good[:1], good[:1])):
+        assert found.model is None and found.difference is None
+        assert outcome(found, MARGIN) == "undecided"

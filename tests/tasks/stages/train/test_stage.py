@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from include.artifacts import Manifest, artifact_key
+from include.named import load
+from include.runs import Run
+from include.stages import STAGES, ExitCode
+from tasks.runner import run_stage
+from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def values(tmp_path: Path) -> dict[str, Any]:
+    """An experiment whose artifacts of preprocess and pretrain lie in the run tmp_path/runs/one."""
+    training = {"epochs": 1, "batch_size": 8, "evaluations": 1, "ranks": 2}
+    encoder = tiny_encoder(tmp_path / "encoder")
+    values = {"model": {"name": str(encoder)}, "preprocessing": {"max_length": 32}, "training": training}
+    experiment, run, stage = load(json.dumps(values)), Run(tmp_path / "runs" / "one"), STAGES["preprocess"]
+    part = stage.part(experiment)
+    key = artifact_key(stage.version, part, {}, "")
+    with run.store.writing("preprocess", key) as folder:
+        write_split(folder / "train", *reviews(60, seed=1))
+        write_split(folder / "dev", *reviews(30, seed=2))
+        artifact = run.store.commit(folder, Manifest("preprocess", key, stage.version, part, {}, "", "test"))
+    run.add(artifact, experiment)
+    run_stage("pretrain", experiment, run)
+    return values
+
+
+def start(tmp_path: Path, values: dict[str, Any]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tasks", "train", "--run", str(tmp_path / "runs" / "one")]
+    return subprocess.Popen(
+        [*command, "--experiment", json.dumps(values)],
+        cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def committed(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "artifacts" / "train").glob("[!.]*"))
+
+
+def test_the_stage_commits_its_artifact_and_says_so_on_the_last_line(tmp_path: Path, values: dict[str, Any]) -> None:
+    process = start(tmp_path, values)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == ExitCode.DONE, err
+    assert len(out.splitlines()) == 1
+    result = json.loads(out)
+    assert (result["metric"], result["ranks"], result["precision"], result["steps"]) == ("accuracy", 2, "bf16", 8)
+    folder = Path(result["artifact"])
+    assert {path.name for path in folder.iterdir()} == {"manifest.json", "metrics.jsonl", "model", "training.json"}
+
+
+def test_bad_weights_end_with_exit_code_2_and_leave_nothing(tmp_path: Path, values: dict[str, Any]) -> None:
+    file = tmp_path / "encoder" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    process = start(tmp_path, values)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == ExitCode.BAD_INPUT
+    assert "model.safetensors cannot be read" in err
+    assert "Traceback" not in err
+    assert committed(tmp_path) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, ExitCode.STOPPED), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_stopped_stage_takes_its_ranks_along_and_goes_on_when_it_is_run_again(
+    tmp_path: Path, values: dict[str, Any], number: int, code: int
+) -> None:
+    values["training"] |= {"epochs": 8, "patience": 0}
+    values["runtime"] = {"checkpoint_steps": 5 if number == signal.SIGKILL else 0}
+    process = start(tmp_path, values)
+    wait_for(tmp_path, "*/step-*" if number == signal.SIGKILL else "*/metrics.jsonl", process)
+    family = psutil.Process(process.pid).children(recursive=True)
+    ranks = [child for child in family if "horovod.runner.run_task" in child.cmdline()]
+    assert len(ranks) >= 2
+    assert all(rank.environ()["GOMP_SPINCOUNT"] for rank in ranks)  # it must be there before torch is loaded
+    os.kill(process.pid, number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert number == signal.SIGKILL or "run the stage again, and it goes on from its last checkpoint" in err
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert alive == []
+    assert committed(tmp_path) == []
+
+    process = start(tmp_path, values)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == ExitCode.DONE, err
+    assert "going on from the checkpoint of step" in err
+    result = json.loads(out)
+    metrics = [json.loads(line) for line in Path(result["artifact"], "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in metrics if "loss" in line] == list(range(1, 65))
+    assert list((tmp_path / "checkpoints" / "train").iterdir()) == []
+
+
+def wait_for(tmp_path: Path, pattern: str, process: subprocess.Popen[str]) -> None:
+    """Until a file of the training's folder has something in it."""
+    folder = tmp_path / "checkpoints" / "train"
+    while not any(path.is_dir() or path.stat().st_size for path in folder.glob(pattern)):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)

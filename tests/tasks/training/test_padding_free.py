@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import horovod.torch as hvd
+import numpy as np
+import pytest
+from transformers import BertModel
+
+from include.named import build
+from include.stages import BadInput
+from tasks.encoder.batching import Batch
+from tasks.stages.pretrain.blocks import BlockWriter
+from tasks.training.job import Job
+from tasks.training.loop import Trainer
+from tests.tasks.launching.jobs import lines, losses, make_job
+from tests.tasks.stages.pretrain.samples import text
+from tests.tasks.stages.pretrain.samples import tiny_encoder as words_encoder
+from tests.tasks.training.test_layers import encoder
+from tests.tasks.training.test_objectives import pretraining
+
+
+@pytest.fixture(autouse=True)
+def horovod() -> Iterator[None]:
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+def padding_free(job: Job) -> Job:
+    values = job.experiment.model_dump(mode="json")
+    values["batching"]["padding_free"] = True
+    return dataclasses.replace(job, experiment=build(values, "the test's experiment"))
+
+
+@pytest.mark.parametrize("recomputing", [False, True])
+def test_a_training_without_padding_is_the_same_training(tmp_path: Path, recomputing: bool) -> None:
+    padded = make_job(tmp_path, accumulation=2)
+    packed = padding_free(make_job(tmp_path, accumulation=2, activation_checkpointing=recomputing))
+    for job in (padded, packed):
+        Trainer(job, lambda: False).run()
+    np.testing.assert_allclose(losses(packed.output), losses(padded.output), rtol=1e-4)
+    dev = [[line["dev_loss"] for line in lines(job.output) if "dev_loss" in line] for job in (packed, padded)]
+    np.testing.assert_allclose(dev[0], dev[1], rtol=1e-4)
+    shares = [json.loads((job.output / "training.json").read_text())["padding_share"] for job in (packed, padded)]
+    assert shares[0] == 0 < shares[1]
+
+
+def first_step(job: Job) -> tuple[float, Batch, list[tuple[int, ...]]]:
+    """Its loss and batch, and the shapes that went into the encoder's layers."""
+    trainer, shapes = Trainer(job, lambda: False), list[tuple[int, ...]]()
+    share = next(iter(trainer.sampler))
+    for layer in cast(BertModel, trainer.model.encoder).encoder.layer:
+        layer.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
+    batch = trainer.batch(share)
+    return trainer.loss(batch, share.weight).item(), batch, shapes
+
+
+@pytest.mark.parametrize("objective", ["labels", "masked words"])
+def test_no_layer_sees_padding(tmp_path: Path, objective: str) -> None:
+    if objective == "labels":
+        job = make_job(tmp_path)
+    else:
+        writer = BlockWriter(words_encoder(tmp_path / "encoder"), max_length=32)
+        writer.write(text(61, seed=1), tmp_path / "blocks" / "train")
+        writer.write(text(9, seed=2), tmp_path / "blocks" / "dev")
+        job = pretraining(tmp_path)
+    expected, padded, _ = first_step(job)
+    loss, batch, shapes = first_step(padding_free(job))
+    assert loss == pytest.approx(expected, rel=1e-5)
+    tokens = int(padded.attention_mask.sum())
+    assert batch.places == tokens < padded.places
+    assert [shape[:2] for shape in shapes] == [(1, tokens)] * 2
+
+
+def test_an_encoder_that_cannot_is_named_before_training(tmp_path: Path) -> None:
+    job = padding_free(make_job(tmp_path))
+    encoder("mpnet", max_position_embeddings=40).save_pretrained(job.encoder)
+    with pytest.raises(BadInput, match=r"\(mpnet\) cannot do without padding.*batching.padding_free: false"):
+        Trainer(job, lambda: False)
