@@ -361,7 +361,7 @@ class Runtime(Section):
 class Dataset(Section):
     """A dataset that grows by the files of a drop folder. No run of the pipeline reads it.
 
-    The limits lie above what batches of 100 rows of a corpus show against the rest of it: docs/OPERATIONS.md.
+    The limits lie above what batches of 100 rows of a corpus show against the rest of it: docs/RETRAIN.md.
     """
 
     name: str = Field("", pattern="^[A-Za-z0-9_-]*$", description="The dataset; empty: as its task is called.")

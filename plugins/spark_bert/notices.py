@@ -52,7 +52,7 @@ class Notice(BaseNotifier):
                 self.log.debug("no connection %s, so no notice there", name)
             except Exception as error:
                 self.log.warning(
-                    "no notice through the connection %s (%s: %s): mend or delete it, as docs/OPERATIONS.md says",
+                    "no notice through the connection %s (%s: %s): mend or delete it, as docs/DEPLOY.md says",
                     name, type(error).__name__, error,
                 )  # fmt: skip
 

@@ -191,7 +191,7 @@ def test_servers_that_do_not_answer_cost_a_warning_each(
     Notice("failure")(context(exception=REFUSED))
     for name, line in zip(("spark_bert_smtp", "spark_bert_webhook"), logged(capsys), strict=True):
         assert f"[warning  ] no notice through the connection {name} (" in line and "Connection refused" in line
-        assert "mend or delete it, as docs/OPERATIONS.md says" in line and "s3cr3t" not in line
+        assert "mend or delete it, as docs/DEPLOY.md says" in line and "s3cr3t" not in line
 
 
 @pytest.mark.parametrize("address", ["", f"hooks.example.org{SECRET}", f"https://a b{SECRET}", f"http://a:b{SECRET}"])
