@@ -10,7 +10,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback prune ui up down images fetch test lint unit unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean
+.PHONY: help run rollback prune ui up down images fetch test check fix lint unit unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -57,10 +57,16 @@ setup-dev: setup
 # In this order two jobs end at about the same time.
 test: docker-test unit-stages e2e unit-airflow lint ## all but platform-test and long-test; --jobs=2 --output-sync=target takes half the time
 
-lint: setup-dev ## ruff, import rules, mypy
-	.venv/tasks/bin/ruff check .
-	.venv/tasks/bin/ruff format --check .
-	PYTHONPATH=plugins .venv/tasks/bin/lint-imports
+check: ## ruff and import rules: seconds, and no environment but that of the tools
+	scripts/tools.sh ruff check .
+	scripts/tools.sh ruff format --check .
+	PYTHONPATH=plugins scripts/tools.sh lint-imports
+
+fix: ## repair what ruff can repair, and format
+	scripts/tools.sh ruff check --fix-only .
+	scripts/tools.sh ruff format .
+
+lint: check setup-dev ## make check, and mypy in both environments
 	.venv/tasks/bin/mypy include tasks tests/include tests/tasks tests/benchmarks
 	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts/run.py tests/airflow_home.py tests/plugins tests/dags tests/e2e
 
