@@ -1,4 +1,4 @@
-"""The Dag ablation: a backfill runs one arm for each configuration of include/ablations.yaml."""
+"""The Dag `ablation`: a backfill runs one arm per configuration of include/ablations.yaml."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from include.ablations import CONFIGURATIONS, EPOCH, TABLE_5, day
-from spark_bert.ablation import ablation_form, arm_experiment, arm_is_in, explain_configurations
+from spark_bert.ablation import ablation_form, arm_experiment, explain_configurations, record_arm
 from spark_bert.params import explain
 from spark_bert.pipeline import DEFAULTS, pipeline, track
 from spark_bert.timetable import ConfigurationTimetable
@@ -16,27 +16,30 @@ PARAMS = ablation_form()
 _RANGE = f"--from-date {EPOCH} --to-date {day(TABLE_5[-1])}"
 
 DOC = f"""
-Runs an ablation: one run for each configuration, which is a day below. Never by itself; a **backfill** chooses the days
-(time zone UTC). Every run validates, preprocesses, trains and evaluates; the task *arm* then writes `arm.json` into
-the run's folder and updates the asset `ablation-arm`, from which the study is made.
+Runs an ablation: one run per configuration. Each configuration stands for one day of the table below. This Dag has no
+schedule; a **backfill** over a range of days (in UTC) selects the configurations to run. Each run validates,
+preprocesses, pre-trains if there is text for it, trains and evaluates. Then the Airflow task *arm* writes `arm.json`
+into the run's folder and updates the asset `ablation-arm`, from which the Dag *study* makes its report.
 
 ```bash
-# the papers' table 5 on one task and seed, an arm at a time, so that speeds can be compared
+# Run table 5 of the paper for one task and seed, one arm at a time so that the throughput can be compared:
 airflow backfill create --dag-id ablation {_RANGE} \\
     --max-active-runs 1 --reprocess-behavior completed --dag-run-conf '{{"task": "SST-2", "seed": 1}}'
-# what would run: add
+# To list the runs without starting them, add this option:
     --dry-run
-# only the arms whose last run failed, after the cause is gone: the same with
+# To repeat only the arms whose last run failed, use this value instead:
     --reprocess-behavior failed
 ```
 
-* `--max-active-runs` is how many arms run at once: 10 if it is left out, which is too many for one machine.
-* `--reprocess-behavior`: Airflow knows a run by its day alone. `none` (the default) leaves out every day that ever ran,
-  whatever its task and seed; `completed` runs all, so a second study lies beside the first; `failed` those that
-  failed last. What an earlier run has made already is found, not made again: a stage then takes seconds.
-* One backfill at a time; a second one is refused until the first has ended or is cancelled.
-* `conf` may hold any field below for the whole study, as `"training.epochs": 1`, unless a configuration sets it.
-* One arm by hand: the REST API's `POST /api/v2/dags/ablation/dagRuns` with `"partition_key": "full"`.
+* `--max-active-runs` limits how many arms run at once. Airflow's default is 10, which is too many for one machine.
+* `--reprocess-behavior` is needed because Airflow identifies the runs of a backfill by their day only, not by task and
+  seed. `none`, the default, skips every day that has ever run. `completed` runs all days, so that a second study is
+  added beside the first. `failed` runs the days whose last run failed. A stage whose artifact exists already reuses it
+  and takes only seconds.
+* Only one backfill can run at a time. Airflow refuses a second one until the first has ended or was cancelled.
+* `conf` may set any of the fields below for the whole study, for example `"training.epochs": 1`. It may not set a field
+  that a configuration sets.
+* To run a single arm, send `POST /api/v2/dags/ablation/dagRuns` with `"partition_key": "full"` to the REST API.
 
 {explain_configurations()}
 
@@ -45,7 +48,7 @@ airflow backfill create --dag-id ablation {_RANGE} \\
 
 with DAG(
     "ablation",
-    description="One run for each configuration of an ablation, by backfill.",
+    description="Run one arm per configuration of an ablation, by backfill.",
     doc_md=DOC,
     params=PARAMS,
     schedule=ConfigurationTimetable(list(CONFIGURATIONS), EPOCH),
@@ -56,7 +59,7 @@ with DAG(
     tags=["spark-bert", "ablation"],
 ) as dag:
     stages = pipeline(last="evaluate", experiment_of=arm_experiment)
-    stages >> arm_is_in() >> track(experiment_of=arm_experiment)
+    stages >> record_arm() >> track(experiment_of=arm_experiment)
     for shared in ("validate", "preprocess", "pretrain"):
-        # One after the other over all arms: what the first has made, the others find.
+        # Arms run these stages one at a time, so that the first arm commits the artifact and the others reuse it.
         dag.get_task(shared).max_active_tis_per_dag = 1

@@ -1,4 +1,4 @@
-"""The Dag finetune: raw text in, gated model and submission out. Its form is made from the experiment model."""
+"""The Dag `finetune`: the pipeline from raw text to a gated model and a submission zip."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from spark_bert.submission import announce
 
 PARAMS = form()
 DOC = f"""
-Fine-tunes a transformer encoder and ships what came out of it: **validate** the raw text with Great Expectations,
-**preprocess** it on Spark, **pretrain** the encoder on unlabelled text if there is any, **train** on Horovod,
-**evaluate**, hold the metrics against the **gate**, **predict** the test split and **export** the submission zip.
+Fine-tunes a transformer encoder and exports its predictions. The stages **validate** the raw text with Great
+Expectations, **preprocess** it on Spark, **pretrain** the encoder on unlabeled text if there is any, **train** it on
+Horovod, **evaluate** it on the dev split, compare its metrics with the thresholds of the **gate**, **predict** the
+labels of the test split and **export** the submission zip.
 
-* A failed gate ends red; predict and export do not run. Bad data and failed gates are not tried again, lost
-  processes are.
-* Stages share what is equal: a run that changes only the gate trains nothing.
-* **track** writes every run to MLflow, failed ones too. While MLflow is down it ends red, the run's state stays what it
-  is, and a later run catches it up.
-* Data Docs, report, verdict, predictions and submission open from the buttons on the pages of validate, evaluate, gate,
-  predict and export.
+* When the gate fails, the run fails, and predict and export do not run. Airflow does not retry a stage after bad input
+  or a failed gate. It does retry a stage after a crash or a lost process.
+* Stages reuse artifacts: a run that changes only the gate's thresholds does not train again.
+* **track** writes every run to MLflow, including failed ones. While MLflow is down, track fails without changing the
+  state of the run, and a later run tracks the missing one.
+* The pages of validate, evaluate, gate, predict and export have buttons that open the Data Docs, the report, the
+  verdict, the predictions and the submission.
 
-Choose a named experiment and override any field; a field left empty keeps what the experiment says. From the
-command line: `airflow dags trigger finetune --conf '{{"experiment": "sst2", "training.epochs": 1}}'`.
+Choose a named experiment and override any of its fields. An empty field keeps the value of the experiment. To start
+a run from the command line, write:
+`airflow dags trigger finetune --conf '{{"experiment": "sst2", "training.epochs": 1}}'`.
 
 {explain(PARAMS)}
 """
 
 with DAG(
     "finetune",
-    description="Fine-tune a transformer encoder: raw text in, gated model and submission out.",
+    description="Fine-tune a transformer encoder: from raw text to a gated model and a submission zip.",
     doc_md=DOC,
     params=PARAMS,
     schedule=None,

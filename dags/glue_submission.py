@@ -1,4 +1,4 @@
-"""The Dag glue_submission: GLUE's one zip, out of runs that have passed their gates."""
+"""The Dag `glue_submission`: the submission zip for GLUE, made from runs that have passed their gates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow.sdk import DAG, FixedKeyMapper, Param, PartitionedAssetTimetable, R
 from spark_bert.assets import FINETUNED
 from spark_bert.params import explain
 from spark_bert.pipeline import DEFAULTS, stage_task
-from spark_bert.submission import TASKS, choose, chosen_runs
+from spark_bert.submission import TASKS, choose, submission_experiment
 
 PARAMS = {
     "runs": Param(
@@ -17,25 +17,26 @@ PARAMS = {
         title="Runs",
         type="array",
         items={"type": "string"},
-        description_md="Folders below `runs/`, one a task, whose predictions go into the zip. Empty: the newest run of "
-        f"each of {', '.join(TASKS)} that has passed its gate. Default: `[]`.",
+        description_md="Names of the folders below `runs/` whose predictions go into the zip, one per task. If empty, "
+        f"the newest runs of {', '.join(TASKS)} that have passed their gates are used. Default: `[]`.",
     )
 }
 
 DOC = f"""
-Puts the predictions of several tasks into the one zip that GLUE's server wants. Tasks without a run hold placeholders,
-and `submission.json` beside the zip says which, and from which run each file came.
+Puts the predictions of several tasks into the single zip that the GLUE server expects. The zip holds placeholders for
+the tasks without a run. The file `submission.json` beside the zip lists the placeholders and the run of every other
+file.
 
-It starts by itself when *finetune* has ended with a model for each of {", ".join(TASKS)} since it last did. Every
-event of the asset `finetuned` names the exact run that it came from, and the newest of each task is taken. Trigger it
-by hand for what is there.
+The Dag starts when *finetune* has produced a model for each of {", ".join(TASKS)} since the Dag last started. Every
+event of the asset `finetuned` names the run that it came from, and the newest event of each task is used. Trigger the
+Dag manually to make a zip from the runs that exist now.
 
 {explain(PARAMS)}
 """
 
 with DAG(
     "glue_submission",
-    description="GLUE's one zip, when SST-2, CoLA and STS-B have passed their gates.",
+    description="Make the GLUE submission zip when SST-2, CoLA and STS-B have passed their gates.",
     doc_md=DOC,
     params=PARAMS,
     schedule=PartitionedAssetTimetable(
@@ -50,4 +51,4 @@ with DAG(
     default_args=DEFAULTS,
     tags=["spark-bert", "fine-tuning"],
 ) as dag:
-    choose() >> stage_task("export", experiment_of=chosen_runs)
+    choose() >> stage_task("export", experiment_of=submission_experiment)

@@ -1,4 +1,4 @@
-"""The Dag housekeeping: ends what earlier runs have left behind."""
+"""The Dag `housekeeping`: stops the containers and pods that earlier runs have left behind."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from spark_bert.orphans import end_orphans
 from spark_bert.pipeline import DEFAULTS
 
 DOC = """
-Every hour, **end_orphans** stops and removes the containers or pods of this deployment whose task is over: the worker
-was killed before it could stop them, or was lost in the task's last try. A training that is stopped so writes a
-checkpoint, from which the task goes on when it is cleared. Where stages run as processes there is nothing to do.
+Every hour, **end_orphans** stops and removes the containers or pods of this deployment whose Airflow task has ended.
+They are left behind when a worker is killed before it can stop them, or is lost during the last try of an Airflow task.
+A training that is stopped writes a checkpoint and continues from it when its Airflow task is cleared. Where stages run
+as processes, the Dag has nothing to do.
 
-It has no parameters and is not paused at first.
+It has no parameters, and it is active as soon as Airflow has loaded it.
 """
 
 with DAG(
     "housekeeping",
-    description="End what earlier runs have left behind.",
+    description="Stop the containers and pods that earlier runs have left behind.",
     doc_md=DOC,
     schedule="@hourly",
     catchup=False,

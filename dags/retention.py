@@ -1,4 +1,4 @@
-"""The Dag retention: what nothing refers to any more is listed, and removed where the deployment says so."""
+"""The Dag `retention`: lists what nothing refers to any more, and removes it where the deployment asks for that."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from airflow.sdk import DAG, CronTriggerTimetable
 
 from spark_bert.params import explain
 from spark_bert.pipeline import DEFAULTS, stage_task
-from spark_bert.retention import AFTER, asked_retention, logs, retention_form
+from spark_bert.retention import AFTER, logs, retention_experiment, retention_form
 
 PARAMS = retention_form()
 DOC = f"""
-Every Sunday at 5 (UTC), **prune** lists the runs, artifacts and checkpoints that no younger run, registered model,
-dataset or study refers to and that nobody has used for `retention.days` days, with their sizes; **logs** does the same
-for the logs of tasks. They are removed only where the deployment sets `{AFTER}` to a number of days, or a run says
-`retention.remove`. While MLflow, which knows the champions, does not answer, nothing is removed.
+Every Sunday at 05:00 UTC, **prune** lists the runs, artifacts and checkpoints, with their sizes, that were not used for
+`retention.days` days and that no younger run, registered model, dataset or study refers to. **logs** does the same for
+the logs of Airflow tasks. Both remove what they list only if the deployment sets `{AFTER}` to a number of days, or if
+the run sets `retention.remove`. prune removes nothing while MLflow, which knows the champions, does not answer.
 
 {explain(PARAMS)}
 """
 
 with DAG(
     "retention",
-    description="List, or remove, what nothing refers to any more.",
+    description="List or remove the runs, artifacts and logs that are no longer needed.",
     doc_md=DOC,
     params=PARAMS,
     schedule=CronTriggerTimetable("0 5 * * 0", timezone="UTC"),
@@ -33,5 +33,5 @@ with DAG(
     default_args=DEFAULTS,
     tags=["spark-bert", "operations"],
 ) as dag:
-    stage_task("prune", experiment_of=asked_retention)
+    stage_task("prune", experiment_of=retention_experiment)
     logs()

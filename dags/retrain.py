@@ -1,4 +1,4 @@
-"""The Dag retrain: new labelled data in, a new champion out if it is good enough."""
+"""The Dag `retrain`: trains on new labeled data and promotes the model if it is good enough."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from spark_bert.approval import PromotionApproval
-from spark_bert.drop_folder import begun
+from spark_bert.drop_folder import acknowledge_event
 from spark_bert.notices import Notice
 from spark_bert.params import explain, form
 from spark_bert.pipeline import DEFAULTS, pipeline, stage_task, track
-from spark_bert.retraining import EXPERIMENT, asked, labelled_data, news, on_this_version
+from spark_bert.retraining import EXPERIMENT, labelled_data, news, retraining_experiment, versioned_experiment
 
 DATA = labelled_data()
 PARAMS = form(EXPERIMENT, more=("dataset", "retraining"))
 DOC = f"""
-Trains again when there is something to learn from, and puts the model in the champion's place if it may.
+Trains a model when there is new labeled data, and replaces the champion if the new model is good enough.
 
-* **Starts** every Monday at 3 (UTC), and at once when files come into the drop folder of the experiment `{EXPERIMENT}`
-  or a producer updates the asset `labelled-data`. It is paused until somebody turns it on.
-* **ingest** adds the files' new rows to the dataset as a new version. Malformed files are set aside, and people are
-  told; rows that drift too far stop the run. **news** skips the rest when this version has had its verdict.
-* The **pipeline** down to its gate, on that version; `retraining.start` says whether from the encoder or from the
-  champion's weights.
-* **challenge** holds the model against the champion on the same dev rows: worse beyond the margin ends red, and so do a
-  slice, a latency or a size out of bounds.
-* **register** enters it into MLflow's registry, **approve** asks a person where `retraining.approval` is on or
-  the deployment names approvers, and **promote** moves the alias `champion`, or writes down why not. `make rollback`,
-  or the Dag *rollback*, moves it back.
+* The Dag **starts** every Monday at 03:00 UTC, and whenever files arrive in the drop folder of the experiment
+  `{EXPERIMENT}` or a producer updates the asset `labelled-data`. It is paused until somebody activates it.
+* **ingest** adds the new rows of the files to the dataset as a new version. It sets malformed files aside and sends a
+  notice about them. The run stops if the rows have drifted too far. **news** skips the rest of the run if an earlier
+  run has already reached a verdict on this version.
+* The **pipeline** runs on that version, down to its gate. `retraining.start` selects whether training starts from the
+  encoder or from the champion's weights.
+* **challenge** compares the challenger with the champion on the same dev rows. It fails if the challenger is worse by
+  more than the margin, or if a slice, the latency or the size exceeds its limit.
+* **register** adds the challenger to MLflow's registry. **approve** asks a person if `retraining.approval` is on or the
+  deployment names approvers. **promote** moves the alias `champion` to the challenger, or records why it does not.
+  `make rollback` or the Dag *rollback* moves the alias back.
 
 {explain(PARAMS)}
 """
 
 with DAG(
     "retrain",
-    description="New labelled data in, a new champion out if it is good enough.",
+    description="Train on new labeled data and promote the model if it is good enough.",
     doc_md=DOC,
     params=PARAMS,
     schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("0 3 * * 1", timezone="UTC"), assets=DATA),
@@ -53,23 +54,23 @@ with DAG(
     default_args=DEFAULTS | {"execution_timeout": timedelta(hours=24)},
     tags=["spark-bert", "retraining"],
 ) as dag:
-    champion = stage_task("champion", experiment_of=asked)
-    stages = pipeline(last="gate", experiment_of=on_this_version)
-    register = stage_task("register", experiment_of=on_this_version)
-    approve = PromotionApproval(task_id="approve", doc_md="ask a person, where the experiment wants it")
+    champion = stage_task("champion", experiment_of=retraining_experiment)
+    stages = pipeline(last="gate", experiment_of=versioned_experiment)
+    register = stage_task("register", experiment_of=versioned_experiment)
+    approve = PromotionApproval(task_id="approve", doc_md="ask a person for approval if the experiment requires it")
     promote = stage_task(
         "promote",
-        experiment_of=on_this_version,
+        experiment_of=versioned_experiment,
         trigger_rule="none_failed_min_one_success",
         on_success_callback=Notice("promotion"),
     )
     ingest = stage_task(
         "ingest",
-        experiment_of=asked,
+        experiment_of=retraining_experiment,
         inlets=[DATA],
-        on_execute_callback=begun,
+        on_execute_callback=acknowledge_event,
         on_success_callback=Notice("ingest"),
     )
     ingest >> champion >> news() >> stages
-    stages >> stage_task("challenge", experiment_of=on_this_version) >> register >> approve
-    [register, approve] >> promote >> track()  # also where there is no version
+    stages >> stage_task("challenge", experiment_of=versioned_experiment) >> register >> approve
+    [register, approve] >> promote >> track()  # reads only the form, so it needs no version

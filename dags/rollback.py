@@ -1,4 +1,4 @@
-"""The Dag rollback: the champion before this one becomes the champion again."""
+"""The Dag `rollback`: makes the previous champion the champion again."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from spark_bert.retraining import EXPERIMENT
 _FIELDS = ("experiment", "data.task", "dataset.name")
 PARAMS = {key: param for key, param in form(EXPERIMENT, more=("dataset",)).items() if key in _FIELDS}
 DOC = f"""
-Moves the alias `champion` of a model in MLflow's registry back to the version that the present one has replaced, once
-the files of that version have been checked. The version that it leaves stays in the registry, with the time as a tag.
-`make rollback` does the same.
+Moves the alias `champion` of a model in MLflow's registry back to the version that the current champion replaced. It
+checks the files of that version first. The version that loses the alias stays in the registry and gets a tag with the
+time. `make rollback` does the same.
 
 {explain(PARAMS)}
 """
 
 with DAG(
     "rollback",
-    description="The champion before this one becomes the champion again.",
+    description="Make the previous champion the champion again.",
     doc_md=DOC,
     params=PARAMS,
     schedule=None,

@@ -1,4 +1,4 @@
-"""The Dag study: the report of an ablation, as soon as the arms of table 5 are in, or by hand for what is there."""
+"""The Dag `study`: writes the report of an ablation when all arms of table 5 are recorded, or when triggered."""
 
 from __future__ import annotations
 
@@ -10,32 +10,35 @@ from include.ablations import TABLE_5
 from spark_bert.assets import ABLATION_ARM
 from spark_bert.partitions import StudyMapper, Table5Window
 from spark_bert.pipeline import DEFAULTS, stage_task
-from spark_bert.study import asked_study
+from spark_bert.study import study_experiment
 
 DOC = f"""
-Puts the arms of an ablation together: each configuration's metric with a 95 % interval, rows a second, memory, bytes on
-the wire and training time, each beside `{TABLE_5[0]}`, and the paper's table 5 beside ours. The page opens from the
-button *Study* on the task's page; study.md and study.json lie beside it.
+Compares the arms of an ablation in one report. The report compares every configuration with `{TABLE_5[0]}`: its metric
+with a 95 % confidence interval, rows per second, memory, bytes sent between the ranks and training time. It also
+compares the results with table 5 of the paper. The button *Study* on the page of the Airflow task opens the report. The
+files study.md and study.json lie beside it.
 
-It starts by itself when a study has an arm of each of table 5's configurations ({", ".join(TABLE_5)}) that came in
-since it last did, and reports all arms of that study, older ones too. After other arms trigger it by hand.
+The Dag starts when a study has, since the Dag last started, recorded a new arm for every configuration of table 5
+({", ".join(TABLE_5)}). The report covers all arms of the study, including older ones. Trigger the Dag manually to
+report other arms.
 
 | parameter | default | meaning |
 | --- | --- | --- |
-| `study` | `""` | The study: a task as `SST-2`, and a digest where all arms share changes. Empty: of the newest arm. |
+| `study` | `""` | The name of the study: its task, for example `SST-2`, and a digest if all arms share overrides. \
+If empty, the report covers the study of the newest arm. |
 """
 
 with DAG(
     "study",
-    description="The report of an ablation, when its arms are in.",
+    description="Write the report of an ablation when its arms are recorded.",
     doc_md=DOC,
     params={
         "study": Param(
             "",
             title="Study",
             type="string",
-            description_md="The study's name: its task, as `SST-2`, and a digest where all its arms share changes. "
-            "Empty: the study of the newest arm.",
+            description_md="The name of the study: its task, for example `SST-2`, and a digest if all arms share "
+            "overrides. If empty, the report covers the study of the newest arm.",
         )
     },
     schedule=PartitionedAssetTimetable(
@@ -48,4 +51,4 @@ with DAG(
     default_args=DEFAULTS,
     tags=["spark-bert", "ablation"],
 ) as dag:
-    stage_task("study", inlets=[ABLATION_ARM], experiment_of=asked_study)
+    stage_task("study", inlets=[ABLATION_ARM], experiment_of=study_experiment)

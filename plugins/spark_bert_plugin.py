@@ -1,4 +1,4 @@
-"""What Airflow loads at start: the Spark-BERT plugin, with its files' page, its pools and what ablations need."""
+"""The Airflow plugin of Spark-BERT: artifact files in the browser, pools, and the ablation's timetable and mappers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_bert.timetable import ConfigurationTimetable
 
 
 class SparkBertPlugin(AirflowPlugin):
-    """Serves reports, verdicts, Data Docs and submissions to whoever is logged in; knows the ablations' partitions."""
+    """Registers the web app for artifact files, the ablation's timetable and partitions, and the listener for pools."""
 
     name = "spark_bert"
     fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "Spark-BERT artifacts"}]  # noqa: RUF012 Airflow's own type

@@ -1,1 +1,1 @@
-"""What Airflow gains: operators for the stages, their task group, the trigger form and the artifact files."""
+"""The Airflow side of Spark-BERT: stage operators, pipeline, trigger form, notices and artifact files."""

@@ -1,4 +1,4 @@
-"""An ablation's arm: its params, the experiment that it runs, and the record that the study is made from."""
+"""One arm of an ablation: its params, its experiment, and the record that the study's report is made from."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from spark_bert.partitions import arm_key
 from spark_bert.places import this_run
 
 _TASK, _SEED = "task", "seed"
-#: Fields of the form for which an ablation has params of its own.
+#: Fields of the form that the ablation's own params, or its configurations, replace.
 _REPLACED = ("experiment", "data.task", "training.seed")
 
 
 def ablation_form() -> dict[str, Param]:
-    """The Dag's params: task and seed, and the form's fields, which hold for a whole study."""
+    """Return the Dag's params: task, seed, and the other fields of the form, which apply to all arms of a study."""
     return {
         _TASK: Param(
             "movie-reviews",
@@ -32,7 +32,7 @@ def ablation_form() -> dict[str, Param]:
             type="string",
             enum=list(EXPERIMENTS),
             section="Study",
-            description_md="Configurations differ from the task's named experiment. Default: `movie-reviews`.",
+            description_md="The task whose named experiment the configurations change. Default: `movie-reviews`.",
         ),
         _SEED: Param(
             1,
@@ -41,28 +41,37 @@ def ablation_form() -> dict[str, Param]:
             minimum=0,
             maximum=2**31 - 1,
             section="Study",
-            description_md="Seed of head, dropout and order of the rows (`training.seed`). Default: `1`.",
+            description_md="The seed of the classification head, dropout and the order of the rows (`training.seed`). "
+            "Default: `1`.",
         ),
         **{key: param for key, param in form().items() if key not in _REPLACED},
     }
 
 
 def explain_configurations() -> str:
-    """Markdown for the Dag's page: every configuration with its day."""
+    """Return a Markdown table of all configurations with their days, for the Dag's page."""
     rows = (f"| {day(row.id)} | `{row.id}` | {row.about} |" for row in CONFIGURATIONS.values())
-    return "\n".join(["| day | configuration | what it is |", "| --- | --- | --- |", *rows])
+    return "\n".join(["| day | configuration | description |", "| --- | --- | --- |", *rows])
 
 
 def arm_experiment(context: Context) -> Experiment:
-    """The experiment of the run's arm. Raises BadInput for a run without configuration, and for impossible pairs."""
+    """Return the experiment of the run's arm.
+
+    Raises:
+        BadInput: if the run has no configuration, or if its params do not fit the configuration.
+    """
     params = context["params"]
     changes = arm(_configuration(context), params[_SEED], _overrides(params))
     return resolve({"experiment": EXPERIMENTS[params[_TASK]], **changes})
 
 
-@task(task_id="arm", outlets=[ABLATION_ARM], doc_md="write down that the arm is in, for the study")
-def arm_is_in(**context: Any) -> dict[str, Any]:
-    """Write the run's arm.json, and tell the study's Dag."""
+@task(task_id="arm", outlets=[ABLATION_ARM], doc_md="record the finished arm for the study")
+def record_arm(**context: Any) -> dict[str, Any]:
+    """Write arm.json into the run's folder and update the asset that the Dag `study` waits for.
+
+    Returns:
+        The content of arm.json.
+    """
     params = context["params"]
     try:
         configuration = _configuration(context)
@@ -71,7 +80,7 @@ def arm_is_in(**context: Any) -> dict[str, Any]:
     folder = this_run(context).folder
     overrides = {key: value for key, value in _overrides(params).items() if not key.startswith("runtime.")}
     record = {
-        "study": study(params[_TASK], overrides),  # where stages run changes nothing that they make
+        "study": study(params[_TASK], overrides),  # runtime fields do not change results, so they make no other study
         "configuration": configuration.id,
         "task": params[_TASK],
         "seed": params[_SEED],
@@ -89,8 +98,8 @@ def _configuration(context: Mapping[str, Any] | Context) -> Configuration:
     key = context["dag_run"].partition_key
     if key is None:
         raise BadInput(
-            "this run names no configuration: start a backfill over the configurations' days, or trigger one arm "
-            f"through the REST API with partition_key, one of {', '.join(CONFIGURATIONS)}"
+            "this run names no configuration: start a backfill over the days of the configurations, or trigger one arm "
+            f"through the REST API with partition_key set to one of {', '.join(CONFIGURATIONS)}"
         )
     return find(key)
 

@@ -1,4 +1,4 @@
-"""Asking a person whether a model shall become the champion."""
+"""The operator that asks a person whether a model may become the champion."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from include.sections import Retraining
 from spark_bert.links import address
 from spark_bert.notices import Notice
 from spark_bert.places import this_run
-from spark_bert.retraining import approvers, asked
+from spark_bert.retraining import approvers, retraining_experiment
 
-#: Rows of each kind that a request shows, and characters of each.
-SHOWN, LONGEST = 5, 200
+#: Limits of a request: the rows per kind of disagreement, and the characters per row.
+MAX_ROWS, MAX_CHARACTERS = 5, 200
 
 
 class PromotionApproval(ApprovalOperator):
-    """Waits for a person, where the experiment or the deployment wants one.
+    """Asks a person for approval if the experiment or the deployment requires it.
 
-    The answer is written into the run's decision.json. The request shows the comparison with the champion, and links to
-    the report and to the rows that the two models disagree on. It holds no worker slot. No answer in time is a
-    rejection.
+    The request shows the comparison with the champion, and links to the report and to the rows that the two models
+    disagree on. Waiting takes no worker slot. The answer is written to decision.json in the run's folder. If nobody
+    answers in time, the model is rejected.
     """
 
     def __init__(self, **keywords: Any) -> None:
@@ -39,21 +39,26 @@ class PromotionApproval(ApprovalOperator):
         )
 
     def execute(self, context: Context) -> Any:
-        """Ask. Skipped where the comparison decides by itself."""
-        options = asked(context).retraining
+        """Send the request, or skip the Airflow task if the comparison with the champion decides alone."""
+        options = retraining_experiment(context).retraining
         if not options.approval:
-            raise AirflowSkipException("nobody is asked: retraining.approval is off, so the comparison decides")
+            raise AirflowSkipException(
+                "no approval is needed: retraining.approval is off, so the comparison with the champion decides"
+            )
         run = this_run(context)
-        _answer(run).unlink(missing_ok=True)  # of an earlier try: what it decided about may be another comparison
+        _answer(run).unlink(missing_ok=True)  # an earlier try may have asked about another comparison
         version = run.artifact("register").manifest.result["version"]
         self.response_timeout = timedelta(hours=options.timeout_hours)
         self.assigned_users = [HITLUser(id=name, name=name) for name in approvers()] or None
         self.subject = f"Make version {version} the champion?"
-        self.body = request(context, options.timeout_hours)
+        self.body = request_body(context, options.timeout_hours)
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Keep the answer. Unlike an approval in general, a rejection skips nothing: promote writes it down."""
+        """Write the answer to decision.json and return it.
+
+        Unlike in ApprovalOperator, a rejection does not skip the downstream tasks, because promote records it.
+        """
         answer = HITLOperator.execute_complete(self, context, event)
         person = answer["responded_by_user"]
         decision = {
@@ -70,12 +75,17 @@ def _answer(run: Run) -> Path:
     return run.folder / "decision.json"
 
 
-def request(context: Context, hours: float) -> str:
-    """What the person is shown, as Markdown: both models' metrics, where they differ, and where to read on."""
+def request_body(context: Context, hours: float) -> str:
+    """Return the request as Markdown: the metrics of both models, rows that they disagree on, and links.
+
+    Args:
+        context: the context of the Airflow task that asks.
+        hours: the time until a missing answer counts as a rejection.
+    """
     run, dag_run = this_run(context), context["dag_run"]
     found = json.loads((run.artifact("challenge").path / "challenge.json").read_text(encoding="utf-8"))
     champion = found["metrics"]["champion"] or {}
-    lines = [f"{found['words']} Run `{run.folder.name}`.", "", "| dev | this model | champion |", "| --- | --- | --- |"]
+    lines = [f"{found['words']} Run `{run.folder.name}`.", "", "| dev | challenger | champion |", "| --- | --- | --- |"]
     for name, value in found["metrics"]["model"].items():
         lines.append(f"| {name} | {_number(value)} | {_number(champion.get(name))} |")
     pages = {
@@ -85,9 +95,9 @@ def request(context: Context, hours: float) -> str:
     links = {name: address(dag_run.dag_id, dag_run.run_id, *page) for name, page in pages.items()}
     lines += ["", " · ".join(f"[{name}]({link})" for name, link in links.items())]
     for title, rows in found["apart"].items():
-        lines += ["", f"**{title}** ({len(rows)} rows on the page, the first here):", ""]
-        lines += [f"- {_quoted(row)}" for row in rows[:SHOWN]]
-    return "\n".join([*lines, "", f"Without an answer within {hours:g} hours the champion stays."])
+        lines += ["", f"**{title}** ({len(rows)} rows, of which the first are shown here):", ""]
+        lines += [f"- {_quoted(row)}" for row in rows[:MAX_ROWS]]
+    return "\n".join([*lines, "", f"If nobody answers within {hours:g} hours, the champion stays."])
 
 
 def _number(value: float | None) -> str:
@@ -95,6 +105,6 @@ def _number(value: float | None) -> str:
 
 
 def _quoted(row: dict[str, Any]) -> str:
-    """A row in words; its text as code, in which no Markdown counts."""
-    text = " / ".join(row["sentences"]).replace("`", "'")[:LONGEST]
-    return f"`{text}`: {row['label']}, taken for {row['prediction']}"
+    """Describe a row. Its text is formatted as code, so that Markdown in the data has no effect."""
+    text = " / ".join(row["sentences"]).replace("`", "'")[:MAX_CHARACTERS]
+    return f"`{text}`: {row['label']}, predicted as {row['prediction']}"

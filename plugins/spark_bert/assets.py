@@ -1,13 +1,13 @@
-"""The assets by which Dags tell each other what they made."""
+"""The assets through which one Dag starts another."""
 
 from __future__ import annotations
 
 from airflow.sdk import Asset
 
-#: An arm of an ablation is done: the event's partition is its study and configuration, its extra what
-#: arm.json says.
+#: Updated when an arm of an ablation has finished. The event's partition is the study and the configuration, and its
+#: extra is the content of arm.json.
 ABLATION_ARM = Asset("ablation-arm", uri="spark-bert://ablation-arm")
 
-#: A pipeline has come to its end, so its model has passed its gate: the event's partition is the task, its extra names
-#: the exact run.
+#: Updated when the Dag finetune has finished, so that its model has passed the gate. The event's partition is the task,
+#: and its extra names the run.
 FINETUNED = Asset("finetuned", uri="spark-bert://finetuned")

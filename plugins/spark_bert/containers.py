@@ -1,6 +1,7 @@
-"""What a stage's container is given, whatever starts it: image, environment, network, folders.
+"""What the container of a stage gets in the runtimes docker and kubernetes: image, user, environment, network, folders.
 
-Every folder has the same path inside as outside, so that artifacts, records and keys are the same in all runtimes.
+Every folder has the same path inside the container as outside, so that artifacts, run records and artifact keys are the
+same in all runtimes.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ from urllib.parse import urlsplit
 from include.experiment import Experiment
 from include.secrets import HUB, LOGIN, VARIABLE, of_mlflow
 from include.stages import STAGES, BadInput
-from spark_bert.folders import hand_over
-from spark_bert.inputs import is_stored, named
-from spark_bert.places import cache, data, home
+from spark_bert.folders import make_owned_folder
+from spark_bert.inputs import is_in_artifact_store, named_paths
+from spark_bert.places import cache, data_path, home
 
-#: Where the images have include/ and tasks/, and where their relative paths start.
+#: The folder of include/ and tasks/ in the images. It is the working directory, so relative paths start here.
 CODE = PurePosixPath("/opt/spark-bert")
+#: The folder of the secret files in a container.
 SECRETS = PurePosixPath("/run/secrets")
-#: What makes a stage look into the cache, which holds models and corpora.
-_CACHED = {"data", "model", "model.name", "pretraining"}
-#: The users whom /etc/passwd in the images names.
+#: A stage that reads one of these parts of the experiment needs the cache of downloaded models and corpora.
+_CACHED_PARTS = {"data", "model", "model.name", "pretraining"}
+#: The user ids that have an entry in the images' /etc/passwd.
 NAMED_USERS = range(1000, 65534)
 
 
 def image(stage: str) -> str:
-    """The image that holds what the stage needs, its variant for GPUs where there are some."""
+    """Return the name of the stage's image: its GPU variant if the stage trains and the deployment has GPUs."""
     name = STAGES[stage].image + ("-gpu" if wants_gpus(stage) else "")
     return (
         f"{os.environ.get('SPARK_BERT_IMAGES') or 'spark-bert'}/{name}:{os.environ.get('SPARK_BERT_TAG') or 'latest'}"
@@ -34,37 +36,53 @@ def image(stage: str) -> str:
 
 
 def gpus() -> int:
-    """How many GPUs a training gets: $SPARK_BERT_GPUS, a number or all (-1); 0 without it."""
+    """Return how many GPUs a training stage gets, which $SPARK_BERT_GPUS sets.
+
+    Returns:
+        The number of GPUs, -1 for all of the machine, or 0 if the variable is not set.
+
+    Raises:
+        BadInput: if the variable is neither a number nor `all`.
+    """
     text = os.environ.get("SPARK_BERT_GPUS") or "0"
     if text != "all" and not text.isdecimal():
-        raise BadInput(f"SPARK_BERT_GPUS={text!r}: write how many GPUs a training gets, or all")
+        raise BadInput(f"SPARK_BERT_GPUS={text!r} is not valid: write the number of GPUs per training, or all")
     return -1 if text == "all" else int(text)
 
 
 def wants_gpus(stage: str) -> bool:
-    """Whether the stage trains, on a deployment with GPUs."""
+    """Return whether the stage trains and the deployment has GPUs."""
     return STAGES[stage].image == "train" and gpus() != 0
 
 
 def user() -> tuple[int, int]:
-    """The user and group that stages run as: the caller's, but never root. Raises BadInput for one without a name."""
+    """Return the user id and the group id that stages run as: those of this process, but never root's.
+
+    Raises:
+        BadInput: if the images have no name for the user.
+    """
     if os.getuid() == 0:
         return 1000, 1000
     if os.getuid() not in NAMED_USERS:
         raise BadInput(
-            f"stages would run as user {os.getuid()}, but the images have names for {NAMED_USERS.start} to "
-            f"{NAMED_USERS[-1]} only, and Java needs one: start Airflow as such a user, or as root"
+            f"stages would run as user {os.getuid()}, but Java needs a user with a name, and the images name only the "
+            f"users {NAMED_USERS.start} to {NAMED_USERS[-1]}: start Airflow as one of these users, or as root"
         )
     return os.getuid(), os.getgid()
 
 
 def is_online(stage: str, experiment: Experiment) -> bool:
-    """Whether the stage may fetch missing models and data."""
+    """Return whether the stage may download missing models and data."""
     return experiment.runtime.download and _reads_cache(stage)
 
 
 def network(stage: str, experiment: Experiment) -> str:
-    """The network that the stage needs: none, or $SPARK_BERT_NETWORK for a Spark cluster, MLflow, or to download."""
+    """Return the name of the Docker network that the stage needs.
+
+    Returns:
+        `none`, unless the stage works on a Spark cluster, uses an MLflow server or may download. In these cases it is
+        $SPARK_BERT_NETWORK, or `bridge` by default.
+    """
     ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
     cluster = (STAGES[stage].spark or ranks) and not experiment.runtime.spark_master.startswith("local")
     if not cluster and not is_online(stage, experiment) and not (STAGES[stage].mlflow and _mlflow()):
@@ -73,7 +91,10 @@ def network(stage: str, experiment: Experiment) -> str:
 
 
 def secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
-    """The names of the secret files that the stage may read, if they are there; none without $SPARK_BERT_SECRETS."""
+    """Return the names of the secret files that the stage may read, whether or not they exist.
+
+    There are none if the deployment does not set $SPARK_BERT_SECRETS.
+    """
     if not os.environ.get(VARIABLE):
         return ()
     login = of_mlflow(stage) if _mlflow() else ()
@@ -81,9 +102,13 @@ def secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
 
 
 def environment(stage: str, experiment: Experiment) -> dict[str, str]:
-    """The stage's environment. A secret is a file that it is told the path of, never a value.
+    """Return the environment variables of the stage's container.
 
-    Raises BadInput for a login to MLflow that everybody could read who may look at containers.
+    They hold the paths of secret files, never the secrets, because anybody who may inspect containers can read them.
+
+    Raises:
+        BadInput: if the deployment sets the login to MLflow in a way that would expose it, or that cannot reach the
+            container.
     """
     variables = {"SPARK_BERT_HOME": str(home()), "SPARK_BERT_CACHE": str(cache()), "HF_HOME": f"{cache()}/huggingface"}
     names = secrets(stage, experiment)
@@ -98,80 +123,88 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
 
 
 def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
-    """The folders that the stage writes into: the store, its run's folder, and what it is there to change."""
+    """Return the folders that the stage writes into."""
     folders = [home() / "artifacts", home() / "checkpoints", home() / "runs" if stage == "prune" else run]
     if "dataset" in STAGES[stage].reads:
         folders.append(home() / "datasets")
-    if STAGES[stage].mlflow and not _mlflow():  # its database, where there is no server
+    if STAGES[stage].mlflow and not _mlflow():  # without a server, MLflow writes its database into this folder
         folders.append(home() / "mlflow")
     return [*folders, cache()] if is_online(stage, experiment) else folders
 
 
-def prepare(stage: str, experiment: Experiment, run: Path) -> None:
-    """Make the folders that the stage writes into, and give those of root to the user that it runs as.
+def prepare_folders(stage: str, experiment: Experiment, run: Path) -> None:
+    """Create the folders that the stage writes into, and change the owner of root's folders to the stage's user.
 
-    Root has made them, or has run stages as processes. What lies in them stays whose it is: a walk would meet what
-    other stages write and remove meanwhile. Raises BadInput for a symbolic link in a folder's place.
+    A folder belongs to root if Airflow runs as root and created it, or ran stages as processes. The contents of a
+    folder keep their owners, because other stages may add and remove files while this function would walk them.
+
+    Raises:
+        BadInput: if a symbolic link or a file is in the place of a folder.
     """
     folders = writable(stage, experiment, run)
-    if os.getuid() == 0:  # else they are the user's already, or may not be made from here
+    if os.getuid() == 0:  # another user owns these folders already, or may not create them
         folders += [home() / "artifacts" / stage, home() / "checkpoints" / stage]
     if os.getuid() == 0 and "dataset" in STAGES[stage].reads:
         folders.append(home() / "datasets" / (experiment.dataset.name or experiment.data.task))
     for folder in folders:
         root = home() if folder.is_relative_to(home()) else folder
-        hand_over(root, folder, user())
+        make_owned_folder(root, folder, user())
 
 
 def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePosixPath]:
-    """What the stage only reads, and where it looks for it. Raises BadInput for a path below a home folder.
+    """Return what the stage reads but does not write, as paths on this machine mapped to paths in the container.
 
-    What does not exist is left to the stage, which says what it misses.
+    Paths that do not exist are left out, because the stage itself reports a missing file better than a failed mount.
+
+    Raises:
+        BadInput: if the experiment names a path below a home folder.
     """
-    paths = {data(text): CODE / text for text in map(_plain, named(stage, experiment)) if not is_stored(text)}
+    texts = map(_without_home, named_paths(stage, experiment))
+    paths = {data_path(text): CODE / text for text in texts if not is_in_artifact_store(text)}
     if _reads_cache(stage) and not is_online(stage, experiment):
         paths[cache()] = PurePosixPath(cache())
     if "submission" in STAGES[stage].reads:
         runs = [home() / "runs" / name for name in experiment.submission.runs]
         paths |= {run: PurePosixPath(run) for run in runs if run.resolve().parent == (home() / "runs").resolve()}
-    if "study" in STAGES[stage].reads or stage == "track":  # arms, and earlier runs to catch up on
+    if "study" in STAGES[stage].reads or stage == "track":  # study compares arms, track catches up on earlier runs
         paths[home() / "runs"] = PurePosixPath(home() / "runs")
-    if stage == "prune":  # what datasets refer to
+    if stage == "prune":  # it keeps what datasets refer to
         paths[home() / "datasets"] = PurePosixPath(home() / "datasets")
     write = writable(stage, experiment, run)
     return {path: target for path, target in paths.items() if path.exists() and path not in write}
 
 
 def drop_folder(stage: str, experiment: Experiment) -> Path | None:
-    """Of the folders that the stage reads, the one that it may change: ingest sets malformed files aside in it."""
+    """Return the drop folder if the stage reads one. It is mounted writable, so that ingest can set files aside."""
     drop = experiment.dataset.drop if "dataset" in STAGES[stage].reads else ""
-    return data(drop) if drop and not is_stored(drop) else None
+    return data_path(drop) if drop and not is_in_artifact_store(drop) else None
 
 
 def _mlflow() -> str:
-    """The MLflow server's address; "" without one."""
+    """Return the address of the MLflow server, or "" if there is none."""
     return os.environ.get("MLFLOW_TRACKING_URI", "")
 
 
 def _check_login() -> None:
-    """The address must hold no login, and a login that only Airflow's environment holds would not arrive."""
+    """Raise BadInput for a login in the server's address, and for one that only Airflow's environment has."""
     token, username, password = LOGIN.values()
-    remedy = f"write the login into the file {token}, or {username} and {password}, of {VARIABLE}"
+    files = f"the file {token}, or into {username} and {password}"
+    remedy = f"write the login into {files}, in the folder that {VARIABLE} names"
     if urlsplit(_mlflow()).netloc.count("@"):
         raise BadInput(
-            "MLFLOW_TRACKING_URI holds a login, which whoever may inspect a container would see: take it out of the "
-            f"address, and {remedy}"
+            "MLFLOW_TRACKING_URI contains a login, which everybody who may inspect containers could read: remove it "
+            f"from the address, and {remedy}"
         )
     variable = next((name for name in LOGIN if os.environ.get(name)), "")
     if variable and not os.environ.get(VARIABLE):
-        raise BadInput(f"{variable} does not reach a container: {remedy}")
+        raise BadInput(f"{variable} is not passed on to containers: {remedy}")
 
 
-def _plain(text: str) -> str:
+def _without_home(text: str) -> str:
     if text.startswith("~"):
-        raise BadInput(f"{text}: a container has no home folder, write the whole path")
+        raise BadInput(f"{text} starts from a home folder, which a container does not have: write the whole path")
     return text
 
 
 def _reads_cache(stage: str) -> bool:
-    return bool(_CACHED & set(STAGES[stage].reads))
+    return bool(_CACHED_PARTS & set(STAGES[stage].reads))

@@ -1,7 +1,8 @@
-"""The trigger behind the asset of labelled data: it fires when the files of a drop folder have changed.
+"""The trigger behind the asset `labelled-data`: it fires when the files of the drop folder have changed.
 
-Airflow drops an asset's event while the Dag is paused, and tells the trigger nothing of it. So the first task of a run
-writes into the asset's state which event it has begun with, and the trigger repeats one that no run has begun with.
+Airflow discards the events of an asset while the Dag is paused, and the trigger does not learn of that. Therefore the
+first Airflow task of a run acknowledges the event that started the run in the asset's state store, and the trigger
+repeats its event until a run has acknowledged it.
 """
 
 from __future__ import annotations
@@ -17,35 +18,35 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from include.datasets import is_finished
 
-#: The key of the asset's state that holds the event which a run has begun with last.
-BEGUN = "drop-folder"
-#: What is there: name, size and time of every file.
+#: The key in the asset's state store of the digest of the event that a run has acknowledged last.
+ACKNOWLEDGED = "drop-folder"
+#: The contents of the drop folder: name, size in bytes and modification time in nanoseconds of every file.
 _Listing = frozenset[tuple[str, int, int]]
 
 
-def begun(context: Context) -> None:
-    """Tell the trigger that a run has begun with its event, if one has started the run: a task's on_execute_callback.
+def acknowledge_event(context: Context) -> None:
+    """Record which event of the trigger has started the run, if one has: an on_execute_callback.
 
-    The task needs the asset as its inlet.
+    The Airflow task needs the asset as an inlet, because only then does Airflow give it the asset's state store.
     """
     events = [event for events in context["triggering_asset_events"].values() for event in events]
     for event in sorted(events, key=lambda event: event.timestamp):
         change = event.extra.get("payload", {}).get("change")
-        if change:  # events of other producers have none
-            context["asset_state_store"].set(BEGUN, change)
+        if change:  # events of other producers have no such key
+            context["asset_state_store"].set(ACKNOWLEDGED, change)
 
 
 class DropFolderTrigger(BaseEventTrigger):
-    """Fires once the folder's files differ from those at the last event, and have stayed the same for a while.
+    """Fires when files were added to the folder or changed since the last event, and have not changed for a while.
 
-    It fires again as long as no run has begun with the event. A triggerer that starts anew fires for what is there,
-    unless a run has begun with just that.
+    The trigger repeats an event until a run has acknowledged it. After a restart of the triggerer, it fires for the
+    files in the folder unless a run has acknowledged exactly these.
 
     Args:
-        folder: its absolute path; it need not exist yet.
-        settle: seconds for which nothing may change before it fires, so that a copy can end.
-        interval: seconds between two looks.
-        repeat: seconds after which an event is repeated.
+        folder: the absolute path of the folder, which need not exist yet.
+        settle: the seconds without any change after which the trigger fires, so that a copy can complete first.
+        interval: the seconds between two listings of the folder.
+        repeat: the seconds after which an event is repeated.
     """
 
     def __init__(self, folder: str, settle: float = 10, interval: float = 5, repeat: float = 300) -> None:
@@ -53,37 +54,40 @@ class DropFolderTrigger(BaseEventTrigger):
         self.folder, self.settle, self.interval, self.repeat = folder, settle, interval, repeat
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """How the triggerer makes it again."""
+        """Return the class path and the arguments from which the triggerer creates the trigger."""
         cls = type(self)
         names = ("folder", "settle", "interval", "repeat")
         keywords = {name: getattr(self, name) for name in names}
         return f"{cls.__module__}.{cls.__qualname__}", keywords
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """An event for each change that has come to rest; it names the folder, the files and the change."""
-        told, seen, rest, waited, waiting = _Listing(), _Listing(), 0.0, 0.0, False
+        """Yield one event per completed change, with the folder, the names of its files and a digest of the change."""
+        reported, previous = _Listing(), _Listing()
+        unchanged_for = since_event = 0.0  # seconds
+        unacknowledged = False
         while True:
-            now = await asyncio.to_thread(_look, Path(self.folder))
-            rest = rest + self.interval if now == seen else 0.0
-            waited += self.interval
-            seen, new = now, bool(now - told)
-            if rest >= self.settle and (new or (waiting and waited >= self.repeat)):
-                told, waited = now if new else told, 0.0
-                waiting = bool(now) and await self._begun() != _digest(told)
-                if waiting:
-                    files = sorted(name for name, _, _ in now)
-                    event = {"folder": self.folder, "files": files, "change": _digest(told)}
+            current = await asyncio.to_thread(_list, Path(self.folder))
+            unchanged_for = unchanged_for + self.interval if current == previous else 0.0
+            since_event += self.interval
+            # Removed files are no reason to fire, so only what is new in the listing counts.
+            previous, new = current, bool(current - reported)
+            if unchanged_for >= self.settle and (new or (unacknowledged and since_event >= self.repeat)):
+                reported, since_event = current if new else reported, 0.0
+                unacknowledged = bool(current) and await self._acknowledged() != _digest(reported)
+                if unacknowledged:
+                    files = sorted(name for name, _, _ in current)
+                    event = {"folder": self.folder, "files": files, "change": _digest(reported)}
                     yield TriggerEvent(event)  # type: ignore[no-untyped-call]
             await asyncio.sleep(self.interval)
 
-    async def _begun(self) -> Any:
-        """The event that a run has begun with last; None where that cannot be known."""
+    async def _acknowledged(self) -> Any:
+        """Return the digest of the last acknowledged event, or None if it is not known."""
         if self.asset_state_store is None:
             return None
         try:
-            return await self.asset_state_store.aget(BEGUN)
-        except Exception as error:  # a trigger that fails is gone; an event too many does no harm
-            self.log.warning("cannot read which event a run has begun with, so it is repeated: %s", error)
+            return await self.asset_state_store.aget(ACKNOWLEDGED)
+        except Exception as error:  # Airflow does not restart a failed trigger, while a repeated event does no harm
+            self.log.warning("repeating the event, because the last acknowledged event cannot be read: %s", error)
             return None
 
 
@@ -91,8 +95,8 @@ def _digest(listing: _Listing) -> str:
     return hashlib.sha256(repr(sorted(listing)).encode()).hexdigest()[:16]
 
 
-def _look(folder: Path) -> _Listing:
-    """The finished files of the folder; none where it cannot be read, which the next look may change."""
+def _list(folder: Path) -> _Listing:
+    """List the finished files. A folder that cannot be read counts as empty, because a later listing may succeed."""
     try:
         found = [(file.name, file.stat()) for file in folder.iterdir() if is_finished(file)]
     except OSError:

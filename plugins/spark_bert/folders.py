@@ -1,7 +1,7 @@
-"""Folders and files that stages write, opened one level after the other: a link is refused, never followed.
+"""Open folders and files that stages write, level by level and without following links.
 
-Whoever may write into a folder may put a link in the place of anything in it, at any moment. A path that was checked a
-moment ago therefore says nothing; the descriptor of an opened folder does.
+A stage that may write into a folder can replace anything in it by a link at any time. A check of a path is therefore
+outdated as soon as it is made, while the descriptor of an open folder always refers to the same folder.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
-def opened(root: Path, *names: str, make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder root/names[0]/names[1]/..., valid within the context.
+def open_folder(root: Path, *names: str, make: bool = False) -> Iterator[int]:
+    """Yield a descriptor of the folder root/names[0]/names[1]/..., which is valid within the context.
 
-    The root is the deployment's word and may be a link; nothing below it may. With `make`, folders that are missing
-    are made.
+    Args:
+        root: a folder that the deployment names. It may be a link; nothing below it may.
+        names: one name per level below the root.
+        make: whether to create missing folders.
 
-    Raises NotADirectoryError for a link or a file in a folder's place, FileNotFoundError for a missing folder.
+    Raises:
+        NotADirectoryError: if a link or a file is in the place of a folder.
+        FileNotFoundError: if a folder does not exist.
     """
     if make:
         root.mkdir(parents=True, exist_ok=True)
@@ -35,8 +39,8 @@ def opened(root: Path, *names: str, make: bool = False) -> Iterator[int]:
         for name in names:
             if make:
                 with suppress(FileExistsError):
-                    os.mkdir(_plain(name), dir_fd=folder)
-            below = os.open(_plain(name), _FOLDER, dir_fd=folder)
+                    os.mkdir(_one_level(name), dir_fd=folder)
+            below = os.open(_one_level(name), _FOLDER, dir_fd=folder)
             os.close(folder)
             folder = below
         yield folder
@@ -44,39 +48,52 @@ def opened(root: Path, *names: str, make: bool = False) -> Iterator[int]:
         os.close(folder)
 
 
-def opened_file(root: Path, *names: str) -> BinaryIO:
-    """The file root/names[0]/names[1]/..., open for reading; below the root, neither it nor a folder may be a link.
+def open_file(root: Path, *names: str) -> BinaryIO:
+    """Open the file root/names[0]/names[1]/... for reading.
 
-    Raises OSError for a link, a missing file, and what is no file.
+    Args:
+        root: a folder that the deployment names. It may be a link; nothing below it may.
+        names: one name per level below the root.
+
+    Raises:
+        OSError: if the file is missing, if it is not a regular file, or if it or a folder above it is a link.
     """
     *folders, name = names
-    with opened(root, *folders) as folder:
-        # Not blocking: a pipe in the file's place would let us wait for its writer.
-        file = os.fdopen(os.open(_plain(name), _FILE, dir_fd=folder), "rb")
+    with open_folder(root, *folders) as folder:
+        # _FILE has O_NONBLOCK, because opening a named pipe would otherwise wait for its writer.
+        file = os.fdopen(os.open(_one_level(name), _FILE, dir_fd=folder), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise FileNotFoundError(f"{name} is no file")
+        raise FileNotFoundError(f"{name} is not a regular file")
     return file
 
 
-def _plain(name: str) -> str:
-    """The name of one level. Raises FileNotFoundError for one that would lead to another."""
+def _one_level(name: str) -> str:
+    """Return the name. Raise FileNotFoundError if it would lead to another level."""
     if "/" in name or name in ("", ".", ".."):
-        raise FileNotFoundError(f"{name!r} is the name of no file or folder")
+        raise FileNotFoundError(f"{name!r} is not the name of a file or folder")
     return name
 
 
-def hand_over(root: Path, folder: Path, owner: tuple[int, int]) -> None:
-    """Make a folder at or below the root. Where it is root's, give it, and nothing that lies in it, to the owner.
+def make_owned_folder(root: Path, folder: Path, owner: tuple[int, int]) -> None:
+    """Create a folder if it is missing, and give it to the owner if it belongs to the user root.
 
-    Raises BadInput for a link or a file on the way from the root to the folder.
+    The owners of the files in the folder do not change.
+
+    Args:
+        root: a folder that the deployment names.
+        folder: the root, or a folder below it.
+        owner: the user id and the group id.
+
+    Raises:
+        BadInput: if a link or a file is in the place of the folder or of one between it and the root.
     """
     try:
-        with opened(root, *folder.relative_to(root).parts, make=True) as descriptor:
+        with open_folder(root, *folder.relative_to(root).parts, make=True) as descriptor:
             if os.getuid() == 0 and os.fstat(descriptor).st_uid == 0:
                 os.fchown(descriptor, *owner)
     except NotADirectoryError as error:
         raise BadInput(
-            f"{folder} is a symbolic link or a file, or lies below one; stages are given only folders: put one "
-            f"in its place. To keep everything on another disk, let SPARK_BERT_HOME name a folder there"
+            f"{folder} is a symbolic link or a file, or lies below one, but stages need a folder: replace it by one. "
+            f"To keep everything on another disk, set SPARK_BERT_HOME to a folder there"
         ) from error

@@ -1,7 +1,7 @@
-"""The files and folders that an experiment names: which of them a stage reads, and whether it may.
+"""The files and folders that an experiment names: which of them a stage reads, and which of them it may read.
 
-Whoever may trigger a run may name any path. A deployment says in $SPARK_BERT_DATA below which folder they lie; the
-artifact store, which holds datasets' versions and champions, may be named too.
+Everybody who may trigger a run can name any path in it. A deployment restricts the paths to one folder by setting
+$SPARK_BERT_DATA to it. The artifact store is allowed too, because it holds the versions of datasets and the champions.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from include.experiment import Experiment
 from include.glue import SPLITS
 from include.stages import STAGES, BadInput
-from spark_bert.places import data, home
+from spark_bert.places import data_path, home
 
 
-def named(stage: str, experiment: Experiment) -> Iterator[str]:
-    """The paths, as they are written, in the part of the experiment that the stage reads."""
+def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
+    """Yield the paths, as they are written, in the part of the experiment that the stage reads."""
     reads = STAGES[stage].reads
     if "data" in reads and experiment.data.path:
         yield experiment.data.path
@@ -30,33 +30,37 @@ def named(stage: str, experiment: Experiment) -> Iterator[str]:
 
 
 def check_inputs(stage: str, experiment: Experiment) -> None:
-    """Raise BadInput, naming the path, when the stage would read what the deployment does not let it read."""
+    """Check that the stage reads only what the deployment allows.
+
+    Raises:
+        BadInput: if a path leads out of the allowed folders. The message names the path.
+    """
     root = os.environ.get("SPARK_BERT_DATA")
     if not root:
         return
-    for text in (*named(stage, experiment), *_files(stage, experiment)):
-        if not _below(text, Path(root)) and not is_stored(text):
-            raise BadInput(f"{text} does not lie below {root}: put it there, or set SPARK_BERT_DATA to another folder")
+    for text in (*named_paths(stage, experiment), *_files(stage, experiment)):
+        if not _is_below(text, Path(root)) and not is_in_artifact_store(text):
+            raise BadInput(f"{text} does not lie below {root}: move it there, or set SPARK_BERT_DATA to another folder")
     for run in experiment.submission.runs if "submission" in STAGES[stage].reads else ():
-        if Path(run).name != run or not _below(str(home() / "runs" / run), home() / "runs"):
-            raise BadInput(f"submission.runs names {run}: write the name of a folder below {home() / 'runs'}")
+        if Path(run).name != run or not _is_below(str(home() / "runs" / run), home() / "runs"):
+            raise BadInput(f"submission.runs names {run}: write the name of a folder in {home() / 'runs'}")
 
 
-def is_stored(text: str) -> bool:
-    """Whether the path lies in the artifact store, which every stage may read."""
-    return Path(text).is_absolute() and _below(text, home() / "artifacts")
+def is_in_artifact_store(text: str) -> bool:
+    """Return whether the path is absolute and lies in the artifact store, which every stage may read."""
+    return Path(text).is_absolute() and _is_below(text, home() / "artifacts")
 
 
 def _files(stage: str, experiment: Experiment) -> Iterator[str]:
-    """The files of a files source, which are written beside its folder and could lead out of it."""
+    """Yield the files of a source of kind `files`, whose names could lead out of its folder."""
     if "data" in STAGES[stage].reads and experiment.data.source == "files":
         for split in SPLITS:
             yield str(Path(experiment.data.path, getattr(experiment.data, split)))
 
 
-def _below(text: str, folder: Path) -> bool:
-    """Whether the path, its links followed, lies in the folder. Raises BadInput for what can be no path."""
+def _is_below(text: str, folder: Path) -> bool:
+    """Return whether the path lies in the folder after its links are resolved. Raise BadInput for an invalid path."""
     try:
-        return data(text).resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError) as error:  # too long a name; links in a circle
-        raise BadInput(f"{text!r} is no path: {error}") from None
+        return data_path(text).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError) as error:  # the name is too long, or links form a circle
+        raise BadInput(f"{text!r} is not a valid path: {error}") from None

@@ -1,4 +1,4 @@
-"""What a stage's container may use of its machine: a table, and the deployment's changes to it."""
+"""Resource limits of the containers of stages: the defaults, and the deployment's changes to them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from include.stages import STAGES, BadInput
 
-#: Where a deployment says what differs: {"train": {"memory": "12g"}}.
+#: The variable in which a deployment changes limits, as JSON: {"train": {"memory": "12g"}}.
 VARIABLE = "SPARK_BERT_LIMITS"
 
 
 def _bytes(value: object) -> int:
     size = re.fullmatch(r"([1-9]\d*)([kmgt])", str(value).lower())
     if size is None:
-        raise ValueError("write a whole number and k, m, g or t, as 12g")
+        raise ValueError("write a whole number followed by k, m, g or t, for example 12g")
     return int(size[1]) << " kmgt".index(size[2]) * 10
 
 
@@ -26,14 +26,15 @@ _Bytes = Annotated[int, BeforeValidator(_bytes)]
 
 
 class Limits(BaseModel):
-    """A container's limits; sizes in bytes, written as 12g.
+    """The resource limits of a container. A deployment writes sizes as `12g`; the model holds them in bytes.
 
     Attributes:
-        memory: of all its processes, files in /tmp and /dev/shm included; whoever wants more is killed.
-        cpus: processors, or as many as there are.
-        pids: processes and threads.
-        tmp: of /tmp, where Spark keeps its scratch files.
-        shm: of /dev/shm, through which ranks and data loaders on one machine speak.
+        memory: the memory of all processes, including the files in /tmp and /dev/shm. The kernel kills a process of the
+            container that exceeds it.
+        cpus: the number of processors. A container gets all processors of its machine if there are fewer.
+        pids: the number of processes and threads.
+        tmp: the size of /tmp, where Spark keeps its scratch files.
+        shm: the size of /dev/shm, through which the ranks and data loaders on one machine communicate.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
@@ -41,17 +42,17 @@ class Limits(BaseModel):
     memory: _Bytes
     cpus: float = Field(gt=0, allow_inf_nan=False)
     pids: int = Field(512, gt=0)
-    tmp: _Bytes = "2g"  # type: ignore[assignment]  # read as the others are
+    tmp: _Bytes = "2g"  # type: ignore[assignment]  # validated like the others
     shm: _Bytes = "64m"  # type: ignore[assignment]
 
 
-_TABLE: dict[str, dict[str, Any]] = {
+_DEFAULTS: dict[str, dict[str, Any]] = {
     "validate": {"memory": "4g", "cpus": 4},
     "preprocess": {"memory": "6g", "cpus": 8, "pids": 1024},
     "pretrain": {"memory": "12g", "cpus": 16, "pids": 2048, "shm": "2g"},
     "train": {"memory": "12g", "cpus": 16, "pids": 2048, "shm": "2g"},
     "evaluate": {"memory": "6g", "cpus": 8},
-    "challenge": {"memory": "6g", "cpus": 8},  # two models
+    "challenge": {"memory": "6g", "cpus": 8},  # it holds two models
     "gate": {"memory": "1g", "cpus": 1, "tmp": "512m"},
     "predict": {"memory": "8g", "cpus": 8, "pids": 1024},
     "export": {"memory": "2g", "cpus": 1, "tmp": "512m"},
@@ -67,37 +68,41 @@ _TABLE: dict[str, dict[str, Any]] = {
 
 
 def limits(stage: str) -> Limits:
-    """The stage's limits. Raises BadInput when $SPARK_BERT_LIMITS is wrong, naming the place and the remedy."""
+    """Return the limits of the stage.
+
+    Raises:
+        BadInput: if $SPARK_BERT_LIMITS is not valid. The message names the stage, the limit and the remedy.
+    """
     changes = _changes()
     try:
-        return Limits(**{**_TABLE[stage], **changes.get(stage, {})})
+        return Limits(**{**_DEFAULTS[stage], **changes.get(stage, {})})
     except ValidationError as error:
         first = error.errors()[0]
         field, wrong = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-        known = f"; there are {', '.join(Limits.model_fields)}" if first["type"] == "extra_forbidden" else ""
+        known = f"; the limits are {', '.join(Limits.model_fields)}" if first["type"] == "extra_forbidden" else ""
         raise BadInput(f"{VARIABLE}: {stage}.{field} = {first['input']!r}: {wrong}{known}") from None
 
 
 def out_of_memory(stage: str) -> str:
-    """What to tell a person whose stage its memory limit has ended."""
+    """Return the error message for a stage that has exceeded its memory limit."""
     limit = limits(stage).memory >> 20
     example = f"""{VARIABLE}='{{"{stage}": {{"memory": "{limit * 2}m"}}}}'"""
     return (
-        f"{stage} ran out of memory: its container's limit is {limit} MiB. Raise it, as {example}, or let the "
-        "experiment take less (training.batch_size, training.ranks)"
+        f"{stage} ran out of memory: its container's limit is {limit} MiB. Raise it, for example with {example}, or "
+        "reduce training.batch_size or training.ranks in the experiment"
     )
 
 
 def _changes() -> dict[str, dict[str, Any]]:
     text = os.environ.get(VARIABLE) or "{}"
-    example = f"""write as {VARIABLE}='{{"train": {{"memory": "12g"}}}}'"""
+    example = f"""write it as {VARIABLE}='{{"train": {{"memory": "12g"}}}}'"""
     try:
         changes = json.loads(text)
     except ValueError as error:
         raise BadInput(f"{VARIABLE} is not JSON ({error}): {example}") from None
     if not isinstance(changes, dict) or not all(isinstance(values, dict) for values in changes.values()):
-        raise BadInput(f"{VARIABLE} must give an object of limits for each stage: {example}")
+        raise BadInput(f"{VARIABLE} is not an object that maps stages to objects of limits: {example}")
     unknown = sorted(set(changes) - set(STAGES))
     if unknown:
-        raise BadInput(f"{VARIABLE} names the stage {unknown[0]}, but there are {', '.join(STAGES)}")
+        raise BadInput(f"{VARIABLE} names the unknown stage {unknown[0]}: write one of {', '.join(STAGES)}")
     return changes

@@ -1,4 +1,4 @@
-"""Buttons on a task's page that open what its stage made: report, predictions, verdict and so on."""
+"""Buttons on the page of an Airflow task that open files of its stage's artifact, such as the report or the verdict."""
 
 from __future__ import annotations
 
@@ -13,29 +13,38 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
-#: Where Airflow serves the artifacts' files (files.py). It stands here because a Dag needs it, but not FastAPI.
+#: The path below which Airflow serves files of artifacts (files.py). It is not defined there because Dags need it, and
+#: importing FastAPI with it would slow down their parsing.
 PREFIX = "/spark-bert"
 
 
 @attrs.frozen
 class ArtifactLink(BaseOperatorLink):
-    """Opens one of the files that the stage's result lists under "files"."""
+    """Opens one of the files that the stage's result lists under "files".
+
+    Attributes:
+        title: the text of the button.
+        file: the key of the file in the result's "files".
+    """
 
     title: str
     file: str
 
     @property
     def name(self) -> str:
-        """The button's text."""
+        """The text of the button."""
         return self.title
 
     @property
     def xcom_key(self) -> str:
-        """Where Airflow keeps the address."""
+        """The XCom key under which Airflow stores the address."""
         return f"_link_{self.file}"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """The file's address, "" when this try made none. Airflow asks as soon as the task has ended, failed or not."""
+        """Return the address of the file, or "" if this try made none.
+
+        Airflow calls this as soon as the try has ended, whether or not it has failed.
+        """
         result = getattr(operator, "result", {})
         file = result.get("files", {}).get(self.file)
         if not file:
@@ -44,13 +53,20 @@ class ArtifactLink(BaseOperatorLink):
 
 
 def address(dag_id: str, run_id: str, stage: str, file: str) -> str:
-    """Where the browser finds a file that a stage has made in a run, from the root of Airflow's pages."""
-    below = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+    """Return the address, without scheme and host, at which Airflow serves a file of an artifact.
+
+    Args:
+        dag_id: the Dag of the run.
+        run_id: the run.
+        stage: the stage that made the artifact in that run.
+        file: the path of the file inside the artifact.
+    """
+    base = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
     run = f"{quote(dag_id, safe='')}/{quote(run_id, safe='')}"
-    return f"{below}{PREFIX}/runs/{run}/{stage}/{quote(file)}"
+    return f"{base}{PREFIX}/runs/{run}/{stage}/{quote(file)}"
 
 
-#: Stage to the files of its artifact that have a button.
+#: The buttons of each stage.
 LINKS: dict[str, tuple[ArtifactLink, ...]] = {
     "validate": (ArtifactLink("Data Docs", "data_docs"),),
     "evaluate": (ArtifactLink("Report", "report"), ArtifactLink("Dev predictions", "predictions")),

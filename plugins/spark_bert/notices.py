@@ -1,4 +1,4 @@
-"""Notices to people: what happened in a few lines, by mail and to a webhook, where connections for them exist."""
+"""Notices: short messages about events of a run, by mail and to a webhook, if connections for them exist."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from spark_bert.channels import Text, mail, webhook
 from spark_bert.operators.base import Refused
 
-#: Connection to how it is sent through.
+#: The id of each connection, and the function that sends a notice through it.
 CHANNELS: dict[str, Callable[[Connection, Text], None]] = {"spark_bert_smtp": mail, "spark_bert_webhook": webhook}
 
 
 class Notice(BaseNotifier):
-    """Tells people, once for each of CHANNELS that exists as a connection; one that cannot be told costs a warning.
+    """Sends a notice through every connection of CHANNELS that exists, and logs a warning if that fails.
 
     Args:
-        event: what calls it: a task's on_failure_callback ("failure"), on_success_callback of promote ("promotion") and
-            of ingest ("ingest": news only where it has set files aside), the notifiers of an ApprovalOperator
-            ("approval"), or a DeadlineAlert ("deadline"), as `AsyncCallback(Notice, {"event": "deadline"})` or with
-            SyncCallback.
-        context: given by Airflow where it awaits the notifier.
+        event: the event that the notice is about:
+
+            * `failure`, for the on_failure_callback of an Airflow task;
+            * `promotion`, for the on_success_callback of promote;
+            * `ingest`, for the on_success_callback of ingest. Nothing is sent if ingest has set no files aside;
+            * `approval`, for the notifiers of an ApprovalOperator;
+            * `deadline`, for a DeadlineAlert, as `AsyncCallback(Notice, {"event": "deadline"})` or with SyncCallback.
+        context: Airflow passes it when it awaits the notifier.
     """
 
     def __init__(
@@ -37,11 +40,11 @@ class Notice(BaseNotifier):
         self.event = event
 
     def notify(self, context: Context) -> None:
-        """Send it. Never raises: an approval would fail with it."""
+        """Send the notice. Errors are only logged, because an error in a notifier would make an approval fail."""
         try:
             text = _TEXTS[self.event](context)
         except Exception as error:
-            self.log.warning("no notice of this %s, for it has no text: %r", self.event, error)
+            self.log.warning("no notice of this %s was sent, because its text could not be made: %r", self.event, error)
             return
         if text is None:
             return
@@ -49,27 +52,28 @@ class Notice(BaseNotifier):
             try:
                 send(Connection.get(name), text)
             except AirflowNotFoundException:
-                self.log.debug("no connection %s, so no notice there", name)
+                self.log.debug("no notice was sent through %s, because this connection does not exist", name)
             except Exception as error:
                 self.log.warning(
-                    "no notice through the connection %s (%s: %s): mend or delete it, as docs/DEPLOY.md says",
+                    "no notice was sent through the connection %s (%s: %s): correct or delete it, "
+                    "as docs/DEPLOY.md describes",
                     name, type(error).__name__, error,
                 )  # fmt: skip
 
     async def async_notify(self, context: Context) -> None:
-        """The same in a thread of its own, for the triggerer's loop must not wait for a server."""
+        """Send the notice from another thread, because waiting for a server would block the triggerer's event loop."""
         await asyncio.to_thread(self.notify, context)
 
 
 def _failure(context: Context) -> Text:
-    """A refusal or a failure; a task whose process was killed has no exception."""
+    """Report a refusal or a failure. The context of an Airflow task whose process was killed has no exception."""
     error = context.get("exception")
     how = "refused" if isinstance(error, Refused) else "failed"
-    return _of_task(context, how, str(error) if error else "The log says why.")
+    return _of_task(context, how, str(error) if error else "See the log for the reason.")
 
 
 def _promotion(context: Context) -> Text:
-    """What has become of a version, of promote's result."""
+    """Report what the result of promote says about the version."""
     ti = context["ti"]
     result: dict[str, Any] = ti.xcom_pull(task_ids=ti.task_id)
     how = "promoted" if result["promoted"] else result["decision"]
@@ -78,18 +82,20 @@ def _promotion(context: Context) -> Text:
 
 
 def _ingest(context: Context) -> Text | None:
-    """The malformed files that ingest has set aside, of its result; None where there are none."""
+    """Report the malformed files in the result of ingest. Return None if there are none."""
     ti = context["ti"]
     refused: dict[str, str] = ti.xcom_pull(task_ids=ti.task_id)["refused"]
     if not refused:
         return None
     files = "1 file" if len(refused) == 1 else f"{len(refused)} files"
-    remedy = "The others were taken in. Mend what lies in the drop folder's folder refused, and put it back."
+    remedy = (
+        "The other files were ingested. Correct these files in the drop folder's folder refused, and move them back."
+    )
     return _of_task(context, f"{files} set aside", *refused.values(), remedy)
 
 
 def _approval(context: Context) -> Text:
-    """A question to a person, in the words of the operator."""
+    """Report that the operator waits for a person's answer."""
     return _of_task(context, "waits for a decision", getattr(context["task"], "subject", ""))
 
 
@@ -100,7 +106,7 @@ def _of_task(context: Context, what: str, *lines: str) -> Text:
 
 
 def _deadline(context: Context) -> Text:
-    """A run that takes too long. Airflow hands its REST API's record of the run, and no task."""
+    """Report a run that takes too long. Airflow passes the run as its REST API describes it, and no task instance."""
     run, deadline = map(dict, (context["dag_run"], context["deadline"]))  # type: ignore[typeddict-item]
     waited = _time(deadline["deadline_time"]) - _time(run["queued_at"])
     dag_id, run_id = run["dag_id"], run["dag_run_id"]
@@ -114,7 +120,7 @@ def _deadline(context: Context) -> Text:
 
 
 def _time(value: datetime | str) -> datetime:
-    """A time, which the triggerer gets as such and an executor as text."""
+    """Return the time as a datetime. The triggerer passes a datetime, an executor passes text."""
     return datetime.fromisoformat(str(value))
 
 

@@ -1,4 +1,4 @@
-"""Finds and ends the containers and pods of stages whose task is over, so that nothing trains on unseen."""
+"""Find and stop containers and pods whose Airflow task has ended, so that none keeps running unnoticed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from spark_bert.pipeline import runtime
 
-#: The module below operators/ that lists what is at work, for each runtime where a stage can outlive its worker.
+#: The module in operators/ that lists the workloads, for each runtime in which a stage can outlive its worker.
 _ENGINES = {"docker": "engine", "kubernetes": "cluster"}
-#: The states of a task that follows its container, or will.
+#: The states of an Airflow task that follows its container or will attach to it.
 _ALIVE = {
     "scheduled", "queued", "running", "restarting", "up_for_retry", "up_for_reschedule", "deferred", "awaiting_input",
 }  # fmt: skip
 
 
-class Work(NamedTuple):
+class Workload(NamedTuple):
     """A container or a pod of a stage.
 
     Attributes:
-        name: its own.
-        dag, run, task, map_index: the task instance that it works for.
-        end: stops and removes it, with time to save; does nothing if a try has taken it over since it was listed.
+        name: the name of the container or the pod.
+        dag: the Dag id of its task instance.
+        run: the run id of its task instance.
+        task: the task id of its task instance.
+        map_index: the map index of its task instance, "-1" if the Airflow task is not mapped.
+        end: stops it with a grace period and removes it, unless a try has taken it over since it was listed.
     """
 
     name: str
@@ -37,30 +40,40 @@ class Work(NamedTuple):
     end: Callable[[], None]
 
 
-@task(doc_md="end the containers and pods of stages that no task follows any more")
+@task(doc_md="stop the containers and pods of stages whose Airflow task has ended")
 def end_orphans() -> list[str]:
-    """End every container or pod of this deployment whose task is over; the names of those.
+    """Stop and remove every container or pod of this deployment whose Airflow task has ended.
 
-    Airflow's own record decides. A worker that is lost leaves its task running there until its heartbeat has been
-    missed (five minutes), and a task that will be tried again attaches to what runs. What is listed before its task is
-    seen to be over can only be taken over once more after a clear, which starts afresh.
+    The state in Airflow's database decides. After the loss of a worker, the state stays `running` until the heartbeat
+    has been missing for five minutes. An Airflow task that waits for a retry is left alone, because its next try
+    attaches to the container. The workloads are listed before the states are read, so a task that has ended cannot have
+    a try that attaches to a listed workload. Only a clear starts another try, and that try starts a new container.
+
+    Returns:
+        The names of the containers or pods.
     """
     if runtime() not in _ENGINES:
-        return []  # processes end with their worker
-    found = importlib.import_module(f"spark_bert.operators.{_ENGINES[runtime()]}").at_work()
-    ended = list(orphans(found, get_current_context()["ti"]))
-    for work in ended:
-        work.end()
-    return [work.name for work in ended]
+        return []  # the processes of a stage end with their worker
+    found = importlib.import_module(f"spark_bert.operators.{_ENGINES[runtime()]}").list_workloads()
+    ended = list(find_orphans(found, get_current_context()["ti"]))
+    for workload in ended:
+        workload.end()
+    return [workload.name for workload in ended]
 
 
-def orphans(found: Iterable[Work], ti: RuntimeTaskInstanceProtocol) -> Iterable[Work]:
-    """Those of the containers whose task is over, was cleared and not started again, or is no longer known."""
-    for dag, works in groupby(sorted(found, key=lambda work: work[:5]), key=lambda work: work.dag):
-        of_dag = list(works)
-        tasks, runs = sorted({work.task for work in of_dag}), sorted({work.run for work in of_dag})
+def find_orphans(found: Iterable[Workload], ti: RuntimeTaskInstanceProtocol) -> Iterable[Workload]:
+    """Yield the workloads whose Airflow task has ended, was cleared but not yet started again, or is unknown.
+
+    Args:
+        found: the workloads to check.
+        ti: any running task instance, through which the states of the others are read.
+    """
+    for dag, workloads in groupby(sorted(found, key=lambda one: one[:5]), key=lambda one: one.dag):
+        of_dag = list(workloads)
+        tasks, runs = sorted({one.task for one in of_dag}), sorted({one.run for one in of_dag})
         states: dict[str, dict[str, Any]] = ti.get_task_states(dag_id=dag, task_ids=tasks, run_ids=runs)
-        for work in of_dag:
-            instance = work.task if work.map_index == "-1" else f"{work.task}_{work.map_index}"
-            if states.get(work.run, {}).get(instance) not in _ALIVE:
-                yield work
+        for workload in of_dag:
+            # Airflow names a mapped task instance by its task id and its map index.
+            instance = workload.task if workload.map_index == "-1" else f"{workload.task}_{workload.map_index}"
+            if states.get(workload.run, {}).get(instance) not in _ALIVE:
+                yield workload

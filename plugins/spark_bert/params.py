@@ -1,7 +1,8 @@
-"""The trigger form: one Airflow Param for every field of a pipeline's experiment, made from the experiment model.
+"""The trigger form: one Airflow Param per field of the experiment, made from the experiment model.
 
-An empty field (null or "") keeps what the named experiment says, so a run is a name and its differences. Text that an
-experiment may go without, as the file to pre-train on, is taken away by NOTHING.
+An empty field (null or "") keeps the value of the named experiment, so a run's params are a name and the differences
+from it. The text NOTHING in a field stands for empty text. It is needed to remove an optional text of the named
+experiment, such as the file to pre-train on.
 """
 
 from __future__ import annotations
@@ -18,17 +19,16 @@ from include.named import build, merge, names, read
 from include.sections import Section
 from include.stages import PIPELINE, STAGES, BadInput
 
-#: The keywords of the model's JSON schema that a Param takes over as they are.
+#: The keywords of the model's JSON schema that are copied to a Param unchanged.
 _RULES = (
     "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "pattern", "examples",
     "items", "minItems", "maxItems", "additionalProperties", "propertyNames",
 )  # fmt: skip
 
-
-#: What a text field says that takes the named experiment's text away.
+#: The value of a text field that removes the named experiment's text.
 NOTHING = "none"
 
-#: The sections that a run of the pipeline has use for: what its stages read, and where they run.
+#: The sections that affect a run of the pipeline: those that its stages read, and the one that says where they run.
 _PIPELINE = {part.partition(".")[0] for stage in PIPELINE for part in STAGES[stage].reads} | {"runtime"}
 
 
@@ -41,9 +41,11 @@ class _Field(NamedTuple):
 
 
 def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Param]:
-    """A Dag's params: `experiment`, and `section.field` for every field that the pipeline, or `more` sections, have.
+    """Return a Dag's params: `experiment`, and one param named `section.field` per field.
 
-    `experiment` is the one to start from unless a run names another.
+    Args:
+        experiment: the default of the param `experiment`.
+        more: sections to include besides those of the pipeline.
     """
     params = {
         "experiment": Param(
@@ -52,8 +54,8 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
             type="string",
             enum=names(),
             section="Experiment",
-            description_md=f"The named experiment to start from: {', '.join(names())}. Every other field left empty "
-            f"keeps what it says. Default: `{experiment}`.",
+            description_md=f"The named experiment to start from: {', '.join(names())}. An empty field keeps the "
+            f"value of this experiment. Default: `{experiment}`.",
         )
     }
     for field in _fields(_PIPELINE.union(more)):
@@ -68,9 +70,12 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
 
 
 def resolve(params: Mapping[str, Any]) -> Experiment:
-    """The experiment that a run's params stand for. Raises BadInput, naming key, value and remedy.
+    """Return the experiment that the params of a run describe.
 
-    $SPARK_BERT_SPARK_MASTER is the deployment's cluster: for runs that name no other.
+    A run that does not set runtime.spark_master uses the deployment's cluster in $SPARK_BERT_SPARK_MASTER.
+
+    Raises:
+        BadInput: if the params make no valid experiment. The message names key, value and remedy.
     """
     name = params["experiment"]
     if name not in names():
@@ -85,28 +90,28 @@ def resolve(params: Mapping[str, Any]) -> Experiment:
 
 
 def filled(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The params that say something: an empty one leaves its field as the named experiment has it."""
+    """Return the params that are not empty. An empty one keeps the value of the named experiment."""
     return {key: value for key, value in params.items() if value is not None and value != ""}
 
 
 def from_form(context: Context) -> Experiment:
-    """The experiment of a run whose params are the form's. Raises BadInput as resolve does."""
+    """Return the experiment of a run whose params are those of `form`. Raise BadInput as `resolve` does."""
     return resolve(context["params"])
 
 
 def explain(params: Mapping[str, Param]) -> str:
-    """Markdown for a Dag's page: what every parameter means."""
+    """Return a Markdown table of the params and their meanings, for the Dag's page."""
     rows = (f"| `{key}` | {param.schema['description_md']} |" for key, param in params.items())
     return "\n".join(["| parameter | meaning |", "| --- | --- |", *rows])
 
 
 def _may_be_absent(default: Any) -> bool:
-    """Whether an experiment may go without the text of a field with this default."""
+    """Return whether a field with this default holds an optional text."""
     return bool(default == "")
 
 
 def _remark(default: Any) -> str:
-    return f" `{NOTHING}` takes away what the experiment says." if _may_be_absent(default) else ""
+    return f" Write `{NOTHING}` to remove the text of the named experiment." if _may_be_absent(default) else ""
 
 
 def _fields(sections: Collection[str]) -> Iterator[_Field]:
@@ -121,7 +126,7 @@ def _fields(sections: Collection[str]) -> Iterator[_Field]:
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """The rules of a field, in the dialect of Airflow's form, with null allowed besides."""
+    """Return the JSON schema of a field in the form that Airflow's trigger form understands, with null allowed."""
     choices = [choice for choice in schema.get("anyOf", [schema]) if choice["type"] != "null"]
     if len(choices) > 1:
         return _union(choices)
@@ -130,15 +135,18 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     rules["type"] = [schema["type"], "null"]
     if "const" in schema or "enum" in schema:
         rules["enum"] = [*schema.get("enum", [schema.get("const")]), None]
-    if "prefixItems" in schema:  # a pair: the form knows only arrays whose items are all alike
+    if "prefixItems" in schema:  # a pair: the form supports only arrays whose items have one type
         rules["items"] = {"type": schema["prefixItems"][0]["type"]}
-    if "enum" in rules.get("items", {}):  # the form offers an array's examples as a list to choose from
+    if "enum" in rules.get("items", {}):  # the form offers the examples of an array as choices
         rules["examples"] = rules["items"]["enum"]
     return rules
 
 
 def _union(choices: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rules of a number or a word: a number's limits do not bind words, nor the words' pattern numbers."""
+    """Return the schema of a field that takes a number or a word.
+
+    The rules need no separate branches: JSON schema applies limits to numbers only, and patterns to text only.
+    """
     rules = {key: choice[key] for choice in choices for key in _RULES if key in choice}
     words = "|".join(choice["const"] for choice in choices if "const" in choice)
     return {**rules, "type": [*(choice["type"] for choice in choices), "null"], "pattern": f"^({words})$"}

@@ -1,4 +1,4 @@
-"""How arms roll up into their study: which study an arm belongs to, and which arms a study waits for."""
+"""The partitions of an ablation: which study an arm belongs to, and which arms a study waits for."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from include.ablations import TABLE_5
 
 
 def arm_key(study: str, configuration: str) -> str:
-    """The partition of an arm's event."""
+    """Return the partition key of an arm's event."""
     return f"{study}/{configuration}"
 
 
 class StudyMapper(PartitionMapper):
-    """An arm's partition to that of its study, which is the study's name."""
+    """Maps the partition of an arm to that of its study. The key of the latter is the study's name."""
 
     def to_downstream(self, key: str) -> str | list[str]:
-        """The study; none where no study waits for the arm."""
+        """Return the study, or an empty list if the arm is not part of table 5, so that no study waits for it."""
         study, _, configuration = key.rpartition("/")
         return study if study and configuration in TABLE_5 else []
 
 
 class Table5Window(Window):
-    """A study is in when an arm of each configuration of table 5 is, whatever its seed."""
+    """A study is complete when every configuration of table 5 has an arm, with any seed."""
 
     def to_upstream(self, decoded_downstream: str) -> list[str]:
-        """The arms' partitions, of the study's."""
+        """Return the partition keys of the arms that the study waits for."""
         return [arm_key(decoded_downstream, configuration) for configuration in TABLE_5]

@@ -1,4 +1,4 @@
-"""The pipeline as one task group: every stage is a task, each after those whose artifacts it reads."""
+"""The pipeline as a task group with one Airflow task per stage."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from spark_bert.params import from_form
 from spark_bert.pools import pool
 from spark_bert.retries import RETRIES, StageRetries
 
-#: What the tasks of every Dag have in common, as its default_args.
+#: The default_args of every Dag.
 DEFAULTS: dict[str, Any] = {
     "owner": "spark-bert",
     "retries": RETRIES,
     "retry_policy": StageRetries(),
-    # Nobody asks the policy after a lost worker, or while Airflow's own API server is away. Airflow doubles this delay.
+    # This delay applies when Airflow cannot consult the policy: after a worker was lost, or while Airflow's API server
+    # does not answer. Airflow doubles it with every retry.
     "retry_delay": timedelta(seconds=30),
     "retry_exponential_backoff": 2,
     "max_retry_delay": timedelta(minutes=5),
     "on_failure_callback": Notice("failure"),
 }
-#: What $SPARK_BERT_RUNTIME may say, each with a file of its own below operators/.
+#: The operator of each value of $SPARK_BERT_RUNTIME. The value is also the name of the operator's module.
 _RUNTIMES = {
     "process": "ProcessStageOperator",
     "docker": "DockerStageOperator",
@@ -38,10 +39,14 @@ _RUNTIMES = {
 
 
 def pipeline(last: str = PIPELINE[-1], experiment_of: Callable[[Context], Experiment] = from_form) -> TaskGroup:
-    """The pipeline of include/stages.py down to the last stage, in order, inside the Dag that is being built.
+    """Add the pipeline of include/stages.py to the Dag that is being built.
 
-    One after the other: predict reads no verdict, but must not run when the gate has failed. `experiment_of`
-    finds what a run is.
+    The stages run one after the other, even where one does not read the artifact of the one before. For example,
+    predict does not read the gate's verdict but must not run after a failed gate.
+
+    Args:
+        last: the last stage to add.
+        experiment_of: returns the experiment of a run from the context of an Airflow task.
     """
     with TaskGroup("pipeline", prefix_group_id=False, tooltip=f"from raw text to {last}") as group:
         before = None
@@ -54,15 +59,15 @@ def pipeline(last: str = PIPELINE[-1], experiment_of: Callable[[Context], Experi
 
 
 def stage_task(stage: str, **keywords: Any) -> StageOperator:
-    """The stage as a task of the Dag that is being built, in the deployment's runtime."""
+    """Add an Airflow task that runs the stage in the deployment's runtime to the Dag that is being built."""
     return _operator()(task_id=stage, stage=stage, pool=pool(stage), doc_md=STAGES[stage].does, **keywords)
 
 
 def track(**keywords: Any) -> StageOperator:
-    """The task after the last: it writes the run to MLflow.
+    """Add the stage track, which writes the run to MLflow, as the last Airflow task of the Dag.
 
-    A teardown comes after failures too, and never decides the run's state: a failed gate stays a failed run, and a run
-    whose tracking failed stays a success.
+    It is a teardown so that it also runs after failures and does not decide the state of the run: the run fails if its
+    gate has failed, and succeeds if only track has failed.
     """
     task = stage_task("track", **keywords)
     task.as_teardown(on_failure_fail_dagrun=False)
@@ -70,14 +75,18 @@ def track(**keywords: Any) -> StageOperator:
 
 
 def _operator() -> type[StageOperator]:
-    """The operator of the deployment's runtime; only its file is imported, for the others need not be installed."""
+    """Return the runtime's operator. Only its module is imported, because the other runtimes need not be installed."""
     module = importlib.import_module(f"spark_bert.operators.{runtime()}")
     return cast(type[StageOperator], getattr(module, _RUNTIMES[runtime()]))
 
 
 def runtime() -> str:
-    """Where the deployment runs stages: $SPARK_BERT_RUNTIME. Raises ValueError for what is no runtime."""
+    """Return the runtime in which the deployment runs stages: `process`, or the value of $SPARK_BERT_RUNTIME.
+
+    Raises:
+        ValueError: if the value is not a runtime.
+    """
     name = os.environ.get("SPARK_BERT_RUNTIME") or "process"
     if name not in _RUNTIMES:
-        raise ValueError(f"SPARK_BERT_RUNTIME={name!r}: write one of {', '.join(_RUNTIMES)}")
+        raise ValueError(f"SPARK_BERT_RUNTIME={name!r} is not a runtime: write one of {', '.join(_RUNTIMES)}")
     return name

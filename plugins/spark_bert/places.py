@@ -1,4 +1,4 @@
-"""Where things lie on the Airflow machine: the code, the runs and artifacts, the task environment."""
+"""The paths of a deployment: code, runs, artifacts, cache, data and the Python environment of the stages."""
 
 from __future__ import annotations
 
@@ -12,47 +12,53 @@ from include.paths import user_path
 from include.runs import Run
 from include.stages import BadInput
 
-#: The checkout: plugins/, include/ and tasks/ lie below it, and relative data paths start from it.
+#: The folder of the checkout, which holds plugins/, include/ and tasks/. Relative data paths start here.
 REPOSITORY = Path(__file__).parents[2]
-#: Names that containers and labels can carry, and that no other name can be taken for: a dot ends them.
+#: A name that can be part of a container's name and of a label. It has no dot, because a dot ends it in both.
 _DEPLOYMENT = re.compile(r"[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?")
 
 
 def home() -> Path:
-    """The folder that holds artifacts/ and runs/: $SPARK_BERT_HOME, else work/ in the checkout."""
+    """Return the folder that holds artifacts/ and runs/: $SPARK_BERT_HOME, or work/ in the checkout."""
     return Path(os.environ.get("SPARK_BERT_HOME") or REPOSITORY / "work").absolute()
 
 
 def deployment() -> str:
-    """The name of this deployment, in the names and labels of its containers: $SPARK_BERT_DEPLOYMENT, else of its home.
+    """Return the name of this deployment, which marks its containers and pods.
 
-    Raises BadInput for a name that a container cannot carry.
+    It is $SPARK_BERT_DEPLOYMENT or, by default, a digest of the path of the deployment's home.
+
+    Raises:
+        BadInput: if the name cannot be part of a container's name.
     """
     name = os.environ.get("SPARK_BERT_DEPLOYMENT") or hashlib.sha256(str(home()).encode()).hexdigest()[:12]
     if not _DEPLOYMENT.fullmatch(name):
         raise BadInput(
-            f"SPARK_BERT_DEPLOYMENT={name!r} cannot be part of a container's name: write up to 32 of a-z, 0-9, _ and "
-            "-, the first and the last of them a letter or a digit"
+            f"SPARK_BERT_DEPLOYMENT={name!r} cannot be part of a container's name: write up to 32 of the characters "
+            "a-z, 0-9, _ and -, beginning and ending with a letter or a digit"
         )
     return name
 
 
 def tasks_python() -> Path:
-    """The task environment's interpreter: $SPARK_BERT_TASKS_PYTHON, else the one that set-up made."""
+    """Return the Python interpreter of the stages: $SPARK_BERT_TASKS_PYTHON, or the one that `make setup` installed."""
     return Path(os.environ.get("SPARK_BERT_TASKS_PYTHON") or REPOSITORY / ".venv/tasks/bin/python").absolute()
 
 
 def cache() -> Path:
-    """The folder of fetched encoders and corpora: $SPARK_BERT_CACHE, else the user's cache folder."""
+    """Return the folder of downloaded encoders and corpora: $SPARK_BERT_CACHE, or one in the user's cache folder."""
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get("SPARK_BERT_CACHE") or user / "spark-bert").absolute()
 
 
-def data(text: str) -> Path:
-    """Where a path of an experiment lies: a relative one below the checkout, or, where $SPARK_BERT_DATA is set, what
-    begins with data/ below that.
+def data_path(text: str) -> Path:
+    """Return the absolute path of a file or folder that an experiment names.
 
-    Raises BadInput for the home (~name) of a user that is not known here.
+    A relative path starts from the checkout. If it begins with data/, does not exist in the checkout, and
+    $SPARK_BERT_DATA is set, that folder takes the place of data/.
+
+    Raises:
+        BadInput: if the path starts from the home folder (~name) of a user that this machine does not know.
     """
     path, root = user_path(text), os.environ.get("SPARK_BERT_DATA")
     if root and path.parts[:1] == ("data",) and not (REPOSITORY / path).exists():
@@ -61,12 +67,16 @@ def data(text: str) -> Path:
 
 
 def run_folder(dag_id: str, run_id: str) -> Path:
-    """The folder of one Dag run: readable, safe as a file name, and never that of another run."""
+    """Return the folder of a Dag run.
+
+    Its name is readable and safe for a file system. The digest in it keeps two runs apart whose ids become equal when
+    unsafe characters are replaced.
+    """
     whole = f"{dag_id}-{run_id}"
     digest = hashlib.sha256(f"{dag_id}\n{run_id}".encode()).hexdigest()[:8]
     return home() / "runs" / f"{re.sub(r'[^A-Za-z0-9_-]+', '_', whole)[:100]}-{digest}"
 
 
 def this_run(context: Any) -> Run:
-    """The run of a task's context."""
+    """Return the run that the context of an Airflow task belongs to."""
     return Run(run_folder(context["dag_run"].dag_id, context["dag_run"].run_id))

@@ -1,4 +1,4 @@
-"""Airflow's pools: how many tasks may train at once, and how many may work on Spark."""
+"""The Airflow pools, which limit how many stages train and how many work on Spark at the same time."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from contextlib import suppress
 
 from include.stages import STAGES, BadInput
 
-#: Where a deployment says how many tasks a pool lets run at once: {"training": 2}.
+#: The variable in which a deployment changes the slots of the pools, as JSON: {"training": 2}.
 VARIABLE = "SPARK_BERT_POOLS"
 _SLOTS = {"training": 1, "spark": 2}
 _DESCRIPTIONS = {
-    "training": "Stages that train: each takes all the processors or GPUs of its machine.",
+    "training": "Stages that train. Each one uses all processors or GPUs of its machine.",
     "spark": "Stages that work on Spark.",
 }
 
 
 def pool(stage: str) -> str:
-    """The pool of a stage's task.
+    """Return the name of the pool for the stage.
 
-    Raises BadInput for wrong sizes, as slots does: else Airflow starts without the pools, and tasks wait for ever.
+    Raises:
+        BadInput: if the sizes of the pools are not valid. Dags then do not load. Otherwise Airflow would start without
+            the pools, and their Airflow tasks would wait forever.
     """
     slots()
     if STAGES[stage].image == "train":
@@ -29,26 +31,30 @@ def pool(stage: str) -> str:
 
 
 def slots() -> dict[str, int]:
-    """How many tasks each pool lets run at once. Raises BadInput for what $SPARK_BERT_POOLS cannot mean."""
+    """Return the number of slots of each pool.
+
+    Raises:
+        BadInput: if $SPARK_BERT_POOLS is not valid.
+    """
     text = os.environ.get(VARIABLE) or "{}"
     try:
         sizes = {**_SLOTS, **json.loads(text)}
     except (ValueError, TypeError):
         sizes = {}
     if set(sizes) != set(_SLOTS) or not all(type(size) is int and size > 0 for size in sizes.values()):
-        raise BadInput(f"""{VARIABLE}={text!r}: write as {VARIABLE}='{{"training": 2, "spark": 4}}'""")
+        raise BadInput(f"""{VARIABLE}={text!r} is not valid: write it as {VARIABLE}='{{"training": 2, "spark": 4}}'""")
     return {_name(kind): size for kind, size in sizes.items()}
 
 
 def make_pools() -> None:
-    """Make the pools in Airflow's database. One that exists keeps its size, unless $SPARK_BERT_POOLS is set."""
-    from airflow.models.pool import Pool  # only for processes that have the database, which no task has
+    """Create the pools in Airflow's database. An existing pool keeps its size unless $SPARK_BERT_POOLS is set."""
+    from airflow.models.pool import Pool  # imported here because Airflow tasks have no access to the database
     from sqlalchemy.exc import IntegrityError
 
     existing = {found.pool for found in Pool.get_pools()}
     for kind, (name, size) in zip(_SLOTS, slots().items(), strict=True):
         if name not in existing or os.environ.get(VARIABLE):
-            with suppress(IntegrityError):  # another process of Airflow, which starts as well, was faster
+            with suppress(IntegrityError):  # another component of Airflow has created it meanwhile
                 Pool.create_or_update_pool(name, size, _DESCRIPTIONS[kind], include_deferred=False)
 
 

@@ -1,4 +1,4 @@
-"""What the Dag retention removes: as the deployment says, and whoever triggers it."""
+"""The settings of the Dag `retention`, and the Airflow task that lists or removes old logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from include.named import build, merge
 from include.stages import BadInput
 from spark_bert.params import filled, form
 
-#: Days after which what is unused is removed. Without it the Dag only lists it.
+#: The variable with the days after which unused files are removed. Without it, the Dag only lists them.
 AFTER = "SPARK_BERT_PRUNE_AFTER"
 _DAY = 86400
 
@@ -27,36 +27,49 @@ log = logging.getLogger(__name__)
 
 
 def retention_form() -> dict[str, Param]:
-    """The Dag's params: the fields of the section retention."""
+    """Return the Dag's params, which are the fields of the section retention."""
     return {key: param for key, param in form(more=("retention",)).items() if key.startswith("retention.")}
 
 
-def asked_retention(context: Context) -> Experiment:
-    """What the deployment says, and on top of it the run's params. Raises BadInput for what cannot be."""
+def retention_experiment(context: Context) -> Experiment:
+    """Return the experiment with the retention settings of the deployment, which the run's params override.
+
+    Raises:
+        BadInput: if a setting is not valid.
+    """
     days = os.environ.get(AFTER, "")
     if days and not days.isdecimal():
-        raise BadInput(f"{AFTER}={days!r}: write a number of days, as 30")
+        raise BadInput(f"{AFTER}={days!r} is not valid: write a number of days, for example 30")
     given: dict[str, Any] = {"retention.days": int(days), "retention.remove": True} if days else {}
     return build(merge({}, given | filled(context["params"])), AFTER if days else "the retention")
 
 
-@task(task_id="logs", doc_md="list or remove the logs of tasks that ended long ago")
+@task(task_id="logs", doc_md="list or remove the old logs of Airflow tasks")
 def logs(**context: Any) -> dict[str, int]:
-    """The folders of old logs and their bytes; removed if the run says so."""
+    """List the folders of old logs, and remove them if the settings ask for that.
+
+    Returns:
+        The number of `folders`, their size in `bytes`, and the number of `removed` folders.
+    """
     try:
-        asked = asked_retention(context).retention  # type: ignore[arg-type]  # a Context, as keywords
+        settings = retention_experiment(context).retention  # type: ignore[arg-type]  # a Context, as keywords
     except BadInput as error:
         raise AirflowFailException(str(error)) from None
-    old = list(old_logs(Path(conf.get("logging", "base_log_folder")), asked.days))
+    old = list(old_logs(Path(conf.get("logging", "base_log_folder")), settings.days))
     size = sum(file.lstat().st_size for folder in old for file in folder.rglob("*"))
-    log.info("%d folders of logs, %.1f MB, are older than %d days", len(old), size / 1e6, asked.days)
-    for folder in old if asked.remove else ():
+    log.info("%d folders of logs (%.1f MB) are older than %d days", len(old), size / 1e6, settings.days)
+    for folder in old if settings.remove else ():
         shutil.rmtree(folder)
-    return {"folders": len(old), "bytes": size, "removed": len(old) if asked.remove else 0}
+    return {"folders": len(old), "bytes": size, "removed": len(old) if settings.remove else 0}
 
 
 def old_logs(base: Path, days: float) -> Iterator[Path]:
-    """The folders of Airflow's log files, one a Dag run, in which nothing was written for so many days."""
+    """Yield the folders with the logs of a Dag run in which nothing was written for a number of days.
+
+    Args:
+        base: Airflow's base_log_folder.
+        days: the number of days.
+    """
     oldest = time.time() - days * _DAY
     for folder in sorted(base.glob("dag_id=*/run_id=*")):
         if not folder.is_symlink() and all(path.lstat().st_mtime < oldest for path in (folder, *folder.rglob("*"))):

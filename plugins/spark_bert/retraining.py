@@ -1,4 +1,4 @@
-"""What the Dag retrain decides: when it starts, what it trains, and whether there is anything to do."""
+"""The decisions of the Dag `retrain`: when it starts, what it trains, and whether there is anything new."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ from include.runs import Run
 from include.stages import BadInput, ExitCode
 from spark_bert.drop_folder import DropFolderTrigger
 from spark_bert.params import from_form
-from spark_bert.places import data, home, this_run
+from spark_bert.places import data_path, home, this_run
 
-#: The named experiment that is trained, unless a run names another; its drop folder is the one that is watched.
+#: The named experiment that is trained by default. Its drop folder is the one that Airflow watches.
 EXPERIMENT = "retrain"
-#: Who decides about promotions, as the deployment says: ids of Airflow's users with commas between them. Without it,
-#: all who may act on the Dag, where the experiment asks a person at all. No experiment names them, for whoever triggers
-#: a run would name himself.
+#: The variable with the approvers of promotions: ids of Airflow users, separated by commas. If the deployment does not
+#: set it, every user who may act on the Dag can approve, provided that the experiment requires approval. Experiments
+#: cannot name approvers, because users who trigger a run could then name themselves.
 APPROVERS = "SPARK_BERT_APPROVERS"
 
 log = logging.getLogger(__name__)
 
 
 def labelled_data() -> Asset:
-    """New labelled rows have come: as files in the drop folder, if any, or from a producer that updates this asset."""
+    """Return the asset of new labeled rows, which producers update, and so do new files in the drop folder if any."""
     drop = load(EXPERIMENT).dataset.drop
-    trigger = DropFolderTrigger(folder=str(data(drop)))
+    trigger = DropFolderTrigger(folder=str(data_path(drop)))
     watchers = [AssetWatcher(name="drop-folder", trigger=trigger)] if drop else []
     return Asset("labelled-data", uri="spark-bert://labelled-data", watchers=watchers)
 
 
 def approvers() -> list[str]:
-    """The users who decide about promotions, none unless the deployment names them."""
+    """Return the ids of the users who may approve promotions. The list is empty if the deployment names none."""
     return [name.strip() for name in os.environ.get(APPROVERS, "").split(",") if name.strip()]
 
 
-def asked(context: Context) -> Experiment:
-    """The run's experiment. Approvers whom the deployment names are asked, even if the run says otherwise.
+def retraining_experiment(context: Context) -> Experiment:
+    """Return the run's experiment. It always requires approval if the deployment names approvers.
 
-    Raises BadInput for params that cannot be.
+    Raises:
+        BadInput: if the params make no valid experiment.
     """
     experiment = from_form(context)
     if not approvers():
@@ -52,20 +53,22 @@ def asked(context: Context) -> Experiment:
     return build(merge(experiment.model_dump(mode="json"), {"retraining.approval": True}), "the retraining")
 
 
-def on_this_version(context: Context) -> Experiment:
-    """The experiment on the dataset version that the run's ingest ended with.
+def versioned_experiment(context: Context) -> Experiment:
+    """Return the run's experiment with the dataset version that ingest has made.
 
-    Where it says so, training begins with the champion's weights. Raises BadInput when ingest ended without a version,
-    and when the dev rows are not the same in all versions.
+    Training starts from the champion's weights if retraining.start asks for that and there is a champion.
+
+    Raises:
+        BadInput: if ingest has made no version, or if the experiment would change the dev rows from version to version.
     """
-    wanted, stages = asked(context), this_run(context).record()["stages"]
+    wanted, stages = retraining_experiment(context), this_run(context).record()["stages"]
     ingested = stages.get("ingest", {}).get("result", {})
-    if "data" not in ingested:  # a refusal has a result too
-        raise BadInput("this run has no version of the dataset: clear its task ingest")
+    if "data" not in ingested:  # ingest returns a result even when it refuses the data
+        raise BadInput("this run has no version of the dataset: clear its Airflow task ingest")
     if wanted.preprocessing.resplit:
         raise BadInput(
-            "preprocessing.resplit cuts other dev rows out of every version, and the champion was trained on some of "
-            "them: write preprocessing.resplit: false"
+            "preprocessing.resplit selects new dev rows from every version, but the champion was trained on some of "
+            "them and cannot be compared on them: write preprocessing.resplit: false"
         )
     changes = dict(ingested["data"])
     champion = stages.get("champion", {}).get("result", {}).get("folder")
@@ -74,33 +77,37 @@ def on_this_version(context: Context) -> Experiment:
     return build(merge(wanted.model_dump(mode="json"), changes), "the retraining")
 
 
-@task(task_id="news", doc_md="skip the run where nothing has changed since an earlier one came to its verdict")
+@task(
+    task_id="news",
+    doc_md="skip the rest of the run if an earlier run has reached a verdict on the same data and experiment",
+)
 def news(**context: Any) -> str:
-    """The dataset version that is to be trained on."""
+    """Return the path of the dataset version to train on, or skip the rest of the run if there is nothing new."""
     try:
-        wanted = on_this_version(context)  # type: ignore[arg-type]  # a Context, as keywords
+        wanted = versioned_experiment(context)  # type: ignore[arg-type]  # a Context, as keywords
     except BadInput as error:
         raise AirflowFailException(str(error)) from None
     begins_with_champion = wanted.model.name != from_form(context).model.name  # type: ignore[arg-type]
     for earlier in _judged(this_run(context)):
         if _same(earlier["experiment"], wanted, begins_with_champion):
             raise AirflowSkipException(
-                f"nothing new: the run {earlier['run']} has had its verdict on this version of the data, "
+                f"nothing new: the run {earlier['run']} has reached a verdict on this version of the data, "
                 f"{wanted.data.path}, with the same experiment"
             )
     return wanted.data.path
 
 
 def _judged(run: Run) -> Iterator[dict[str, Any]]:
-    """Records of the other retrainings that ended with a verdict: gate or challenge refused, or promote decided.
+    """Yield the records of the other retraining runs that have reached a verdict.
 
-    What broke off is to be done again, and of a record that cannot be read nothing is known.
+    A run has reached a verdict if its gate or challenge has failed or its promote has decided. Other runs broke off, so
+    their work has to be repeated.
     """
     for file in sorted((home() / "runs").glob("*/run.json")):
         try:
             record = Run(file.parent).record()
         except (BadInput, OSError) as error:
-            log.warning("not looked at: %s", error)
+            log.warning("ignoring a run whose record cannot be read: %s", error)
             continue
         stages = record["stages"]
         refused = any(stages.get(name, {}).get("exit_code") == ExitCode.GATE_FAILED for name in ("gate", "challenge"))
@@ -109,7 +116,7 @@ def _judged(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _same(recorded: dict[str, Any], wanted: Experiment, begins_with_champion: bool) -> bool:
-    """Whether a run was of this experiment, wherever it ran; another champion to begin with makes no other one."""
+    """Return whether a run's experiment was the same, apart from the runtime and the champion to start from."""
     whole = wanted.model_dump(mode="json")
     if begins_with_champion:
         whole["model"]["name"] = recorded["model"]["name"]

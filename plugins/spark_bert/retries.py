@@ -1,4 +1,4 @@
-"""How often a task is tried again, and when: by what has failed."""
+"""The retry policy of Airflow tasks: how often and when to retry, depending on what has failed."""
 
 from __future__ import annotations
 
@@ -8,48 +8,54 @@ from datetime import timedelta
 from airflow.sdk import Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException
 
-#: Retries in all, those after a lost worker included, of which no policy hears.
+#: All retries of an Airflow task, including those after a lost worker, for which Airflow does not consult the policy.
 RETRIES = 6
-#: Of these, retries after a try that has failed by itself.
-AFTER_FAILURES = 2
-_FIRST, _UNREACHABLE_FIRST, _LONGEST = 30.0, 15.0, 90.0  # seconds
+#: The part of them that follows a failure of the stage itself.
+FAILURE_RETRIES = 2
+_FIRST_DELAY, _FIRST_UNREACHABLE_DELAY, _LONGEST_DELAY = 30.0, 15.0, 90.0  # seconds
 
 
 class Unreachable(AirflowException):
-    """What runs the stages, a Docker daemon or a Kubernetes cluster, does not answer."""
+    """The Docker daemon or the Kubernetes cluster that runs the stages does not answer."""
 
 
 class Interrupted(AirflowException):
-    """A stage was stopped from outside, or lost sight of, and goes on in the next try."""
+    """A stage was stopped from outside, or the connection to it was lost. The next try continues it."""
 
 
 class StageRetries(RetryPolicy):
-    """Retries with a growing delay. An engine that does not answer is given longer than a stage that fails.
+    """Retries with growing delays, and more often after an unreachable engine than after a failed stage.
 
-    A stage that crashes gets AFTER_FAILURES more tries. While nothing can be started, all RETRIES are used, which
-    takes more than six minutes: a machine restarts in less. An interruption, as by a new release of Airflow, is no
-    failure of the stage. The delays vary at random, so that tasks that have failed together do not come back together.
+    A stage that crashes gets FAILURE_RETRIES more tries. While a Docker daemon or a cluster is unreachable, all RETRIES
+    are used. They take more than six minutes, which is long enough for a machine to restart. An interruption, for
+    example by a new release of Airflow, does not count as a failure of the stage. The delays are random within limits,
+    so that Airflow tasks that have failed together do not all retry at the same moment.
     """
 
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
-        """What Airflow shall do after this exception. It never grants more tries than the task has."""
+        """Return whether and when to retry after this exception. Airflow enforces the limit on all tries itself."""
         if isinstance(exception, Unreachable):
             before = max(RETRIES - 1 - (max_tries - try_number), 0)
-            return RetryDecision.retry(_delay(_UNREACHABLE_FIRST, before), "nothing answers that could run the stage")
+            return RetryDecision.retry(
+                _delay(_FIRST_UNREACHABLE_DELAY, before), "the engine that runs the stages is unreachable"
+            )
         if isinstance(exception, Interrupted):
-            return RetryDecision.retry(_delay(_FIRST, 0), "the stage was interrupted")
+            return RetryDecision.retry(_delay(_FIRST_DELAY, 0), "the stage was interrupted")
         failures = _count_failure(max_tries, context)
-        if failures > AFTER_FAILURES:
-            return RetryDecision.fail(f"it has failed {failures} times")
-        return RetryDecision.retry(_delay(_FIRST, failures - 1), f"failure {failures} of {AFTER_FAILURES + 1}")
+        if failures > FAILURE_RETRIES:
+            return RetryDecision.fail(f"the stage has failed {failures} times")
+        return RetryDecision.retry(
+            _delay(_FIRST_DELAY, failures - 1), f"failure {failures} of at most {FAILURE_RETRIES + 1}"
+        )
 
 
 def _count_failure(max_tries: int, context: Context | None) -> int:
-    """How often the task has failed by itself since it was last cleared, this time included.
+    """Return how often the stage has failed since its Airflow task was last cleared, including this failure.
 
-    A clear changes the number of tries, or, where the task runs, only the run's count of clears.
+    The key of the count identifies the clear: clearing raises the maximum number of tries, or, if the Airflow task is
+    running, only the Dag run's number of clears.
     """
     store = context["task_state_store"] if context else None
     if context is None or store is None:
@@ -62,4 +68,4 @@ def _count_failure(max_tries: int, context: Context | None) -> int:
 
 
 def _delay(first: float, before: int) -> timedelta:
-    return timedelta(seconds=min(first * 2**before, _LONGEST) * random.uniform(1, 1.5))
+    return timedelta(seconds=min(first * 2**before, _LONGEST_DELAY) * random.uniform(1, 1.5))

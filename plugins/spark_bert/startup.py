@@ -1,4 +1,4 @@
-"""What Airflow's scheduler, triggerer and Dag processor do for us when they start: they make the pools."""
+"""The listener that creates the pools when Airflow's scheduler, triggerer or Dag processor starts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from spark_bert.pools import make_pools
 
 @hookimpl
 def on_starting(component: object) -> None:
-    """Called in each process that starts. A task is one, too, but has no database."""
+    """Create the pools when a component of Airflow starts, unless it is an Airflow task, which has no database."""
     if type(component).__module__ == "airflow.jobs.job":
         make_pools()

@@ -1,4 +1,4 @@
-"""GLUE's one zip: which runs go into it, and the run that puts them together."""
+"""The submission zip for GLUE: which runs go into it, and the run that makes it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from spark_bert.assets import FINETUNED
 from spark_bert.params import resolve
 from spark_bert.places import home, this_run
 
-#: The tasks whose models the submission waits for.
+#: The GLUE tasks whose models the submission waits for.
 TASKS = ("SST-2", "CoLA", "STS-B")
 
 
-@task(task_id="announce", outlets=[FINETUNED], doc_md="tell other Dags which run has ended with a model that passed")
+@task(
+    task_id="announce",
+    outlets=[FINETUNED],
+    doc_md="announce to other Dags that the model of this run has passed its gate",
+)
 def announce(**context: Any) -> dict[str, Any]:
-    """Add an event to the asset, which names the run."""
+    """Update the asset `finetuned` with an event that names the task and the run."""
     data = resolve(context["params"]).data
-    # Files of one's own have a test split of their own, so GLUE's zip must not wait for them.
+    # A user's own files have another test split than GLUE. Their partition has a name that glue_submission ignores.
     name = f"{data.task}-files" if data.source == "files" else data.task
     event = context["outlet_events"][FINETUNED]
     event.add_partitions(name)
@@ -33,42 +37,59 @@ def announce(**context: Any) -> dict[str, Any]:
     return dict(event.extra)
 
 
-@task(task_id="choose", inlets=[FINETUNED], doc_md="choose the runs, one a task, and begin a run of their own")
+@task(task_id="choose", inlets=[FINETUNED], doc_md="choose one run per GLUE task, and start a new run from them")
 def choose(**context: Any) -> dict[str, str]:
-    """Task to run: those of the param `runs`, else of the events that started this run, else the newest of a task."""
+    """Choose the runs and let this run adopt their artifacts.
+
+    They are those in the param `runs`, or those whose events have started this run, or the newest of each task.
+
+    Returns:
+        The folder name of a run per task.
+    """
     try:
         chosen = by_name(context["params"]["runs"]) if context["params"]["runs"] else by_event(context)
-        begin(this_run(context), list(chosen.values()))
+        adopt(this_run(context), list(chosen.values()))
     except BadInput as error:
         raise AirflowFailException(str(error)) from None
     return chosen
 
 
 def by_name(names: list[str]) -> dict[str, str]:
-    """Task to run, of runs below runs/. Raises BadInput for one that is not there, and for two of one task."""
+    """Return the named runs by their tasks.
+
+    Raises:
+        BadInput: if a run does not exist, or if two runs have the same task.
+    """
     found: dict[str, str] = {}
     for name in names:
         task_name = _experiment(name).data.task
         if task_name in found:
-            raise BadInput(f"{found[task_name]} and {name} are both runs of {task_name}: name one of them")
+            raise BadInput(f"{found[task_name]} and {name} are both runs of {task_name}: name only one of them")
         found[task_name] = name
     return found
 
 
 def by_event(context: Mapping[str, Any]) -> dict[str, str]:
-    """Task to run, of the newest event of each task among those that started this run, or of all there are."""
+    """Return the runs of the newest events by their tasks.
+
+    The events are those that have started this run or, if it was triggered manually, all events of the asset.
+
+    Raises:
+        BadInput: if no run of any task has passed its gate.
+    """
     started_by = context["triggering_asset_events"]
     events = started_by[FINETUNED] if len(started_by) else context["inlet_events"][FINETUNED]
-    named = [event for event in events if {"task", "run"} <= set(event.extra)]  # one made by hand may name nothing
+    # An event that a user has created manually may lack these keys.
+    named = [event for event in events if {"task", "run"} <= set(event.extra)]
     newest = {event.extra["task"]: event.extra["run"] for event in sorted(named, key=lambda event: event.timestamp)}
     found = {name: newest[name] for name in TASKS if name in newest}
     if not found:
-        raise BadInput(f"no run of {', '.join(TASKS)} has passed its gate yet: trigger finetune, or name runs in runs")
+        raise BadInput(f"no run of {', '.join(TASKS)} has passed its gate yet: trigger finetune, or set the param runs")
     return found
 
 
-def begin(run: Run, names: list[str]) -> None:
-    """Let the run start where the first one has ended, and its submission hold them all."""
+def adopt(run: Run, names: list[str]) -> None:
+    """Let the run adopt the artifacts of the first named run, and put the predictions of all into its submission."""
     for name in names:
         _experiment(name)
     first, *others = names
@@ -76,8 +97,8 @@ def begin(run: Run, names: list[str]) -> None:
     run.adopt(Run(home() / "runs" / first), without="export", changes=submission)
 
 
-def chosen_runs(context: Context) -> Experiment:
-    """The experiment of the run that `choose` has begun."""
+def submission_experiment(context: Context) -> Experiment:
+    """Return the experiment that `choose` has recorded for this run."""
     run = this_run(context)
     return build(run.record().get("experiment", {}), f"the run {run.folder.name}")
 
@@ -85,5 +106,5 @@ def chosen_runs(context: Context) -> Experiment:
 def _experiment(name: str) -> Experiment:
     record = Run(home() / "runs" / name).record() if Path(name).name == name else {}
     if "experiment" not in record:
-        raise BadInput(f"there is no run {name} below {home() / 'runs'}: write the name of one of the folders there")
+        raise BadInput(f"there is no run {name} in {home() / 'runs'}: write the name of one of the folders there")
     return build(record["experiment"], f"the run {name}")

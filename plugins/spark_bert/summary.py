@@ -1,4 +1,4 @@
-"""What came of a run, in a few lines for a terminal: data, metrics, verdict, speed, and where things lie."""
+"""The summary of a run for a terminal: data, metrics, verdict, throughput and paths of the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INDENT = 12
 
 
 def summary(run: Run) -> str:
-    """A line for each stage that ran, and one for each warning below it."""
+    """Return the summary, with one line per stage that ran, followed by one line per warning of that stage."""
     stages = run.record()["stages"]
     lines = ["", f"{'run':{_INDENT}}{run.folder}"]
     for stage, describe in _DESCRIPTIONS.items():
@@ -44,7 +44,7 @@ def _trained(result: Mapping[str, Any]) -> str:
 
 
 def _hardware(result: Mapping[str, Any]) -> str:
-    """What a training ran on, as `2 ranks x 4 threads (cpu)`."""
+    """Describe the hardware of a training, for example `2 ranks x 4 threads (cpu)`."""
     ranks = "1 rank" if result["ranks"] == 1 else f"{result['ranks']} ranks"
     threads = "1 thread" if result["threads"] == 1 else f"{result['threads']} threads"
     return f"{ranks} x {threads} ({result['device']})"

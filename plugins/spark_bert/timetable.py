@@ -1,4 +1,4 @@
-"""A timetable of configurations instead of times: a day each, for backfills to choose from."""
+"""A timetable that stands for configurations: each one has a day, so that a backfill can select it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from pendulum import DateTime
 
 
 class ConfigurationTimetable(CronPartitionTimetable):
-    """The i-th day from `epoch` on is the partition whose key is the i-th of `ids`. It never runs by itself.
+    """Maps the i-th day from `epoch` on to the partition with the i-th key of `ids`, and schedules no runs itself.
 
-    It carries the list that its Dag was parsed with, so that scheduler and API server need not read it themselves.
+    The serialized timetable contains the keys, so that the scheduler and the API server need not read the
+    configurations.
+
+    Args:
+        ids: the keys, which are the ids of the configurations.
+        epoch: the day of the first key.
     """
 
     can_be_scheduled = False
@@ -23,36 +28,37 @@ class ConfigurationTimetable(CronPartitionTimetable):
     def __init__(self, ids: Sequence[str], epoch: date) -> None:
         super().__init__("0 0 * * *", timezone="UTC")
         self._ids, self._epoch = list(ids), epoch
-        self.description = f"Never by itself; a backfill of {self._days()} runs these configurations"
+        self.description = f"Runs only by backfill; a backfill over {self._days()} runs these configurations"
 
     @property
     def summary(self) -> str:
-        """What stands beside the Dag's name."""
+        """The schedule that Airflow shows beside the Dag's name."""
         return f"{len(self._ids)} configurations"
 
     def serialize(self) -> dict[str, Any]:
-        """What `deserialize` needs."""
+        """Return the data from which `deserialize` restores the timetable."""
         return {"ids": self._ids, "epoch": self._epoch.isoformat()}
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> ConfigurationTimetable:
-        """The timetable that was serialized."""
+        """Restore the timetable from the data that `serialize` returned."""
         return cls(data["ids"], date.fromisoformat(data["epoch"]))
 
     def next_dagrun_info_v2(
         self, *, last_dagrun_info: DagRunInfo | None, restriction: TimeRestriction
     ) -> DagRunInfo | None:
-        """Nothing is ever due."""
+        """Return None, because no run is ever due."""
         return None
 
     def _format_key(self, partition_date: DateTime) -> str:
-        """The day's configuration. Raises what Airflow turns into an answer to whoever asked for the backfill."""
-        from airflow.models.backfill import InvalidBackfillDate  # needs the database's models: not while parsing
+        """Return the day's configuration. Airflow's API turns the exception into its answer to the backfill request."""
+        # Imported here because it imports Airflow's database models, which parsing a Dag must not do.
+        from airflow.models.backfill import InvalidBackfillDate
 
         day = date(partition_date.year, partition_date.month, partition_date.day)
         index = (day - self._epoch).days
         if not 0 <= index < len(self._ids):
-            raise InvalidBackfillDate(f"{day} is no configuration's day: write {self._days()}")
+            raise InvalidBackfillDate(f"{day} is not the day of a configuration: choose {self._days()}")
         return self._ids[index]
 
     def _decode_partition_date(self, partition_key: str) -> datetime:

@@ -17,7 +17,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from include.ablations import CONFIGURATIONS, day, study
 from include.experiment import Experiment
 from include.named import load
-from spark_bert.ablation import arm_experiment, arm_is_in
+from spark_bert.ablation import arm_experiment, record_arm
 from spark_bert.assets import ABLATION_ARM
 from spark_bert.places import run_folder
 from spark_bert.timetable import ConfigurationTimetable
@@ -73,7 +73,7 @@ def test_an_arm_is_the_tasks_experiment_the_studys_overrides_its_changes_and_its
 @pytest.mark.parametrize(
     ("key", "params", "message"),
     [
-        (None, {}, "this run names no configuration: start a backfill .* partition_key, one of base, dynamic-batching"),
+        (None, {}, "this run names no configuration: start a backfill .* partition_key set to one of base, dynamic-b"),
         ("bases", {}, r"unknown configuration 'bases', did you mean base\?"),
         ("base", {"batching.kind": "length"}, "batching.kind = 'length' cannot hold for the whole study: the config"),
         ("base", {"experiment": "cola"}, "experiment = 'cola' cannot hold for the whole study: the param task decides"),
@@ -92,7 +92,7 @@ def test_the_record_of_an_arm() -> None:
     of_run = context("full", **{"training.epochs": 1})
     folder = run_folder("ablation", "backfill__full")
     folder.mkdir(parents=True)
-    record = arm_is_in.function(**of_run)
+    record = record_arm.function(**of_run)
     assert json.loads((folder / "arm.json").read_text()) == record == of_run["outlet_events"][ABLATION_ARM].extra
     assert of_run["outlet_events"][ABLATION_ARM].partition_keys == {f"{record['study']}/full"}
     assert datetime.fromisoformat(record.pop("finished")).tzinfo

@@ -17,7 +17,7 @@ from include.named import load
 from include.runs import Run
 from spark_bert.assets import FINETUNED
 from spark_bert.operators.process import ProcessStageOperator
-from spark_bert.submission import TASKS, announce, choose, chosen_runs
+from spark_bert.submission import TASKS, announce, choose, submission_experiment
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_the_newest_of_each_task_is_taken(home: Path) -> None:
 def test_the_submission_is_a_run_of_its_own(home: Path) -> None:
     before = Run(home / "runs/cola").record()
     chosen(runs=("cola", "sst2"))
-    experiment = chosen_runs(context())
+    experiment = submission_experiment(context())
     assert experiment.submission.all_tasks and experiment.submission.runs == ("sst2",)
     (own,) = home.glob("runs/glue_submission-first-*")
     assert Run(own).record()["stages"] == {stage: before["stages"][stage] for stage in ("validate", "predict")}
@@ -106,11 +106,11 @@ def test_the_submission_is_a_run_of_its_own(home: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({}, "no run of SST-2, CoLA, STS-B has passed its gate yet: trigger finetune, or name runs in runs"),
-        ({"runs": ("sst2", "second")}, "sst2 and second are both runs of SST-2: name one of them"),
-        ({"runs": ("gone",)}, "there is no run gone below .*/runs: write the name of one of the folders there"),
-        ({"runs": ("../../other/runs/sst2",)}, "there is no run ../../other/runs/sst2 below"),
-        ({"runs": ("/other/runs/sst2",)}, "there is no run /other/runs/sst2 below"),
+        ({}, "no run of SST-2, CoLA, STS-B has passed its gate yet: trigger finetune, or set the param runs"),
+        ({"runs": ("sst2", "second")}, "sst2 and second are both runs of SST-2: name only one of them"),
+        ({"runs": ("gone",)}, "there is no run gone in .*/runs: write the name of one of the folders there"),
+        ({"runs": ("../../other/runs/sst2",)}, "there is no run ../../other/runs/sst2 in"),
+        ({"runs": ("/other/runs/sst2",)}, "there is no run /other/runs/sst2 in"),
         ({"known": [event(1, "CoLA", "removed")]}, "there is no run removed"),
     ],
 )

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from include.stages import BadInput
 from spark_bert.operators.base import StageOperator
-from spark_bert.retention import asked_retention, logs, retention_form
+from spark_bert.retention import logs, retention_experiment, retention_form
 
 
 def context(**params: Any) -> Any:
@@ -27,22 +27,22 @@ def test_it_prunes_once_a_week_and_only_lists_unless_the_deployment_or_the_run_s
     dag = importlib.import_module("dags.retention").dag
     assert isinstance(dag, DAG) and dag.max_active_runs == 1 and set(dag.params) == set(retention_form())
     prune: Any = dag.get_task("prune")
-    assert isinstance(prune, StageOperator) and prune.experiment_of is asked_retention
+    assert isinstance(prune, StageOperator) and prune.experiment_of is retention_experiment
     monkeypatch.delenv("SPARK_BERT_PRUNE_AFTER", raising=False)
-    assert asked_retention(context()).retention.model_dump() == {"days": 30, "remove": False}
-    assert asked_retention(context(**{"retention.remove": True})).retention.remove
+    assert retention_experiment(context()).retention.model_dump() == {"days": 30, "remove": False}
+    assert retention_experiment(context(**{"retention.remove": True})).retention.remove
     monkeypatch.setenv("SPARK_BERT_PRUNE_AFTER", "60")
-    assert asked_retention(context()).retention.model_dump() == {"days": 60, "remove": True}
-    assert not asked_retention(context(**{"retention.remove": False})).retention.remove
+    assert retention_experiment(context()).retention.model_dump() == {"days": 60, "remove": True}
+    assert not retention_experiment(context(**{"retention.remove": False})).retention.remove
 
 
 @pytest.mark.parametrize(
-    ("days", "message"), [("soon", "write a number of days, as 30"), ("1", "greater than or equal")]
+    ("days", "message"), [("soon", "write a number of days, for example 30"), ("1", "greater than or equal")]
 )
 def test_a_wrong_number_of_days_is_refused(days: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_PRUNE_AFTER", days)
     with pytest.raises(BadInput, match=f"SPARK_BERT_PRUNE_AFTER.*{message}"):
-        asked_retention(context())
+        retention_experiment(context())
     with pytest.raises(AirflowFailException, match=message):
         logs.function(**context())
 

@@ -18,12 +18,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 
 from include.artifacts import Artifact, Manifest, artifact_key
 from include.stages import STAGES, BadInput, ExitCode
-from spark_bert.approval import PromotionApproval, request
-from spark_bert.drop_folder import DropFolderTrigger, begun
+from spark_bert.approval import PromotionApproval, request_body
+from spark_bert.drop_folder import DropFolderTrigger, acknowledge_event
 from spark_bert.operators.base import StageOperator
 from spark_bert.params import form, from_form
-from spark_bert.places import REPOSITORY, data, this_run
-from spark_bert.retraining import EXPERIMENT, labelled_data, news, on_this_version
+from spark_bert.places import REPOSITORY, data_path, this_run
+from spark_bert.retraining import EXPERIMENT, labelled_data, news, versioned_experiment
 
 #: An ingest's result, of a version that has been added, and of the run's own experiment.
 VERSION = {"data.source": "files", "data.path": "/home/artifacts/ingest/0123456789abcdef", "data.columns": {}}
@@ -51,7 +51,7 @@ def context(run: str = "now", /, **conf: Any) -> Any:
 def made(where: Any, stage: str, exit_code: int = 0, **result: Any) -> Artifact:
     """Let a run have an artifact of a stage, as the runner would have committed it."""
     run = this_run(where)
-    experiment = from_form(where) if stage in ("ingest", "champion") else on_this_version(where)
+    experiment = from_form(where) if stage in ("ingest", "champion") else versioned_experiment(where)
     part = STAGES[stage].part(experiment)
     key = artifact_key(1, part, {}, json.dumps(result))
     manifest = Manifest(stage, key, 1, part, {}, "", "revision", result=result, exit_code=exit_code)
@@ -68,7 +68,7 @@ def test_it_starts_on_mondays_and_when_files_come(dag: DAG) -> None:
     assert isinstance(asset, Asset) and asset == labelled_data() and dag.is_paused_upon_creation
     (watcher,) = asset.watchers
     assert isinstance(watcher.trigger, DropFolderTrigger)
-    assert watcher.trigger.folder == str(data("data/drop"))
+    assert watcher.trigger.folder == str(data_path("data/drop"))
 
 
 def test_no_drop_folder_is_watched_where_none_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,9 +80,9 @@ def test_no_drop_folder_is_watched_where_none_is_set(tmp_path: Path, monkeypatch
 def test_relative_data_lie_in_the_checkout_or_where_the_deployment_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert data("data/no-such") == REPOSITORY / "data/no-such" and data("/drop") == Path("/drop")
+    assert data_path("data/no-such") == REPOSITORY / "data/no-such" and data_path("/drop") == Path("/drop")
     monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path))
-    assert data("data/no-such") == tmp_path / "no-such"
+    assert data_path("data/no-such") == tmp_path / "no-such"
 
 
 def test_the_order_of_its_tasks(dag: DAG) -> None:
@@ -101,7 +101,7 @@ def test_the_order_of_its_tasks(dag: DAG) -> None:
 
 def test_a_run_says_which_event_it_has_begun_with(dag: DAG) -> None:
     ingest: Any = dag.get_task("ingest")
-    assert ingest.on_execute_callback == [begun] and ingest.inlets == [labelled_data()]
+    assert ingest.on_execute_callback == [acknowledge_event] and ingest.inlets == [labelled_data()]
 
 
 def test_people_are_told_of_files_that_ingest_sets_aside(dag: DAG) -> None:
@@ -112,9 +112,9 @@ def test_people_are_told_of_files_that_ingest_sets_aside(dag: DAG) -> None:
 def test_training_is_on_the_version_that_ingest_ended_with() -> None:
     now = context("now", **{"training.epochs": 1})
     with pytest.raises(BadInput, match="no version of the dataset"):
-        on_this_version(now)
+        versioned_experiment(now)
     made(now, "ingest", data=VERSION)
-    found = on_this_version(now)
+    found = versioned_experiment(now)
     assert found.data.path == VERSION["data.path"] and found.data.source == "files" and found.training.epochs == 1
     assert found.model.name == "all-MiniLM-L6-v2"
 
@@ -129,8 +129,8 @@ def test_dev_rows_that_the_champion_was_trained_on_compare_nothing() -> None:
 def test_after_a_refused_ingest_there_is_no_version_but_the_run_is_tracked(dag: DAG) -> None:
     now = context()
     made(now, "ingest", ExitCode.GATE_FAILED, new=False, version="")
-    with pytest.raises(BadInput, match="no version of the dataset: clear its task ingest"):
-        on_this_version(now)
+    with pytest.raises(BadInput, match="no version of the dataset: clear its Airflow task ingest"):
+        versioned_experiment(now)
     track = dag.get_task("track")
     assert isinstance(track, StageOperator)
     track.render_template_fields(now)
@@ -140,13 +140,13 @@ def test_after_a_refused_ingest_there_is_no_version_but_the_run_is_tracked(dag: 
 def test_training_begins_with_the_champion_where_the_experiment_says_so() -> None:
     warm = context(**{"retraining.start": "champion"})
     made(warm, "ingest", data=VERSION)
-    assert on_this_version(warm).model.name == "all-MiniLM-L6-v2"  # there is none yet
+    assert versioned_experiment(warm).model.name == "all-MiniLM-L6-v2"  # there is none yet
     made(warm, "champion", folder="/home/artifacts/train/0/model", version="3")
-    assert on_this_version(warm).model.name == "/home/artifacts/train/0/model"
+    assert versioned_experiment(warm).model.name == "/home/artifacts/train/0/model"
     cold = context("cold")
     made(cold, "ingest", data=VERSION)
     made(cold, "champion", folder="/home/artifacts/train/0/model", version="3")
-    assert on_this_version(cold).model.name == "all-MiniLM-L6-v2"
+    assert versioned_experiment(cold).model.name == "all-MiniLM-L6-v2"
 
 
 @pytest.mark.parametrize(("stage", "exit_code"), [("gate", 3), ("challenge", 3), ("promote", 0)])
@@ -202,7 +202,7 @@ def test_a_damaged_record_of_another_run_stops_nothing(home: Path, caplog: pytes
 
 
 def test_without_a_version_the_task_says_what_to_do() -> None:
-    with pytest.raises(AirflowFailException, match="clear its task ingest"):
+    with pytest.raises(AirflowFailException, match="clear its Airflow task ingest"):
         _news(context())
 
 
@@ -224,19 +224,19 @@ def test_the_request_shows_both_models_their_mistakes_and_where_to_read_on() -> 
     now = context()
     row = {"sentences": ["a `fine` *film*"], "label": "positive", "prediction": "negative"}
     compared(now, {"accuracy": 0.91}, {"Only the champion is right": [row] * 7})
-    text = request(now, 48)
+    text = request_body(now, 48)
     assert "Undecided." in text and "| accuracy | 0.9000 | 0.9100 |" in text
-    assert "**Only the champion is right** (7 rows on the page, the first here)" in text
-    assert text.count("- `a 'fine' *film*`: positive, taken for negative") == 5
+    assert "**Only the champion is right** (7 rows, of which the first are shown here)" in text
+    assert text.count("- `a 'fine' *film*`: positive, predicted as negative") == 5
     assert re.search(r"\(/spark-bert/runs/retrain/[^/]+/challenge/challenge\.html\)", text)
     assert re.search(r"\(/spark-bert/runs/retrain/[^/]+/evaluate/report\.html\)", text)
-    assert text.endswith("within 48 hours the champion stays.")
+    assert text.endswith("within 48 hours, the champion stays.")
 
 
 def test_the_request_for_a_first_model() -> None:
     now = context()
     compared(now, None, {})
-    assert "| accuracy | 0.9000 |  |" in request(now, 72)
+    assert "| accuracy | 0.9000 |  |" in request_body(now, 72)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_the_deployment_says_who_may_answer(
 def test_who_triggers_a_run_cannot_do_without_the_approvers(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
     now = context("now", **{"retraining.approval": False})
     made(now, "ingest", data=VERSION)
-    assert not on_this_version(now).retraining.approval
+    assert not versioned_experiment(now).retraining.approval
     monkeypatch.setenv("SPARK_BERT_APPROVERS", "ann")
     for stage in ("ingest", "champion", "gate", "challenge", "register", "promote"):  # alike, for news compares them
         task: Any = dag.get_task(stage)

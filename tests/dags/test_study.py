@@ -16,7 +16,7 @@ from include.stages import STAGES, BadInput
 from spark_bert.assets import ABLATION_ARM
 from spark_bert.operators.process import ProcessStageOperator
 from spark_bert.partitions import StudyMapper, Table5Window
-from spark_bert.study import asked_study
+from spark_bert.study import study_experiment
 from tests.airflow_home import ROOT
 
 
@@ -63,7 +63,7 @@ def name(study: str = "", partition: str | None = None, known: Any = ()) -> str:
         "dag_run": SimpleNamespace(partition_key=partition),
         "inlet_events": {ABLATION_ARM: list(known)},
     }
-    return asked_study(context).study.name
+    return study_experiment(context).study.name
 
 
 def test_the_study_is_the_one_asked_for_or_the_newest() -> None:
@@ -76,5 +76,5 @@ def test_the_study_is_the_one_asked_for_or_the_newest() -> None:
 def test_without_an_event_that_names_a_study_one_must_be_written() -> None:
     with pytest.raises(BadInput, match="no arm has been trained yet: run the Dag ablation first"):
         name()
-    with pytest.raises(BadInput, match="the newest event of ablation-arm names no study"):
+    with pytest.raises(BadInput, match="the newest event of the asset ablation-arm names no study"):
         name(known=[event(1, "CoLA"), event(2, None)])

@@ -91,7 +91,7 @@ def test_what_a_backfill_refuses(call: Call) -> None:
     beyond = body("base", "full") | {"to_date": "2000-12-31T00:00:00Z"}
     for path in ("/api/v2/backfills", "/api/v2/backfills/dry_run"):
         code, message = refusal(call, path, beyond)
-        assert code == 422 and "is no configuration's day: write days from 2000-01-01 (base) to" in message
+        assert code == 422 and "is not the day of a configuration: choose days from 2000-01-01 (base) to" in message
     code, message = refusal(call, "/api/v2/backfills", body("base", "full", seed=-1))
     assert code == 422 and "seed" in message
     hand = {"logical_date": None, "partition_key": "fill"}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.triggers.base import TriggerEvent
 
-from spark_bert.drop_folder import BEGUN, DropFolderTrigger, begun
+from spark_bert.drop_folder import ACKNOWLEDGED, DropFolderTrigger, acknowledge_event
 
 LOOK = 0.02
 
@@ -85,13 +85,13 @@ class State:
         self.value: Any = None
 
     async def aget(self, key: str) -> Any:
-        assert key == BEGUN
+        assert key == ACKNOWLEDGED
         if isinstance(self.value, Exception):
             raise self.value
         return self.value
 
     def set(self, key: str, value: Any) -> None:
-        assert key == BEGUN
+        assert key == ACKNOWLEDGED
         self.value = value
 
 
@@ -105,7 +105,7 @@ def begin_with(state: State, *payloads: Any) -> None:
     """Let a run begin with events, the newest first."""
     events = [SimpleNamespace(extra={"payload": payload}, timestamp=-age) for age, payload in enumerate(payloads)]
     context: Any = {"triggering_asset_events": {"labelled-data": events}, "asset_state_store": state}
-    begun(context)
+    acknowledge_event(context)
 
 
 def test_an_event_that_no_run_has_begun_with_is_repeated(tmp_path: Path) -> None:

@@ -29,16 +29,16 @@ def test_a_deployment_changes_what_it_names(monkeypatch: pytest.MonkeyPatch) -> 
     [
         (
             "train=12g",
-            r"SPARK_BERT_LIMITS is not JSON .*: write as SPARK_BERT_LIMITS='{\"train\": {\"memory\": \"12g\"}}'",
+            r"SPARK_BERT_LIMITS is not JSON .*: write it as SPARK_BERT_LIMITS='{\"train\": {\"memory\": \"12g\"}}'",
         ),
-        ('{"train": "12g"}', "must give an object of limits for each stage"),
-        ('["train"]', "must give an object of limits for each stage"),
-        ('{"trian": {}}', "names the stage trian, but there are validate, preprocess"),
-        ('{"train": {"memory": "12"}}', r"train.memory = '12': write a whole number and k, m, g or t, as 12g"),
+        ('{"train": "12g"}', "is not an object that maps stages to objects of limits"),
+        ('["train"]', "is not an object that maps stages to objects of limits"),
+        ('{"trian": {}}', "names the unknown stage trian: write one of validate, preprocess"),
+        ('{"train": {"memory": "12"}}', r"train.memory = '12': write a whole number followed by k, m, g or t"),
         ('{"train": {"memory": 12}}', "train.memory = 12: write a whole number"),
         ('{"train": {"memory": "0g"}}', "write a whole number"),
         ('{"train": {"cpus": 0}}', "train.cpus = 0: Input should be greater than 0"),
-        ('{"train": {"gpus": 1}}', "train.gpus = 1: .*; there are memory, cpus, pids, tmp, shm"),
+        ('{"train": {"gpus": 1}}', "train.gpus = 1: .*; the limits are memory, cpus, pids, tmp, shm"),
     ],
 )
 def test_mistakes_are_explained(text: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

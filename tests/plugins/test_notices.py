@@ -111,7 +111,7 @@ Dag retrain, run r1, task gate
     ("event", "given", "told"),
     [
         ("failure", context(exception=AirflowException("rank 1 is lost")), ["gate: failed", "rank 1 is lost"]),
-        ("failure", context(), ["gate: failed", "The log says why."]),
+        ("failure", context(), ["gate: failed", "See the log for the reason."]),
         (
             "promotion",
             context("promote", {"promoted": True, "version": "3", "champion": "3", "reason": "It is not worse."}),
@@ -129,7 +129,8 @@ Dag retrain, run r1, task gate
                 "ingest: 2 files set aside",
                 "a.tsv is empty: put data into it",
                 "b.csv line 3: ?",
-                "The others were taken in. Mend what lies in the drop folder's folder refused, and put it back.",
+                "The other files were ingested. Correct these files in the drop folder's folder refused, "
+                "and move them back.",
             ],
         ),
         (
@@ -190,8 +191,9 @@ def test_servers_that_do_not_answer_cost_a_warning_each(
     connect_chat(monkeypatch, f"http://127.0.0.1:{dead_port()}{SECRET}")
     Notice("failure")(context(exception=REFUSED))
     for name, line in zip(("spark_bert_smtp", "spark_bert_webhook"), logged(capsys), strict=True):
-        assert f"[warning  ] no notice through the connection {name} (" in line and "Connection refused" in line
-        assert "mend or delete it, as docs/DEPLOY.md says" in line and "s3cr3t" not in line
+        assert f"[warning  ] no notice was sent through the connection {name} (" in line
+        assert "Connection refused" in line
+        assert "correct or delete it, as docs/DEPLOY.md describes" in line and "s3cr3t" not in line
 
 
 @pytest.mark.parametrize("address", ["", f"hooks.example.org{SECRET}", f"https://a b{SECRET}", f"http://a:b{SECRET}"])
@@ -218,4 +220,4 @@ def test_one_channel_does_not_keep_the_other_from_telling(
 def test_a_result_that_says_nothing_costs_a_warning(chat: WebhookServer, capsys: pytest.CaptureFixture[str]) -> None:
     Notice("promotion")(context("promote", result=None))
     (line,) = logged(capsys)
-    assert "no notice of this promotion" in line and not chat.posts
+    assert "no notice of this promotion was sent" in line and not chat.posts

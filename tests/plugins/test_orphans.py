@@ -14,7 +14,7 @@ from docker.errors import DockerException
 
 from spark_bert.operators import cluster as pods
 from spark_bert.operators import engine
-from spark_bert.orphans import end_orphans, orphans
+from spark_bert.orphans import end_orphans, find_orphans
 from spark_bert.retries import Unreachable
 from tests.plugins.operators.cluster import Cluster, running
 from tests.plugins.operators.conftest import home
@@ -45,7 +45,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
 def test_a_container_whose_task_is_over_is_ended(state: str | None, daemon: Daemon) -> None:
     daemon.start_of(context("try-1"))
     record = airflow() if state == "unknown" else airflow(train=state)
-    (work,) = orphans(engine.at_work(), record)
+    (work,) = find_orphans(engine.list_workloads(), record)
     work.end()
     assert daemon.asked[2:] == ["rename try-1", "stop 60 try-1.ending", "remove try-1.ending"]
     assert daemon.containers_ == {}
@@ -57,7 +57,7 @@ def test_a_container_that_nobody_has_collected_goes(status: str, daemon: Daemon)
     first = daemon.start_of(context("try-1"))
     daemon.rename(first.name, f"{first.name}.ending")
     daemon.set(f"{first.name}.ending", status)
-    (work,) = orphans(engine.at_work(), airflow(train="failed"))
+    (work,) = find_orphans(engine.list_workloads(), airflow(train="failed"))
     work.end()
     assert daemon.containers_ == {}
 
@@ -65,18 +65,18 @@ def test_a_container_that_nobody_has_collected_goes(status: str, daemon: Daemon)
 @pytest.mark.parametrize("state", ["scheduled", "queued", "running", "restarting", "up_for_retry"])
 def test_a_container_with_a_try_to_come_is_left(state: str, daemon: Daemon) -> None:
     daemon.start_of(context("try-1"))
-    assert list(orphans(engine.at_work(), airflow(train=state))) == []
+    assert list(find_orphans(engine.list_workloads(), airflow(train=state))) == []
 
 
 def test_each_mapped_task_is_looked_up_by_itself(daemon: Daemon) -> None:
     names = [daemon.start_of(context("try-1", map_index=index)).name for index in (0, 1)]
     record = airflow(train_0="running", train_1="failed")
-    assert [work.name for work in orphans(engine.at_work(), record)] == [names[1]]
+    assert [work.name for work in find_orphans(engine.list_workloads(), record)] == [names[1]]
 
 
 def test_a_container_that_a_try_has_taken_over_meanwhile_goes_on(daemon: Daemon) -> None:
     daemon.start_of(context("try-1"))
-    (work,) = orphans(engine.at_work(), airflow(train="failed"))
+    (work,) = find_orphans(engine.list_workloads(), airflow(train="failed"))
     second = daemon.start_of(context("try-2"))
     work.end()
     assert daemon.inspect_container(second.name)["State"]["Running"]
@@ -85,7 +85,7 @@ def test_a_container_that_a_try_has_taken_over_meanwhile_goes_on(daemon: Daemon)
 def test_another_deployment_is_left_alone(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     daemon.start_of(context("try-1"))
     monkeypatch.setenv("SPARK_BERT_DEPLOYMENT", "other")
-    assert engine.at_work() == []
+    assert engine.list_workloads() == []
 
 
 def test_an_engine_that_does_not_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_an_engine_that_does_not_answer_is_tried_again(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(engine, "APIClient", away)
     with pytest.raises(Unreachable, match="no Docker daemon answers: Connection refused"):
-        engine.at_work()
+        engine.list_workloads()
 
 
 @pytest.fixture
@@ -110,19 +110,19 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 def pod_of(attempt: str, store: Store) -> None:
     """What a try does before it follows the log: attach, or start a pod."""
     where, made = pod_context(store=store, attempt=attempt), pod_operator()
-    made._describe(where)
+    made._configure_pod(where)
     made.get_or_create_pod(made.build_pod_request_obj(where), where)
 
 
 def test_pods_are_found_and_ended_likewise(cluster: Cluster, database: None) -> None:
     store = Store()
     pod_of("try-1", store)
-    assert list(orphans(pods.at_work(), airflow(train="running"))) == []
-    (work,) = orphans(pods.at_work(), airflow(train="failed"))
+    assert list(find_orphans(pods.list_workloads(), airflow(train="running"))) == []
+    (work,) = find_orphans(pods.list_workloads(), airflow(train="failed"))
     pod_of("try-2", store)
     work.end()
     assert cluster.deleted == []
-    (work,) = orphans(pods.at_work(), airflow(train="failed"))
+    (work,) = find_orphans(pods.list_workloads(), airflow(train="failed"))
     work.end()
     assert cluster.deleted == [(work.name, 60)]
 

@@ -118,7 +118,7 @@ def test_none_takes_away_text_that_an_experiment_may_go_without(reviews: Experim
 
 def test_the_form_says_which_text_can_be_taken_away() -> None:
     params = form(more=("dataset",))
-    told = {key for key, param in params.items() if "`none` takes away" in param.schema["description_md"]}
+    told = {key for key, param in params.items() if "`none` to remove the text" in param.schema["description_md"]}
     assert told == {"data.path", "pretraining.text", "dataset.name", "dataset.drop"}
 
 

@@ -37,7 +37,7 @@ def test_the_deployment_says_how_many_run_at_once(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("text", ["4", "[]", '{"train": 1}', '{"spark": 0}', '{"spark": true}', '{"spark": "2"}', "{"])
 def test_a_size_that_means_nothing_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_POOLS", text)
-    with pytest.raises(BadInput, match=r"write as SPARK_BERT_POOLS='\{\"training\": 2"):
+    with pytest.raises(BadInput, match=r"is not valid: write it as SPARK_BERT_POOLS='\{\"training\": 2"):
         slots()
     with pytest.raises(BadInput, match="SPARK_BERT_POOLS="):  # so that no Dag loads
         pool("gate")

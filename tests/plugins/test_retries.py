@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator, Context, RetryAction, RetryDecision
 from airflow.sdk.exceptions import AirflowFailException
 
 from include.stages import ExitCode
-from spark_bert.operators.base import Ending, failure
+from spark_bert.operators.base import Outcome, failure
 from spark_bert.pipeline import DEFAULTS
 from spark_bert.retries import RETRIES, Interrupted, StageRetries, Unreachable
 
@@ -47,7 +47,7 @@ def seconds(decision: RetryDecision) -> float:
     return decision.retry_delay.total_seconds()
 
 
-CRASH = failure("train", Ending(1, "", "a traceback"))
+CRASH = failure("train", Outcome(1, "", "a traceback"))
 
 
 def test_an_engine_that_does_not_answer_is_waited_for_more_than_five_minutes() -> None:
@@ -69,7 +69,7 @@ def test_a_stage_that_crashes_is_tried_again_twice() -> None:
 
 def test_what_is_not_the_stages_fault_takes_none_of_its_tries() -> None:
     task = Task()
-    stopped = failure("train", Ending(ExitCode.STOPPED, "", "stopped"))
+    stopped = failure("train", Outcome(ExitCode.STOPPED, "", "stopped"))
     assert isinstance(stopped, Interrupted)
     for error in (Unreachable("x"), stopped, CRASH, Unreachable("x"), CRASH):
         assert seconds(task.fails(error)) > 0
@@ -107,4 +107,4 @@ def test_airflow_itself_may_be_away_for_a_quarter_of_an_hour() -> None:
 @pytest.mark.parametrize("code", [ExitCode.BAD_INPUT, ExitCode.GATE_FAILED])
 def test_bad_input_and_a_failed_gate_are_never_asked_about(code: ExitCode) -> None:
     """Airflow ends a task at once on this exception, whatever the policy would say."""
-    assert isinstance(failure("gate", Ending(code, "", "too low")), AirflowFailException)
+    assert isinstance(failure("gate", Outcome(code, "", "too low")), AirflowFailException)

@@ -1,1 +1,1 @@
-"""One operator for each runtime, on one small base."""
+"""The operators that run stages, one per runtime, with a common base class."""

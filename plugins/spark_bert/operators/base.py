@@ -1,4 +1,4 @@
-"""What every runtime's operator shares: the command line, the XCom, and exit codes as retry policy."""
+"""The base of the operators of all runtimes: command line, XCom result, and exceptions for exit codes."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from spark_bert.params import from_form
 from spark_bert.places import this_run
 from spark_bert.retries import Interrupted
 
-#: Seconds between SIGTERM and SIGKILL: time for a training to end its step and write a checkpoint (of 1.8 GB for
-#: an encoder of 109 million weights), and for any stage to remove what it had half-written.
+#: Seconds between SIGTERM and SIGKILL. In this time, a training completes its step and writes a checkpoint (1.8 GB for
+#: an encoder with 109 million weights), and any stage removes its unfinished files.
 GRACE = 60
 
 
 class Refused(AirflowFailException):
-    """A stage has judged (a gate, a comparison, drift) and said no."""
+    """A stage has refused to go on because of its verdict, for example on the metrics, a comparison or drift."""
 
 
-class Ending(NamedTuple):
-    """How a stage's process ended.
+class Outcome(NamedTuple):
+    """How the process of a stage ended.
 
     Attributes:
-        code: its exit code; 128 + n when signal n ended it.
-        line: its last line on stdout: the result, where there is one.
-        reason: its last error message, else the last line of its log.
+        code: the exit code, or 128 + n if signal n ended the process.
+        line: the last line on stdout, which is the result if there is one.
+        reason: the last error message in the log, or the last line of the log if there is none.
     """
 
     code: int
@@ -43,11 +43,13 @@ class Ending(NamedTuple):
 
 
 class StageOperator(BaseOperator):
-    """Runs one stage and returns its result. A runtime says how, in `run_stage`.
+    """Runs a stage and returns its result. Each runtime implements `run_stage`.
 
     Args:
-        stage: its name.
-        experiment_of: what the run is, of the task's context. Raises BadInput when that is nothing that can be.
+        stage: the name of the stage.
+        experiment_of: returns the experiment of the run from the context of the Airflow task. It raises BadInput if the
+            run's params make no valid experiment.
+        kwargs: the arguments of BaseOperator.
     """
 
     template_fields: Sequence[str] = ("command",)
@@ -55,7 +57,7 @@ class StageOperator(BaseOperator):
 
     grace = GRACE
 
-    experiment: Experiment  # it and the command are known once the run's params are: see render_template_fields
+    experiment: Experiment  # set in render_template_fields, where the run's params are known
 
     def __init__(
         self, *, stage: str, experiment_of: Callable[[Context], Experiment] = from_form, **kwargs: Any
@@ -68,15 +70,15 @@ class StageOperator(BaseOperator):
         self.operator_extra_links = LINKS.get(stage, ())
 
     @abstractmethod
-    def run_stage(self, context: Context) -> Ending:
-        """Run the command to its end, its log streaming into the task's."""
+    def run_stage(self, context: Context) -> Outcome:
+        """Run the command, stream its log to the log of the Airflow task, and return how it ended."""
 
     def python(self) -> list[str]:
-        """How the command starts: with nothing where an image's entry point is `python -m tasks`."""
+        """Return the beginning of the command. It is empty where the image's entry point is `python -m tasks`."""
         return []
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Write the command line, so that it stands under Rendered Templates before the stage starts."""
+        """Set the command, so that Airflow shows it under Rendered Templates before the stage starts."""
         try:
             self.experiment = self.experiment_of(context)
             check_inputs(self.stage, self.experiment)
@@ -89,45 +91,50 @@ class StageOperator(BaseOperator):
         ]  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """The stage's result. Raises AirflowFailException where another try cannot help, else AirflowException."""
+        """Run the stage and return its result.
+
+        Raises:
+            AirflowFailException: if the stage has failed and another try cannot succeed.
+            AirflowException: if the stage has failed and another try may succeed.
+        """
         self.result = {}
-        ending = self.run_stage(context)
-        if ending.code != ExitCode.DONE:
-            self._keep_evidence(ending, context)
-            raise failure(self.stage, ending)
+        outcome = self.run_stage(context)
+        if outcome.code != ExitCode.DONE:
+            self._push_result_of_failure(outcome, context)
+            raise failure(self.stage, outcome)
         try:
-            self.result = parse_result(ending.line)
+            self.result = parse_result(outcome.line)
         except StageError as error:
             raise AirflowException(str(error)) from error
         return self.result
 
-    def _keep_evidence(self, ending: Ending, context: Context) -> None:
-        """A stage that refuses with evidence (a verdict, Data Docs) prints a result too; one that crashed does not."""
+    def _push_result_of_failure(self, outcome: Outcome, context: Context) -> None:
+        """Push the result if there is one: a stage that refuses prints a result that names its verdict or Data Docs."""
         with suppress(StageError):
-            self.result = parse_result(ending.line)
+            self.result = parse_result(outcome.line)
             context["ti"].xcom_push(key="return_value", value=self.result)
 
 
 def generation(context: Context) -> str:
-    """What is the same for all retries of a task, and another once the task has been cleared.
+    """Return a text that is the same for all retries of an Airflow task and changes when the task is cleared.
 
-    A clear raises the number of tries that the task may have, unless the task runs; it counts in the Dag run, too,
-    unless whoever clears leaves the run as it is.
+    It takes two numbers to recognize every clear. Clearing raises the maximum number of tries unless the Airflow task
+    is running, and it raises the Dag run's number of clears unless the user keeps the state of the run.
     """
     return f"{context['ti'].max_tries}.{context['dag_run'].clear_number}"
 
 
-def failure(stage: str, ending: Ending) -> AirflowException:
-    """The exception that makes Airflow do what the exit code asks for: give up, or try again."""
-    if ending.code == ExitCode.GATE_FAILED:
-        return Refused(f"{stage}: {ending.reason}")
-    if ending.code == ExitCode.BAD_INPUT:
-        return AirflowFailException(f"{stage}: {ending.reason}")
-    kind = Interrupted if ending.code == ExitCode.STOPPED else AirflowException
-    return kind(f"{stage} {_ending(ending.code)}, another try may succeed: {ending.reason}")
+def failure(stage: str, outcome: Outcome) -> AirflowException:
+    """Return the exception that makes Airflow fail or retry the Airflow task, depending on the exit code."""
+    if outcome.code == ExitCode.GATE_FAILED:
+        return Refused(f"{stage}: {outcome.reason}")
+    if outcome.code == ExitCode.BAD_INPUT:
+        return AirflowFailException(f"{stage}: {outcome.reason}")
+    kind = Interrupted if outcome.code == ExitCode.STOPPED else AirflowException
+    return kind(f"{stage} {_describe(outcome.code)}, another try may succeed: {outcome.reason}")
 
 
-def _ending(code: int) -> str:
+def _describe(code: int) -> str:
     if code in list(ExitCode):
         return f"ended with exit code {code} ({ExitCode(code).name.lower()})"
     if code - 128 in list(signal.Signals):

@@ -1,6 +1,6 @@
-"""The pods of this deployment on a Kubernetes cluster: whose they are, and how they are found and ended.
+"""The pods of this deployment on a Kubernetes cluster: how to list them, take them over and delete them.
 
-An annotation says which try of a task a pod belongs to. A try that attaches to the pod writes its own id there.
+An annotation holds the id of the try that owns the pod. A try that attaches to the pod replaces it by its own id.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kubernetes.client import CoreV1Api, V1DeleteOptions, V1Pod, V1Preconditions
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from spark_bert.orphans import Work
+from spark_bert.orphans import Workload
 from spark_bert.places import deployment
 from spark_bert.retries import Unreachable
 
@@ -22,40 +22,61 @@ _OWNER = f"{_PREFIX}owner"
 _GONE, _CHANGED = 404, 409
 
 
-def notes(instance: dict[str, str], owner: UUID) -> dict[str, str]:
-    """A new pod's annotations: its task instance in full, unlike in labels, and the try that it belongs to."""
+def pod_annotations(instance: dict[str, str], owner: UUID) -> dict[str, str]:
+    """Return the annotations of a new pod: its task instance and its owner.
+
+    Args:
+        instance: the ids of the task instance under the keys dag, run, task and map. They are also labels of the pod,
+            but Kubernetes limits the length and the characters of labels.
+        owner: the id of the try.
+    """
     return {**{f"{_PREFIX}{name}": value for name, value in instance.items()}, _OWNER: str(owner)}
 
 
-def at_work() -> list[Work]:
-    """The pods of this deployment, whatever their state. Raises Unreachable when the cluster does not answer."""
-    operator = KubernetesPodOperator(task_id="pods")  # it finds cluster and namespace as a stage's does
+def list_workloads() -> list[Workload]:
+    """Return the pods of this deployment in any state.
+
+    Raises:
+        Unreachable: if the cluster does not answer.
+    """
+    # This operator is not run. It is created because it finds the cluster and the namespace like that of a stage.
+    operator = KubernetesPodOperator(task_id="pods")
     namespace = operator.hook.get_namespace() or operator._incluster_namespace or "default"
     client = operator.client
     try:
         pods = client.list_namespaced_pod(namespace, label_selector=f"spark-bert.deployment={deployment()}").items
     except HTTPError as error:
         raise Unreachable(f"the cluster does not answer: {error}") from error
-    return [_work(client, pod) for pod in pods]
+    return [_workload(client, pod) for pod in pods]
 
 
-def _work(client: CoreV1Api, pod: V1Pod) -> Work:
-    noted = pod.metadata.annotations or {}
-    dag, run, task, index = (noted.get(f"{_PREFIX}{name}", "") for name in ("dag", "run", "task", "map"))
+def _workload(client: CoreV1Api, pod: V1Pod) -> Workload:
+    found = pod.metadata.annotations or {}
+    dag, run, task, index = (found.get(f"{_PREFIX}{name}", "") for name in ("dag", "run", "task", "map"))
     grace = pod.spec.termination_grace_period_seconds
-    return Work(pod.metadata.name, dag, run, task, index, lambda: delete(client, pod, noted.get(_OWNER), grace))
+    return Workload(pod.metadata.name, dag, run, task, index, lambda: delete(client, pod, found.get(_OWNER), grace))
 
 
-def own(client: CoreV1Api, pod: V1Pod, owner: UUID) -> None:
-    """Take a pod over from the try before."""
+def take_over(client: CoreV1Api, pod: V1Pod, owner: UUID) -> None:
+    """Make a try the owner of a pod that an earlier try has left."""
     change = {"metadata": {"annotations": {_OWNER: str(owner)}}}
     client.patch_namespaced_pod(pod.metadata.name, pod.metadata.namespace, change)
 
 
 def delete(client: CoreV1Api, pod: V1Pod, owner: UUID | str | None, grace: int) -> None:
-    """Delete a pod with the grace (seconds), unless it has another owner by now or is gone.
+    """Delete a pod unless it has another owner by now or does not exist any more.
 
-    The deletion holds only for the state of the pod that was looked at: nobody can take the pod over in between.
+    The request applies only to the version of the pod whose owner was checked. If a try takes the pod over in between,
+    the cluster rejects the request, and the owner is checked again.
+
+    Args:
+        client: the client of the cluster.
+        pod: the pod.
+        owner: the id of the try that must own the pod, or None if the pod must not have an owner.
+        grace: the seconds that the stage has to end.
+
+    Raises:
+        AirflowException: if the pod changes before every attempt.
     """
     name, namespace = pod.metadata.name, pod.metadata.namespace
     for _ in range(10):
@@ -72,4 +93,4 @@ def delete(client: CoreV1Api, pod: V1Pod, owner: UUID | str | None, grace: int) 
                 return
             if error.status != _CHANGED:
                 raise
-    raise AirflowException(f"the pod {name} changes too often to be deleted")
+    raise AirflowException(f"the pod {name} could not be deleted, because it changed before each of 10 attempts")

@@ -1,4 +1,4 @@
-"""The containers of this deployment on a Docker engine: how they are named, found and ended."""
+"""The containers of this deployment on a Docker engine: how they are named, listed, stopped and removed."""
 
 from __future__ import annotations
 
@@ -11,72 +11,81 @@ from docker.utils import kwargs_from_env
 from requests import RequestException
 
 from spark_bert.operators.base import GRACE
-from spark_bert.orphans import Work
+from spark_bert.orphans import Workload
 from spark_bert.places import deployment
 from spark_bert.retries import Unreachable
 
-#: The last part of a container's name once somebody has set out to stop it. Nothing undoes that.
-ENDING = ".ending"
+#: The end of the name of a container that is being stopped. Such a container is never taken over again.
+STOPPING = ".ending"
 _CONFLICT = 409
 
 
-def prefix() -> str:
-    """What the names of this deployment's containers start with, and those of no other."""
+def name_prefix() -> str:
+    """Return the beginning of the names of this deployment's containers, which no other deployment uses."""
     return f"spark-bert-stage-{deployment()}."
 
 
-def at_work() -> list[Work]:
-    """The containers of this deployment, running or not. Raises Unreachable when the engine does not answer."""
+def list_workloads() -> list[Workload]:
+    """Return the containers of this deployment in any state.
+
+    Raises:
+        Unreachable: if the engine does not answer.
+    """
     try:
         cli = APIClient(**kwargs_from_env(), version="auto")
         found = containers(cli)
     except (DockerException, RequestException) as error:
         raise Unreachable(f"no Docker daemon answers: {error}") from error
-    return [_work(cli, container) for container in found]
+    return [_workload(cli, container) for container in found]
 
 
-def _work(cli: APIClient, container: dict[str, Any]) -> Work:
-    name = name_of(container)
+def _workload(cli: APIClient, container: dict[str, Any]) -> Workload:
+    name = container_name(container)
     dag, run, task, index = (container["Labels"].get(f"spark-bert.{key}", "") for key in ("dag", "run", "task", "map"))
-    return Work(name, dag, run, task, index, lambda: end(cli, name, GRACE))
+    return Workload(name, dag, run, task, index, lambda: stop_and_remove(cli, name, GRACE))
 
 
 def containers(cli: APIClient) -> list[dict[str, Any]]:
-    """The containers of this deployment, running or not, as the engine lists them; one on its way out has no name."""
+    """Return the containers of this deployment in any state, as the engine describes them."""
     found = cli.containers(all=True, filters={"label": [f"spark-bert.deployment={deployment()}"]})
-    return [container for container in found if container["Names"]]
+    return [container for container in found if container["Names"]]  # one that is being removed has no name
 
 
-def names(cli: APIClient) -> list[str]:
-    """The names of this deployment's containers."""
-    return [name_of(container) for container in containers(cli)]
+def container_names(cli: APIClient) -> list[str]:
+    """Return the names of this deployment's containers."""
+    return [container_name(container) for container in containers(cli)]
 
 
-def name_of(container: dict[str, Any]) -> str:
-    """The name of a container as the engine lists it."""
+def container_name(container: dict[str, Any]) -> str:
+    """Return the name in the engine's description of a container."""
     return str(container["Names"][0]).removeprefix("/")
 
 
-def end(cli: APIClient, name: str, grace: int) -> None:
-    """Stop a container and remove it, unless it goes by another name by now.
+def stop_and_remove(cli: APIClient, name: str, grace: int) -> None:
+    """Stop a container and remove it, unless it has been renamed since its name was listed.
 
-    The new name comes first: from then on no try attaches to the container, and no other caller signals it again. A
-    training that gets a second SIGTERM would break off its checkpoint. A caller that finds the name waits instead, for
-    at most twice the grace (seconds).
+    The container is first given a name that ends with STOPPING. From then on, no try attaches to it, and no other
+    caller sends it a signal, because a training would abort its checkpoint on a second SIGTERM. A caller that finds a
+    container with such a name waits for its end instead, for at most twice the grace.
+
+    Args:
+        cli: the client of the engine.
+        name: the name of the container.
+        grace: the seconds between SIGTERM and SIGKILL.
     """
-    ending = name.removesuffix(ENDING) + ENDING
+    stopping = name.removesuffix(STOPPING) + STOPPING
     with suppress(NotFound):
-        if name == ending:
+        if name == stopping:
             with suppress(RequestException):
-                cli.wait(ending, timeout=2 * grace)
+                cli.wait(stopping, timeout=2 * grace)
         else:
-            cli.rename(name, ending)
-            cli.stop(ending, timeout=grace)
-        remove(cli, ending)
+            cli.rename(name, stopping)
+            cli.stop(stopping, timeout=grace)
+        remove(cli, stopping)
 
 
 def remove(cli: APIClient, name: str) -> None:
-    """Remove a container, running or not; somebody else may have done so or be at it."""
+    """Remove a container in any state. Nothing happens if another process has removed it or is removing it."""
     try:
         cli.remove_container(name, force=True)
     except NotFound:

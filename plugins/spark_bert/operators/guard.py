@@ -1,10 +1,11 @@
-"""Runs a command (`python guard.py GRACE COMMAND...`) and leaves none of its processes behind.
+"""Run a command (`python guard.py GRACE COMMAND...`) and make sure that none of its processes outlives it.
 
-The caller holds the other end of this process's stdin. When the caller is gone, by SIGKILL too, the pipe closes
-and everything is stopped, as on SIGTERM. Descendants cannot escape: Horovod starts its ranks in sessions of their
-own and Spark its JVM, but this process is their subreaper, so the kernel hands every orphan of theirs to it.
+The caller holds the other end of this process's stdin. When the caller ends, even by SIGKILL, the pipe closes, and this
+process stops the command as it does on SIGTERM. Process groups or sessions would not be enough to find the descendants,
+because Horovod starts its ranks in sessions of their own, and Spark its JVM. Therefore this process is the subreaper of
+its descendants: the kernel makes every orphan among them its child.
 
-The exit code is the command's (128 + n after signal n), or 143 when it was stopped. Linux only.
+The exit code is that of the command (128 + n after signal n), or 143 if it was stopped. The module works only on Linux.
 """
 
 from __future__ import annotations
@@ -24,9 +25,17 @@ _STOPPED = 128 + signal.SIGTERM
 
 
 def main(grace: float, command: list[str]) -> int:
-    """Run the command to its end, or until this process is told to stop; its exit code."""
+    """Run the command until it ends, this process gets a SIGTERM, or the caller ends.
+
+    Args:
+        grace: the seconds between SIGTERM and SIGKILL.
+        command: the path of the program and its arguments.
+
+    Returns:
+        The exit code for this process.
+    """
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "cannot become the subreaper of the stage's processes")
+        raise OSError(ctypes.get_errno(), "this process cannot become the subreaper of the stage's processes")
     awaited = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     no_input = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
@@ -40,13 +49,13 @@ def main(grace: float, command: list[str]) -> int:
 
 
 def _stop_with_caller() -> None:
-    while os.read(0, 1):  # the caller writes nothing: this waits for the end of the pipe
+    while os.read(0, 1):  # the caller writes nothing, so this blocks until the pipe is closed
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _reap(stage: int) -> int | None:
-    """Collect the children that have ended, orphans among them; the stage's exit code when it is one of them."""
+    """Reap the children that have ended. Return the exit code of the stage if it is one of them."""
     code = None
     while True:
         try:
@@ -61,9 +70,9 @@ def _reap(stage: int) -> int | None:
 
 
 def _end_all(stage: int, grace: float) -> None:
-    """SIGTERM to the stage, then to those that it leaves; SIGKILL to all that are there when the grace is over.
+    """Send SIGTERM to the stage, then to the processes that it leaves, and SIGKILL to all that outlive the grace.
 
-    The stage comes first: its own processes may have to help it save what it has.
+    The stage is stopped first, because it may need its own processes to save its state.
     """
     deadline = time.monotonic() + grace
     _signal(_living(stage), signal.SIGTERM)
@@ -80,12 +89,12 @@ def _end_all(stage: int, grace: float) -> None:
 
 def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
-        with suppress(psutil.NoSuchProcess):  # it ended in between, which is what is wanted
+        with suppress(psutil.NoSuchProcess):  # it has ended by itself
             process.send_signal(number)
 
 
 def _living(only: int | None = None) -> list[psutil.Process]:
-    """The descendants, or the one of them that has this id."""
+    """Return the descendants that are alive, or only the one with this id."""
     living = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""The Kubernetes runtime: a stage as a pod that reaches no more than it needs and outlives its worker."""
+"""The runtime `kubernetes`: runs a stage in a sandboxed pod that can outlive its worker."""
 
 from __future__ import annotations
 
@@ -24,32 +24,37 @@ from kubernetes.config import ConfigException
 from urllib3.exceptions import HTTPError
 
 from include.stages import BadInput, ExitCode
-from spark_bert.containers import gpus, image, network, prepare, wants_gpus
+from spark_bert.containers import gpus, image, network, prepare_folders, wants_gpus
 from spark_bert.limits import VARIABLE, limits, out_of_memory
-from spark_bert.operators.base import Ending, StageOperator, generation
-from spark_bert.operators.cluster import delete, notes, own
-from spark_bert.operators.pod import parts
-from spark_bert.operators.shutdown import keeps, outlives_worker
-from spark_bert.operators.stage_log import last_words, pass_on
+from spark_bert.operators.base import Outcome, StageOperator, generation
+from spark_bert.operators.cluster import delete, pod_annotations, take_over
+from spark_bert.operators.pod import pod_attributes
+from spark_bert.operators.shutdown import keeps_containers, outlives_worker
+from spark_bert.operators.stage_log import forward_log, parse_log_tail
 from spark_bert.places import deployment, run_folder
 from spark_bert.retries import Interrupted, Unreachable
 
-#: Lines of the log that are read once more after the stage's end.
+#: The number of lines at the end of the log that are read again after the stage has ended.
 _TAIL = 200
-#: What the API server answers where a right is missing, and where it cannot make a pod of what it is sent.
+#: The API server's status codes for a missing permission and for an invalid pod. Another try would get the same answer.
 _REFUSED = (403, 422)
 
 
 class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
-    """Runs a stage in a pod. When the worker is lost, the next try attaches to it.
+    """Runs a stage in a pod. If the worker is lost, the next try attaches to the pod.
 
-    Of a task instance there is one pod at a time. Its labels say which it is, and of which generation: a task that
-    was cleared starts afresh. An annotation says which try owns the pod, and only that one deletes it. The connection
-    to the cluster is KubernetesPodOperator's own (kubernetes_default).
+    A task instance has at most one pod at a time. The pod's labels identify the task instance and its generation, so
+    that an Airflow task starts a new pod after it was cleared. An annotation identifies the try that owns the pod, and
+    only this try deletes it.
 
-    A pod's log is stdout and stderr in one, so the result is its last line that is a JSON object: a stage prints it
-    last, and logs in no such form. That needs neither a second container nor a volume that the worker shares, and,
-    unlike a termination message, has no limit of 4 KiB.
+    The log of a pod merges stdout and stderr. The result is the last line of the log that is a JSON object: a stage
+    prints its result last and logs no lines of this form. Compared with an XCom sidecar or a shared volume, this needs
+    no second container and no access by the worker. Compared with a termination message, it has no limit of 4 KiB.
+
+    Args:
+        stage: the name of the stage.
+        kwargs: the arguments of StageOperator and KubernetesPodOperator. The latter set the connection to the cluster
+            (kubernetes_default).
     """
 
     template_fields: Sequence[str] = ("command", "image", "namespace")
@@ -57,96 +62,111 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
     ti: RuntimeTaskInstanceProtocol
 
     def __init__(self, *, stage: str, **kwargs: Any) -> None:
-        limits(stage), keeps(), deployment()  # a mistake in them stops the Dag from loading, not a run half-way
+        limits(stage), keeps_containers(), deployment()  # so that a mistake in them keeps the Dag from loading
         super().__init__(
             stage=stage,
             name=f"spark-bert-{stage}",
             image=image(stage),
             termination_grace_period=self.grace,
             automount_service_account_token=False,
-            startup_timeout_seconds=900,  # an image of gigabytes is pulled
-            schedule_timeout_seconds=3600,  # other stages have the node, or a cluster grows by one
+            startup_timeout_seconds=900,  # enough to pull an image of several gigabytes
+            schedule_timeout_seconds=3600,  # enough for other stages to end, or for the cluster to add a node
             **kwargs,
         )
 
     @cached_property
     def pod_manager(self) -> PodManager:
-        """What follows the pod, logging as the other runtimes do."""
+        """The manager that follows the pod. It logs in the same format as the other runtimes."""
         return _PodManager(kube_client=self.client)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """The stage's result. It is pushed here: do_xcom_push would give the pod a second container for it."""
+        """Run the stage, push its result as the XCom return_value, and return it.
+
+        KubernetesPodOperator does not push it, because do_xcom_push would add a sidecar container to the pod.
+        """
         result = super().execute(context)
         context["ti"].xcom_push(key="return_value", value=result)
         return result
 
-    def run_stage(self, context: Context) -> Ending:
-        """Run the command in a pod, or attach to the one that an earlier try has left at work on it."""
-        with self._explained():
-            self._describe(context)
+    def run_stage(self, context: Context) -> Outcome:
+        """Run the command in a pod, or attach to the pod in which an earlier try has started it."""
+        with self._translated_errors():
+            self._configure_pod(context)
             pod = self.get_or_create_pod(self.build_pod_request_obj(context), context)
-            self.pod = pod  # what on_kill deletes
+            self.pod = pod  # for on_kill
             try:
                 self.await_pod_start(pod)
                 self.await_pod_completion(pod)
                 ended = self.pod_manager.await_pod_completion(pod)
-                log = self._tail(ended)
+                log = self._log_tail(ended)
             except (ApiException, HTTPError, Interrupted):
-                raise  # that says nothing of the pod, which may be at work: the next try attaches to it
+                raise  # the pod may still be running, so the next try attaches to it
             except BaseException:
                 self._delete()
                 raise
             self._delete()
-            return ending(self.stage, ended, log)
+            return pod_outcome(self.stage, ended, log)
 
     def on_kill(self) -> None:
-        """Delete the pod, which then gets the time to save. Raises Interrupted where it shall outlive this worker."""
+        """Delete the pod, which gives the stage its grace period to save its state.
+
+        Raises:
+            Interrupted: if the pod is to outlive this worker.
+        """
         if self.pod is None:
             return
         if outlives_worker(self.ti):
             name = self.pod.metadata.name
-            raise Interrupted(f"the worker is shut down; the pod {name} goes on, and the next try attaches to it")
+            raise Interrupted(f"the worker is shut down; the pod {name} keeps running, and the next try attaches to it")
         self._delete()
 
     def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
-        """This try's pod, after the end of those that it must not attach to and that might still write."""
+        """Return the pod for this try: one that an earlier try has left, or a new one.
+
+        Stale pods of the task instance are deleted first. The method waits until they have ended, because they might
+        still write into the same folders.
+        """
         instance = (f"spark-bert.{name}={self.labels[f'spark-bert.{name}']}" for name in ("dag", "run", "task", "map"))
         namespace = pod_request_obj.metadata.namespace
         for pod in self.client.list_namespaced_pod(namespace, label_selector=",".join(instance)).items:
             if is_stale(pod, pod_request_obj):
-                self.log.info("ending the pod %s, which is not at work on this", pod.metadata.name)
+                self.log.info("deleting the pod %s, which does other work or is stopping", pod.metadata.name)
                 self.pod_manager.delete_pod(pod)
-                self._await_end(pod)
+                self._await_deletion(pod)
         pod = super().get_or_create_pod(pod_request_obj, context)
         if pod is not pod_request_obj:
-            own(self.client, pod, self.ti.id)
+            take_over(self.client, pod, self.ti.id)
         return pod
 
     def _delete(self) -> None:
-        """Delete the pod, if it is this try's. What the stage has come to counts more than that this succeeds."""
+        """Delete the pod if this try owns it. Errors are only logged, so that they do not hide the stage's outcome."""
         assert self.pod is not None
         try:
             delete(self.client, self.pod, self.ti.id, self.grace)
         except (ApiException, HTTPError, AirflowException) as error:
-            self.log.warning("the pod %s is left to the Dag housekeeping: %s", self.pod.metadata.name, error)
+            self.log.warning(
+                "the Dag housekeeping will delete the pod %s, because it could not be deleted now: %s",
+                self.pod.metadata.name,
+                error,
+            )
 
-    def _describe(self, context: Context) -> None:
-        """Fill in what a pod's description needs of the run."""
+    def _configure_pod(self, context: Context) -> None:
+        """Set the attributes of KubernetesPodOperator that depend on the run."""
         self.ti = ti = context["ti"]
         run = run_folder(ti.dag_id, ti.run_id)
-        prepare(self.stage, self.experiment, run)  # else the kubelet makes the folders, and they are root's
-        for name, value in parts(self.stage, self.experiment, run).items():
+        prepare_folders(self.stage, self.experiment, run)  # otherwise the kubelet creates them as root
+        for name, value in pod_attributes(self.stage, self.experiment, run).items():
             setattr(self, name, value)
         self.arguments = self.command
         instance = {"dag": ti.dag_id, "run": ti.run_id, "task": ti.task_id, "map": str(ti.map_index)}
-        self.annotations = notes(instance, ti.id)
+        self.annotations = pod_annotations(instance, ti.id)
         labels = {
             **instance, "stage": self.stage, "deployment": deployment(), "generation": generation(context),
             "network": "none" if network(self.stage, self.experiment) == "none" else "open",
         }  # fmt: skip
         self.labels = {f"spark-bert.{name}": make_safe_label_value(value) for name, value in labels.items()}
 
-    def _await_end(self, pod: V1Pod) -> None:
+    def _await_deletion(self, pod: V1Pod) -> None:
         deadline = time.monotonic() + 2 * self.grace
         try:
             while time.monotonic() < deadline:
@@ -156,50 +176,54 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
             if error.status == 404:
                 return
             raise
-        raise AirflowException(f"the pod {pod.metadata.name} does not end, and might still write; is its node gone?")
+        raise AirflowException(f"the pod {pod.metadata.name} does not end and might still write files: check its node")
 
-    def _tail(self, pod: V1Pod) -> list[str]:
-        """The log's last lines, whole. The stream that was followed may have broken off before them."""
+    def _log_tail(self, pod: V1Pod) -> list[str]:
+        """Read the last lines of the log. The stream of the log may have broken off before them."""
         if not container_is_completed(pod, self.base_container_name):
-            return []  # the cluster ended the pod without it
+            return []  # the cluster has ended the pod, so there may be no log to read
         name, namespace = pod.metadata.name, pod.metadata.namespace
         answer = self.client.read_namespaced_pod_log(name, namespace, tail_lines=_TAIL, _preload_content=False)
         log: bytes = answer.data
         return log.decode("utf-8", "backslashreplace").splitlines()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn what the cluster says into a retry or a failure, with a message that says what to do."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Translate errors of the cluster into a retry or a failure, with a message that names the remedy."""
         try:
             yield
         except BadInput as error:
             raise AirflowFailException(str(error)) from None
         except PodLaunchFailedException as error:
-            raise not_started(image(self.stage), str(error)) from error
+            raise launch_error(image(self.stage), str(error)) from error
         except PodLaunchTimeoutException as error:
             needs = f"{limits(self.stage).memory >> 20} MiB" + (f", {gpus()} GPUs" if wants_gpus(self.stage) else "")
             raise AirflowException(
-                f"no node has started {self.stage}, another try may succeed. It needs a processor and {needs}, which "
-                f"{VARIABLE} and SPARK_BERT_GPUS change. {error}"
+                f"no node has started {self.stage}, another try may succeed. It needs a processor and {needs}. "
+                f"{VARIABLE} and SPARK_BERT_GPUS change that. {error}"
             ) from error
         except ConfigException as error:
             raise AirflowFailException(
-                f"no cluster is configured ({error}): run Airflow in one, or set KUBECONFIG or the connection "
+                f"no cluster is configured ({error}): run Airflow in a cluster, or set KUBECONFIG or the connection "
                 f"{self.kubernetes_conn_id}"
             ) from error
         except ApiException as error:
-            raise refused(error) from error
+            raise api_error(error) from error
         except HTTPError as error:
             raise Unreachable(f"the cluster does not answer, another try may succeed: {error}") from error
 
 
 class _PodManager(PodManager):
     def _log_message(self, message: str, *_: object) -> None:
-        pass_on(io.StringIO(message), self.log)
+        forward_log(io.StringIO(message), self.log)
 
 
 def is_stale(pod: V1Pod, wanted: V1Pod) -> bool:
-    """Whether a pod of the task instance is none to attach to: it was cleared, is being ended, or does other work."""
+    """Return whether a try must not attach to a pod of its task instance.
+
+    A pod is stale if it is being deleted, or if it belongs to another generation or does other work than the wanted
+    pod.
+    """
 
     def work(pod: V1Pod) -> tuple[Any, ...]:
         container = pod.spec.containers[0]
@@ -208,43 +232,59 @@ def is_stale(pod: V1Pod, wanted: V1Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None or work(pod) != work(wanted)
 
 
-def ending(stage: str, pod: V1Pod, log: list[str]) -> Ending:
-    """How a pod's state and the end of its log say that the stage ended.
+def pod_outcome(stage: str, pod: V1Pod, log: list[str]) -> Outcome:
+    """Return how the stage ended.
 
-    Raises AirflowFailException where the memory limit ended it: another try has the same limit.
+    Args:
+        stage: the name of the stage.
+        pod: its pod, which has ended.
+        log: the last lines of the pod's log.
+
+    Raises:
+        AirflowFailException: if the stage exceeded the memory limit, because another try would have the same limit.
     """
-    line, reason = last_words(log)
+    line, reason = parse_log_tail(log)
     status = get_container_status(pod, KubernetesPodOperator.BASE_CONTAINER_NAME)
     ended = status.state.terminated if status else None
     if ended and ended.reason == "OOMKilled":
         raise AirflowFailException(out_of_memory(stage))
-    if pod.status.reason:  # Evicted, NodeLost, Shutdown, ...: the cluster's doing, whatever the container's code
-        return Ending(ExitCode.TRANSIENT, "", f"the cluster ended its pod: {pod.status.reason}, {pod.status.message}")
+    if pod.status.reason:  # Evicted, NodeLost, Shutdown, ...: not caused by the stage
+        return Outcome(ExitCode.TRANSIENT, "", f"the cluster ended its pod: {pod.status.reason}, {pod.status.message}")
     if ended is None:
-        return Ending(ExitCode.TRANSIENT, "", f"its pod ended ({pod.status.phase}) without a word of its container")
-    return Ending(ended.exit_code, line, reason or ended.message or "")
+        return Outcome(
+            ExitCode.TRANSIENT, "", f"its pod ended ({pod.status.phase}) without reporting the state of its container"
+        )
+    return Outcome(ended.exit_code, line, reason or ended.message or "")
 
 
-def not_started(image: str, message: str) -> AirflowException:
-    """What to raise for a pod that cannot start: for a missing image to fail, for a bad node to try again."""
+def launch_error(image: str, message: str) -> AirflowException:
+    """Return the exception for a pod that cannot start.
+
+    It makes the Airflow task fail if the image is missing, and retry otherwise, because another node may do better.
+    """
     if "Image" not in message:
         return AirflowException(f"the pod did not start, another try may succeed: {message}")
-    said = " ".join(message.split())
+    details = " ".join(message.split())
     return AirflowFailException(
-        f"no node can get the image {image}: push it to a registry that they reach, or name yours with "
-        f"SPARK_BERT_IMAGES and SPARK_BERT_TAG ({said})"
+        f"no node can get the image {image}: push it to a registry that the nodes can reach, or set SPARK_BERT_IMAGES "
+        f"and SPARK_BERT_TAG to an image that they can get ({details})"
     )
 
 
-def refused(error: ApiException) -> AirflowException:
-    """What to raise when the API server says no: for a missing right or a wrong pod to fail, else to try again."""
+def api_error(error: ApiException) -> AirflowException:
+    """Return the exception for an error of the API server.
+
+    It makes the Airflow task fail if a permission is missing or the pod is invalid, and retry otherwise.
+    """
     try:
-        said = json.loads(error.body)["message"]
+        message = json.loads(error.body)["message"]
     except (TypeError, ValueError, KeyError):
-        said = error.reason
-    if error.status in _REFUSED and "exceeded quota" not in said:
-        return AirflowFailException(f"the cluster refuses the pod: {said}")
+        message = error.reason
+    if (
+        error.status in _REFUSED and "exceeded quota" not in message
+    ):  # an exceeded quota has the same status, but can pass
+        return AirflowFailException(f"the cluster refuses the pod: {message}")
     if error.status == 404:
-        return Interrupted(f"the pod was deleted while the stage ran: {said}")
+        return Interrupted(f"the pod was deleted while the stage ran: {message}")
     kind = Unreachable if error.status >= 500 else AirflowException
-    return kind(f"the cluster failed, another try may succeed: {said}")
+    return kind(f"the cluster reported an error, another try may succeed: {message}")

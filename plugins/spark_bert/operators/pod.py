@@ -1,4 +1,4 @@
-"""The walls around a stage's pod: its volumes, its resources and what it may not do."""
+"""The sandbox of a stage's pod: its volumes, its resources and its security context."""
 
 from __future__ import annotations
 
@@ -27,14 +27,24 @@ from spark_bert.containers import (
 from spark_bert.limits import limits
 from spark_bert.places import cache, home
 
-#: Where a deployment says which PersistentVolumeClaim holds which folder: {"/data": "glue"}.
+#: The variable in which a deployment maps folders to the PersistentVolumeClaims that hold them, as JSON:
+#: {"/data": "glue"}.
 CLAIMS = "SPARK_BERT_CLAIMS"
-#: By which executors call back a stage that works on a Spark cluster: no name service knows the name of a pod.
+#: Executors connect to the stage, which is the Spark driver, at this address. The name of a pod cannot be resolved.
 _ADDRESS = k8s.V1EnvVar("SPARK_LOCAL_HOSTNAME", value_from={"fieldRef": {"fieldPath": "status.podIP"}})
 
 
-def parts(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
-    """What the stage's pod is made of, as attributes of KubernetesPodOperator. Raises BadInput for a wrong setting."""
+def pod_attributes(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
+    """Return the attributes of KubernetesPodOperator that describe the stage's pod.
+
+    Args:
+        stage: the name of the stage.
+        experiment: the experiment of the run.
+        run: the folder of the run.
+
+    Raises:
+        BadInput: if a setting of the deployment is not valid, or if no claim holds a folder that the stage needs.
+    """
     mounts, volumes = _folders(stage, experiment, run), _scratch(stage)
     claimed = sorted({mount.name for mount in mounts})
     volumes += [k8s.V1Volume(name=name, persistent_volume_claim={"claimName": name}) for name in claimed]
@@ -67,20 +77,20 @@ def _identity() -> dict[str, Any]:
         "runAsNonRoot": True,
         "runAsUser": uid,
         "runAsGroup": gid,
-        "fsGroup": gid,  # lets that group read the Secret, and write to volumes that are new
+        "fsGroup": gid,  # gives the group access to the Secret and to new volumes
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 
 def _resources(stage: str) -> k8s.V1ResourceRequirements:
-    """The stage's limits. Its memory is set aside for it; of processors one is, so that any node can take it."""
+    """Return the stage's resources. It requests all its memory, but at most one processor, so that it fits any node."""
     limit = limits(stage)
     memory = {"memory": _quantity(limit.memory)}
     most = {**memory, "cpu": f"{limit.cpus:g}"}
     if wants_gpus(stage):
         if gpus() < 0:
-            raise BadInput("SPARK_BERT_GPUS=all: on Kubernetes, write how many GPUs a training gets")
+            raise BadInput("SPARK_BERT_GPUS=all is not possible on Kubernetes: write the number of GPUs per training")
         most["nvidia.com/gpu"] = str(gpus())
     return k8s.V1ResourceRequirements(limits=most, requests={**memory, "cpu": f"{min(limit.cpus, 1):g}"})
 
@@ -95,7 +105,7 @@ def _scratch(stage: str) -> list[k8s.V1Volume]:
 
 
 def _folders(stage: str, experiment: Experiment, run: Path) -> list[k8s.V1VolumeMount]:
-    """The stage's folders, each as far as it may reach into the volume that holds it."""
+    """Return one mount per folder of the stage, limited to the folder's subpath of the volume."""
     write, read = writable(stage, experiment, run), readable(stage, experiment, run)
     drop = drop_folder(stage, experiment)
     return [
@@ -108,8 +118,8 @@ def _mount(path: Path, target: PurePath, *, read_only: bool) -> k8s.V1VolumeMoun
     holding = {root: claim for root, claim in _claims().items() if path.is_relative_to(root)}
     if not holding:
         raise BadInput(
-            f"{path} lies on no volume: {CLAIMS} says which claim holds which folder, "
-            f"""as {CLAIMS}='{{"{home()}": "spark-bert-home"}}'"""
+            f"{path} lies on no volume: name the claim that holds it, "
+            f"""for example with {CLAIMS}='{{"{home()}": "spark-bert-home"}}'"""
         )
     root = max(holding, key=lambda root: len(root.parts))
     below = str(path.relative_to(root))
@@ -124,11 +134,11 @@ def _claims() -> dict[Path, str]:
     try:
         return {Path(folder): str(claim) for folder, claim in json.loads(text).items()}
     except (ValueError, AttributeError) as error:
-        raise BadInput(f"""{CLAIMS} is no JSON object: write as {CLAIMS}='{{"/data": "glue"}}'""") from error
+        raise BadInput(f"""{CLAIMS} is not a JSON object: write it as {CLAIMS}='{{"/data": "glue"}}'""") from error
 
 
 def _quantity(size: int) -> str:
-    """Bytes as Kubernetes writes them: 12Gi."""
+    """Return a size in bytes as Kubernetes writes it, for example 12Gi."""
     shift, unit = next(
         (shift, unit) for shift, unit in ((30, "Gi"), (20, "Mi"), (10, "Ki")) if size % (1 << shift) == 0
     )

@@ -1,4 +1,4 @@
-"""The process runtime: a stage as a subprocess of the worker, in the task environment. Needs no Docker."""
+"""The runtime `process`: runs a stage as a subprocess of the worker, in the Python environment of the stages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from spark_bert.operators.base import Ending, StageOperator
-from spark_bert.operators.stage_log import pass_on
+from spark_bert.operators.base import Outcome, StageOperator
+from spark_bert.operators.stage_log import forward_log
 from spark_bert.places import REPOSITORY, home, tasks_python
 
 _GUARD = Path(__file__).with_name("guard.py")
-#: What a stage gets of the worker's environment: all it needs, and none of Airflow's secrets.
+#: The names of the variables that a stage gets from the worker. They include none of Airflow's secrets.
 _PASSED = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|XDG_CACHE_HOME|JAVA_HOME|LD_LIBRARY_PATH|SSL_CERT_(FILE|DIR)"
     r"|(REQUESTS|CURL)_CA_BUNDLE|(?i:https?_proxy|no_proxy)|(SPARK|HF|HOROVOD|CUDA|NVIDIA|OMP|GOMP|MKL|MLFLOW)_\w+"
@@ -27,19 +27,19 @@ _PASSED = re.compile(
 
 
 class ProcessStageOperator(StageOperator):
-    """Runs a stage as a process tree of which nothing is left when the task ends, however it ends."""
+    """Runs a stage in subprocesses, none of which outlives the try of the Airflow task."""
 
     _process: subprocess.Popen[str] | None = None
 
     def python(self) -> list[str]:
-        """The task environment's interpreter, on the stages' command line."""
+        """Return the interpreter and the module that run a stage."""
         return [str(tasks_python()), "-m", "tasks"]
 
-    def run_stage(self, context: Context) -> Ending:
-        """Run the command under the guard (guard.py), which ends it all when this worker is gone."""
+    def run_stage(self, context: Context) -> Outcome:
+        """Run the command under guard.py, which stops all its processes if this worker ends."""
         if not os.access(self.command[0], os.X_OK):
             raise AirflowFailException(
-                f"there is no task environment at {self.command[0]}: let `make setup` build it, "
+                f"there is no Python environment of the stages at {self.command[0]}: create it with `make setup`, "
                 "or set SPARK_BERT_TASKS_PYTHON to the interpreter of one"
             )
         self._process = subprocess.Popen(
@@ -51,24 +51,24 @@ class ProcessStageOperator(StageOperator):
         return self._follow(self._process)
 
     def on_kill(self) -> None:
-        """Stop the stage; the guard sees to every process of it, even when this worker is killed meanwhile."""
+        """Ask the guard to stop all processes of the stage. It does so even if this worker is killed meanwhile."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
 
-    def _follow(self, process: subprocess.Popen[str]) -> Ending:
+    def _follow(self, process: subprocess.Popen[str]) -> Outcome:
         assert process.stdin and process.stdout and process.stderr
         with ThreadPoolExecutor(1) as pool:
             last_line = pool.submit(deque[str], process.stdout, 1)
             try:
-                reason = pass_on(process.stderr, self.log)
+                reason = forward_log(process.stderr, self.log)
             finally:
-                process.stdin.close()  # after an interrupt or a timeout, this is what stops the stage
+                process.stdin.close()  # makes the guard stop the stage after an interrupt or a timeout
                 process.wait()
         code = process.returncode
-        return Ending(code if code >= 0 else 128 - code, "".join(last_line.result()).rstrip("\n"), reason)
+        return Outcome(code if code >= 0 else 128 - code, "".join(last_line.result()).rstrip("\n"), reason)
 
 
 def environment() -> dict[str, str]:
-    """The stage's environment: the part of the worker's that it needs, and where this checkout's code is."""
+    """Return the environment variables of the stage: some of the worker's, and the location of the code."""
     passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
     return {**passed, "SPARK_BERT_HOME": str(home()), "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}

@@ -1,4 +1,4 @@
-"""What becomes of a stage's container when its worker is shut down: the deployment's choice."""
+"""The deployment's choice whether the container of a stage outlives a shutdown of its worker."""
 
 from __future__ import annotations
 
@@ -8,39 +8,47 @@ from typing import Any
 
 from include.stages import BadInput
 
-#: Where a deployment says that containers go on (keep), for the next try to attach to, or are stopped (stop).
+#: The variable with the choice: `keep` lets containers run, so that the next try attaches to them; `stop` stops them.
 VARIABLE = "SPARK_BERT_ON_SHUTDOWN"
-_PATIENCE = 3.0  # seconds; Airflow kills a task 5 seconds after its SIGTERM
+_STATE_TIMEOUT = 3.0  # seconds; Airflow kills the process of a task 5 seconds after its SIGTERM
 
 
-def keeps() -> bool:
-    """Whether containers outlive a shutdown of their worker. Raises BadInput for a value that means nothing."""
+def keeps_containers() -> bool:
+    """Return whether containers outlive a shutdown of their worker.
+
+    Raises:
+        BadInput: if $SPARK_BERT_ON_SHUTDOWN is neither `stop` nor `keep`.
+    """
     choice = os.environ.get(VARIABLE) or "stop"
     if choice not in ("stop", "keep"):
-        raise BadInput(f"{VARIABLE}={choice!r}: write stop or keep")
+        raise BadInput(f"{VARIABLE}={choice!r} is not valid: write stop or keep")
     return choice == "keep"
 
 
 def outlives_worker(ti: Any) -> bool:
-    """Whether the container of a task that got a SIGTERM goes on.
+    """Return whether the container keeps running after its Airflow task got a SIGTERM.
 
-    It does where the deployment keeps containers and nobody has asked Airflow to end the task: the worker is shut down,
-    or has lost Airflow. A task that was cleared, marked or deleted is in another state than running.
+    It does if the deployment keeps containers and the SIGTERM does not come from a user who wants the Airflow task to
+    end. An Airflow task that a user has cleared, marked or deleted is not in the state `running`. If the state is
+    unknown, the worker has lost the connection to Airflow.
+
+    Args:
+        ti: the task instance.
     """
-    return keeps() and _state(ti) in ("running", "unknown")
+    return keeps_containers() and _state(ti) in ("running", "unknown")
 
 
 def _state(ti: Any) -> str:
-    """The task's state, "unknown" when Airflow does not say.
+    """Return the state of the task instance in Airflow's database, or "unknown" if Airflow does not answer.
 
-    It is asked for in a thread of its own: the signal may have come in the middle of another question, whose answer has
-    to be read first, and cannot be while this one waits.
+    The request is sent from another thread. The signal may have interrupted this thread in the middle of another
+    request, whose answer has to be read before this one's, and which cannot be read while this thread waits.
     """
     pool = ThreadPoolExecutor(1)
-    asked = pool.submit(ti.get_task_states, ti.dag_id, ti.map_index, task_ids=[ti.task_id], run_ids=[ti.run_id])
+    request = pool.submit(ti.get_task_states, ti.dag_id, ti.map_index, task_ids=[ti.task_id], run_ids=[ti.run_id])
     pool.shutdown(wait=False)
     try:
-        states = asked.result(_PATIENCE)
+        states = request.result(_STATE_TIMEOUT)
     except Exception:
         return "unknown"
     return str(next(iter(states.get(ti.run_id, {}).values()), "deleted"))

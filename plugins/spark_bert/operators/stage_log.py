@@ -1,4 +1,4 @@
-"""A stage's log, passed on into its task's while the stage runs."""
+"""Forwarding of a stage's log to the log of its Airflow task, and reading of results and errors from it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
-#: Characters passed on at once; a longer line comes in pieces.
+#: The maximum number of characters per log record. A longer line is split.
 _LONGEST = 8192
-#: The log format of tasks/__main__.py. Lines of another form (Java, a traceback) pass as INFO.
+#: The log format of tasks/__main__.py. Lines in other formats, such as Java's or a traceback's, get the level INFO.
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) (\S+: .*)")
 
 
-def pass_on(stream: IO[str], log: Logger) -> str:
-    """Log what the stage logs, line by line with its levels; its last error message, or else its last line."""
+def forward_log(stream: IO[str], log: Logger) -> str:
+    """Log every line of a stage's log with its own level until the stream ends.
+
+    Args:
+        stream: the log of the stage.
+        log: the logger of the Airflow task.
+
+    Returns:
+        The last error message, or the last line if there is no error.
+    """
     error = line = ""
     while text := stream.readline(_LONGEST):
         line = text.rstrip() or line
@@ -29,10 +37,14 @@ def pass_on(stream: IO[str], log: Logger) -> str:
     return error or line
 
 
-def last_words(lines: Sequence[str]) -> tuple[str, str]:
-    """The result line and the last error, else the last line, of a log that is stdout and stderr in one."""
+def parse_log_tail(lines: Sequence[str]) -> tuple[str, str]:
+    """Find the result and the reason in the lines of a log that merges stdout and stderr.
+
+    Returns:
+        The line with the result, or "" if there is none; and the last error message, or the last other line.
+    """
     results = [line for line in lines if line.startswith("{")]
-    said = [line for line in lines if line.strip() and line not in results]
-    matches = [match for match in map(_LOG_LINE.match, said) if match and match[1] in ("ERROR", "CRITICAL")]
+    others = [line for line in lines if line.strip() and line not in results]
+    matches = [match for match in map(_LOG_LINE.match, others) if match and match[1] in ("ERROR", "CRITICAL")]
     errors = [match[2].partition(": ")[2] for match in matches]
-    return (results or [""])[-1], (errors or said or [""])[-1]
+    return (results or [""])[-1], (errors or others or [""])[-1]

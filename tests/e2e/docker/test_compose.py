@@ -1,4 +1,4 @@
-"""The platform of docker-compose.yaml as `make up` starts it: a run from the web page to the report, and its walls."""
+"""The platform of docker-compose.yaml as `make up` starts it: a run from web page to report, and its sandbox."""
 
 from __future__ import annotations
 

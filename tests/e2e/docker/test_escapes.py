@@ -1,4 +1,4 @@
-"""What a stage's code could try from inside its container, on the walls of a real stage: all of it is refused."""
+"""Attempts to escape from the sandbox of a real stage's container, all of which must fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from docker.api import APIClient
 
 from include.experiment import Experiment
 from spark_bert.containers import environment, image, user
-from spark_bert.operators.walls import host_config
+from spark_bert.operators.sandbox import host_config
 from spark_bert.places import run_folder
 
 #: Prints what came of every attempt: "done", or the error's name.
@@ -83,8 +83,8 @@ print(json.dumps(came))
 
 @pytest.fixture(scope="module")
 def came(images: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What came of the attempts, made on validate's walls by its user."""
-    root = tmp_path_factory.mktemp("walls")
+    """The results of the attempts, made in validate's sandbox as its user."""
+    root = tmp_path_factory.mktemp("sandbox")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_BERT_HOME", str(root / "home"))
         patch.setenv("SPARK_BERT_CACHE", str(root / "cache"))

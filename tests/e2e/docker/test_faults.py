@@ -45,7 +45,7 @@ def test_a_memory_limit_too_small_is_named(deployment: Path, monkeypatch: pytest
 
 def test_a_missing_image_is_not_tried_again(deployment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_TAG", "never-built")
-    with pytest.raises(AirflowFailException, match="no image spark-bert/data:never-built: let `make images` build it"):
+    with pytest.raises(AirflowFailException, match="no image spark-bert/data:never-built: build it with `make images`"):
         Worker("gate")()
 
 

@@ -18,7 +18,7 @@ from tests.e2e.make_run import ROOT
 
 Images = dict[str, str]
 #: A stage's surroundings at their hardest: no network, nothing to write to but /tmp, a user whom the image has not.
-WALLS = (
+SANDBOX = (
     *("--read-only", "--tmpfs=/tmp:exec", "--network=none", "--hostname=localhost", "--user=4242:4242"),
     *("--cap-drop=ALL", "--security-opt=no-new-privileges"),
 )
@@ -57,7 +57,7 @@ def output(*command: str) -> str:
 
 def python(image: str, code: str, *options: str) -> str:
     """The last line that Python prints in a container of the image."""
-    command = ("docker", "run", "--rm", *WALLS, *options, "--entrypoint=python", image, "-c", code)
+    command = ("docker", "run", "--rm", *SANDBOX, *options, "--entrypoint=python", image, "-c", code)
     return output(*command).splitlines()[-1]
 
 
@@ -95,14 +95,14 @@ def test_an_image_holds_its_part(images: Images, name: str, has: tuple[str, ...]
 
 @pytest.mark.parametrize("name", ["data", "train"])
 def test_a_stage_image_is_the_stages_command_line(images: Images, name: str) -> None:
-    assert output("docker", "run", "--rm", *WALLS, images[name], "--help").startswith("usage: python -m tasks")
+    assert output("docker", "run", "--rm", *SANDBOX, images[name], "--help").startswith("usage: python -m tasks")
 
 
-def test_spark_runs_behind_walls(images: Images) -> None:
+def test_spark_runs_in_the_sandbox(images: Images) -> None:
     assert python(images["data"], SPARK) == "5"
 
 
-def test_two_ranks_meet_behind_walls(images: Images) -> None:
+def test_two_ranks_meet_in_the_sandbox(images: Images) -> None:
     assert python(images["train"], TWO_RANKS) == str([[1.0, 1.0, 1.0]] * 2)
 
 

@@ -120,7 +120,7 @@ def test_a_deployment_may_keep_containers_when_a_worker_is_shut_down(
     shutdown = threading.Thread(target=shut_down_when_running, args=[first])
     shutdown.start()
     try:
-        with pytest.raises(Interrupted, match="goes on, and the next try attaches to it"):
+        with pytest.raises(Interrupted, match="keeps running, and the next try attaches to it"):
             first()
     finally:
         signal.signal(signal.SIGTERM, before)

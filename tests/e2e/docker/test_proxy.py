@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from include.stages import STAGES
-from spark_bert.operators.engine import names
+from spark_bert.operators.engine import container_names
 from tests.e2e.docker.proxy import PREFIX, Proxy, deployment, refused, running_proxy
 
 Body = dict[str, Any]
@@ -42,10 +42,10 @@ def test_a_stage_lives_its_whole_life_through_the_proxy(proxy: Proxy, good: Body
         assert secret == "nothing"  # whatever Airflow lets a link below runs/ point at
         assert b"".join(client.logs(name, stream=True, follow=True))
         assert client.inspect_container(name)["HostConfig"]["ReadonlyRootfs"] is True
-        assert names(client) == [name]
+        assert container_names(client) == [name]
         client.rename(name, f"{name}.ending")
         client.stop(f"{name}.ending")
-        assert names(client) == [f"{name}.ending"]
+        assert container_names(client) == [f"{name}.ending"]
     finally:
         client.remove_container(f"{name}.ending", force=True)
 

@@ -53,7 +53,7 @@ def context(
 def manifest(stage: str, *overrides: str) -> dict[str, Any]:
     """What the cluster would be sent."""
     made = operator(stage, *overrides)
-    made._describe(context(stage))
+    made._configure_pod(context(stage))
     made.namespace = "default"
     return cast(
         dict[str, Any], ApiClient().sanitize_for_serialization(made.build_pod_request_obj(context(stage), dry_run=True))

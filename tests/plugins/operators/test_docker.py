@@ -17,16 +17,16 @@ from include.named import load
 from include.secrets import LOGIN, PROMOTER
 from include.stages import STAGES, BadInput
 from spark_bert.containers import environment, user
-from spark_bert.operators.base import Ending
-from spark_bert.operators.docker import _Chunks, _has_registry, ending
-from spark_bert.operators.walls import host_config
+from spark_bert.operators.base import Outcome
+from spark_bert.operators.docker import _Chunks, _has_registry, container_outcome
+from spark_bert.operators.sandbox import host_config
 from spark_bert.places import run_folder
 from tests.plugins.operators.daemon import RUN, answer, context, operator
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def walls(stage: str = "train", *overrides: str) -> HostConfig:
+def sandbox(stage: str = "train", *overrides: str) -> HostConfig:
     """What the daemon would be sent."""
     keywords = host_config(stage, load("movies", list(overrides)), run_folder("finetune", RUN))
     return HostConfig(version="1.41", **keywords)
@@ -34,25 +34,25 @@ def walls(stage: str = "train", *overrides: str) -> HostConfig:
 
 def mounts(stage: str, *overrides: str) -> dict[str, str]:
     """Path inside to "rw" or "ro", each mounted from the same path outside."""
-    found = walls(stage, *overrides)["Mounts"]
+    found = sandbox(stage, *overrides)["Mounts"]
     assert all(mount["Type"] == "bind" and mount["Source"] == mount["Target"] for mount in found)
     return {mount["Target"]: "ro" if mount["ReadOnly"] else "rw" for mount in found}
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_stage_is_walled_in(stage: str) -> None:
-    wall = walls(stage)
-    assert wall["ReadonlyRootfs"] is True and wall["Init"] is True
-    assert wall["CapDrop"] == ["ALL"] and "CapAdd" not in wall and "Privileged" not in wall
-    assert wall["SecurityOpt"] == ["no-new-privileges:true"]
-    assert wall["NetworkMode"] == "none" and wall["IpcMode"] == "private"
-    assert wall["Memory"] == wall["MemorySwap"] > 0
-    assert 0 < wall["NanoCpus"] <= (os.cpu_count() or 1) * 1e9
-    assert wall["PidsLimit"] > 0 and wall["ShmSize"] > 0
-    (tmp,) = wall["Tmpfs"].items()
+def test_every_stage_is_sandboxed(stage: str) -> None:
+    config = sandbox(stage)
+    assert config["ReadonlyRootfs"] is True and config["Init"] is True
+    assert config["CapDrop"] == ["ALL"] and "CapAdd" not in config and "Privileged" not in config
+    assert config["SecurityOpt"] == ["no-new-privileges:true"]
+    assert config["NetworkMode"] == "none" and config["IpcMode"] == "private"
+    assert config["Memory"] == config["MemorySwap"] > 0
+    assert 0 < config["NanoCpus"] <= (os.cpu_count() or 1) * 1e9
+    assert config["PidsLimit"] > 0 and config["ShmSize"] > 0
+    (tmp,) = config["Tmpfs"].items()
     assert tmp[0] == "/tmp" and {"nosuid", "nodev"} <= set(tmp[1].split(",")) and "size=" in tmp[1]
-    assert wall["LogConfig"]["Config"] == {"max-size": "20m", "max-file": "3"}
-    assert not wall.get("DeviceRequests") and "Binds" not in wall and "PortBindings" not in wall
+    assert config["LogConfig"]["Config"] == {"max-size": "20m", "max-file": "3"}
+    assert not config.get("DeviceRequests") and "Binds" not in config and "PortBindings" not in config
 
 
 def test_a_stage_writes_into_the_store_and_the_runs_only(home: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_datasets_version_needs_no_mount_beside_the_stores(home: Path, monkeyp
 
 
 def test_a_relative_path_starts_from_the_code() -> None:
-    (mount,) = [mount for mount in walls("train", "model.name=./tests")["Mounts"] if "/opt" in mount["Target"]]
+    (mount,) = [mount for mount in sandbox("train", "model.name=./tests")["Mounts"] if "/opt" in mount["Target"]]
     assert mount["Target"] == "/opt/spark-bert/tests" and mount["Source"].endswith("/tests") and mount["ReadOnly"]
 
 
@@ -107,7 +107,7 @@ def test_a_relative_path_below_data_may_lie_in_the_deployments_data(
     monkeypatch.setenv("SPARK_BERT_DATA", str(data))
     (mount,) = [
         mount
-        for mount in walls("pretrain", "pretraining.text=data/imdb/text.txt")["Mounts"]
+        for mount in sandbox("pretrain", "pretraining.text=data/imdb/text.txt")["Mounts"]
         if mount["Source"].startswith(str(data))
     ]
     assert mount["Source"] == str(data / "imdb/text.txt")
@@ -134,11 +134,11 @@ def test_tracking_reads_all_runs_and_has_a_network_for_a_server_only(
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     local = {str(home / "runs"): "rw", str(home / "mlflow"): "rw"}
-    assert mounts("track").items() >= local.items() and walls("track")["NetworkMode"] == "none"
+    assert mounts("track").items() >= local.items() and sandbox("track")["NetworkMode"] == "none"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
-    assert str(home / "mlflow") not in mounts("track") and walls("track")["NetworkMode"] == "bridge"
+    assert str(home / "mlflow") not in mounts("track") and sandbox("track")["NetworkMode"] == "bridge"
     assert environment("track", load("movies"))["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
-    assert walls("gate")["NetworkMode"] == "none" and "MLFLOW_TRACKING_URI" not in environment("gate", load("movies"))
+    assert sandbox("gate")["NetworkMode"] == "none" and "MLFLOW_TRACKING_URI" not in environment("gate", load("movies"))
 
 
 @pytest.mark.parametrize("stage", ["champion", "register", "promote", "rollback"])
@@ -149,15 +149,15 @@ def test_the_registrys_stages_reach_mlflow_and_nothing_more(
     named = ("runtime.download=true", f"data.path={tmp_path}/glue", "data.task=SST-2", "data.source=glue")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert mounts(stage, *named) == {**mounts("gate"), str(home / "mlflow"): "rw"}
-    assert walls(stage, *named)["NetworkMode"] == "none"
+    assert sandbox(stage, *named)["NetworkMode"] == "none"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
-    assert mounts(stage, *named) == mounts("gate") and walls(stage)["NetworkMode"] == "bridge"
+    assert mounts(stage, *named) == mounts("gate") and sandbox(stage)["NetworkMode"] == "bridge"
     assert environment(stage, load("movies"))["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
 
 
 def test_only_stages_on_a_cluster_and_downloads_get_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def networks(*overrides: str) -> dict[str, str]:
-        return {stage: walls(stage, *overrides)["NetworkMode"] for stage in STAGES}
+        return {stage: sandbox(stage, *overrides)["NetworkMode"] for stage in STAGES}
 
     cluster = "runtime.spark_master=spark://spark:7077"
     quiet = dict.fromkeys(STAGES, "none")
@@ -184,7 +184,7 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def secret_mounts(stage: str, *overrides: str) -> dict[str, str]:
     """Target to source of the stage's secret files, all read-only."""
-    found = [mount for mount in walls(stage, *overrides)["Mounts"] if mount["Target"].startswith("/run/secrets")]
+    found = [mount for mount in sandbox(stage, *overrides)["Mounts"] if mount["Target"].startswith("/run/secrets")]
     assert all(mount["ReadOnly"] for mount in found)
     return {mount["Target"]: mount["Source"] for mount in found}
 
@@ -216,27 +216,27 @@ def test_mlflows_login_is_files_and_only_who_may_promote_gets_the_promoters(
 
 def test_a_login_that_would_be_seen_or_would_not_arrive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://ada:s3cr3t@mlflow.example.org/prefix")
-    remedy = "the file mlflow_token, or mlflow_username and mlflow_password, of SPARK_BERT_SECRETS"
-    with pytest.raises(BadInput, match=f"MLFLOW_TRACKING_URI holds a login, .* {remedy}") as error:
+    remedy = "mlflow_token, or into mlflow_username and mlflow_password, in the folder that SPARK_BERT_SECRETS names"
+    with pytest.raises(BadInput, match=f"MLFLOW_TRACKING_URI contains a login, .* {remedy}") as error:
         environment("track", load("movies"))
     assert "s3cr3t" not in str(error.value) and environment("gate", load("movies"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "s3cr3t")
-    with pytest.raises(BadInput, match=f"MLFLOW_TRACKING_PASSWORD does not reach a container: .* {remedy}") as error:
+    with pytest.raises(BadInput, match=f"MLFLOW_TRACKING_PASSWORD is not passed on .* {remedy}") as error:
         environment("track", load("movies"))
     assert "s3cr3t" not in str(error.value)
 
 
 def test_a_training_gets_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_GPUS", "2")
-    assert walls("train")["DeviceRequests"][0]["Count"] == 2
-    assert not walls("evaluate").get("DeviceRequests")
+    assert sandbox("train")["DeviceRequests"][0]["Count"] == 2
+    assert not sandbox("evaluate").get("DeviceRequests")
     assert operator().image == "spark-bert/train-gpu:latest"
     assert operator("evaluate").image == "spark-bert/data:latest"
     monkeypatch.setenv("SPARK_BERT_GPUS", "all")
-    assert walls("pretrain")["DeviceRequests"][0]["Count"] == -1
+    assert sandbox("pretrain")["DeviceRequests"][0]["Count"] == -1
     monkeypatch.setenv("SPARK_BERT_GPUS", "some")
-    with pytest.raises(Exception, match="SPARK_BERT_GPUS='some': write how many GPUs a training gets, or all"):
+    with pytest.raises(Exception, match="SPARK_BERT_GPUS='some' is not valid: write the number of GPUs"):
         operator()
 
 
@@ -244,18 +244,18 @@ def state(code: int, killed: bool = False, error: str = "") -> dict[str, Any]:
     return {"Status": "exited", "Running": False, "OOMKilled": killed, "ExitCode": code, "Error": error}
 
 
-def test_endings() -> None:
-    assert ending("train", state(0), '{"rows": 3}', "") == Ending(0, '{"rows": 3}', "")
-    assert ending("train", state(75), "", "rank 1 is lost") == Ending(75, "", "rank 1 is lost")
-    assert ending("train", state(127, error="no such file: python"), "", "").reason == "no such file: python"
-    assert ending("train", state(0, killed=True), "{}", "").code == 0  # it got over the loss of a process
+def test_outcomes() -> None:
+    assert container_outcome("train", state(0), '{"rows": 3}', "") == Outcome(0, '{"rows": 3}', "")
+    assert container_outcome("train", state(75), "", "rank 1 is lost") == Outcome(75, "", "rank 1 is lost")
+    assert container_outcome("train", state(127, error="no such file: python"), "", "").reason == "no such file: python"
+    assert container_outcome("train", state(0, killed=True), "{}", "").code == 0  # it got over the loss of a process
 
 
 @pytest.mark.parametrize("code", [137, 75, 1])
 def test_a_full_memory_is_named_with_its_limit(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_LIMITS", '{"train": {"memory": "3g"}}')
     with pytest.raises(AirflowFailException) as error:
-        ending("train", state(code, killed=True), "", "rank 1 is lost")
+        container_outcome("train", state(code, killed=True), "", "rank 1 is lost")
     assert "train ran out of memory: its container's limit is 3072 MiB" in str(error.value)
     assert """SPARK_BERT_LIMITS='{"train": {"memory": "6144m"}}'""" in str(error.value)
 
@@ -263,20 +263,20 @@ def test_a_full_memory_is_named_with_its_limit(code: int, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("error", "final", "message"),
     [
-        (ImageNotFound(**answer(404, "No such image")), True, "no image spark-bert/train:latest: let `make images`"),
+        (ImageNotFound(**answer(404, "No such image")), True, "no image spark-bert/train:latest: build it with `make"),
         (NotFound(**answer(404, "No such container")), False, "stopped, removed or taken over while train ran"),
         (APIError(**answer(400, "bind source path does not exist: /data")), True, "path does not exist: /data"),
         (APIError(**answer(403, "no stage needs it")), True, "the daemon refuses the container: no stage needs it"),
         (APIError(**answer(409, "name is in use")), False, "another try may succeed: name is in use"),
         (APIError(**answer(500, "no space left on device")), False, "may succeed: no space left on device"),
-        (ConnectionError("refused"), False, "no Docker daemon answers at .*another try may succeed. Is it running"),
+        (ConnectionError("refused"), False, "no Docker daemon answers at .*another try may succeed. Check that it"),
         (DockerException("Error while fetching server API version"), False, "no Docker daemon answers at"),
     ],
 )
 def test_what_the_daemon_says_becomes_a_retry_or_a_failure(error: Exception, final: bool, message: str) -> None:
     train = operator()
     train._identify(context())
-    with pytest.raises(AirflowException, match=message) as caught, train._explained():
+    with pytest.raises(AirflowException, match=message) as caught, train._translated_errors():
         raise error
     assert isinstance(caught.value, AirflowFailException) is final
 
@@ -302,5 +302,5 @@ def test_a_stream_of_bytes_reads_as_lines() -> None:
 @pytest.mark.parametrize("uid", [500, 65534])
 def test_a_user_whom_the_images_do_not_name_is_refused(uid: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getuid", lambda: uid)
-    with pytest.raises(BadInput, match=rf"as user {uid}, but the images have names for 1000 to 65533 only"):
+    with pytest.raises(BadInput, match=rf"as user {uid}, .* the images name only the users 1000 to 65533"):
         user()

@@ -15,13 +15,13 @@ import pytest
 from spark_bert.operators import process
 
 GUARD = Path(process.__file__).with_name("guard.py")
-#: Starts a child in a session of its own, deaf to SIGTERM, and a daemon whose parent is gone at once.
+#: Starts a child that ignores SIGTERM in a session of its own, and a daemon whose parent ends at once.
 FAMILY = """
 import subprocess, sys, time
-deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+rank = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 daemon = "import os, time; os.fork() and os._exit(0); time.sleep(600)"
 python = [sys.executable, "-S", "-c"]
-child = subprocess.Popen([*python, deaf, sys.argv[1]], start_new_session=True, stdout=subprocess.PIPE)
+child = subprocess.Popen([*python, rank, sys.argv[1]], start_new_session=True, stdout=subprocess.PIPE)
 child.stdout.readline()
 subprocess.run([*python, daemon, sys.argv[1]], start_new_session=True)
 print("family is up", flush=True)

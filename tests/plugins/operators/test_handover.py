@@ -10,7 +10,7 @@ import pytest
 from include.named import load
 from include.stages import BadInput
 from spark_bert.containers import user
-from spark_bert.operators.walls import host_config
+from spark_bert.operators.sandbox import host_config
 from spark_bert.places import run_folder
 
 pytestmark = pytest.mark.usefixtures("home")

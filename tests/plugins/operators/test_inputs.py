@@ -15,7 +15,7 @@ from spark_bert.operators.base import StageOperator
 from spark_bert.operators.docker import DockerStageOperator
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 from spark_bert.operators.process import ProcessStageOperator
-from spark_bert.places import data
+from spark_bert.places import data_path
 
 pytestmark = pytest.mark.usefixtures("home")
 RUNTIMES = (ProcessStageOperator, DockerStageOperator, KubernetesStageOperator)
@@ -68,7 +68,7 @@ OUTSIDE: list[tuple[str, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("stage", "conf"), OUTSIDE, ids=str)
 def test_a_path_outside_the_deployments_data_is_refused(stage: str, conf: dict[str, str], root: Path) -> None:
-    with pytest.raises(AirflowFailException, match=f"does not lie below {root}: put it there"):
+    with pytest.raises(AirflowFailException, match=f"does not lie below {root}: move it there"):
         begin(stage, {key: value.format(root=root) for key, value in conf.items()})
 
 
@@ -101,7 +101,7 @@ def test_without_such_a_folder_any_path_is_read(home: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "message"),
-    [("~nobody-of-this-name/x", "there is no user of that name here"), ("data/circle", "is no path")],
+    [("~nobody-of-this-name/x", "there is no user of that name here"), ("data/circle", "is not a valid path")],
 )
 def test_what_is_no_path_is_named(path: str, message: str, root: Path) -> None:
     with pytest.raises(AirflowFailException, match=f"{path}.*{message}"):
@@ -117,4 +117,4 @@ def test_a_submission_holds_runs_of_this_home_only(name: str, root: Path) -> Non
 
 def test_the_home_of_a_user_who_is_not_there_is_refused_and_no_traceback() -> None:
     with pytest.raises(BadInput, match="~nosuchuser/glue: there is no user of that name here"):
-        data("~nosuchuser/glue")
+        data_path("~nosuchuser/glue")

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from urllib3.exceptions import HTTPError
 
 from include.stages import PIPELINE
-from spark_bert.operators.base import Ending
+from spark_bert.operators.base import Outcome
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 from spark_bert.places import REPOSITORY
 from spark_bert.retries import Interrupted, Unreachable
@@ -88,14 +88,14 @@ def test_exit_codes_are_the_policy(code: int, message: str, final: bool, cluster
 
 def test_out_of_memory_is_named_with_the_limit(cluster: Cluster) -> None:
     cluster.states = [running(), ended(137, "OOMKilled")]
-    with pytest.raises(AirflowFailException, match=r"train ran out of memory.*limit is 12288 MiB. Raise it, as SPARK"):
+    with pytest.raises(AirflowFailException, match=r"train ran out of memory.*limit is 12288 MiB. Raise it, for exa"):
         operator().run_stage(context())
 
 
 def test_an_eviction_is_tried_again(cluster: Cluster) -> None:
     cluster.states = [running(), evicted()]
     reason = "the cluster ended its pod: Evicted, The node was low on resource: memory."
-    assert operator().run_stage(context()) == Ending(75, "", reason)
+    assert operator().run_stage(context()) == Outcome(75, "", reason)
 
 
 @pytest.mark.parametrize("reason", ["ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName"])
@@ -161,7 +161,7 @@ def name_of(made: KubernetesStageOperator) -> str:
 def start(where: Context) -> KubernetesStageOperator:
     """What a try does before it follows the log: attach, or start afresh."""
     made = operator()
-    made._describe(where)
+    made._configure_pod(where)
     made.pod = made.get_or_create_pod(made.build_pod_request_obj(where), where)
     return made
 

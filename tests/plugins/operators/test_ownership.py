@@ -9,7 +9,7 @@ import pytest
 
 from include.stages import BadInput
 from spark_bert.containers import user
-from spark_bert.operators.engine import ENDING
+from spark_bert.operators.engine import STOPPING
 from spark_bert.places import deployment
 from tests.plugins.operators.daemon import RUN, Daemon, context, operator
 
@@ -65,7 +65,7 @@ def test_the_owner_stops_its_container(daemon: Daemon) -> None:
 def test_what_is_being_stopped_is_awaited_and_not_taken_for_work(daemon: Daemon) -> None:
     """A task that is cleared while it runs is killed 5 seconds later; its container saves for up to a minute."""
     first = daemon.start_of(context("try-1"))
-    daemon.rename(first.name, first.name + ENDING)
+    daemon.rename(first.name, first.name + STOPPING)
     daemon.asked.clear()
     daemon.start_of(context("try-2"))
     assert daemon.asked == ["wait 120 try-1.ending", "remove try-1.ending", "create try-2", "start try-2"]

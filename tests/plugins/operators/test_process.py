@@ -17,7 +17,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from include.stages import ExitCode
-from spark_bert.operators.base import Ending, failure
+from spark_bert.operators.base import Outcome, failure
 from spark_bert.operators.process import ProcessStageOperator, environment
 from spark_bert.places import REPOSITORY, run_folder
 from tests.airflow_home import Interpreter
@@ -31,7 +31,7 @@ def operator(*command: object, stage: str = "train") -> ProcessStageOperator:
     return operator
 
 
-def run(*command: object) -> Ending:
+def run(*command: object) -> Outcome:
     return operator(*command).run_stage({})
 
 
@@ -43,17 +43,17 @@ print("{LOG.format("ERROR", "no such file: a.tsv")}", file=sys.stderr)
 print("goodbye", file=sys.stderr)
 raise SystemExit(2)
 """
-    assert run(interpreter(body)) == Ending(2, '{"rows": 3}', "no such file: a.tsv")
+    assert run(interpreter(body)) == Outcome(2, '{"rows": 3}', "no such file: a.tsv")
 
 
 def test_a_crash_is_explained_by_its_last_line(interpreter: Interpreter) -> None:
     ending = run(interpreter("raise ValueError('the loss is not finite')"))
-    assert ending == Ending(1, "", "ValueError: the loss is not finite")
+    assert ending == Outcome(1, "", "ValueError: the loss is not finite")
 
 
 @pytest.mark.parametrize("code", [ExitCode.BAD_INPUT, ExitCode.GATE_FAILED])
 def test_final_codes_are_not_tried_again(code: ExitCode) -> None:
-    error = failure("gate", Ending(code, "", "accuracy 0.90 is below 0.927"))
+    error = failure("gate", Outcome(code, "", "accuracy 0.90 is below 0.927"))
     assert isinstance(error, AirflowFailException)
     assert str(error) == "gate: accuracy 0.90 is below 0.927"
 
@@ -69,7 +69,7 @@ def test_final_codes_are_not_tried_again(code: ExitCode) -> None:
     ],
 )
 def test_other_codes_are_tried_again(code: int, message: str) -> None:
-    error = failure("train", Ending(code, "", "rank 1 is lost"))
+    error = failure("train", Outcome(code, "", "rank 1 is lost"))
     assert not isinstance(error, AirflowFailException)
     assert str(error).startswith(message)
 
@@ -79,7 +79,7 @@ def test_a_stage_that_kills_itself_ends_with_the_signals_code(interpreter: Inter
 
 
 def test_a_missing_environment_is_named() -> None:
-    with pytest.raises(AirflowFailException, match="no task environment at /nowhere/python: let `make setup`"):
+    with pytest.raises(AirflowFailException, match="no Python environment of the stages at /nowhere/python: create"):
         run(Path("/nowhere/python"))
 
 
@@ -144,7 +144,7 @@ def survivors(marker: str) -> list[psutil.Process]:
     return [p for p in found if p.info["status"] != psutil.STATUS_ZOMBIE]
 
 
-#: A stage with a rank in a session of its own; both end only when they are told to.
+#: A stage with a rank in a session of its own. Both run until they are stopped.
 FAMILY = """
 rank = [sys.executable, "-S", "-c", "import time; time.sleep(600)", sys.argv[1]]
 subprocess.Popen(rank, start_new_session=True)
@@ -157,7 +157,7 @@ time.sleep(600)
 def test_killing_the_task_kills_the_stage_and_its_ranks(interpreter: Interpreter) -> None:
     python = interpreter(FAMILY)
     training = operator(python, python)
-    endings: list[Ending] = []
+    endings: list[Outcome] = []
     thread = threading.Thread(target=lambda: endings.append(training.run_stage({})))
     thread.start()
     wait_for(lambda: len(survivors(str(python))) >= 3)  # the guard, the stage, the rank
@@ -218,8 +218,8 @@ def test_evidence_outlives_a_refusal(interpreter: Interpreter) -> None:
 
     pushed: dict[str, object] = {}
     gate = operator(stage="gate")
-    gate._keep_evidence(Ending(3, '{"passed": false}', ""), {"ti": Instance()})  # type: ignore[typeddict-item]
-    gate._keep_evidence(Ending(1, "no JSON", ""), {"ti": Instance()})  # type: ignore[typeddict-item]
+    gate._push_result_of_failure(Outcome(3, '{"passed": false}', ""), {"ti": Instance()})  # type: ignore[typeddict-item]
+    gate._push_result_of_failure(Outcome(1, "no JSON", ""), {"ti": Instance()})  # type: ignore[typeddict-item]
     assert pushed == {"return_value": {"passed": False}} and gate.result == {"passed": False}
 
 

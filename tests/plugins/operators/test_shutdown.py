@@ -39,7 +39,7 @@ def test_a_kept_container_waits_for_the_next_try(ask: Any, monkeypatch: pytest.M
     """Airflow's own API server may be away, too: then the supervisor ends the task."""
     monkeypatch.setenv("SPARK_BERT_ON_SHUTDOWN", "keep")
     daemon = Daemon()
-    with pytest.raises(Interrupted, match=r"the worker is shut down; .* goes on, and the next try attaches"):
+    with pytest.raises(Interrupted, match=r"the worker is shut down; .* keeps running, and the next try attaches"):
         killed(ask, daemon)
     assert daemon.asked == ["create try-1", "start try-1"]
     daemon.start_of(context("try-2"))
@@ -64,12 +64,12 @@ def test_an_answer_that_does_not_come_is_not_waited_for(
 ) -> None:
     """The signal may have come in the middle of another question to Airflow, which is answered first."""
     monkeypatch.setenv("SPARK_BERT_ON_SHUTDOWN", "keep")
-    monkeypatch.setattr("spark_bert.operators.shutdown._PATIENCE", 0.01)
+    monkeypatch.setattr("spark_bert.operators.shutdown._STATE_TIMEOUT", 0.01)
     with pytest.raises(Interrupted):
         killed(lambda *_, **__: never.wait(60), Daemon())
 
 
 def test_another_choice_is_refused_when_the_dag_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_ON_SHUTDOWN", "leave")
-    with pytest.raises(BadInput, match="SPARK_BERT_ON_SHUTDOWN='leave': write stop or keep"):
+    with pytest.raises(BadInput, match="SPARK_BERT_ON_SHUTDOWN='leave' is not valid: write stop or keep"):
         operator()

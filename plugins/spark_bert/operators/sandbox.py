@@ -1,4 +1,4 @@
-"""The walls around a stage's container: what it may reach, gain and use up. Everything else is refused to it."""
+"""The sandbox of a stage's Docker container: its mounts, network, privileges and resource limits."""
 
 from __future__ import annotations
 
@@ -10,25 +10,44 @@ from docker.types import DeviceRequest, LogConfig, Mount
 
 from include.experiment import Experiment
 from include.secrets import VARIABLE
-from spark_bert.containers import SECRETS, drop_folder, gpus, network, prepare, readable, secrets, wants_gpus, writable
+from spark_bert.containers import (
+    SECRETS,
+    drop_folder,
+    gpus,
+    network,
+    prepare_folders,
+    readable,
+    secrets,
+    wants_gpus,
+    writable,
+)
 from spark_bert.limits import limits
 
 
 def host_config(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
-    """The stage's container as the arguments of docker's `create_host_config`."""
+    """Return the arguments of docker's `create_host_config` for the stage's container.
+
+    Args:
+        stage: the name of the stage.
+        experiment: the experiment of the run.
+        run: the folder of the run.
+
+    Raises:
+        BadInput: if a setting of the deployment or a path in the experiment is not valid.
+    """
     limit = limits(stage)
     return {
-        "init": True,  # passes signals on, and collects orphans
+        "init": True,  # an init process forwards signals to the stage and reaps orphaned processes
         "read_only": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "network_mode": network(stage, experiment),
         "ipc_mode": "private",
         "mounts": mounts(stage, experiment, run),
-        # Java unpacks libraries into /tmp and runs them there.
+        # It has the option exec because Java extracts native libraries into /tmp and loads them from there.
         "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={limit.tmp}"},
         "mem_limit": limit.memory,
-        "memswap_limit": limit.memory,  # of memory and swap together: no swap
+        "memswap_limit": limit.memory,  # the sum of memory and swap, so that there is no swap
         "nano_cpus": int(min(limit.cpus, os.cpu_count() or 1) * 1e9),
         "pids_limit": limit.pids,
         "shm_size": limit.shm,
@@ -38,12 +57,18 @@ def host_config(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]
 
 
 def mounts(stage: str, experiment: Experiment, run: Path) -> list[Mount]:
-    """The stage's folders. Those that it writes into are made, and given to the user that it runs as.
+    """Return the mounts of the stage, and create the folders that it writes into.
 
-    Of the runs it has all. The engine follows a link in the path of what it mounts, and in the place of one run's
-    folder Airflow could put a link to anywhere on the host. A link below what is mounted leads nowhere.
+    The folder with all runs is mounted instead of the run's own folder. The engine follows a link in the path of a
+    mount, and a process that may write into the folder of the runs could replace one run's folder by a link to any
+    place on the host. A link below a mount is harmless, because it is resolved inside the container.
+
+    Args:
+        stage: the name of the stage.
+        experiment: the experiment of the run.
+        run: the folder of the run.
     """
-    prepare(stage, experiment, run)
+    prepare_folders(stage, experiment, run)
     runs = run.parent
     write = [runs if folder == run else folder for folder in writable(stage, experiment, run)]
     read = {path: target for path, target in readable(stage, experiment, run).items() if not path.is_relative_to(runs)}
