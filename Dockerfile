@@ -14,15 +14,17 @@ RUN seq 1000 65533 | sed 's|.*|user&:x:&:&::/tmp:/usr/sbin/nologin|' >>/etc/pass
 # Folders are mounted under the path that they have on the host: a cache below root's home must be reachable too.
 RUN chmod 711 /root
 
+# uv installs exactly what the lock file lists, by hash.
 FROM python AS packages
 RUN apt-get update \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3.11-venv
-RUN python3.11 -m venv /opt/venv
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3.11-venv \
+    && python3.11 -m venv /opt/uv && python3.11 -m venv --without-pip /opt/venv
 WORKDIR /build
-COPY requirements/airflow.in requirements/airflow.lock requirements/
-RUN /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check \
-        -r requirements/airflow.in -c requirements/airflow.lock \
-    && /opt/venv/bin/pip uninstall --quiet --yes pip
+COPY requirements/uv.lock requirements/
+RUN /opt/uv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-deps -r requirements/uv.lock
+COPY requirements/airflow.lock requirements/
+RUN UV_SYSTEM_CERTS=1 UV_HTTP_TIMEOUT=120 /opt/uv/bin/uv pip install --python /opt/venv --no-cache --compile-bytecode \
+        --require-hashes --no-deps --no-build -r requirements/airflow.lock
 
 FROM python AS airflow
 # AIRFLOW_HOME is 1000's, and so is a new volume that is mounted there.

@@ -1,24 +1,45 @@
 #!/usr/bin/env bash
-# Make .venv/<name> from its lock file. Anything but a finished environment is made again from nothing.
-# usage: scripts/environment.sh tasks|airflow [dev|benchmarks|schemas ...]
+# Make .venv/tasks or .venv/airflow from its lock files, part by part. An environment is made again from nothing when
+# its lock files have changed or an installation was interrupted.
+# usage: scripts/environment.sh tasks build|run|dev|benchmarks ...
+#        scripts/environment.sh airflow run|dev|schemas ...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=$1 venv=.venv/$1
-lock=requirements/$name.lock
+wanted=$(cat scripts/environment.sh requirements/"$name"*.lock | sha256sum)
 
-# The stamp holds what was installed, so a changed lock file or an interrupted set-up starts over.
-wanted=$(cat "requirements/$name"*.in "$lock" scripts/environment.sh | sha256sum)
-if [ "$(cat "$venv/.ready" 2>/dev/null)" != "$wanted" ]; then
-    echo "==> environment $venv"
-    python3.11 -m venv --clear "$venv"
-    "$venv/bin/pip" install -qq --disable-pip-version-check -r "requirements/$name.in" -c "$lock"
-    echo "$wanted" >"$venv/.ready"
+# Install these lock files, without anything that they do not list.
+install() {
+    local locks=("${@/#/--requirements=requirements/}")
+    scripts/uv.sh pip install --quiet --python "$venv" --require-hashes --no-deps \
+        --build-constraints requirements/tasks-build.lock --require-build-hashes "${options[@]}" "${locks[@]/%/.lock}"
+}
+
+install_part() {
+    # Python compiles a module when it first imports it. Where it may not write the result, all are compiled here.
+    local options=(${PYTHONDONTWRITEBYTECODE:+--compile-bytecode})
+    case $name-$1 in
+        tasks-build) # the next part compiles its modules too: Horovod's compiler need not wait for that
+            options=()
+            scripts/torch.sh scripts/uv.sh --quiet --python "$venv"
+            install tasks-build
+            ;;
+        tasks-run) install tasks-common tasks-data tasks-train ;;
+        airflow-run) install airflow ;;
+        *) install "$name-$1" ;;
+    esac
+}
+
+scripts/tools.sh
+if [ "$(cat "$venv/.locks" 2>/dev/null)" != "$wanted" ] || [ -e "$venv/.installing" ]; then
+    python3.11 -m venv --without-pip --clear "$venv"
+    echo "$wanted" >"$venv/.locks"
 fi
-for extra in "${@:2}"; do
-    wanted=$(cat "requirements/$extra.in" "$lock" | sha256sum)
-    if [ "$(cat "$venv/.ready-$extra" 2>/dev/null)" != "$wanted" ]; then
-        echo "==> requirements/$extra.in for $venv"
-        "$venv/bin/pip" install -qq --disable-pip-version-check -r "requirements/$extra.in" -c "$lock"
-        echo "$wanted" >"$venv/.ready-$extra"
-    fi
+for part in "${@:2}"; do
+    [ -e "$venv/.ready-$part" ] && continue
+    echo "==> environment $venv: $part"
+    touch "$venv/.installing"
+    install_part "$part"
+    touch "$venv/.ready-$part"
+    rm "$venv/.installing"
 done

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+unset PYTHONDONTWRITEBYTECODE # CMake starts Python again and again, and each time it imports torch
 export CXX=$PWD/scripts/horovod-cxx MAKEFLAGS=-j$(nproc)
 export HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1
 export HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Build the images of this checkout. Each is tagged with the git revision and with $SPARK_BERT_TAG.
 # usage: scripts/images.sh [data|train|train-gpu|airflow ...]  (all but train-gpu, when none is named)
-# From the environment: BASE, what they start from, and TORCH_INDEX, where torch comes from (tasks/Dockerfile).
+# From the environment: BASE, what they start from, and TORCH_INDEX, where torch comes from (tasks/Dockerfile). Its hash
+# has to be in requirements/tasks-torch*.lock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- data train airflow

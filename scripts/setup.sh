@@ -9,15 +9,19 @@ exec 9>.venv/.lock
 flock 9
 
 scripts/system_packages.sh
-# Side by side: one unpacks while the other waits for the network or compiles.
-scripts/environment.sh airflow &
+# Horovod's wheel takes longest and needs only torch. So it is compiled first, while everything else is downloaded.
+scripts/environment.sh tasks build
+scripts/horovod.sh wheel &
+wheel=$!
+nice scripts/environment.sh airflow run &
 airflow=$!
-scripts/environment.sh tasks
-scripts/horovod.sh
-wait $airflow
+nice scripts/environment.sh tasks run
 ready=.venv/.fetched
 if [ "$(cat $ready 2>/dev/null)" != "$(sha256sum tasks/assets.py)" ]; then
     echo "==> corpus and encoder"
     .venv/tasks/bin/python -m tasks fetch
     sha256sum tasks/assets.py >$ready
 fi
+wait $airflow
+wait $wheel
+scripts/horovod.sh
