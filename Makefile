@@ -10,7 +10,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback prune ui up down images fetch test check fix lint unit unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean
+.PHONY: help run rollback prune ui up down images fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -71,6 +71,16 @@ lint: check setup-dev ## make check, and mypy in both environments
 	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts/run.py tests/airflow_home.py tests/plugins tests/dags tests/e2e
 
 unit: unit-stages unit-airflow ## unit tests of each environment
+
+# These folders start neither ranks nor Airflow. unit-slow runs everything else, so no test is left out by both.
+FAST = tests/include tests/tasks/encoder tests/tasks/scoring tests/tasks/sources tests/tasks/tracking
+
+unit-fast: setup-dev ## the unit tests that take less than two minutes in all
+	.venv/tasks/bin/python -m pytest $(FAST)
+
+unit-slow: setup-dev ## the unit tests that unit-fast leaves out
+	.venv/tasks/bin/python -m pytest tests/tasks $(addprefix --ignore=,$(FAST))
+	.venv/airflow/bin/python -m pytest tests/plugins tests/dags
 
 unit-stages: setup-dev
 	.venv/tasks/bin/python -m pytest tests/include tests/tasks
