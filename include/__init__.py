@@ -1,1 +1,1 @@
-"""The contract that Airflow and the stages share. Standard library, pydantic and yaml only."""
+"""The contract between Airflow and the stages. It depends only on the standard library, pydantic and PyYAML."""

@@ -1,6 +1,7 @@
-"""Ablations: the list of configurations (ablations.yaml), their days, and the arm that each makes of a task and a seed.
+"""The configurations of ablations (ablations.yaml), and the arm that a configuration, a task and a seed make.
 
-Airflow's backfill knows days only, so the i-th configuration has the i-th day from EPOCH on, for ever.
+Airflow backfills over logical dates, so each configuration stands for a day: the i-th one is the i-th day from EPOCH
+on. This assignment never changes.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from include.stages import BadInput
 
 FILE = Path(__file__).with_name("ablations.yaml")
 EPOCH = date(2000, 1, 1)
-#: The configurations of the Spark-BERT paper's table 5, in its order.
+#: The configurations in table 5 of the Spark-BERT paper, in the order of the table.
 TABLE_5 = ("base", "dynamic-batching", "mixed-precision", "gradient-compression", "full")
-#: The named experiment that a task's arms differ from.
+#: The named experiment to which the arms of a task apply their changes, by task.
 EXPERIMENTS = {"movie-reviews": "movies", "SST-2": "sst2", "CoLA": "cola", "STS-B": "stsb"}
 _ID = re.compile(r"[a-z][a-z0-9-]{0,49}")
 
@@ -33,9 +34,9 @@ class Configuration:
     """One configuration.
 
     Attributes:
-        id: its name, which is never given to another one.
-        about: one line that says what it changes.
-        changes: "section.field" to value, on top of the task's named experiment.
+        id: unique name, which is never used again for another configuration.
+        about: one line about what it changes.
+        changes: values by "section.field" that replace those of the task's named experiment.
     """
 
     id: str
@@ -44,13 +45,25 @@ class Configuration:
 
 
 def parse(text: str) -> dict[str, Configuration]:
-    """Id to configuration, in order. Raises BadInput when the list holds anything else, or an id twice."""
+    """Parse the list of configurations.
+
+    Args:
+        text: the content of ablations.yaml.
+
+    Returns:
+        The configurations by id, in the order of the list.
+
+    Raises:
+        BadInput: if an entry is malformed or its id is already taken.
+    """
     found: dict[str, Configuration] = {}
     for row in yaml.safe_load(text):
         if not isinstance(row, dict) or set(row) != {"id", "about", "changes"}:
-            raise BadInput(f"{FILE.name}: {row!r} must have id, about and changes")
+            raise BadInput(f"{FILE.name}: the entry {row!r} must have exactly the keys id, about and changes")
         if not _ID.fullmatch(row["id"]) or row["id"] in found:
-            raise BadInput(f"{FILE.name}: the id {row['id']!r} must be new, of small letters, digits and hyphens")
+            raise BadInput(
+                f"{FILE.name}: the id {row['id']!r} must be unique and consist of lowercase letters, digits and hyphens"
+            )
         found[row["id"]] = Configuration(**row)
     return found
 
@@ -59,7 +72,11 @@ CONFIGURATIONS = parse(FILE.read_text(encoding="utf-8"))
 
 
 def find(identity: str) -> Configuration:
-    """The configuration of that id. Raises BadInput when there is none."""
+    """Return the configuration with this id.
+
+    Raises:
+        BadInput: if there is none.
+    """
     if identity not in CONFIGURATIONS:
         close = difflib.get_close_matches(identity, CONFIGURATIONS, n=1)
         hint = f", did you mean {close[0]}?" if close else ""
@@ -68,29 +85,47 @@ def find(identity: str) -> Configuration:
 
 
 def day(identity: str) -> date:
-    """The configuration's day. Raises BadInput when there is no such configuration."""
+    """Return the day that stands for a configuration.
+
+    Raises:
+        BadInput: if there is no such configuration.
+    """
     return EPOCH + timedelta(list(CONFIGURATIONS).index(find(identity).id))
 
 
 def study(task: str, overrides: Mapping[str, Any]) -> str:
-    """The name of all arms that share task and overrides: the task's, and a digest of the overrides if any."""
+    """Return the name of the study whose arms have this task and these overrides.
+
+    It is the name of the task, followed by a digest of the overrides if there are any.
+    """
     if not overrides:
         return task
     return f"{task}-{hashlib.sha256(json.dumps(overrides, sort_keys=True).encode()).hexdigest()[:6]}"
 
 
 def arm(configuration: Configuration, seed: int, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """What an arm changes of its task's named experiment, as "section.field" to value.
+    """Return the changes that an arm makes to its task's named experiment.
 
-    Every arm has two ranks unless the study says otherwise: one rank exchanges nothing that could be compressed, and
-    auto would be another number on another machine.
+    Every arm has two ranks unless the overrides set another number: a single rank exchanges no gradients that could be
+    compressed, and the meaning of auto depends on the machine.
 
-    Raises BadInput when the study's overrides set what the configuration, the task or the seed decides.
+    Args:
+        configuration: the configuration of the arm.
+        seed: the random seed of its training.
+        overrides: values by "section.field" that hold for all arms of the study.
+
+    Returns:
+        Values by "section.field".
+
+    Raises:
+        BadInput: if an override sets a field that the configuration, the task or the seed determines.
     """
     decided = {**dict.fromkeys(configuration.changes, f"the configuration {configuration.id}"), **_DECIDED}
     for key in overrides:
         if key in decided:
-            raise BadInput(f"{key} = {overrides[key]!r} cannot hold for the whole study: {decided[key]} decides it")
+            raise BadInput(
+                f"{key} = {overrides[key]!r} cannot hold for the whole study, because {decided[key]} sets it: remove it"
+            )
     return {"training.ranks": 2, **overrides, **configuration.changes, "training.seed": seed}
 
 

@@ -1,4 +1,4 @@
-"""The columns of predictions.parquet and predictions.csv that are the project's own; kept ones stand beside them."""
+"""The names of the columns that every file of predictions has. Columns kept from the user's file stand beside them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ ROW, PREDICTION, LABEL, PROBABILITY = "row", "prediction", "predicted_label", "p
 
 
 def probability_of(label: str) -> str:
-    """The column that holds a class's probability."""
+    """Return the name of the column that holds the probability of a class."""
     return f"{PROBABILITY}:{label}"
 
 
 def reserved(column: str) -> bool:
-    """Whether a column of one's own file cannot keep its name there. Case does not tell two names apart."""
+    """Return whether a column of the user's file has a name that the predictions use. Case is ignored."""
     name = column.casefold()
     return name in (ROW, PREDICTION, LABEL, PROBABILITY) or name.startswith(probability_of(""))

@@ -1,6 +1,6 @@
-"""A dataset: datasets/<name>/versions.json names the artifacts of the stage ingest that it went through.
+"""Datasets that grow: datasets/<name>/versions.json lists the versions of a dataset.
 
-Every version is an artifact of its own and never changes; what changes is which of them is the last one.
+Each version is an artifact of the stage ingest and never changes. Only the list of versions grows.
 """
 
 from __future__ import annotations
@@ -12,55 +12,70 @@ from include.artifacts import locked, write_json
 from include.stages import BadInput, Transient
 from include.text import is_unwritable
 
-#: How a file's name ends while it is still being copied.
+#: Suffixes of files that are still being copied.
 _UNFINISHED = (".part", ".tmp")
 
 
 def is_finished(file: Path) -> bool:
-    """Whether a file of a drop folder is to be taken in.
+    """Return whether a file in a drop folder is ready to be ingested.
 
-    Hidden files, .part and .tmp are not. Nor is one whose name is not UTF-8: no record or event can hold that name.
+    Hidden files and files whose names end in .part or .tmp are not ready. Files whose names are not valid UTF-8 are
+    ignored too, because such a name cannot be stored in a record or an Airflow event.
     """
-    left_out = file.name.startswith(".") or file.name.endswith(_UNFINISHED) or is_unwritable(file.name)
-    return not left_out and file.is_file()
+    ignored = file.name.startswith(".") or file.name.endswith(_UNFINISHED) or is_unwritable(file.name)
+    return not ignored and file.is_file()
 
 
 class Dataset:
-    """A dataset's history, below datasets/ of a root that also holds artifacts/ and runs/."""
+    """The version history of a dataset.
+
+    Args:
+        root: the folder that holds datasets/, artifacts/ and runs/.
+        name: the name of the dataset.
+    """
 
     def __init__(self, root: Path, name: str) -> None:
         self.name, self.folder = name, root / "datasets" / name
 
     @property
     def file(self) -> Path:
-        """The record of the versions."""
+        """The file that lists the versions."""
         return self.folder / "versions.json"
 
     def versions(self) -> list[str]:
-        """The keys of its artifacts, the last accepted first; none for a dataset that has not begun."""
+        """Return the artifact keys of all versions, the latest first; empty for a new dataset.
+
+        Raises:
+            BadInput: if the file that lists them is damaged.
+        """
         if not self.file.is_file():
             return []
         try:
             return [str(version) for version in json.loads(self.file.read_text(encoding="utf-8"))["versions"]]
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput(
-                f'{self.file} is damaged: write it again, as {{"versions": [KEY, ...]}} with keys of artifacts/ingest, '
-                "the last version first (each one's version.json names its parent)"
+                f'{self.file} is damaged: write it again as {{"versions": [KEY, ...]}} with keys of artifacts/ingest, '
+                "the latest version first (the version.json of each version names its parent)"
             ) from error
 
     def accept(self, version: str, parent: str) -> None:
-        """Make a version the last one; nothing, if it is in the history already.
+        """Make a version the latest one. Do nothing if it is in the history already.
 
-        Raises Transient when `parent`, which it was built on ("": nothing), is no longer the last version.
+        Args:
+            version: artifact key of the version.
+            parent: artifact key of the version that it adds rows to; "" for the first version of a dataset.
+
+        Raises:
+            Transient: if the parent is no longer the latest version.
         """
         with locked(self.folder):
             versions = self.versions()
             if version in versions:
                 return
-            last = versions[0] if versions else ""
-            if last != parent:
+            latest = versions[0] if versions else ""
+            if latest != parent:
                 raise Transient(
-                    f"the dataset {self.name} went on from {parent or 'nothing'} to {last or 'nothing'} while "
-                    f"{version} was made: run ingest again, so that the new rows are added to that"
+                    f"the latest version of the dataset {self.name} changed from {parent or 'nothing'} to "
+                    f"{latest or 'nothing'} while {version} was made: run ingest again to add the new rows to it"
                 )
             write_json(self.file, {"versions": [version, *versions]})

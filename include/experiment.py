@@ -1,7 +1,7 @@
-"""An experiment: one frozen model that says everything a run is, written once and checked when it is written.
+"""The experiment: one immutable pydantic model that holds the whole configuration of a run.
 
-From it come the Airflow trigger form, the command line's checks, the named experiments in include/experiments
-(each only its differences from the defaults) and the hashes that name artifacts.
+The trigger form of Airflow, the checks of the command line and the keys of artifacts are derived from it. Each named
+experiment in include/experiments is a file of differences from the defaults.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _METRICS = {
 
 
 class Experiment(Section):
-    """Everything a run is."""
+    """The whole configuration of a run, and the rules that concern more than one section."""
 
     data: Data = Data()
     validation: Validation = Validation()
@@ -63,7 +63,7 @@ class Experiment(Section):
 
     @property
     def task(self) -> Task:
-        """The registry's row, completed with the labels and columns of one's own files."""
+        """The task's row of the registry, completed with the labels and columns of the user's own files."""
         row = TASKS[self.data.task]
         changes: dict[str, Any] = {}
         if self.data.labels:
@@ -78,13 +78,20 @@ class Experiment(Section):
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Metric name to lowest acceptable value: the gate's own, else the task's default, else nothing."""
+        """The lowest acceptable value of each metric, by name: the gate's, or else the task's default, if any."""
         if not self.gate.thresholds and self.task.gate is not None:
             return {self.task.metric: self.task.gate}
         return self.gate.thresholds
 
     def part(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """The sections ("training") or fields ("model.name") named, as JSON values."""
+        """Return some sections or fields as JSON values.
+
+        Args:
+            names: names of sections ("training") or fields ("model.name").
+
+        Returns:
+            The value of each, by the given name.
+        """
         whole = self.model_dump(mode="json")
         part: dict[str, Any] = {}
         for name in names:
@@ -100,11 +107,11 @@ class Experiment(Section):
         sources = ("bundled", "files") if data.task == "movie-reviews" else ("glue", "hub", "files")
         if data.source not in sources:
             raise ValueError(
-                f"data.task {data.task} does not come from data.source {data.source}: the bundled source holds "
-                "movie-reviews and nothing else; write data.source: glue, hub or files for the other tasks"
+                f"data.task {data.task} is not available from data.source {data.source}: the bundled source holds only "
+                "movie-reviews; write data.source: glue, hub or files for the other tasks"
             )
         if data.source in ("glue", "files") and not data.path:
-            raise ValueError(f"data.source {data.source} needs data.path, the folder that holds the files")
+            raise ValueError(f"data.source {data.source} needs data.path: write the folder that holds the files")
         if data.source == "hub" and TASKS[data.task].hub is None:
             raise ValueError(f"data.task {data.task} is not on the hub: write data.source: files")
         return self
@@ -113,13 +120,19 @@ class Experiment(Section):
     def _own_files_are_described(self) -> Self:
         data, generic = self.data, self.data.task in ("classification", "regression")
         if generic and data.source != "files":
-            raise ValueError(f"data.task {data.task} is for data.source files")
+            raise ValueError(f"data.task {data.task} works only with data.source files: write data.source: files")
         if data.task == "classification" and len(set(data.labels)) < 2:
-            raise ValueError('data.task classification needs two or more different data.labels, as ["no", "yes"]')
+            raise ValueError(
+                'data.task classification needs two or more data.labels: write, for example, ["no", "yes"]'
+            )
         if data.task == "regression" and (data.score_range is None or data.score_range[0] >= data.score_range[1]):
-            raise ValueError("data.task regression needs data.score_range, lowest and highest, as [0, 5]")
+            raise ValueError(
+                "data.task regression needs data.score_range: write the lowest and highest score, as [0, 5]"
+            )
         if data.columns and data.source != "files":
-            raise ValueError(f"data.columns renames the columns of data.source files, not of {data.source}")
+            raise ValueError(
+                f"data.columns works only with data.source files, not with {data.source}: remove data.columns"
+            )
         if not generic and (data.labels or data.score_range):
             raise ValueError(
                 f"data.task {data.task} has its own labels: remove data.labels and data.score_range, "
@@ -131,13 +144,15 @@ class Experiment(Section):
     def _kept_columns_fit(self) -> Self:
         keep = self.data.keep
         if keep and self.data.source != "files":
-            raise ValueError(f"data.keep is for columns of data.source files, not of {self.data.source}: remove it")
+            raise ValueError(
+                f"data.keep works only with data.source files, not with {self.data.source}: remove data.keep"
+            )
         for name in keep:
             if keep.count(name) > 1:
                 raise ValueError(f"data.keep names {name!r} twice: name it once")
             if reserved(name):
                 raise ValueError(
-                    f"data.keep names {name!r}, which is a column of the predictions themselves: rename it in your file"
+                    f"data.keep names {name!r}, but the predictions have a column of that name: rename it in your file"
                 )
         return self
 
@@ -146,7 +161,8 @@ class Experiment(Section):
         size, ranks = self.training.batch_size, self.training.ranks
         if ranks != "auto" and self.batching.kind in ("length", "static") and size % ranks:
             raise ValueError(
-                f"training.batch_size {size} is not a multiple of ranks {ranks}: write {max(size // ranks, 1) * ranks}"
+                f"training.batch_size {size} is not a multiple of training.ranks {ranks}: "
+                f"write {max(size // ranks, 1) * ranks}"
             )
         return self
 
@@ -156,10 +172,13 @@ class Experiment(Section):
         fitting = {"classification": ("auto", "cross-entropy", "focal"), "regression": ("auto", "mse", "huber")}[kind]
         if loss.kind not in fitting:
             raise ValueError(
-                f"loss.kind {loss.kind} does not fit the {kind} {self.data.task}: write {', '.join(fitting)}"
+                f"loss.kind {loss.kind} does not fit the {kind} task {self.data.task}: write one of "
+                f"{', '.join(fitting)}"
             )
         if kind == "regression" and loss.class_weights != "none":
-            raise ValueError(f"loss.class_weights is for classes, and {self.data.task} has scores: remove it")
+            raise ValueError(
+                f"loss.class_weights needs classes, but {self.data.task} has scores: remove loss.class_weights"
+            )
         return self
 
     @model_validator(mode="after")
@@ -175,20 +194,20 @@ class Experiment(Section):
         return self
 
     @model_validator(mode="after")
-    def _a_cluster_is_told_how_many(self) -> Self:
+    def _spark_needs_a_number_of_ranks(self) -> Self:
         if self.training.ranks == "auto" and self.runtime.ranks_on == "spark":
             raise ValueError(
-                "training.ranks auto counts the GPUs of one machine, and runtime.ranks_on is spark: write "
-                "training.ranks as a number, at most as many as the executors run tasks at once"
+                "training.ranks auto counts the GPUs of one machine, but runtime.ranks_on is spark: write "
+                "training.ranks as a number, at most the number of Spark tasks that the executors run at once"
             )
         return self
 
     @model_validator(mode="after")
-    def _average_sees_whole_parameters(self) -> Self:
+    def _average_needs_current_parameters(self) -> Self:
         if self.training.average_decay and self.communication.staleness:
             raise ValueError(
-                "training.average_decay waits for the newest parameters at every step, which communication.staleness 1 "
-                "leaves under way: set one of them to 0"
+                "training.average_decay needs the current parameters at every step, but with communication.staleness 1 "
+                "they are not available: set one of the two fields to 0"
             )
         return self
 
@@ -198,13 +217,13 @@ class Experiment(Section):
         wrong = sorted(set(self.gate.thresholds) - _METRICS[kind])
         if wrong:
             raise ValueError(
-                f"gate.{wrong[0]} does not exist for the {kind} {self.data.task}: "
+                f"gate.{wrong[0]} does not exist for the {kind} task {self.data.task}: "
                 f"write one of {', '.join(sorted(_METRICS[kind]))}"
             )
         unknown = sorted(set(self.gate.slices) - set(self.task.slices))
         if unknown:
             raise ValueError(
-                f"gate.slices names {unknown[0]!r}, and no row of dev can belong to it: "
+                f"gate.slices names {unknown[0]!r}, which is not a slice of dev: "
                 f"write one of {', '.join(self.task.slices)}"
             )
         return self

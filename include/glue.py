@@ -1,7 +1,8 @@
-"""The task registry: every task is a row of data; adding one is adding a row.
+"""The task registry. To add a GLUE-like task, add a row to _ROWS; experiments and the trigger form then offer it.
 
 File layouts, columns and label names are those of the published GLUE release (Wang et al. 2019) and of its copy
-on the hub. Gates are the figures that the papers behind this project claim; None where they claim none.
+on the Hugging Face hub. Gates are the results that the papers behind this project claim, and None where they claim
+none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True)
 class Split:
-    """One file of a task: its path below the GLUE folder and its tab-separated columns, in order."""
+    """One split of a task.
+
+    Attributes:
+        file: path of the tab-separated file, relative to the GLUE folder.
+        columns: names of the columns, in the order of the file.
+        header: whether the first line of the file holds the names of the columns.
+    """
 
     file: str
     columns: tuple[str, ...]
@@ -25,31 +32,39 @@ class Split:
 
 @dataclass(frozen=True)
 class Hub:
-    """The same task in the hub's `glue` data set: configuration and split names (its label ids are ours)."""
+    """The same task in the data set `glue` of the Hugging Face hub, whose label ids equal the class ids used here.
+
+    Attributes:
+        config: name of the data set's configuration.
+        dev: name of the dev split there.
+        test: name of the test split there.
+        sentences: names of the text columns there; empty if they equal those of the task.
+    """
 
     config: str
     dev: str = "validation"
     test: str = "test"
-    sentences: tuple[str, ...] = ()  # where the hub names the columns differently
+    sentences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Task:
-    """A fine-tuning task.
+    """A task: its data, labels and selection metric.
 
     Attributes:
-        name: GLUE's own name.
-        kind: classification (label is a class) or regression (label is a score).
-        sentences: the text columns, one or two.
-        label: the label's column in train and dev.
-        labels: the label as the files write it; its position is the class id. Empty for regression.
-        label_names: the same in words, for reports.
+        name: name of the task, as GLUE spells it.
+        kind: classification (the label is a class) or regression (the label is a score).
+        sentences: names of the text columns, one or two.
+        label: name of the label column in train and dev.
+        metric: the selection metric, which decides about the gate and the best checkpoint.
+        submission: name of the task's prediction file in the submission zip.
+        labels: the labels as the files write them, in the order of their class ids; empty for a regression.
+        label_names: the same labels in words, for reports.
         score_range: lowest and highest score of a regression.
-        metric: the metric that decides (gate, best checkpoint).
-        gate: its default threshold, None where nobody has set one.
-        splits: train, dev and test files.
-        submission: name of the predictions file in the submission zip.
-        test_rows: rows of the published test file; None where there is none.
+        gate: default threshold of the selection metric; None if there is none.
+        splits: the files by split ("train", "dev" and "test"); empty if the experiment names them.
+        test_rows: number of rows of the published test file; None if there is no such file.
+        hub: the task's place on the Hugging Face hub; None if it is not there.
     """
 
     name: str
@@ -68,7 +83,7 @@ class Task:
 
     @property
     def outputs(self) -> int:
-        """Width of the model's head: the number of classes, 1 for a regression."""
+        """The number of outputs of the model's head: the number of classes, or 1 for a regression."""
         return len(self.labels) or 1
 
     @property
@@ -79,7 +94,11 @@ class Task:
 
 
 def _splits(folder: str, train: str, test: str, dev: str | None = None, header: bool = True) -> dict[str, Split]:
-    """The common layout: <folder>/{train,dev,test}.tsv with space-separated column names given here."""
+    """Return the common layout <folder>/{train,dev,test}.tsv.
+
+    The names of the columns are separated by spaces; ~ stands for a space inside a name. Columns of dev are those of
+    train unless given. The test file always has a header.
+    """
 
     def columns(text: str) -> tuple[str, ...]:
         return tuple(name.replace("~", " ") for name in text.split())
@@ -102,7 +121,7 @@ _MNLI_DEV_LABELS = ("label1", "label2", "label3", "label4", "label5", "gold_labe
 
 
 def _mnli(name: str, dev: str, test: Split, submission: str, test_rows: int, hub: Hub) -> Task:
-    """MNLI's data has three test files; each is a row of its own, with the same train file."""
+    """Return the row for one of MNLI's three test files. All three share the train file."""
     dev_split = Split(f"MNLI/{dev}.tsv", (*_MNLI_TEST, *_MNLI_DEV_LABELS))
     return Task(
         name, "classification", ("sentence1", "sentence2"), "gold_label", "accuracy", submission,
@@ -153,6 +172,14 @@ _ROWS = (
         splits=_splits("QQP", "id qid1 qid2 question1 question2 is_duplicate", "id question1 question2"),
         test_rows=390965, hub=Hub("qqp"),
     ),
+    _mnli(
+        "MNLI", "dev_matched", Split("MNLI/test_matched.tsv", _MNLI_TEST), "MNLI-m.tsv", 9796,
+        Hub("mnli", "validation_matched", "test_matched", ("premise", "hypothesis")),
+    ),
+    _mnli(
+        "MNLI-mm", "dev_mismatched", Split("MNLI/test_mismatched.tsv", _MNLI_TEST), "MNLI-mm.tsv", 9847,
+        Hub("mnli", "validation_mismatched", "test_mismatched", ("premise", "hypothesis")),
+    ),
     Task(
         "QNLI", "classification", ("question", "sentence"), "label", "accuracy", "QNLI.tsv",
         labels=_ENTAILMENT, label_names=_ENTAILMENT,
@@ -172,24 +199,16 @@ _ROWS = (
         test_rows=146, hub=Hub("wnli"),
     ),
     _mnli(
-        "MNLI", "dev_matched", Split("MNLI/test_matched.tsv", _MNLI_TEST), "MNLI-m.tsv", 9796,
-        Hub("mnli", "validation_matched", "test_matched", ("premise", "hypothesis")),
-    ),
-    _mnli(
-        "MNLI-mm", "dev_mismatched", Split("MNLI/test_mismatched.tsv", _MNLI_TEST), "MNLI-mm.tsv", 9847,
-        Hub("mnli", "validation_mismatched", "test_mismatched", ("premise", "hypothesis")),
-    ),
-    _mnli(
         "AX", "dev_matched", Split("AX/AX.tsv", ("index", "sentence1", "sentence2")), "AX.tsv", 1104,
         Hub("mnli", "validation_matched", "ax", ("premise", "hypothesis")),
     ),
-    # One's own data (data.source: files): columns, labels and score range come from the experiment.
+    # The user's own data (data.source: files): the experiment provides columns, labels and score range.
     Task("classification", "classification", ("sentence",), "label", "accuracy", "predictions.tsv"),
     Task("regression", "regression", ("sentence",), "score", "pearson", "predictions.tsv"),
 )  # fmt: skip
 TASKS: dict[str, Task] = {task.name: task for task in _ROWS}
 
-#: The tasks of a full GLUE submission, one file each.
+#: The tasks of a full GLUE submission, which has one file per task.
 SUBMISSION_TASKS: tuple[str, ...] = (
     "AX", "CoLA", "MNLI", "MNLI-mm", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Reading an experiment: by name, from a YAML file or as JSON, with overrides on top."""
+"""Read experiments by name, from YAML or JSON files or from inline JSON, and apply overrides."""
 
 from __future__ import annotations
 
@@ -15,19 +15,24 @@ from include.stages import BadInput
 from include.written import from_json, from_yaml, shorten, shown
 
 FOLDER = Path(__file__).parent / "experiments"
-_LARGEST = 2**20  # bytes of an experiment file: all fields together are a few kilobytes
-_PROBLEMS = 10  # of a wrong experiment, so many are told
+_LARGEST = 2**20  # bytes of an experiment file; all fields together take a few kilobytes
+_PROBLEMS = 10  # most problems of an experiment that a message lists
 
 
 def names() -> list[str]:
-    """The named experiments, the default one first."""
+    """Return the names of the named experiments, the default one first."""
     return ["movies", *sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "movies")]
 
 
 def load(source: str, overrides: Iterable[str] = ()) -> Experiment:
-    """An experiment from a name, a YAML file's path or inline JSON, with `section.field=value` on top.
+    """Read an experiment.
 
-    Raises BadInput, saying which key is wrong and what to write instead.
+    Args:
+        source: the name of a named experiment, the path of a YAML or JSON file, or inline JSON.
+        overrides: texts of the form `section.field=value`, which replace values of the source.
+
+    Raises:
+        BadInput: if a key or a value is wrong; the message says which one and what to write instead.
     """
     values = read(source)
     values = merge(values, dict(parse_override(text) for text in overrides))
@@ -36,15 +41,29 @@ def load(source: str, overrides: Iterable[str] = ()) -> Experiment:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """`section.field=value` as key and typed value. Raises BadInput for anything else."""
+    """Split `section.field=value` into its key and its typed value.
+
+    Raises:
+        BadInput: if the text does not have this form.
+    """
     key, equals, value = text.partition("=")
     if not equals or key.count(".") != 1:
-        raise BadInput(f"cannot read the override {shown(text)}: write section.field=value, as training.epochs=1")
+        raise BadInput(
+            f"cannot read the override {shown(text)}: write section.field=value, for example training.epochs=1"
+        )
     return key, _value(value)
 
 
 def merge(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay {"section.field": value} over {"section": {"field": value}}."""
+    """Return the values of an experiment with some of them replaced.
+
+    Args:
+        values: {"section": {"field": value}}.
+        overrides: {"section.field": value}.
+
+    Raises:
+        BadInput: if the value of an overridden section is not a mapping.
+    """
     merged = {section: dict(fields) if isinstance(fields, dict) else fields for section, fields in values.items()}
     for key, value in overrides.items():
         section, _, field = key.partition(".")
@@ -55,7 +74,15 @@ def merge(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, 
 
 
 def build(values: Mapping[str, Any], label: str) -> Experiment:
-    """Check the values. Raises BadInput with one line for each thing that is wrong."""
+    """Make an experiment of its values.
+
+    Args:
+        values: {"section": {"field": value}}; what is missing has its default.
+        label: the name of the experiment in messages.
+
+    Raises:
+        BadInput: if values are wrong; the message lists the problems, separated by semicolons.
+    """
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:
@@ -65,13 +92,17 @@ def build(values: Mapping[str, Any], label: str) -> Experiment:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The mapping that a .json file holds, or a YAML file by another name. Raises BadInput for anything else."""
+    """Read the mapping in a JSON file (with the suffix .json) or a YAML file (with any other suffix).
+
+    Raises:
+        BadInput: if the file cannot be read, is larger than 1 MiB or does not hold a mapping.
+    """
     try:
         check_file(path, "name a YAML or JSON file, or a named experiment")
         with path.open("rb") as stream:
             data = stream.read(_LARGEST + 1)
         if len(data) > _LARGEST:
-            raise ValueError(f"it has more than {_LARGEST:,} bytes, so it is hardly an experiment")
+            raise ValueError(f"the file has more than {_LARGEST:,} bytes, which is too large for an experiment")
         text = data.decode("utf-8-sig")
         values = from_json(text) if path.suffix == ".json" else from_yaml(text)
     except UnicodeDecodeError as error:
@@ -82,7 +113,11 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def read(source: str) -> dict[str, Any]:
-    """The differences from the defaults that a name, a file or inline JSON holds, unchecked."""
+    """Return the differences from the defaults that a named experiment, a file or inline JSON holds, unchecked.
+
+    Raises:
+        BadInput: if the source cannot be read.
+    """
     if source.lstrip().startswith("{"):
         try:
             return _mapping(from_json(source), "the experiment")
@@ -93,8 +128,8 @@ def read(source: str) -> dict[str, Any]:
     if source.endswith((".yaml", ".yml", ".json")):
         return read_file(user_path(source))
     raise BadInput(
-        f"unknown experiment {shown(source)}{_hint(source, names())}: write {', '.join(names())}, or the path of a "
-        "YAML or JSON file"
+        f"unknown experiment {shown(source)}{_hint(source, names())}: write one of {', '.join(names())}, or the path "
+        "of a YAML or JSON file"
     )
 
 
@@ -107,12 +142,12 @@ def _mapping(values: Any, label: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """The value of an override: YAML, so that 1, 2e-5, true, [a, b] and {a: b} mean what they look like."""
+    """Parse the value of an override as YAML, so that 1, 2e-5, true, [a, b] and {a: b} have their obvious types."""
     try:
         value = from_yaml(text)
     except ValueError as error:
         raise BadInput(f"cannot read the value {shown(text)}: {error}") from error
-    if isinstance(value, str):  # YAML 1.1 takes 2e-5 for a word
+    if isinstance(value, str):  # YAML 1.1 reads 2e-5 as a string
         try:
             return float(value)
         except ValueError:
@@ -121,7 +156,7 @@ def _value(text: str) -> Any:
 
 
 def _explain(problem: Any) -> str:
-    """One pydantic error in a person's words: key, value, remedy."""
+    """Describe one pydantic error by its key, its value and the remedy."""
     location, value = [shorten(str(part), 100) for part in problem["loc"]], problem["input"]
     key = ".".join(location)
     if problem["type"] == "extra_forbidden":
@@ -131,8 +166,8 @@ def _explain(problem: Any) -> str:
     if problem["type"] == "value_error":
         return f"{key}: {message}" if key else message
     if problem["type"] == "string_type" and isinstance(value, int | float):
-        kind = "yes or no" if isinstance(value, bool) else "a number"
-        return f"{key} = {shown(value)}: this must be text, and without quotes it is {kind}: put it in quotes"
+        kind = "true or false" if isinstance(value, bool) else "a number"
+        return f"{key} = {shown(value)}: this must be text, but without quotes it is read as {kind}: put it in quotes"
     return f"{key} = {shown(value)}: {message[0].lower()}{message[1:]}"
 
 

@@ -1,4 +1,4 @@
-"""Paths that people write: what they mean, and what stands there."""
+"""Checks of paths that users write."""
 
 from __future__ import annotations
 
@@ -8,15 +8,27 @@ from include.stages import BadInput
 
 
 def user_path(text: str) -> Path:
-    """The path, with ~ and ~name as the shell reads them. Raises BadInput when there is no such user."""
+    """Expand ~ and ~name in a path, as the shell does.
+
+    Raises:
+        BadInput: if there is no user of that name.
+    """
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise BadInput(f"{text}: there is no user of that name here, write the whole path") from error
+        raise BadInput(f"{text}: there is no user of that name here: write the absolute path") from error
 
 
 def check_file(path: Path, remedy: str) -> None:
-    """Raise BadInput unless a regular file stands there. It is not opened: a pipe would keep its reader waiting."""
+    """Check that a path is a regular file without opening it, because opening a pipe would block.
+
+    Args:
+        path: the path to check.
+        remedy: what the user should do instead; the end of the message.
+
+    Raises:
+        BadInput: if there is no file, or it is not a regular file.
+    """
     if path.is_file():
         return
     if path.is_dir():

@@ -1,8 +1,8 @@
-"""Temporary folders that go with their owner, and do so too when it was killed.
+"""Temporary folders that are removed with their process, or by the next process if theirs was killed.
 
-A folder's owner holds it by flock, which ends with the process, however that ends. The folder's name says on which
-kernel it was made: the locks of another host on the same file system may not be seen from here, so only folders of
-this kernel are ever swept. Containers on one host share its kernel.
+The process holds its folder with flock, and the kernel releases this lock however the process ends. The name of the
+folder identifies the kernel that it was made on: the locks of other hosts on a shared file system may not be visible
+here, so only folders of the same kernel are swept. Containers on one host share its kernel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,17 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @contextmanager
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder below parent, removed at the end; the leftovers of killed owners below parent are removed first."""
+    """Make a temporary folder, and remove it at the end of the context.
+
+    Scratch folders of killed processes below the same parent are removed first.
+
+    Args:
+        parent: an existing folder.
+        prefix: the beginning of the folder's name.
+
+    Yields:
+        The folder.
+    """
     sweep(parent)
     folder = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=parent))
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -34,11 +44,11 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def sweep(parent: Path) -> None:
-    """Remove the scratch folders below parent whose owner, on this kernel, has ended."""
+    """Remove the scratch folders below parent that were made on this kernel and whose process has ended."""
     if not kernel():
         return
     for folder in parent.glob(f"*-{kernel()}"):
-        with suppress(OSError):  # it is a link or no folder, its owner lives, or it is another user's
+        with suppress(OSError):  # It is not a folder, its process is still running, or it belongs to another user.
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,7 +59,7 @@ def sweep(parent: Path) -> None:
 
 @cache
 def kernel() -> str:
-    """12 hexadecimal digits that are drawn anew at each boot; "" where there is no such number."""
+    """Return 12 hexadecimal digits that identify this boot of the kernel, or "" if the kernel has no boot id."""
     try:
         return _BOOT.read_text(encoding="ascii").strip().replace("-", "")[:12]
     except OSError:
@@ -57,9 +67,9 @@ def kernel() -> str:
 
 
 def _mark(folder: Path, descriptor: int) -> Path:
-    """Hold the folder, and only then give it the name under which it can be swept."""
+    """Lock the folder, and only then give it the name under which it can be swept."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # a file system without locks: then nobody must sweep it
+    except OSError:  # The file system has no locks, so the folder keeps a name that is never swept.
         return folder
     return folder.rename(folder.with_name(f"{folder.name}-{kernel()}")) if kernel() else folder

@@ -1,25 +1,29 @@
-"""The secret files of a deployment ($SPARK_BERT_SECRETS): their names, and which stage may read which."""
+"""The names of a deployment's secret files ($SPARK_BERT_SECRETS), and the stages that may read them."""
 
 from __future__ import annotations
 
 from include.stages import STAGES
 
-#: Where the files are: a folder, or on Kubernetes the name of a Secret. A stage finds the folder there.
+#: The environment variable that names the folder of the files or, for Airflow on Kubernetes, the Secret. For a stage
+#: it always names a folder.
 VARIABLE = "SPARK_BERT_SECRETS"
-#: The hub's token, for stages that download.
+#: The file with the token for the Hugging Face hub, for stages that download.
 HUB = "hf_token"
-#: MLflow's variables for a login, and the files that hold them.
+#: The files with the credentials for MLflow, by the environment variables that MLflow reads.
 LOGIN = {
     "MLFLOW_TRACKING_TOKEN": "mlflow_token",
     "MLFLOW_TRACKING_USERNAME": "mlflow_username",
     "MLFLOW_TRACKING_PASSWORD": "mlflow_password",
 }
-#: The same of the login that may move the champion's alias. Without them, the other login does it all.
+#: The same for the login that may move the champion's alias. Without these files, LOGIN is used for that too.
 PROMOTER = {variable: name.replace("mlflow_", "mlflow_promoter_") for variable, name in LOGIN.items()}
 
 
 def of_mlflow(stage: str) -> tuple[str, ...]:
-    """The files by which the stage logs in to MLflow, the best first; none for one that never speaks with it."""
+    """Return the files with a stage's credentials for MLflow, those to be preferred first.
+
+    The result is empty for a stage that does not use MLflow.
+    """
     if not STAGES[stage].mlflow:
         return ()
     return (*(PROMOTER.values() if STAGES[stage].promotes else ()), *LOGIN.values())

@@ -1,4 +1,4 @@
-"""Values that people write, as YAML or JSON: what they look like is what they mean, or they are refused."""
+"""Parse the YAML and JSON that users write, and reject what could be misunderstood."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Short(reprlib.Repr):
         self.maxstring = self.maxother = self.maxlong = 100
 
     def repr_int(self, x: int, level: int) -> str:
-        """Python refuses to write a number of more than 4,300 digits."""
+        """Return the number, or a description of it if it has more digits than Python converts (4,300)."""
         try:
             return super().repr_int(x, level)
         except ValueError:
@@ -31,15 +31,18 @@ _short = _Short()
 
 
 def from_yaml(text: str) -> Any:
-    """The value of a YAML text; a date stays the text that it is. Raises ValueError, naming the line, for a repeated
-    key, for an alias (a few nested ones unfold to gigabytes), and for what is no YAML.
+    """Parse a YAML text. A date is read as text.
+
+    Raises:
+        ValueError: if the text is not valid YAML, repeats a key, or has an alias (nested aliases can expand to
+            gigabytes). The message names the line where that is known.
     """
     try:
         return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        said = ", ".join(str(part) for part in (error.context, error.problem) if part)
-        raise ValueError(f"{line}{shorten(said)}") from error
+        problem = ", ".join(str(part) for part in (error.context, error.problem) if part)
+        raise ValueError(f"{line}{shorten(problem)}") from error
     except yaml.YAMLError as error:
         raise ValueError(shorten(" ".join(str(error).split()))) from error
     except RecursionError as error:
@@ -47,7 +50,11 @@ def from_yaml(text: str) -> Any:
 
 
 def from_json(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError for a repeated key, and for what is no JSON."""
+    """Parse a JSON text.
+
+    Raises:
+        ValueError: if the text is not valid JSON, or repeats a key.
+    """
     try:
         return json.loads(text, object_pairs_hook=_object)
     except RecursionError as error:
@@ -55,12 +62,12 @@ def from_json(text: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """The value for a message: as Python writes it, and not too much of it."""
+    """Return the value as Python writes it, shortened for a message."""
     return _short.repr(value)
 
 
 def shorten(text: str, most: int = 300) -> str:
-    """The text, cut to so many characters."""
+    """Return the text, truncated to at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -68,14 +75,14 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             alias = self.peek_event()  # type: ignore[no-untyped-call]
-            problem = f"the alias *{alias.anchor} is not followed: write the value itself"
+            problem = f"the alias *{alias.anchor} is not supported: write the value itself"
             raise ConstructorError(problem=problem, problem_mark=alias.start_mark)
         return super().compose_node(parent, index)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except ValueError as error:  # a number of thousands of digits, or what calls itself a date
+        except ValueError as error:  # a number with thousands of digits, or an invalid value after !!timestamp
             problem = f"{shown(node.value)} cannot be read as a value"
             raise ConstructorError(problem=problem, problem_mark=node.start_mark) from error
 
@@ -89,7 +96,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_text(self, node: yaml.ScalarNode) -> str:
-        """JSON is YAML too, and writes an emoji as two halves (a surrogate pair), which belong together."""
+        """Return the text with surrogate pairs joined: JSON, which is also YAML, writes an emoji as such a pair."""
         return str(self.construct_scalar(node)).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 

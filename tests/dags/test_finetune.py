@@ -142,7 +142,7 @@ def rendered(dag: DAG, stage: str, params: dict[str, Any]) -> list[str]:
 
 
 def test_a_mistake_across_fields_fails_the_first_task_at_once(dag: DAG) -> None:
-    with pytest.raises(AirflowFailException, match=r"training.batch_size 33 is not a multiple of ranks 2: write 32"):
+    with pytest.raises(AirflowFailException, match=r"training.batch_size 33 is not a multiple of training.ranks 2"):
         rendered(dag, "validate", {"experiment": "movies", "training.batch_size": 33, "training.ranks": 2})
 
 

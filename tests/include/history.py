@@ -1,4 +1,4 @@
-"""What an append-only list must never do, held against its own history in git."""
+"""Compare the append-only list of configurations with its history in git."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from include.ablations import Configuration, parse
 
 
 def broken_promises(file: Path) -> list[str]:
-    """What earlier revisions of the list say otherwise than the file: a line for each, the oldest revision first."""
+    """Return one line per difference between the file and an earlier revision of it, the oldest revision first."""
     now = list(parse(file.read_text()).values())
     found = []
     for revision in _git(file, "log", "--reverse", "--format=%h", "--", file.name).split():

@@ -1,4 +1,4 @@
-"""The list of configurations: valid, and append-only since it was begun."""
+"""The list of configurations is valid, and it has always been append-only."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from include.named import build, load, merge
 from include.stages import BadInput
 from tests.include.history import broken_promises
 
-#: Configurations that are for one kind of task only, with what the other kind's experiment says of them.
+#: Configurations that work only for one kind of task, with the message for the other kind.
 REFUSED = {
-    ("STS-B", "focal"): "loss.kind focal does not fit the regression STS-B: write auto, mse, huber",
-    ("STS-B", "class-weights"): "loss.class_weights is for classes",
-    ("SST-2", "huber"): "loss.kind huber does not fit the classification SST-2: write auto, cross-entropy, focal",
+    ("STS-B", "focal"): "loss.kind focal does not fit the regression task STS-B: write one of auto, mse, huber",
+    ("STS-B", "class-weights"): "loss.class_weights needs classes",
+    ("SST-2", "huber"): "loss.kind huber does not fit the classification task SST-2: write one of auto, cross-entropy",
 }
 
 
@@ -83,7 +83,7 @@ def test_an_unknown_configuration_is_refused() -> None:
     ],
 )
 def test_a_study_cannot_set_what_its_arms_differ_in(key: str, who: str) -> None:
-    with pytest.raises(BadInput, match=f"{key} = 'x' cannot hold for the whole study: {who} decides it"):
+    with pytest.raises(BadInput, match=f"{key} = 'x' cannot hold for the whole study, because {who} sets it"):
         arm(find("base"), 1, {key: "x"})
 
 

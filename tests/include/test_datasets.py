@@ -22,7 +22,7 @@ def test_a_version_that_was_overtaken_is_not_accepted(dataset: Dataset) -> None:
     dataset.accept("a", "")
     dataset.accept("b", "a")
     dataset.accept("a", "")  # again, as when a stage is retried
-    with pytest.raises(Transient, match="the dataset reviews went on from a to b while c was made: run ingest again"):
+    with pytest.raises(Transient, match="dataset reviews changed from a to b while c was made: run ingest"):
         dataset.accept("c", "a")
     with pytest.raises(Transient, match="from nothing to b"):
         dataset.accept("c", "")
@@ -40,5 +40,5 @@ def test_one_version_is_accepted_at_a_time(dataset: Dataset) -> None:
 def test_a_damaged_record_is_named_with_its_remedy(dataset: Dataset, text: str) -> None:
     dataset.accept("a", "")
     dataset.file.write_text(text)
-    with pytest.raises(BadInput, match=r"reviews/versions\.json is damaged: write it again, as"):
+    with pytest.raises(BadInput, match=r"reviews/versions\.json is damaged: write it again as"):
         dataset.versions()

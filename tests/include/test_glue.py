@@ -1,13 +1,38 @@
 from __future__ import annotations
 
-from typing import get_args
+import dataclasses
 
+import pytest
+
+from include.experiment import Experiment
 from include.glue import SPLITS, SUBMISSION_TASKS, TASKS
-from include.sections import TaskName
+from include.named import build
+from include.sections import Data
+from include.stages import BadInput
+
+
+def offered() -> list[str]:
+    """The tasks in the drop-down list of the trigger form."""
+    tasks: list[str] = Data.model_json_schema()["properties"]["task"]["enum"]
+    return tasks
 
 
 def test_the_form_offers_every_row() -> None:
-    assert set(get_args(TaskName)) == set(TASKS)
+    assert offered() == list(TASKS)
+
+
+def test_a_new_row_is_all_that_a_new_task_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"data": {"task": "Irony", "source": "glue", "path": "glue"}, "gate": {"slices": {"label:ironic": 0.8}}}
+    with pytest.raises(BadInput, match="there is no task 'Irony': write one of movie-reviews, SST-2"):
+        build(values, "mine")
+    monkeypatch.setitem(
+        TASKS, "Irony", dataclasses.replace(TASKS["SST-2"], name="Irony", label_names=("literal", "ironic"), gate=0.7)
+    )
+    experiment = build(values, "mine")
+    assert experiment.task == TASKS["Irony"]
+    assert build({"data": values["data"]}, "mine").thresholds == {"accuracy": 0.7}
+    assert Experiment.model_validate_json(experiment.model_dump_json()) == experiment
+    assert "Irony" in offered()
 
 
 def test_a_submission_has_the_eleven_published_files() -> None:

@@ -1,4 +1,4 @@
-"""Scratch folders: those of the dead go, those of the living and of other hosts stay."""
+"""Scratch folders are removed if their process has ended; those of running processes and other hosts stay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ with scratch_folder(Path(sys.argv[1]), ".k1") as folder:
 
 @contextmanager
 def owner(parent: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A process with a scratch folder below parent; it ends when its standard input does."""
+    """Start a process with a scratch folder below parent. The process ends when its standard input is closed."""
     command = [sys.executable, "-c", OWNER, str(parent)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None

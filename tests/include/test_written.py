@@ -1,4 +1,4 @@
-"""What people write: read as it looks, or refused with its line, and never quoted at length."""
+"""YAML and JSON of users are read as they look or rejected with the line, and messages quote only a part of them."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
         ("x.yaml", f"training: {{seed: 0x{'f' * 5000}}}\n", "training.seed = a number of thousands of digits: input"),
         ("x.yaml", "data: " + "[" * 1000 + "]" * 1000, "it is nested too deeply"),
         ("x.json", '{"data": ' + "[" * 100_000 + "]" * 100_000 + "}", "it is nested too deeply"),
-        ("x.yaml", BOMB, "line 2: the alias *a0 is not followed: write the value itself"),
-        ("x.yaml", f"data: {{task: {'x' * 100_000}}}", "data.task = 'xxxxx"),
+        ("x.yaml", BOMB, "line 2: the alias *a0 is not supported: write the value itself"),
+        ("x.yaml", f"data: {{task: {'x' * 100_000}}}", "data.task: there is no task 'xxxxx"),
         ("x.yaml", f"data: {{? {'x' * 100_000} : 1}}", "unknown key data.xxxxx"),
         ("x.yaml", "data: {" + ", ".join(f"k{n}: 1" for n in range(50)) + "}", "; and 40 more"),
         ("x.yaml", "data:\n\ttask: SST-2\n", "line 2: while scanning for the next token, found character '\\t'"),
-        ("x.yaml", "# " + "x" * 2**20, "it has more than 1,048,576 bytes, so it is hardly an experiment"),
+        ("x.yaml", "# " + "x" * 2**20, "the file has more than 1,048,576 bytes, which is too large for an experiment"),
         ("x.yaml", "data: {}\n".encode("utf-16"), "save it as UTF-8"),
         ("x.json", "[1]", "must be a mapping of sections, not list"),
-        ("x.yaml", json.dumps({"data": {**OWN, "labels": [1, False]}}), "data.labels.0 = 1: this must be text, and "
-         "without quotes it is a number: put it in quotes; data.labels.1 = False: this must be text, and without "
-         "quotes it is yes or no: put it in quotes"),
-        ("x.json", '{"data": {"path": "\\ud83d"}}', r"data.path: '\ud83d' has a NUL or half a surrogate pair"),
+        ("x.yaml", json.dumps({"data": {**OWN, "labels": [1, False]}}), "data.labels.0 = 1: this must be text, but "
+         "without quotes it is read as a number: put it in quotes; data.labels.1 = False: this must be text, but "
+         "without quotes it is read as true or false: put it in quotes"),
+        ("x.json", '{"data": {"path": "\\ud83d"}}', r"data.path: '\ud83d' contains a NUL character or half of a surr"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
@@ -74,9 +74,9 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, name: str, content: str
     [
         ("training.seed=" + "9" * 5000, "cannot read the value '999"),
         ("data.path=" + "[" * 3000, "is nested too deeply"),
-        ("data.path=&a [*a]", "the alias *a is not followed"),
+        ("data.path=&a [*a]", "the alias *a is not supported"),
         ("data.columns={label: a, label: b}", "the key 'label' is written twice"),
-        ("data.labels=[0, 1]", "data.labels.0 = 0: this must be text, and without quotes it is a number"),
+        ("data.labels=[0, 1]", "data.labels.0 = 0: this must be text, but without quotes it is read as a number"),
     ],
 )
 def test_an_override_is_read_the_same_way(override: str, message: str) -> None:
@@ -100,5 +100,5 @@ def test_json_may_be_as_deep_as_python_reads() -> None:
 def test_a_home_folder_is_found_or_its_users_name_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert user_path("~/x") == Path("/home/me/x")
-    with pytest.raises(BadInput, match=r"~no-such-user/x: there is no user of that name here, write the whole path"):
+    with pytest.raises(BadInput, match=r"~no-such-user/x: there is no user of that name here: write the absolute path"):
         user_path("~no-such-user/x")

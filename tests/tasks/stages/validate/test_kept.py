@@ -72,10 +72,10 @@ def test_what_a_csv_cannot_hold_is_refused(value: object, holds: str, tmp_path: 
     ("keep", "message"),
     [
         (("id", "id"), "names 'id' twice"),
-        (("row",), "names 'row', which is a column of the predictions themselves: rename it"),
-        (("Prediction",), "a column of the predictions"),
-        (("predicted_label",), "a column of the predictions"),
-        (("probability:yes",), "a column of the predictions"),
+        (("row",), "names 'row', but the predictions have a column of that name: rename it"),
+        (("Prediction",), "the predictions have a column of that name"),
+        (("predicted_label",), "the predictions have a column of that name"),
+        (("probability:yes",), "the predictions have a column of that name"),
     ],
 )
 def test_names_that_would_clash_are_refused(keep: tuple[str, ...], message: str, tmp_path: Path) -> None:
@@ -84,5 +84,5 @@ def test_names_that_would_clash_are_refused(keep: tuple[str, ...], message: str,
 
 
 def test_only_files_of_ones_own_have_columns_to_keep() -> None:
-    with pytest.raises(BadInput, match=r"data\.keep is for columns of data\.source files, not of glue"):
+    with pytest.raises(BadInput, match=r"data\.keep works only with data\.source files, not with glue"):
         build({"data": {"task": "SST-2", "source": "glue", "path": "glue", "keep": ["id"]}}, "test")

@@ -1,0 +1,40 @@
+"""The sections of an experiment, one module per subject, and the rules that concern a single section."""
+
+from __future__ import annotations
+
+from include.sections.base import Section, Share, Threshold
+from include.sections.communication import Communication
+from include.sections.data import Augmentation, Cleaning, Data, Preprocessing, TaskName, Validation
+from include.sections.evaluation import Gate
+from include.sections.model import Model
+from include.sections.output import Prediction, Submission
+from include.sections.retraining import Dataset, Retraining
+from include.sections.runtime import Retention, Runtime
+from include.sections.study import Study
+from include.sections.training import Batching, Loss, Pretraining, Training
+
+__all__ = [
+    "Augmentation",
+    "Batching",
+    "Cleaning",
+    "Communication",
+    "Data",
+    "Dataset",
+    "Gate",
+    "Loss",
+    "Model",
+    "Prediction",
+    "Preprocessing",
+    "Pretraining",
+    "Retention",
+    "Retraining",
+    "Runtime",
+    "Section",
+    "Share",
+    "Study",
+    "Submission",
+    "TaskName",
+    "Threshold",
+    "Training",
+    "Validation",
+]

@@ -1,0 +1,133 @@
+"""The data: where it comes from, how it is validated and how it is preprocessed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, field_validator
+
+from include.glue import TASKS
+from include.sections.base import Section, Share
+from include.text import has_control, is_blank
+from include.written import shown
+
+Cleaning = Literal["html", "punctuation", "lowercase", "whitespace"]
+Augmentation = Literal["synonyms", "masking", "order"]
+
+
+def _check_task(name: str) -> str:
+    if name not in TASKS:
+        raise ValueError(f"there is no task {shown(name)}: write one of {', '.join(TASKS)}")
+    return name
+
+
+def _list_tasks(schema: dict[str, Any]) -> None:
+    """Add the tasks to a JSON schema, so that the trigger form offers them in a drop-down list."""
+    schema["enum"] = list(TASKS)
+
+
+#: The name of a task. The registry is read when a value is checked, so that a new row needs no change here.
+TaskName = Annotated[str, AfterValidator(_check_task), Field(json_schema_extra=_list_tasks)]
+
+
+class Data(Section):
+    """The task to learn and the source of its data."""
+
+    task: TaskName = Field("movie-reviews", description="The task to learn. Tasks are listed in include/glue.py.")
+    source: Literal["bundled", "glue", "hub", "files"] = Field(
+        "bundled",
+        description="Where the data comes from. bundled: the movie-review corpus that the set-up downloads; glue: a "
+        "folder in GLUE's layout; hub: GLUE from the Hugging Face hub, downloaded beforehand; files: your own CSV, TSV "
+        "or Parquet files.",
+    )
+    path: str = Field("", description="The folder that holds the data. Applies only if data.source is glue or files.")
+    train: str = Field(
+        "train.tsv", description="The training file, relative to data.path. Applies only if data.source is files."
+    )
+    dev: str = Field(
+        "dev.tsv",
+        description="The labeled file for metrics and gate, relative to data.path. Applies only if data.source is "
+        "files.",
+    )
+    test: str = Field(
+        "test.tsv",
+        description="The file to predict, relative to data.path. Its labels are not read. Applies only if "
+        "data.source is files.",
+    )
+    columns: dict[Literal["sentence", "sentence2", "label"], str] = Field(
+        {},
+        description='The names of your columns, for example {"sentence": "review", "label": "stars"}. Applies only '
+        "if data.source is files.",
+    )
+    keep: tuple[str, ...] = Field(
+        (),
+        description='Columns of the test file that are copied into its predictions, for example ["id"]. Applies '
+        "only if data.source is files.",
+    )
+    labels: tuple[str, ...] = Field(
+        (),
+        description="The labels as they are written in your files, in the order of their class ids. Applies only if "
+        "data.task is classification.",
+    )
+    score_range: tuple[float, float] | None = Field(
+        None,
+        description="The lowest and the highest score, for example [0, 5]. Applies only if data.task is regression.",
+    )
+
+    @field_validator("labels")
+    @classmethod
+    def _labels_differ_and_can_be_written(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        for index, label in enumerate(labels):
+            if is_blank(label):
+                raise ValueError(f"the label {label!a} has no visible character: rename it here and in the files")
+            if has_control(label):
+                raise ValueError(
+                    f"the label {label!r} contains a tab, a line break or another control character, which would break "
+                    "the rows of the prediction file: rename it here and in the files"
+                )
+            if label in labels[:index]:
+                raise ValueError(f"the label {label!r} is listed twice: list each label once")
+        return labels
+
+
+class Validation(Section):
+    """How many problems in the data are tolerated before a run stops."""
+
+    engine: Literal["auto", "pandas", "spark"] = Field(
+        "auto", description="The engine that checks the data. auto uses Spark for one million rows or more."
+    )
+    max_quarantine: Share = Field(
+        0.01, description="Largest share of a split's rows that may be unusable and set aside, between 0 and 1."
+    )
+    max_overlap: Share = Field(
+        0.05,
+        description="Largest share of the dev or test rows whose text may also occur in train, between 0 and 1. Texts "
+        "are compared without regard to case and punctuation.",
+    )
+
+
+class Preprocessing(Section):
+    """The conversion of text to token ids."""
+
+    clean: tuple[Cleaning, ...] = Field(
+        (),
+        description="Cleaning rules for the text. They are applied in the order html, punctuation, lowercase, "
+        "whitespace.",
+    )
+    sample: float = Field(
+        1.0, gt=0, le=1, description="Share of the training rows that is used. Sampling is stratified by label."
+    )
+    resplit: bool = Field(
+        False,
+        description="Merge train and dev, and split the rows again into train, dev and a held-out set (8:1:1).",
+    )
+    augment: tuple[Augmentation, ...] = Field(
+        (),
+        description="Methods of data augmentation. Each adds one changed copy of every training row. synonyms replaces "
+        "10 % of the words with synonyms from WordNet; masking hides 15 % of the words; order moves words by up to 3 "
+        "positions.",
+    )
+    max_length: int = Field(
+        128, ge=8, le=512, description="Maximum length of an input, in tokens. Longer inputs are truncated."
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="Random seed of sampling, of splitting again and of augmentation.")

@@ -1,0 +1,38 @@
+"""The thresholds that a model must reach."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from include.sections.base import Section, Threshold
+
+
+class Gate(Section):
+    """The lowest acceptable metrics. The task's own threshold applies when none is set."""
+
+    accuracy: Threshold = Field(None, description="Lowest acceptable accuracy on dev.")
+    f1: Threshold = Field(
+        None,
+        description="Lowest acceptable F1 score on dev: that of the positive class, or macro F1 for more than two "
+        "classes.",
+    )
+    matthews: Threshold = Field(None, description="Lowest acceptable Matthews correlation coefficient on dev.")
+    pearson: Threshold = Field(None, description="Lowest acceptable Pearson correlation coefficient on dev.")
+    spearman: Threshold = Field(None, description="Lowest acceptable Spearman correlation coefficient on dev.")
+    beat_baseline: bool = Field(
+        True,
+        description="Also require that the metrics are better than those of a model that gives the same answer for "
+        "every dev row, and that correlations are above 0.",
+    )
+    slices: dict[str, Annotated[float, Field(ge=-1, le=1)]] = Field(
+        {},
+        description="Lowest acceptable values of the task's metric on slices of dev, for example "
+        '{"length:long": 0.8}.',
+    )
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The lowest acceptable value of each metric that has one, by the metric's name."""
+        return self.model_dump(exclude={"beat_baseline", "slices"}, exclude_none=True)

@@ -1,0 +1,36 @@
+"""What a run produces with its model: predictions and the submission."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from include.sections.base import Section
+
+
+class Prediction(Section):
+    """The prediction of the test split."""
+
+    batching: Literal["tiers", "tokens"] = Field(
+        "tiers",
+        description="How rows are grouped into batches. tiers: 128, 64, 32 or 16 rows, depending on the average length "
+        "of a partition's rows; tokens: as many rows as fit into prediction.batch_tokens.",
+    )
+    batch_tokens: int = Field(
+        8192,
+        ge=512,
+        le=2**24,
+        description="Maximum number of tokens per batch, including padding. Applies only if prediction.batching is "
+        "tokens.",
+    )
+
+
+class Submission(Section):
+    """The contents of the submission zip."""
+
+    all_tasks: bool = Field(
+        False,
+        description="Write the files of all eleven GLUE tasks. A task for which no run is given gets a placeholder.",
+    )
+    runs: tuple[str, ...] = Field((), description="Names of other runs whose predictions are included in the same zip.")

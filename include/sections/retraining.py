@@ -1,0 +1,90 @@
+"""Training again on new data: the dataset that grows, and the comparison with the champion."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from include.sections.base import Section, Share
+
+
+class Dataset(Section):
+    """A dataset to which the files of a drop folder are added. The pipeline does not read this section.
+
+    The default limits lie above the drift that batches of 100 rows of a corpus show against the rest of that corpus;
+    docs/RETRAIN.md lists the measurements.
+    """
+
+    name: str = Field(
+        "",
+        pattern="^[A-Za-z0-9_-]*$",
+        description="The name of the dataset. If it is empty, the name of the task is used.",
+    )
+    drop: str = Field("", description="The folder into which new files (CSV, TSV or Parquet) are put.")
+    drift_rows: int = Field(
+        100,
+        ge=1,
+        description="Minimum number of new rows for drift to reject them. The drift of fewer rows is only reported.",
+    )
+    max_label_drift: Share = Field(
+        0.2,
+        description="Largest accepted change of the label distribution, between 0 and 1. For classes it is the total "
+        "variation distance, which is half the sum of the absolute changes; for scores it is the Kolmogorov-Smirnov "
+        "distance.",
+    )
+    max_length_drift: Share = Field(
+        0.25,
+        description="Largest accepted change of the distribution of text lengths in words, as a Kolmogorov-Smirnov "
+        "distance between 0 and 1.",
+    )
+    max_vocabulary_drift: Share = Field(
+        0.15,
+        description="Largest accepted share of words in the new rows that do not occur in the training rows of the "
+        "latest version, between 0 and 1.",
+    )
+
+
+class Retraining(Section):
+    """Training on new data and the promotion to champion. Only the Dag `retrain` uses this section."""
+
+    start: Literal["encoder", "champion"] = Field(
+        "encoder",
+        description="The weights that training starts from. encoder: the pretrained encoder model.name; champion: the "
+        "current champion, if there is one.",
+    )
+    margin: float = Field(
+        0.02,
+        ge=0,
+        lt=1,
+        description="Largest accepted loss of quality against the champion on the same dev rows. It is measured in "
+        "accuracy for classes and in the task's metric for scores.",
+    )
+    slice_margin: float = Field(
+        0.1,
+        ge=0,
+        lt=1,
+        description="Largest accepted loss of quality against the champion on every slice of the dev rows, measured "
+        "like retraining.margin.",
+    )
+    max_latency: float = Field(
+        0,
+        ge=0,
+        description="Largest accepted latency in milliseconds per row: the median over single rows on one CPU thread. "
+        "0 means no limit.",
+    )
+    max_size: float = Field(
+        0,
+        ge=0,
+        description="Largest accepted size of the model's files in megabytes (10^6 bytes). 0 means no limit.",
+    )
+    approval: bool = Field(
+        False,
+        description="Let a person approve or reject the promotion. Otherwise the comparison with the champion decides.",
+    )
+    timeout_hours: float = Field(
+        72,
+        gt=0,
+        le=96,
+        description="Hours to wait for the decision of a person. After that time the promotion is rejected.",
+    )
