@@ -1,1 +1,1 @@
-"""The encoder with its head, and the token ids that go in: shared by train, evaluate and predict."""
+"""The encoder with its head and its inputs, shared by the stages that train or use a model."""

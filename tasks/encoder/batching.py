@@ -1,4 +1,4 @@
-"""Token ids out of memory-mapped Arrow files, and batches of near-equal length."""
+"""Read token ids from memory-mapped Arrow files, and form batches of rows of similar length."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from include.stages import BadInput
 from tasks.encoder.packing import Packing
 
 Array = npt.NDArray[Any]
-#: The papers' tiers: longest average length in tokens, and the rows of a batch; for longer ones, ROWS_OF_LONGER.
+#: The tiers of the papers: the largest average length in tokens, and the number of rows per batch. Batches of longer
+#: rows have ROWS_OF_LONGER rows.
 TIERS = ((32, 128), (64, 64), (128, 32))
 ROWS_OF_LONGER = 16
 _COLUMNS = ("row", "label", "length", "first", "input_ids", "sentence1")
@@ -23,14 +24,14 @@ _COLUMNS = ("row", "label", "length", "first", "input_ids", "sentence1")
 
 @dataclass(frozen=True)
 class Batch:
-    """A padded batch. Shapes: labels [batch], everything else [batch, longest row].
+    """A padded batch.
 
     Attributes:
-        input_ids: token ids, int64. Padding is id 0: it is masked, so any id of the vocabulary would do.
-        attention_mask: 1 where there is a token, int64.
-        token_type_ids: 1 in the second segment, int64.
-        labels: class ids (int64) or scores (float32); empty for a split without labels.
-        packing: how the encoder leaves the padding out; None: it computes it.
+        input_ids: token ids, int64 [rows, longest row]. Padding has the id 0; as it is masked, any id would do.
+        attention_mask: 1 for tokens and 0 for padding, int64 [rows, longest row].
+        token_type_ids: 1 for tokens of the second segment, otherwise 0, int64 [rows, longest row].
+        labels: class ids (int64) or scores (float32), [rows]; empty for a split without labels.
+        packing: the positions of the tokens, if the encoder shall not compute the padding; otherwise None.
     """
 
     input_ids: torch.Tensor
@@ -40,23 +41,31 @@ class Batch:
     packing: Packing | None = None
 
     def packed(self) -> Batch:
-        """The same batch, of which the encoder computes no padding."""
+        """Return the same batch with a packing, so that the encoder does not compute the padding."""
         return replace(self, packing=Packing.of(self.attention_mask))
 
     @property
     def places(self) -> int:
-        """Tokens that the encoder computes, padding included."""
+        """The number of tokens that the encoder computes, including padding unless the batch is packed."""
         return self.attention_mask.numel() if self.packing is None else len(self.packing.places)
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device."""
+        """Return the same batch on a device."""
         parts = (self.input_ids, self.attention_mask, self.token_type_ids, self.labels)
         ids, mask, segments, labels = (part.to(device, non_blocking=True) for part in parts)
         return Batch(ids, mask, segments, labels, None if self.packing is None else self.packing.to(device))
 
 
 class TokenTable:
-    """One split of preprocess: its ids and sentences stay in the page cache, shared by all processes."""
+    """One split as the stage preprocess wrote it.
+
+    Token ids and sentences are memory-mapped, so all processes share them in the page cache.
+
+    Attributes:
+        folder: the folder of the split.
+        rows: row numbers, [rows].
+        lengths: numbers of tokens, int64 [rows].
+    """
 
     def __init__(self, folder: Path, table: pa.Table) -> None:
         self.folder = folder
@@ -72,18 +81,24 @@ class TokenTable:
         self._start: Array = np.concatenate([np.zeros(0, np.int64), *(offset[:-1] for offset in offsets)])
         sizes = np.concatenate([np.zeros(0, np.int64), *(np.diff(offset) for offset in offsets)])
         if not np.array_equal(sizes, self.lengths):
-            raise BadInput(f"{folder}: the column length does not fit input_ids: run the stage preprocess again")
+            raise BadInput(f"{folder}: the column length does not match input_ids: run the stage preprocess again")
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Map the split's part-*.arrow files. Raises BadInput when they are missing, damaged or of another make."""
+        """Map the part-*.arrow files of a split.
+
+        Raises:
+            BadInput: if the files are missing or damaged, or lack a column.
+        """
         parts = sorted(folder.glob("part-*.arrow"))
         if not parts:
-            raise BadInput(f"{folder} holds no part-*.arrow: run the stage preprocess first")
+            raise BadInput(f"{folder} contains no part-*.arrow files: run the stage preprocess first")
         try:
             table = pa.concat_tables([pa.ipc.open_file(pa.memory_map(str(part))).read_all() for part in parts])
         except (pa.ArrowInvalid, OSError) as error:
-            raise BadInput(f"{folder} holds a damaged Arrow file: run the stage preprocess again ({error})") from error
+            raise BadInput(
+                f"{folder} contains a damaged Arrow file: run the stage preprocess again ({error})"
+            ) from error
         missing = [name for name in _COLUMNS if name not in table.column_names]
         if missing:
             raise BadInput(f"{folder} has no column {', '.join(missing)}: run the stage preprocess again")
@@ -99,27 +114,36 @@ class TokenTable:
 
     @property
     def labels(self) -> Array:
-        """Class ids (int64) or scores (float64), [rows]. Raises BadInput for a split without labels."""
+        """Class ids (int64) or scores (float64), [rows].
+
+        Raises:
+            BadInput: if the split has no labels.
+        """
         if self._labels is None:
             raise BadInput(f"{self.folder} has no labels")
         return self._labels
 
     def largest_id(self) -> int:
-        """The largest token id of the split."""
+        """Return the largest token id of the split, or 0 if it has no rows."""
         return max((int(values.max()) for values in self._values if len(values)), default=0)
 
     def ids(self, index: int) -> Array:
-        """The token ids of one row, a view of the file's own bytes."""
+        """Return the token ids of one row as a view of the mapped file."""
         start = self._start[index]
         row: Array = self._values[self._chunk[index]][start : start + self.lengths[index]]
         return row
 
     def sentences(self, indices: Array) -> list[tuple[str, ...]]:
-        """The cleaned text of some rows: one or two sentences each."""
+        """Return the cleaned text of some rows, as tuples of one or two sentences."""
         return [tuple(column[int(index)].as_py() for column in self._texts) for index in indices]
 
     def batch(self, indices: Array, length: int = 0) -> Batch:
-        """The rows at these positions, padded to the longest of them, or further to a length in tokens."""
+        """Return a padded batch.
+
+        Args:
+            indices: positions of the rows in the table.
+            length: minimum length to which rows are padded, in tokens. They are always padded to the longest row.
+        """
         lengths = self.lengths[indices, None]
         positions = np.arange(max(length, lengths.max()))
         mask = positions < lengths
@@ -141,12 +165,21 @@ class TokenTable:
 
 
 def length_batches(lengths: Array, *, batch_size: int | None = None, batch_tokens: int | None = None) -> list[Array]:
-    """Positions cut into batches of near-equal length, longest first, so that a lack of memory shows at once.
+    """Divide rows into batches of similar length.
 
-    Give one of batch_size (rows) and batch_tokens (padded tokens; a longer row gets a batch of its own).
+    The longest rows come first, so that a lack of memory shows at once. Exactly one of batch_size and batch_tokens must
+    be given.
+
+    Args:
+        lengths: numbers of tokens, [rows].
+        batch_size: number of rows per batch.
+        batch_tokens: maximum number of tokens per batch, including padding. A longer row gets a batch of its own.
+
+    Returns:
+        The positions of the rows in each batch.
     """
     if (batch_size is None) == (batch_tokens is None):
-        raise ValueError("give one of batch_size and batch_tokens")
+        raise ValueError("give exactly one of batch_size and batch_tokens")
     order = np.argsort(-lengths.astype(np.int64), kind="stable")
     batches, start = [], 0
     while start < len(order):

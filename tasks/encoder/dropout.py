@@ -1,4 +1,4 @@
-"""Dropout on a CPU at a fraction of torch's cost: its noise is 16 random bits an element, compared as integers."""
+"""Dropout on a CPU at a fraction of the cost of torch's: it draws and compares 16 random bits per element."""
 
 from __future__ import annotations
 
@@ -10,35 +10,45 @@ _LEVELS = 2**16
 
 
 class Noise:
-    """Multipliers of dropout: 0, or what keeps the mean. Seeded by torch's generator, whose state says it all."""
+    """Random multipliers for dropout.
+
+    The seed is drawn from torch's generator, so the state of that generator determines all multipliers.
+    """
 
     def __init__(self) -> None:
         self._random = np.random.SFC64(int(torch.randint(2**62, ())))
 
     def draw(self, shape: torch.Size, rate: float, dtype: torch.dtype) -> torch.Tensor:
-        """A tensor [shape] that is 0 with probability rate (to the nearest of 65,536 levels)."""
+        """Draw multipliers that are 0 with probability `rate` and otherwise keep the mean at 1.
+
+        Args:
+            shape: the shape of the result.
+            rate: the probability, which is rounded to a multiple of 1/65,536.
+            dtype: float32, bfloat16 or float16.
+        """
         count = shape.numel()
         bits = self._random.random_raw(-(-count // 4)).view(np.uint16)[:count]
         dropped = round(rate * _LEVELS)
         scale = torch.tensor(_LEVELS / (_LEVELS - dropped), dtype=dtype)
-        # The kept ones' bit pattern times 0 or 1: one pass, where converting a boolean takes five times as long.
+        # Multiplying the bit pattern of the scale by 0 or 1 takes one pass. Converting booleans to floats is five times
+        # slower.
         integers = np.uint16 if dtype.itemsize == 2 else np.uint32
         pattern = scale.view(torch.uint16 if dtype.itemsize == 2 else torch.uint32).numpy()
         return torch.from_numpy(np.multiply(bits >= dropped, pattern, dtype=integers)).view(dtype).view(shape)
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout with this noise where the input is on a CPU."""
+    """nn.Dropout that draws its multipliers from Noise if the input is on a CPU."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """The values, some of them 0."""
+        """Return the values multiplied by noise in training mode, and unchanged otherwise."""
         if not self.training or self.p == 0 or values.device.type != "cpu":
             return super().forward(values)
         return values * Noise().draw(values.shape, self.p, values.dtype)
 
 
 def replace_dropout(model: nn.Module) -> None:
-    """Put this Dropout in the place of every nn.Dropout."""
+    """Replace every nn.Dropout of a model by Dropout, in place."""
     for module in list(model.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Dropout:

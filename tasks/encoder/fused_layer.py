@@ -1,8 +1,9 @@
-"""BERT's layer for training on a CPU in bf16: forward and backward written out, little left beside matrix products.
+"""BERT's layer for training on a CPU in bf16, with hand-written forward and backward passes.
 
-The matrix products of a small encoder are 60 % of a step's forward and backward. Autograd's nodes, casting the same
-value several times and dropout's noise are most of the rest: here half a layer is one node, a value is cast once and
-noise is cheap. Between the halves, and in the norms, values stay fp32, as they do under autocast.
+For a small encoder, matrix products take only 60 % of the time of forward and backward. Most of the rest is overhead of
+autograd, repeated casts of the same values and random numbers for dropout. Here, each half of a layer is a single
+autograd node, every value is cast once, and dropout is cheap. Between the halves and in layer normalization values stay
+in fp32, as they do under autocast.
 """
 
 from __future__ import annotations
@@ -23,30 +24,41 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 
 def fuse_layers(model: nn.Module) -> None:
-    """Let a model's BERT layers go this way when they train on a CPU under bf16 autocast."""
+    """Make the BERT layers of a model use the fused passes when they train on a CPU under bf16 autocast.
+
+    Layers with another activation than GELU are left unchanged.
+    """
     for layer in model.modules():
         if isinstance(layer, BertLayer) and layer.attention.self.config.hidden_act == "gelu":
             layer.forward = types.MethodType(_forward, layer)  # type: ignore[method-assign]
 
 
 def _forward(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None = None, *others: Any, **more: Any) -> Any:
-    half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    usual = layer.attention.self.config._attn_implementation == "sdpa"  # whose mask is boolean
-    if not (layer.training and half and usual and hidden.device.type == "cpu"):
+    bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    sdpa = layer.attention.self.config._attn_implementation == "sdpa"  # Only this implementation has a boolean mask.
+    if not (layer.training and bf16 and sdpa and hidden.device.type == "cpu"):
         return BertLayer.forward(layer, hidden, mask, *others, **more)
     hidden = Attention.of(layer, hidden, mask, torch.bfloat16)
     return FeedForward.of(layer, hidden, torch.bfloat16)
 
 
 class Attention(torch.autograd.Function):
-    """Self-attention, its dropouts, the residual connection and the norm: hidden [batch, tokens, features] to hidden.
-
-    The mask is [batch, 1, 1 or tokens, tokens], True where a token may look; None: everywhere.
-    """
+    """The first half of a layer: self-attention, dropout, the residual connection and layer normalization."""
 
     @staticmethod
     def of(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
-        """What a BertLayer's attention makes of the hidden states, with matrix products in dtype."""
+        """Compute the output of a BertLayer's attention.
+
+        Args:
+            layer: the BertLayer that holds the parameters.
+            hidden: hidden states, [batch, tokens, features].
+            mask: True where a token may attend to another one, [batch, 1, 1 or tokens, tokens]; None if every token
+                may attend to all.
+            dtype: the type of the matrix products.
+
+        Returns:
+            Hidden states, [batch, tokens, features].
+        """
         own, out = layer.attention.self, layer.attention.output
         weights = (m.weight for m in (own.query, own.key, own.value))
         biases = (m.bias for m in (own.query, own.key, own.value))
@@ -61,7 +73,7 @@ class Attention(torch.autograd.Function):
         ctx: Any, hidden: torch.Tensor, mask: torch.Tensor | None, dtype: torch.dtype, heads: int,
         rates: tuple[float, float], epsilon: float, *parameters: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """Keep what backward needs."""
+        """Compute the output and keep what the backward pass needs."""
         *projections, out_weight, out_bias, norm_weight, norm_bias = parameters
         batch, tokens, features = hidden.shape
         ctx.shape, ctx.dtype, ctx.scale = (batch, tokens, heads, features // heads), dtype, (features // heads) ** -0.5
@@ -75,30 +87,32 @@ class Attention(torch.autograd.Function):
         if mask is not None:
             scores.view(batch, heads, tokens, tokens).masked_fill_(~mask, -math.inf)
         probabilities = torch.softmax(scores, -1)
-        looks = noise.draw(probabilities.shape, rates[0], dtype)
-        seen = torch.bmm(probabilities * looks, parts[2])
-        seen = seen.view(batch, heads, tokens, -1).transpose(1, 2).reshape(-1, features)
+        attention_noise = noise.draw(probabilities.shape, rates[0], dtype)
+        context = torch.bmm(probabilities * attention_noise, parts[2])
+        context = context.view(batch, heads, tokens, -1).transpose(1, 2).reshape(-1, features)
         out_weight = out_weight.to(dtype)
-        kept = noise.draw(hidden.shape, rates[1], dtype)
-        summed = torch.addmm(out_bias.to(dtype), seen, out_weight.t()).mul_(kept) + hidden
+        output_noise = noise.draw(hidden.shape, rates[1], dtype)
+        summed = torch.addmm(out_bias.to(dtype), context, out_weight.t()).mul_(output_noise) + hidden
         result, mean, deviation = _aten.native_layer_norm(summed, [features], norm_weight, norm_bias, epsilon)
         ctx.save_for_backward(
-            narrow, weight, parts, probabilities, looks, seen, out_weight, kept, summed, mean, deviation,
-            norm_weight, norm_bias,
+            narrow, weight, parts, probabilities, attention_noise, context, out_weight, output_noise, summed, mean,
+            deviation, norm_weight, norm_bias,
         )  # fmt: skip
         return cast(torch.Tensor, result.view(batch, tokens, features))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Gradients:
-        """Gradients of the hidden states and of the parameters."""
-        narrow, weight, parts, probabilities, looks, seen, out_weight, kept, summed, *norm = ctx.saved_tensors
+        """Return the gradients of the arguments of forward, in the same order."""
+        (
+            narrow, weight, parts, probabilities, attention_noise, context, out_weight, output_noise, summed, *norm
+        ) = ctx.saved_tensors  # fmt: skip
         batch, tokens, heads, size = ctx.shape
         residual, *of_norm = _norm_backward(gradients[0], summed, *norm)
-        out = residual.to(ctx.dtype) * kept
-        of_seen = (out @ out_weight).view(batch, tokens, heads, size).transpose(1, 2).reshape(-1, tokens, size)
+        out = residual.to(ctx.dtype) * output_noise
+        of_context = (out @ out_weight).view(batch, tokens, heads, size).transpose(1, 2).reshape(-1, tokens, size)
         of_parts = torch.empty_like(parts)
-        torch.bmm((probabilities * looks).transpose(1, 2), of_seen, out=of_parts[2])
-        of_probabilities = torch.bmm(of_seen, parts[2].transpose(1, 2)).mul_(looks)
+        torch.bmm((probabilities * attention_noise).transpose(1, 2), of_context, out=of_parts[2])
+        of_probabilities = torch.bmm(of_context, parts[2].transpose(1, 2)).mul_(attention_noise)
         of_scores = _aten._softmax_backward_data(of_probabilities, probabilities, -1, ctx.dtype).mul_(ctx.scale)
         torch.bmm(of_scores, parts[1], out=of_parts[0])
         torch.bmm(of_scores.transpose(1, 2), parts[0], out=of_parts[1])
@@ -107,16 +121,25 @@ class Attention(torch.autograd.Function):
         of_hidden = residual.add_(projected @ weight).view_as(gradients[0])
         return (
             of_hidden, None, None, None, None, None, *of_weights.chunk(3), *of_biases.chunk(3),
-            *_linear_backward(out, seen), *of_norm,
+            *_linear_backward(out, context), *of_norm,
         )  # fmt: skip
 
 
 class FeedForward(torch.autograd.Function):
-    """Two linear layers with GELU between, dropout, the residual connection and the norm: hidden to hidden."""
+    """The second half of a layer: the feed-forward network, dropout, the residual connection and normalization."""
 
     @staticmethod
     def of(layer: Any, hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """What the rest of a BertLayer makes of the hidden states, with matrix products in dtype."""
+        """Compute the output of a BertLayer from the output of its attention.
+
+        Args:
+            layer: the BertLayer that holds the parameters.
+            hidden: hidden states, [batch, tokens, features].
+            dtype: the type of the matrix products.
+
+        Returns:
+            Hidden states, [batch, tokens, features].
+        """
         up, out = layer.intermediate.dense, layer.output
         result: torch.Tensor = FeedForward.apply(  # type: ignore[no-untyped-call]
             hidden, dtype, out.dropout.p, out.LayerNorm.eps,
@@ -128,26 +151,26 @@ class FeedForward(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: torch.Tensor, dtype: torch.dtype, rate: float, epsilon: float, *parameters: torch.Tensor
     ) -> torch.Tensor:
-        """Keep what backward needs."""
+        """Compute the output and keep what the backward pass needs."""
         up, up_bias, down, down_bias, norm_weight, norm_bias = parameters
         shape, hidden = hidden.shape, hidden.reshape(-1, hidden.shape[-1])
         narrow, up, down = hidden.to(dtype), up.to(dtype), down.to(dtype)
         wide = torch.addmm(up_bias.to(dtype), narrow, up.t())
         active = functional.gelu(wide)
-        kept = Noise().draw(hidden.shape, rate, dtype)
-        summed = torch.addmm(down_bias.to(dtype), active, down.t()).mul_(kept) + hidden
+        noise = Noise().draw(hidden.shape, rate, dtype)
+        summed = torch.addmm(down_bias.to(dtype), active, down.t()).mul_(noise) + hidden
         result, mean, deviation = _aten.native_layer_norm(summed, [shape[-1]], norm_weight, norm_bias, epsilon)
         ctx.save_for_backward(
-            narrow, up, down, wide, active, kept, summed, mean, deviation, norm_weight, norm_bias
+            narrow, up, down, wide, active, noise, summed, mean, deviation, norm_weight, norm_bias
         )  # fmt: skip
         return cast(torch.Tensor, result.view(shape))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Gradients:
-        """Gradients of the hidden states and of the parameters."""
-        narrow, up, down, wide, active, kept, summed, *norm = ctx.saved_tensors
+        """Return the gradients of the arguments of forward, in the same order."""
+        narrow, up, down, wide, active, noise, summed, *norm = ctx.saved_tensors
         residual, *of_norm = _norm_backward(gradients[0], summed, *norm)
-        out = residual.to(kept.dtype) * kept
+        out = residual.to(noise.dtype) * noise
         of_wide = _aten.gelu_backward(out @ down, wide)
         of_hidden = residual.add_(of_wide @ up).view_as(gradients[0])
         return (
@@ -157,7 +180,7 @@ class FeedForward(torch.autograd.Function):
 
 
 def _linear_backward(gradient: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradients of a linear layer's weight and bias, in fp32."""
+    """Return the gradients of a linear layer's weight and bias, in fp32."""
     return (gradient.t() @ values).float(), gradient.sum(0, dtype=torch.float32)
 
 
@@ -165,11 +188,11 @@ def _norm_backward(
     gradient: torch.Tensor, values: torch.Tensor, mean: torch.Tensor, deviation: torch.Tensor,
     weight: torch.Tensor, bias: torch.Tensor,
 ) -> list[torch.Tensor]:  # fmt: skip
-    """Gradients of a layer norm's input, weight and bias."""
+    """Return the gradients of the input, the weight and the bias of layer normalization."""
     features = values.shape[-1:]
-    of_all = [True, True, True]
+    needed = [True, True, True]
     return list(
         _aten.native_layer_norm_backward(
-            gradient.reshape(values.shape), values, features, mean, deviation, weight, bias, of_all
+            gradient.reshape(values.shape), values, features, mean, deviation, weight, bias, needed
         )
     )

@@ -1,4 +1,4 @@
-"""Logits of a whole split, batch by batch."""
+"""Compute logits, for a batch or a whole split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from tasks.encoder.models import Classifier
 
 
 def predict_logits(model: Classifier, table: TokenTable, batch_tokens: int = 8192) -> Array:
-    """Logits of every row in table order, float32 [rows, outputs]; the model runs where it is, without dropout."""
+    """Compute the logits of all rows of a table, without dropout, on the model's device.
+
+    Args:
+        model: the model; its training mode is left as it was.
+        table: the rows.
+        batch_tokens: maximum number of tokens per batch, including padding.
+
+    Returns:
+        Logits in the order of the table, float32 [rows, outputs].
+    """
     logits = np.empty((len(table), model.spec.outputs), np.float32)
     for indices in length_batches(table.lengths, batch_tokens=batch_tokens):
         logits[indices] = batch_logits(model, table, indices)
@@ -19,7 +28,16 @@ def predict_logits(model: Classifier, table: TokenTable, batch_tokens: int = 819
 
 @torch.inference_mode()
 def batch_logits(model: Classifier, table: TokenTable, indices: Array) -> Array:
-    """Logits of the rows at these positions, float32 [len(indices), outputs], without dropout."""
+    """Compute the logits of some rows as one batch, without dropout, on the model's device.
+
+    Args:
+        model: the model; its training mode is left as it was.
+        table: the table that holds the rows.
+        indices: positions of the rows in the table.
+
+    Returns:
+        Logits, float32 [len(indices), outputs].
+    """
     training = model.training
     model.eval()
     batch = table.batch(indices).to(model.device)

@@ -1,4 +1,4 @@
-"""A masked language model: a pretrained encoder under a head that says which word stood at a place."""
+"""The masked language model for domain pre-training: an encoder with a head that predicts masked tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from tasks.encoder.packing import Packing
 
 
 class WordHead(nn.Module):
-    """BERT's head (Devlin et al. 2019): dense layer, GELU, norm, and the word embeddings as decoder, with a bias."""
+    """BERT's head for masked language modeling (Devlin et al. 2019).
+
+    A dense layer, GELU and layer normalization are followed by a decoder whose weight is that of the word embeddings.
+
+    Args:
+        hidden: size of the encoder's output.
+        words: the word embeddings.
+        epsilon: epsilon of the layer normalization.
+    """
 
     def __init__(self, hidden: int, words: nn.Embedding, epsilon: float) -> None:
         super().__init__()
@@ -26,12 +34,17 @@ class WordHead(nn.Module):
         nn.init.zeros_(self.dense.bias)
 
     def forward(self, tokens: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        """Logits [places, vocabulary] of encoded tokens [places, hidden]; words: the embeddings' weight."""
+        """Return logits [tokens, vocabulary].
+
+        Args:
+            tokens: output of the encoder for the tokens to predict, [tokens, hidden].
+            words: weight of the word embeddings, [vocabulary, embedding size].
+        """
         return functional.linear(self.norm(functional.gelu(self.dense(tokens))), words, self.bias)
 
 
 class MaskedLanguageModel(EncoderWithHead):
-    """An encoder under a word head. The head is of use in pre-training only: save keeps the encoder."""
+    """An encoder with a head for masked language modeling. `save` writes only the encoder."""
 
     def __init__(self, encoder: PreTrainedModel) -> None:
         super().__init__(encoder)
@@ -40,7 +53,7 @@ class MaskedLanguageModel(EncoderWithHead):
 
     @property
     def words(self) -> nn.Embedding:
-        """The word embeddings, which are the decoder's weight too."""
+        """The word embeddings, whose weight is also that of the decoder."""
         return cast(nn.Embedding, self.encoder.get_input_embeddings())
 
     def forward(
@@ -51,14 +64,33 @@ class MaskedLanguageModel(EncoderWithHead):
         places: torch.Tensor,
         packing: Packing | None = None,
     ) -> torch.Tensor:
-        """Logits [number of places, vocabulary], float32, where places [batch, tokens] is true, row by row."""
+        """Predict the tokens at some places.
+
+        Args:
+            input_ids: token ids with masks, [batch, tokens].
+            attention_mask: 1 for tokens and 0 for padding, [batch, tokens].
+            token_type_ids: segment of each token, [batch, tokens]; None if all are in the first segment.
+            places: true for the tokens to predict, bool [batch, tokens].
+            packing: the packing of the batch, if it is packed.
+
+        Returns:
+            Logits of the selected tokens, row by row, float32 [selected tokens, vocabulary].
+        """
         tokens = self.encode(input_ids, attention_mask, token_type_ids, packing)
         return cast(torch.Tensor, self.head(tokens[places], self.words.weight).float())
 
 
 def load_masked_lm(folder: Path, max_length: int) -> MaskedLanguageModel:
-    """A pretrained encoder under a new head drawn from torch's generator, in training mode.
+    """Load a pretrained encoder and add a new head, whose weights are drawn from torch's generator.
 
-    Raises BadInput when the folder's files are missing, damaged or do not fit each other or max_length.
+    Args:
+        folder: the folder of the encoder.
+        max_length: maximum length of an input in tokens.
+
+    Returns:
+        The model in training mode.
+
+    Raises:
+        BadInput: if files are missing or damaged, do not fit one another or do not allow inputs of max_length tokens.
     """
     return MaskedLanguageModel(load_encoder(folder, max_length)).train()

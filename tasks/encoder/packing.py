@@ -1,4 +1,4 @@
-"""How the tokens of a padded batch become one row of tokens, and padded again."""
+"""Conversion between a padded batch and a single sequence of its tokens."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the tokens of a batch [rows, longest] are, without the padding.
+    """The positions of the tokens in a padded batch [rows, longest row].
 
     Attributes:
-        mask: true where there is a token, [rows, longest].
-        places: of the tokens in the flattened batch, int64 [tokens].
-        offsets: of each row's first token in the row of tokens, and the end of the last row, int32 [rows + 1].
+        mask: true for tokens and false for padding, bool [rows, longest row].
+        places: indices of the tokens in the flattened batch, int64 [tokens].
+        offsets: index of the first token of each row in the packed sequence, followed by the total number of tokens,
+            int32 [rows + 1].
     """
 
     mask: torch.Tensor
@@ -25,26 +26,31 @@ class Packing:
 
     @classmethod
     def of(cls, attention_mask: torch.Tensor) -> Self:
-        """From a batch's mask [rows, longest] on the CPU; on a GPU, counting its tokens would hold everything up."""
+        """Return the packing of a batch.
+
+        Args:
+            attention_mask: 1 for tokens and 0 for padding, [rows, longest row]. It should be on the CPU, because
+                counting tokens on a GPU would synchronize with it.
+        """
         mask = attention_mask.bool()
         ends = mask.sum(1).cumsum(0)
         return cls(mask, mask.flatten().nonzero().squeeze(1), functional.pad(ends, (1, 0)).int())
 
     def to(self, device: torch.device) -> Packing:
-        """The same on a device."""
+        """Return the same packing on a device."""
         return Packing(*(part.to(device, non_blocking=True) for part in (self.mask, self.places, self.offsets)))
 
     @property
     def positions(self) -> torch.Tensor:
-        """Each token's position in its own row, counted from 0, [tokens]."""
+        """The position of each token in its row, counted from 0, int64 [tokens]."""
         return self.places % self.mask.shape[1]
 
     def pack(self, values: torch.Tensor) -> torch.Tensor:
-        """Of [rows, longest, ...], what belongs to tokens, [tokens, ...]."""
+        """Drop the padding: convert values of shape [rows, longest row, ...] to [tokens, ...]."""
         return values.flatten(0, 1).index_select(0, self.places)
 
     def pad(self, values: torch.Tensor) -> torch.Tensor:
-        """Of [tokens, ...], the batch [rows, longest, ...] with zeros for padding."""
+        """Restore the padding as zeros: convert values of shape [tokens, ...] to [rows, longest row, ...]."""
         each = values.shape[1:]
         padded = values.new_zeros(self.mask.numel(), *each)
         return padded.index_copy(0, self.places, values).view(*self.mask.shape, *each)

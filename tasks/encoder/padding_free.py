@@ -1,4 +1,4 @@
-"""Encoders that compute no padding: they see a batch as one row of tokens, and attention keeps its rows apart."""
+"""Encoders without padding: a batch is one sequence of tokens, and attention is restricted to tokens of a row."""
 
 from __future__ import annotations
 
@@ -14,37 +14,50 @@ from transformers.masking_utils import sdpa_mask
 from include.stages import BadInput
 from tasks.encoder.packing import Packing
 
-ATTENTION = "padding_free"  # its name among transformers' attention functions
-_LARGEST_HEAD = 256  # of flash attention's kernels
-_TOLERANCE = 1e-3  # of a check in fp32, whose outputs are about 1
+ATTENTION = "padding_free"  # name under which transformers finds the attention function
+_LARGEST_HEAD = 256  # largest head size that the kernels of flash attention support
+_TOLERANCE = 1e-3  # for outputs in fp32 whose magnitude is about 1
 
 
 def allow_packing(encoder: PreTrainedModel) -> None:
-    """Let an encoder compute packed batches beside padded ones.
+    """Enable an encoder to compute packed batches in addition to padded ones.
 
-    Raises BadInput for one that cannot: its attention is of its own making (MPNet, DeBERTa), or something else in it
-    lets a token see those of other rows (a causal mask, a convolution).
+    Raises:
+        BadInput: if the encoder does not support it, because it implements attention itself (MPNet, DeBERTa) or because
+            something other than attention mixes tokens (a convolution) or its attention is causal.
     """
     if encoder.is_backend_compatible():  # type: ignore[no-untyped-call]
         encoder.set_attn_implementation(ATTENTION)
         if _keeps_rows_apart(encoder):
             return
     raise BadInput(
-        f"the encoder ({encoder.config.model_type}) cannot do without padding, because its attention does not go "
-        "through transformers' attention interface or mixes the rows of a batch: write batching.padding_free: false"
+        f"the encoder ({encoder.config.model_type}) cannot do without padding, because it does not use "
+        "transformers' attention interface or would mix the rows of a batch: write batching.padding_free: false"
     )
 
 
 def encode_packed(encoder: PreTrainedModel, packing: Packing, **inputs: torch.Tensor) -> torch.Tensor:
-    """The encoder's output for every token, [rows, longest, hidden], 0 for padding, of inputs [rows, longest]."""
+    """Run an encoder on a packed batch.
+
+    Args:
+        encoder: an encoder that allow_packing has accepted.
+        packing: the packing of the batch.
+        **inputs: inputs of the encoder by name, each [rows, longest row].
+
+    Returns:
+        The output for every token and 0 for padding, [rows, longest row, hidden].
+    """
     row = {name: packing.pack(values).unsqueeze(0) for name, values in inputs.items()}
     positions = packing.positions.unsqueeze(0) + first_position(encoder)
-    output = encoder(**row, position_ids=positions, packing=packing)  # layers pass packing on to attention
+    output = encoder(**row, position_ids=positions, packing=packing)  # The layers pass packing on to attention.
     return packing.pad(output.last_hidden_state[0])
 
 
 def first_position(encoder: PreTrainedModel) -> int:
-    """The number of a row's first position: RoBERTa and its kin count from the one after the padding id."""
+    """Return the number of the first position of a row.
+
+    RoBERTa and similar encoders count positions from the padding id plus 1, all others from 0.
+    """
     padding = getattr(getattr(encoder, "embeddings", None), "padding_idx", None)
     return 0 if padding is None else int(padding) + 1
 
@@ -62,9 +75,23 @@ def attention(
     sliding_window: int | None = None,
     **rest: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention as transformers calls it, of heads [1, heads, tokens, size] or, of a padded batch, [rows, ...].
+    """Compute attention for packed and padded batches, with the signature that transformers expects.
 
-    Returns [1, tokens, heads, size]. The sliding window counts the token itself and those to one side of it.
+    Args:
+        module: the attention module.
+        query: queries, [1, heads, tokens, head size] for a packed batch, [rows, heads, longest row, head size] for a
+            padded one.
+        key: keys, shaped like the queries; they may have fewer heads.
+        value: values, shaped like the keys.
+        attention_mask: the mask of a padded batch; None for a packed one.
+        packing: the packing of a packed batch; None for a padded one.
+        dropout: dropout probability of the attention weights.
+        scaling: factor for the scores; None for the inverse square root of the head size.
+        sliding_window: number of tokens on one side that a token attends to, including itself; None for no limit.
+        **rest: other arguments for transformers' attention function.
+
+    Returns:
+        The attention output, [1, tokens, heads, head size] for a packed batch, and None for the attention weights.
     """
     if packing is None:
         return sdpa_attention_forward(
@@ -79,10 +106,19 @@ def attention(
 def flash_attention(
     heads: list[torch.Tensor], packing: Packing, dropout: float, scaling: float | None, reach: int
 ) -> torch.Tensor:
-    """Flash attention (Dao 2023) row by row, of query, key and value [tokens, heads, size] in half precision.
+    """Compute flash attention (Dao 2023) for each row of a packed batch.
 
-    It is the operator below torch.nn.attention.varlen.varlen_attn, which has no dropout. A token sees `reach` tokens
-    to either side; -1: all of its row.
+    It calls the operator that torch.nn.attention.varlen.varlen_attn is built on, because that function has no dropout.
+
+    Args:
+        heads: query, key and value in half precision, each [tokens, heads, head size].
+        packing: the packing of the batch.
+        dropout: dropout probability of the attention weights.
+        scaling: factor for the scores; None for the inverse square root of the head size.
+        reach: number of tokens on either side that a token attends to; -1 for all tokens of its row.
+
+    Returns:
+        The attention output, [tokens, heads, head size].
     """
     query, key, value = heads
     offsets, longest = packing.offsets, packing.mask.shape[1]
@@ -96,7 +132,7 @@ def flash_attention(
 def padded_attention(
     heads: list[torch.Tensor], packing: Packing, dropout: float, scaling: float | None, reach: int
 ) -> torch.Tensor:
-    """The same on any device and in any precision: attention alone pads."""
+    """Compute the same as flash_attention on any device and in any precision, by padding only for attention."""
     query, key, value = (packing.pad(part).transpose(1, 2) for part in heads)
     mask = packing.mask[:, None, None, :]
     if reach >= 0:
@@ -109,7 +145,7 @@ def padded_attention(
 
 
 def _flash_can(query: torch.Tensor) -> bool:
-    """Whether flash attention's kernels take these heads [1, heads, tokens, size] on this card (Ampere or later)."""
+    """Return whether flash attention supports these heads on this device (a GPU of the Ampere generation or later)."""
     size = query.shape[-1]
     return (
         query.is_cuda
@@ -121,13 +157,13 @@ def _flash_can(query: torch.Tensor) -> bool:
 
 
 def _mask(attention_mask: torch.Tensor | None = None, **rest: Any) -> torch.Tensor | None:
-    """A padded batch's mask; a packed one comes without."""
+    """Return the mask of a padded batch, or None for a packed batch."""
     return None if attention_mask is None else sdpa_mask(attention_mask=attention_mask, **rest)
 
 
 @torch.no_grad()
 def _keeps_rows_apart(encoder: PreTrainedModel) -> bool:
-    """Whether two rows' output is the same packed as padded."""
+    """Return whether the output of a small batch of two rows is the same packed and padded."""
     training = encoder.training
     encoder.eval()  # type: ignore[no-untyped-call]
     words = encoder.config.vocab_size

@@ -1,4 +1,4 @@
-"""What a head is. Light: whoever only describes a model need not load torch."""
+"""The description of a head. This module does not import torch, so that it is quick to load."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from include.glue import Kind
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """The head on top of an encoder; kept as head.json.
+    """The head on top of an encoder, as stored in head.json.
 
     Attributes:
-        kind: classification (logits of classes) or regression (the one logit is the score).
-        outputs: width of the head: classes, or 1.
-        pooling: what stands for the sentence: the mean of its tokens, or the first token.
-        dropout: probability of dropping a feature before the head.
-        max_length: longest input in tokens that it was trained on.
-        label_names: classes in words, by id.
-        score_range: lowest and highest score of a regression; the head learns the score as a share of it.
+        kind: classification (one logit per class) or regression (a single output, the score).
+        outputs: number of outputs: the number of classes, or 1.
+        pooling: how token embeddings become one sentence embedding: their mean, or the first token's (cls).
+        dropout: dropout probability before the head.
+        max_length: maximum length of an input in training, in tokens.
+        label_names: names of the classes, in the order of their ids.
+        score_range: lowest and highest score of a regression. The head predicts the position within this range.
     """
 
     kind: Kind

@@ -1,6 +1,6 @@
-"""Texts to token ids, in the columns that a TokenTable reads: preprocess's files and what is tokenised in memory.
+"""Tokenize texts into the columns that a TokenTable reads, for the files of preprocess and for tables in memory.
 
-Light: Spark's executors have no need of torch here.
+This module does not import torch, because Spark's executors do not need it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ from include.stages import BadInput
 
 
 def open_tokenizer(file: Path, max_length: int) -> Tokenizer:
-    """A tokenizer.json, set to cut at max_length tokens, special ones included (a pair: its longer sentence first).
+    """Load a tokenizer that truncates its inputs and does not pad them.
 
-    Raises BadInput when the file is damaged, or cannot tokenise a word that it does not know.
+    Args:
+        file: a tokenizer.json.
+        max_length: maximum length of an input in tokens, including special tokens. Of a pair, the longer sentence is
+            truncated first.
+
+    Raises:
+        BadInput: if the file is damaged, or the tokenizer fails on words that it does not know.
     """
     try:
         tokenizer = Tokenizer.from_file(str(file))
         tokenizer.encode("\u2603 ")
-    except Exception as error:  # it raises nothing else
+    except Exception as error:  # The library raises no more specific class.
         raise BadInput(f"{file} is not a tokenizer: fetch the model again ({error})") from error
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length, strategy="longest_first")
@@ -33,17 +39,26 @@ def open_tokenizer(file: Path, max_length: int) -> Tokenizer:
 
 
 def id_type(tokenizer: Tokenizer) -> pa.DataType:
-    """The smallest unsigned integer that holds every id of the vocabulary."""
+    """Return the smallest unsigned integer type that can hold every id of the vocabulary."""
     return pa.from_numpy_dtype(np.min_scalar_type(max(tokenizer.get_vocab().values())))
 
 
 def encode(tokenizer: Tokenizer, columns: list[list[str]]) -> list[Encoding]:
-    """One call for a whole batch, given as one column of sentences or two."""
+    """Tokenize a batch of texts, given as one column of sentences or two."""
     return tokenizer.encode_batch_fast(columns[0] if len(columns) == 1 else list(zip(*columns, strict=True)))
 
 
 def token_columns(encodings: list[Encoding], pairs: bool, ids: pa.DataType) -> dict[str, pa.Array]:
-    """Length (tokens), first (tokens of the first segment) and input_ids, [rows] each."""
+    """Return the columns of a TokenTable that hold tokens.
+
+    Args:
+        encodings: the tokenized texts.
+        pairs: whether each text is a pair of sentences.
+        ids: the type of token ids.
+
+    Returns:
+        The columns "length" (number of tokens), "first" (number of tokens of the first segment) and "input_ids".
+    """
     sizes = lengths(encodings)
     seconds = [sum(encoding.type_ids) for encoding in encodings] if pairs else 0
     return {
@@ -54,7 +69,7 @@ def token_columns(encodings: list[Encoding], pairs: bool, ids: pa.DataType) -> d
 
 
 def lengths(encodings: list[Encoding]) -> npt.NDArray[np.int64]:
-    """Tokens of each row."""
+    """Return the number of tokens of each row, [rows]."""
     return np.fromiter(map(len, encodings), np.int64, len(encodings))
 
 

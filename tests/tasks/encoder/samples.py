@@ -1,4 +1,4 @@
-"""Small real things for tests: a random encoder with its tokenizer, and splits as preprocess writes them."""
+"""Small samples for tests: a random encoder with its tokenizer, and splits as preprocess writes them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", *FILLER]
 
 
 def tiny_encoder(folder: Path, **config: Any) -> Path:
-    """A two-layer BERT with random weights and no dropout, saved as a hub would hold it."""
+    """Save a two-layer BERT with random weights and no dropout in the format of the Hugging Face hub."""
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
     return save_encoder(folder, tokenizer(), special, **{"vocab_size": len(WORDS), **config})
 
 
 def save_encoder(folder: Path, words: Tokenizer, special: Mapping[str, str | None], **config: Any) -> Path:
-    """A tiny BERT beside a tokenizer with these special tokens."""
+    """Save a tiny BERT with random weights, and a tokenizer with these special tokens."""
     torch.manual_seed(0)
     values = {
         "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
@@ -38,12 +38,12 @@ def save_encoder(folder: Path, words: Tokenizer, special: Mapping[str, str | Non
 
 
 def tokenizer() -> Tokenizer:
-    """A word is a token."""
+    """Return a tokenizer for which every word is a token."""
     return of_words(WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
 
 
 def of_words(model: Model) -> Tokenizer:
-    """Cuts at blanks, and frames what the model makes of the words by [CLS] (id 2) and [SEP] (id 3)."""
+    """Return a tokenizer that splits at white space and adds [CLS] (id 2) and [SEP] (id 3)."""
     words = Tokenizer(model)
     words.pre_tokenizer = Whitespace()
     words.post_processor = TemplateProcessing(
@@ -53,7 +53,7 @@ def of_words(model: Model) -> Tokenizer:
 
 
 def reviews(count: int, seed: int = 0) -> tuple[list[tuple[str]], list[int]]:
-    """Sentences of 3 to 20 words, one of which is good (label 1) or bad (label 0)."""
+    """Return sentences of 3 to 20 words and their labels; one word is good (label 1) or bad (label 0)."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, 2, count)
     sentences = []
@@ -67,7 +67,7 @@ def reviews(count: int, seed: int = 0) -> tuple[list[tuple[str]], list[int]]:
 def write_split(
     folder: Path, sentences: Sequence[tuple[str, ...]], labels: Sequence[float] | None, parts: int = 2
 ) -> Path:
-    """part-*.arrow files of a split, each with record batches of ten rows."""
+    """Write a split as part-*.arrow files with record batches of ten rows, and return its folder."""
     folder.mkdir(parents=True)
     words = tokenizer()
     encoded = [words.encode(texts[0], texts[1] if len(texts) > 1 else None) for texts in sentences]

@@ -67,7 +67,7 @@ def test_an_empty_split_is_a_table_of_no_rows(tmp_path: Path) -> None:
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"holds no part-\*\.arrow"):
+    with pytest.raises(BadInput, match=r"contains no part-\*\.arrow"):
         TokenTable.open(tmp_path)
     file = write_split(tmp_path / "train", *reviews(5), parts=1) / "part-00000.arrow"
     file.write_bytes(file.read_bytes()[:200])

@@ -8,7 +8,7 @@ from torch import nn
 
 from tasks.encoder.dropout import Dropout, Noise, replace_dropout
 
-COUNT = 400_003  # no multiple of four: noise is drawn four elements at a time
+COUNT = 400_003  # not a multiple of four, because noise is drawn for four elements at a time
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

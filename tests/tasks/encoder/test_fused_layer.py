@@ -46,7 +46,7 @@ def test_in_fp32_it_is_transformers_layer_and_gradient(padded: bool) -> None:
 
 
 def test_gradients_with_dropout_are_those_of_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finite differences, with the same noise at every call."""
+    """Compare them with finite differences; every call draws the same noise."""
     layer = encoder(dropout=0.3).encoder.layer[0].double()
     monkeypatch.setattr(Noise, "__init__", lambda self: setattr(self, "_random", torch.Generator().manual_seed(3)))
     monkeypatch.setattr(

@@ -47,7 +47,7 @@ def batch(folder: Path, sentences: Sequence[tuple[str, ...]], length: int = 0) -
 
 
 def logits_and_gradients(model: Classifier, batch: Batch) -> dict[str, torch.Tensor]:
-    """Those of a loss to which every logit contributes differently."""
+    """Return them for a loss to which every logit contributes differently."""
     model.zero_grad()
     logits = model(batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.packing)
     (logits * torch.arange(1, logits.numel() + 1).view_as(logits)).sum().backward()
@@ -142,7 +142,7 @@ def test_attention_drops_as_often_as_it_is_told_to() -> None:
 
 @pytest.mark.parametrize("reach", [-1, 2])
 def test_the_gpu_branch_calls_its_operator_as_it_is_declared(reach: int) -> None:
-    """On the meta device, which knows shapes and derivatives; the numbers need a GPU."""
+    """The meta device checks shapes and derivatives; the values would need a GPU."""
     packing = Packing.of(torch.tensor([[1, 1, 0], [1, 1, 1]])).to(torch.device("meta"))
     heads = [torch.empty(5, 2, 16, dtype=torch.bfloat16, device="meta", requires_grad=True) for _ in range(3)]
     attended = flash_attention(heads, packing, 0.1, 0.25, reach)
