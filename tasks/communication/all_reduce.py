@@ -9,14 +9,15 @@ import horovod.torch as hvd
 import torch
 
 from include.sections import Communication
-from tasks.communication.buckets import GradientBuffer, cut
+from tasks.communication.buckets import GradientBuffer, group_by_size
 from tasks.communication.compression import compressor
-from tasks.communication.compression.base import Compressor, State
+from tasks.communication.compression.base import Compressor
 from tasks.communication.compression.none import Uncompressed
 from tasks.communication.compression.sparse_rows import SparseRows
 from tasks.communication.exchange import Exchange, Kind, by_kind, warn_of_changes
 from tasks.communication.hierarchical import HostFirst, HostRowsFirst, Hosts
 from tasks.communication.link import Link
+from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead
 
 log = logging.getLogger(__name__)
@@ -45,25 +46,25 @@ class AllReduce(Exchange):
         self._rest = Bucket("rest", [*kinds["rest"].values(), self._wish], None, self._links["rest"], hosts)
         self._matrices = [
             Bucket(f"matrices.{number}", group, settings, self._links["matrices"], hosts)
-            for number, group in enumerate(cut(kinds["matrices"].values()))
+            for number, group in enumerate(group_by_size(kinds["matrices"].values()))
         ]
         self._bucket_of = {p: bucket for bucket in (*self._matrices, self._rest) for p in bucket.gradients.parameters}
         for parameter in self.parameters.values():
             parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
 
-    def begin(self, step: int, loss_scale: float, stop: bool) -> None:
+    def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
         """Choose the matrices' compressor."""
-        super().begin(step, loss_scale, stop)
+        super().begin_step(step, loss_scale, stop)
         self._sending = False
         self._wish.grad = torch.full_like(self._wish, float(stop))
         for bucket in self._matrices:
             bucket.choose(compressed=step >= self._first_compressed)
 
-    def send_next(self) -> None:
+    def sync_next_backward(self) -> None:
         """From now on the hooks send."""
         self._sending = True
 
-    def synchronize(self) -> bool:
+    def synchronize_gradients(self) -> bool:
         """Send what is left, and wait for the sums."""
         self._send(self._wish)
         buckets = (*self._matrices, self._rest)
@@ -80,35 +81,35 @@ class AllReduce(Exchange):
         assert self._wish.grad is not None
         return bool(self._wish.grad > 0)
 
-    def forget(self) -> None:
+    def discard_step(self) -> None:
         """Let the compressors forget the step."""
         for bucket in self._matrices:
-            bucket.compressor.forget()
+            bucket.compressor.discard_step()
 
-    def bytes(self) -> dict[Kind, int]:
+    def bytes_received(self) -> dict[Kind, int]:
         """By kind of parameter. With hosts, those that reach this one, all of which its first rank receives."""
         return {kind: link.bytes for kind, link in self._links.items()}
 
-    def state(self) -> State:
+    def state_dict(self) -> State:
         """The compressors' state, below the names of their buckets."""
-        return {f"{b.name}.{key}": value for b in self._matrices for key, value in b.packed.state().items()}
+        return {f"{b.name}.{key}": value for b in self._matrices for key, value in b.packed.state_dict().items()}
 
-    def load(self, state: State) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Hand each compressor its own."""
         for bucket in self._matrices:
-            bucket.packed.load({key: state[f"{bucket.name}.{key}"] for key in bucket.packed.state()})
+            bucket.packed.load_state_dict({key: state[f"{bucket.name}.{key}"] for key in bucket.packed.state_dict()})
 
-    def regroup(self, states: Sequence[State]) -> State:
+    def redistribute(self, states: Sequence[State]) -> State:
         """Of N old ranks, rank r of M new ones takes the residuals of r, r + M, ... as one sum, so that none is lost.
 
         What else compressors remember is equal on all ranks. With hosts, only those that speak for one have residuals.
         What the old ranks did not have, because they compressed nothing, is as at a training's first step.
         """
-        own, before = self.state(), states[0]
+        own, before = self.state_dict(), states[0]
         if hvd.rank() == 0:
             warn_of_changes(own, before)
         number, count = (self._hosts.number, self._hosts.count) if self._hosts else (hvd.rank(), hvd.size())
-        mine = states[number::count] if self._hosts is None or self._hosts.speaks else []
+        mine = states[number::count] if self._hosts is None or self._hosts.is_leader else []
         total = {key: sum((state[key] for state in mine), torch.zeros_like(value)) for key, value in before.items()}
         kept = {key: total[key] if key.endswith(".residual") else before[key] for key in own.keys() & before.keys()}
         return own | kept

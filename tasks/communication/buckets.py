@@ -51,7 +51,7 @@ class GradientBuffer:
         return {p: piece.view_as(p) for p, piece in zip(self.parameters, pieces, strict=True)}
 
 
-def cut(parameters: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
+def group_by_size(parameters: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
     """Parameters from the last to the first, as backward reaches them, in groups of about BUCKET_BYTES."""
     groups: list[list[torch.Tensor]] = []
     size = BUCKET_BYTES

@@ -1,15 +1,16 @@
-"""What the training loop asks of communication, and its answer for a single rank."""
+"""What the training loop asks of gradient synchronization: an interface, and its implementation for a single rank."""
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
 from torch import nn
 
-from tasks.communication.compression.base import State
+from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead
 
 log = logging.getLogger(__name__)
@@ -17,29 +18,102 @@ Kind = Literal["embeddings", "matrices", "rest"]
 Parameters = dict[str, torch.Tensor]
 
 
-class Exchange:
-    """A way of communicating, called in this order at every step. This one is a single rank's: there is nobody else.
+class Exchange(ABC):
+    """Synchronizes gradients, and parameters where these are sharded, over the ranks of a training.
+
+    The loop calls, at every step and in this order:
+
+    1. `begin_step`, before the first forward pass;
+    2. `sync_next_backward`, before the backward pass of the last micro-batch;
+    3. `synchronize_gradients`, after it;
+    4. `norm`;
+    5. `send_parameters` after the optimizer's step, or `discard_step` where the step is skipped.
+
+    Before anything but a forward pass reads the model's weights, the loop calls `receive_parameters`, lets the
+    optimizer catch up, and calls `gather_embeddings`. Every method may communicate, so all ranks call all of them.
 
     Attributes:
-        parameters: by name, the tensors that this rank's optimizer updates.
-        sharded: whether they are a part of the model's parameters, another one on every rank.
+        parameters: the tensors that this rank's optimizer updates, by name.
+        sharded: whether `parameters` are another part of the model's parameters on every rank.
     """
 
     sharded = False
+    parameters: Parameters
 
     def __init__(self, model: nn.Module) -> None:
-        self.parameters: Parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        """Synchronize the gradients of all parameters of the model that are trained."""
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.loss_scale, self.stop = 1.0, False
 
-    def begin(self, step: int, loss_scale: float, stop: bool) -> None:
-        """Before backward: the step's number, what the loss is scaled by, and whether this rank was asked to stop."""
+    def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
+        """Begin a step.
+
+        Args:
+            step: its number, counted from 1.
+            loss_scale: the factor by which the loss, and therefore every gradient, is multiplied.
+            stop: whether this rank was asked to stop after the step.
+        """
         self.loss_scale, self.stop = loss_scale, stop
 
-    def send_next(self) -> None:
-        """The next backward is the step's last one: gradients may leave while it runs."""
+    @abstractmethod
+    def sync_next_backward(self) -> None:
+        """Allow gradients to be sent while the next backward pass, the last one of the step, still runs."""
 
-    def synchronize(self) -> bool:
-        """Put the ranks' sum, free of the loss scale, into the parameters' grad; whether any rank is to stop."""
+    @abstractmethod
+    def synchronize_gradients(self) -> bool:
+        """Replace `grad` of every tensor in `parameters` by its sum over the ranks, divided by the loss scale.
+
+        Returns:
+            Whether any rank was asked to stop, equal on all ranks.
+        """
+
+    def norm(self) -> float:
+        """Return the norm of the whole model's gradient, equal on all ranks."""
+        return float(total_norm(self.parameters))
+
+    def discard_step(self) -> None:  # noqa: B027  # most have no state that the gradient could have spoilt
+        """Undo what the step's gradient changed in this object's state, because the step is skipped."""
+
+    def send_parameters(self) -> None:  # noqa: B027  # only sharded parameters travel
+        """Start to send the parameters that the optimizer has updated here to the other ranks."""
+
+    def receive_parameters(self) -> None:  # noqa: B027
+        """Wait for the parameters that other ranks have sent, and copy them into the model."""
+
+    def gather_embeddings(self) -> None:  # noqa: B027
+        """Copy all rows of sharded word embeddings into the model, after the optimizer has caught up its own."""
+
+    @abstractmethod
+    def bytes_received(self) -> dict[Kind, int]:
+        """Return the bytes that this rank has received so far, by kind of parameter (see Link)."""
+
+    @abstractmethod
+    def state_dict(self) -> State:
+        """Return what this rank's next step depends on."""
+
+    @abstractmethod
+    def load_state_dict(self, state: State) -> None:
+        """Replace the state by one that `state_dict` or `redistribute` returned."""
+
+    @abstractmethod
+    def redistribute(self, states: Sequence[State]) -> State:
+        """Return this rank's part of the states that the ranks of another layout had.
+
+        Where parameters are sharded, the loop uses it for the optimizer's state too.
+
+        Args:
+            states: one state per rank of the other layout, in the order of their ranks.
+        """
+
+
+class SingleRank(Exchange):
+    """The only rank of a training: it exchanges nothing."""
+
+    def sync_next_backward(self) -> None:
+        """Do nothing."""
+
+    def synchronize_gradients(self) -> bool:
+        """Divide the gradients by the loss scale."""
         for parameter in self.parameters.values():
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.coalesce()
@@ -47,50 +121,39 @@ class Exchange:
                 parameter.grad /= self.loss_scale
         return self.stop
 
-    def norm(self) -> float:
-        """Norm of the whole model's gradient, equal on all ranks."""
-        return float(total_norm(self.parameters))
-
-    def forget(self) -> None:
-        """The step is skipped, its gradient not used."""
-
-    def distribute(self) -> None:
-        """Hand out what the optimizer has updated here."""
-
-    def settle(self) -> None:
-        """The model will be read, not by a step's forward: put in what the others have handed out."""
-
-    def hand_out_rows(self) -> None:
-        """All rows of word embeddings, after the optimizer has caught up those that this rank serves."""
-
-    def bytes(self) -> dict[Kind, int]:
-        """Received so far by this rank (see Link)."""
+    def bytes_received(self) -> dict[Kind, int]:
+        """Return zeros."""
         return {"embeddings": 0, "matrices": 0, "rest": 0}
 
-    def state(self) -> State:
-        """What this rank's next step depends on, for a checkpoint."""
+    def state_dict(self) -> State:
+        """Return an empty state."""
         return {}
 
-    def load(self, state: State) -> None:
-        """Take over what state gave."""
+    def load_state_dict(self, state: State) -> None:
+        """Do nothing."""
 
-    def regroup(self, states: Sequence[State]) -> State:
-        """What to load here, of the states of other ranks or of ranks on other hosts; also of a sharded optimizer's."""
+    def redistribute(self, states: Sequence[State]) -> State:
+        """Return an empty state, with a warning where the other layout's compressors had residuals."""
         warn_of_changes(own={}, before=states[0])
         return {}
 
 
 def warn_of_changes(own: State, before: State) -> None:
-    """Say what compressors lack, or have no use for, of the state that ranks of another layout had."""
+    """Log what compressors lack, or can no longer use, of the state that the ranks of another layout had."""
     dropped, lacking = ", ".join(sorted(before.keys() - own.keys())), ", ".join(sorted(own.keys() - before.keys()))
     if dropped:
-        log.warning("nothing is compressed from here on, so that this is dropped: %s", dropped)
+        log.warning("nothing is compressed from here on; this state of the compressors is dropped: %s", dropped)
     if lacking:
-        log.warning("nothing was compressed before, so that this begins anew: %s", lacking)
+        log.warning("nothing was compressed before; this state of the compressors starts at zero: %s", lacking)
 
 
 def by_kind(model: EncoderWithHead) -> dict[Kind, Parameters]:
-    """The trained parameters: word embeddings with row-sparse gradients, the encoder's matrices, and all others."""
+    """Group the trained parameters by how they are exchanged.
+
+    Returns:
+        "embeddings": word embeddings with row-sparse gradients, "matrices": the encoder's other parameters of two or
+        more dimensions, "rest": all others. Each group maps names to parameters.
+    """
     words = model.encoder.get_input_embeddings()
     kinds: dict[Kind, Parameters] = {"embeddings": {}, "matrices": {}, "rest": {}}
     for name, parameter in model.named_parameters():
@@ -106,6 +169,6 @@ def by_kind(model: EncoderWithHead) -> dict[Kind, Parameters]:
 
 
 def total_norm(parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Norm of all gradients as one vector; sparse ones are coalesced."""
+    """Return the norm of all gradients taken as one vector. Sparse gradients must be coalesced."""
     gradients = [p.grad for p in parameters.values() if p.grad is not None]
     return nn.utils.get_total_norm([g.values() if g.is_sparse else g for g in gradients])

@@ -12,10 +12,11 @@ from itertools import accumulate, pairwise
 import horovod.torch as hvd
 import torch
 
-from tasks.communication.compression.base import Compressor, State
+from tasks.communication.compression.base import Compressor
 from tasks.communication.compression.none import Uncompressed
 from tasks.communication.compression.sparse_rows import SparseRows
 from tasks.communication.link import Handle, Link
+from tasks.communication.state import State
 
 
 class Hosts:
@@ -26,8 +27,8 @@ class Hosts:
         across: the ranks that speak for the hosts, which are their first ones.
         count: how many hosts there are.
         number: this host's, counted from 0.
-        first: the rank that speaks for this host.
-        speaks: whether this rank is the one.
+        first: the rank that is_leader for this host.
+        is_leader: whether this rank is the one.
     """
 
     def __init__(self, ranks: Sequence[int]) -> None:
@@ -39,7 +40,7 @@ class Hosts:
         self.inside = Link(sets[self.number])
         self.across = _process_set(firsts)
         self.first = firsts[self.number]
-        self.speaks = hvd.rank() == self.first
+        self.is_leader = hvd.rank() == self.first
 
 
 def ranks_by_host() -> list[int]:
@@ -70,28 +71,28 @@ class HostFirst(Compressor):
     def proceed(self) -> None:
         """The host's sum leaves for the other hosts."""
         self._total = self._inside.finish()
-        if self._hosts.speaks:
+        if self._hosts.is_leader:
             self._across.start(self._total)
 
     def finish(self) -> torch.Tensor:
         """Hand the sum out inside the host."""
-        if self._hosts.speaks:
+        if self._hosts.is_leader:
             self._across.proceed()
             self._total = self._across.finish()
         handle: Handle = self._hosts.inside.broadcast(self._total, self._hosts.first, f"{self.name}.back")
         return self._hosts.inside.wait(handle)
 
-    def forget(self) -> None:
+    def discard_step(self) -> None:
         """As the compressor does."""
-        self._across.forget()
+        self._across.discard_step()
 
-    def state(self) -> State:
+    def state_dict(self) -> State:
         """The compressor's. That of a rank which does not speak never changes."""
-        return self._across.state()
+        return self._across.state_dict()
 
-    def load(self, state: State) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over what state gave."""
-        self._across.load(state)
+        self._across.load_state_dict(state)
 
 
 class HostRowsFirst(SparseRows):
@@ -100,7 +101,7 @@ class HostRowsFirst(SparseRows):
     def __init__(self, name: str, shape: torch.Size, hosts: Hosts, across: Link, device: torch.device) -> None:
         """across: the link of hosts.across."""
         super().__init__(name, shape, across, device)
-        self._speaks = hosts.speaks
+        self._speaks = hosts.is_leader
         self._inside = SparseRows(f"{name}.inside", shape, hosts.inside, device)
         self._back = SparseRows(f"{name}.back", shape, hosts.inside, device)
 
@@ -115,7 +116,7 @@ class HostRowsFirst(SparseRows):
             super().start(total)
 
     def finish(self) -> torch.Tensor:
-        """Hand the sum's rows out inside the host: only the rank that speaks gives any."""
+        """Hand the sum's rows out inside the host: only the rank that is_leader gives any."""
         if self._speaks:
             self._back.start(super().finish())
         return self._back.finish()

@@ -35,19 +35,19 @@ class Link:
         """This one's number among them."""
         return int(self._ranks.rank())
 
-    def sum(self, tensor: torch.Tensor, name: str) -> Handle:
+    def all_reduce(self, tensor: torch.Tensor, name: str) -> Handle:
         """Start to sum over the ranks, in place; leave the tensor alone until wait."""
         self.bytes += 2 * tensor.nbytes * (self.size - 1) // self.size
         handle: Handle = hvd.allreduce_async_(tensor, name=name, op=hvd.Sum, process_set=self._ranks)
         return handle
 
-    def gather(self, tensor: torch.Tensor, name: str) -> Handle:
+    def all_gather(self, tensor: torch.Tensor, name: str) -> Handle:
         """Start to gather: the ranks' tensors one after the other, which may differ in their first dimension."""
         handle: Handle = hvd.allgather_async(tensor, name=name, process_set=self._ranks)
         self._completions[handle] = partial(self._count, kept=tensor.nbytes)
         return handle
 
-    def deal(self, parts: Sequence[torch.Tensor], name: str) -> Handle:
+    def all_to_all(self, parts: Sequence[torch.Tensor], name: str) -> Handle:
         """Start to give each rank its part: fp32 or uint8 [n], n as the parts have it.
 
         What arrives are the other ranks' parts for this one, in the order of the ranks. Its own part stays here.
@@ -58,14 +58,14 @@ class Link:
         self._completions[handle] = self._count
         return handle
 
-    def sum_scatter(self, tensor: torch.Tensor, name: str) -> Handle:
+    def reduce_scatter(self, tensor: torch.Tensor, name: str) -> Handle:
         """Start to sum; each rank receives its part of a tensor [n], n a multiple of the number of ranks.
 
         Leave the tensor alone until wait, whose result lies in it. Horovod has a reduce-scatter, too; over Gloo it
         takes three to four times the CPU time of dealing the parts and adding them up here, for the same bytes.
         """
         parts = tensor.chunk(self.size)
-        handle = self.deal(parts, name)
+        handle = self.all_to_all(parts, name)
         self._completions[handle] = lambda received: _add(parts[self.rank], self._count(received))
         return handle
 

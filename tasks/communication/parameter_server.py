@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from include.sections import Communication
-from tasks.communication.buckets import cut
-from tasks.communication.compression.base import State
+from tasks.communication.buckets import group_by_size
 from tasks.communication.exchange import Exchange, Kind, Parameters, by_kind, total_norm
 from tasks.communication.link import Link, sum_over_ranks
 from tasks.communication.shards import Rows, Served, Shard
+from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead
 
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
@@ -52,18 +52,18 @@ class ParameterServer(Exchange):
         if settings.staleness == 0:
             self._wait_in_forward(model)
 
-    def begin(self, step: int, loss_scale: float, stop: bool) -> None:
-        """Nothing leaves before send_next."""
-        super().begin(step, loss_scale, stop)
+    def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
+        """Nothing leaves before sync_next_backward."""
+        super().begin_step(step, loss_scale, stop)
         self._sending = False
 
-    def send_next(self) -> None:
+    def sync_next_backward(self) -> None:
         """From now on the hooks send."""
         self._sending = True
 
-    def synchronize(self) -> bool:
+    def synchronize_gradients(self) -> bool:
         """Wait for the sums of this rank's part; the ranks then tell each other its norm, and the wish to stop."""
-        self.settle()
+        self.receive_parameters()
         for served in self._served:
             served.receive(1 / self.loss_scale)
         if self._centre:
@@ -77,52 +77,52 @@ class ParameterServer(Exchange):
         """Norm of the whole model's gradient, with the centre's momentum if there is any."""
         return self._norm
 
-    def forget(self) -> None:
+    def discard_step(self) -> None:
         """Let the centre forget the step."""
         if self._centre:
-            self._centre.forget()
+            self._centre.discard_step()
 
-    def distribute(self) -> None:
+    def send_parameters(self) -> None:
         """Start to gather the parameters, first those that forward needs first."""
         for served in reversed(self._served):
             served.send()
 
-    def settle(self) -> None:
+    def receive_parameters(self) -> None:
         """Wait for the parameters that are under way."""
         _arrive(self._served)
 
-    def hand_out_rows(self) -> None:
+    def gather_embeddings(self) -> None:
         """Gather all rows, at once."""
         for rows in self._rows:
             rows.send_all_next()
             rows.send()
             rows.arrive()
 
-    def bytes(self) -> dict[Kind, int]:
+    def bytes_received(self) -> dict[Kind, int]:
         """By kind of parameter, gradients and parameters together."""
         return {kind: link.bytes for kind, link in self._links.items()}
 
-    def state(self) -> State:
+    def state_dict(self) -> State:
         """The pieces, as <parameter>.master, and the centre.
 
         What is under way needs no place here: load sends it again. The model's own weights, which may be older, are
         to be kept as they are, for under staleness the next gradient is taken at them.
         """
         masters = {f"{name}.master": piece for name, piece in self.parameters.items()}
-        return masters | (self._centre.state() if self._centre else {})
+        return masters | (self._centre.state_dict() if self._centre else {})
 
-    def load(self, state: State) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over what state gave, and send the parameters on their way again."""
-        self.settle()
+        self.receive_parameters()
         for name, piece in self.parameters.items():
             piece.copy_(state[f"{name}.master"])
         if self._centre:
-            self._centre.load(state)
+            self._centre.load_state_dict(state)
         for rows in self._rows:
             rows.send_all_next()
-        self.distribute()
+        self.send_parameters()
 
-    def regroup(self, states: Sequence[State]) -> State:
+    def redistribute(self, states: Sequence[State]) -> State:
         """This rank's part of the states, or of their optimizers', of any number of ranks in their order."""
         slices = {name: part for served in self._served for name, part in served.slices.items()}
         return {
@@ -134,7 +134,8 @@ class ParameterServer(Exchange):
     def _cut(self, model: EncoderWithHead, dtype: torch.dtype) -> tuple[list[Rows], list[Shard]]:
         kinds, rank = by_kind(model), hvd.rank()
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-        groups: list[tuple[Kind, list[torch.Tensor]]] = [("matrices", g) for g in cut(kinds["matrices"].values())]
+        matrices = group_by_size(kinds["matrices"].values())
+        groups: list[tuple[Kind, list[torch.Tensor]]] = [("matrices", group) for group in matrices]
         groups.append(("rest", list(kinds["rest"].values())))
         shards = [
             Shard(f"{kind}.{number}", {names[p]: p for p in group}, self._links[kind], rank, dtype)
@@ -176,16 +177,16 @@ class GradientCentre:
             self._values[name][where] = gradient.add_(before, alpha=self._momentum)
             self._before[name] = where, before
 
-    def forget(self) -> None:
+    def discard_step(self) -> None:
         """Be again as before add, so that nothing of a skipped step's NaN stays."""
         for name, (where, before) in self._before.items():
             self._values[name][where] = before
 
-    def state(self) -> State:
+    def state_dict(self) -> State:
         """g_t, as <parameter>.centre."""
         return {f"{name}.centre": values for name, values in self._values.items()}
 
-    def load(self, state: State) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over what state gave."""
         for name, values in self._values.items():
             values.copy_(state[f"{name}.centre"])

@@ -43,7 +43,7 @@ class Served(ABC):
 
     def send(self) -> None:
         """Start to hand out what the optimizer has moved, which stays as it is until arrive."""
-        self._under_way = self._link.gather(self._moved().to(self._dtype), f"{self.name}.parameters")
+        self._under_way = self._link.all_gather(self._moved().to(self._dtype), f"{self.name}.parameters")
 
     @torch.no_grad()
     def arrive(self) -> None:
@@ -90,7 +90,7 @@ class Shard(Served):
             self.pieces[name].grad = gradient
 
     def _send_gradient(self, flat: torch.Tensor) -> None:
-        self._sum = self._link.sum_scatter(flat, f"{self.name}.gradient")
+        self._sum = self._link.reduce_scatter(flat, f"{self.name}.gradient")
 
     def _moved(self) -> torch.Tensor:
         return self._master

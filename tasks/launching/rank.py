@@ -29,7 +29,7 @@ def train(job: Job, stop: Path) -> None:
     import horovod.torch as hvd
     import torch
 
-    from tasks.training.loop import Trainer
+    from tasks.training.factory import build_trainer
 
     keep_freed_memory()
     if "HOROVOD_RANK" not in os.environ:  # others were told by OMP_NUM_THREADS
@@ -38,7 +38,7 @@ def train(job: Job, stop: Path) -> None:
     hvd.init(process_sets=sets)
     try:
         with locked(job.folder) if hvd.rank() == 0 else nullcontext():
-            Trainer(job, stop.exists).run()
+            build_trainer(job, stop.exists).run()
     finally:
         hvd.shutdown()
 

@@ -1,4 +1,4 @@
-"""The layers of an encoder, of whatever make: their parameters, freezing the lowest, recomputing their activations."""
+"""The layers of an encoder of any architecture: their parameters, freezing, and recomputing their activations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FILL_A_CACHE = ("flaubert", "xlm")
 
 
 def levels(encoder: nn.Module) -> dict[str, int]:
-    """The level of every parameter by name: 0 for embeddings, 1 for the lowest layer, and so on.
+    """Return the level of every parameter by name: 0 for embeddings, 1 for the lowest layer, and so on.
 
-    Tables, wherever they are, and what precedes the layers count as embeddings. What follows the layers, as a last
-    norm, is part of the top layer. (So is DeBERTa's norm of its relative positions: two vectors.)
+    All embedding tables and the modules before the layers count as embeddings. Modules after the layers, such as a
+    last norm, count as part of the top layer. (So does DeBERTa's norm of relative positions: two vectors.)
     """
     layers = [[p for part in layer for p in part.parameters()] for layer in _layers(encoder)]
     number = {parameter: at for at, layer in enumerate(layers, 1) for parameter in layer}
@@ -31,7 +31,7 @@ def levels(encoder: nn.Module) -> dict[str, int]:
 
 
 def freeze(encoder: nn.Module, layers: int) -> None:
-    """Train neither these lowest layers nor, with any, the embeddings. Raises BadInput when there are fewer."""
+    """Freeze the lowest `layers` layers and, if there are any, the embeddings. Raises BadInput if there are fewer."""
     level = levels(encoder)
     top = max(level.values())
     if layers > top:
@@ -45,15 +45,18 @@ def freeze(encoder: nn.Module, layers: int) -> None:
 
 
 def recompute_activations(encoder: PreTrainedModel) -> None:
-    """Keep of each layer its input only, and compute what is inside again for backward (Chen et al. 2016).
+    """Store only the input of each layer, and recompute its activations in the backward pass (Chen et al. 2016).
 
-    Random states and autocast are those of the first time. Wraps what layers' forward is now: replace it before.
-    Raises BadInput for an encoder whose layers cannot run twice.
+    Random state and autocast are restored for the second pass. The current `forward` of the layers is wrapped, so
+    replace layers before this call.
+
+    Raises:
+        BadInput: the layers of the encoder cannot run twice.
     """
     kind = encoder.config.model_type
     if kind in _FILL_A_CACHE:
         raise BadInput(
-            f"the encoder ({kind}) fills a cache as it goes, so that no layer can run again: "
+            f"the layers of the encoder ({kind}) fill a cache and cannot run twice: "
             "write training.activation_checkpointing: false"
         )
     for layer in _layers(encoder):
@@ -62,10 +65,11 @@ def recompute_activations(encoder: PreTrainedModel) -> None:
 
 
 def _layers(encoder: nn.Module) -> list[tuple[nn.Module, ...]]:
-    """Each layer's modules, from the lowest layer to the top one.
+    """Return the modules of each layer, from the lowest layer to the top one.
 
-    The layers are the items of the largest list of modules. Lists of the same length hold other parts of the same
-    layers (XLM); a list inside a list is a layer's own business. ALBERT's layers share weights: it has but one.
+    The layers are the items of the module list with the most parameters. Other lists of the same length hold further
+    parts of the same layers (as in XLM); lists inside a layer are ignored. ALBERT's layers share their weights, so
+    it has one layer here.
     """
     lists = {name: module for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)}
     outer = [modules for name, modules in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]

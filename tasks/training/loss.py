@@ -1,6 +1,8 @@
-"""The losses of fine-tuning: of each row, and a batch's mean of them."""
+"""The losses of fine-tuning: of each row, and their mean over a batch. A new loss is a row of LOSSES."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -11,74 +13,97 @@ from include.sections import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array
 
+#: Computes one loss per row, [batch], from logits [batch, classes] or scores [batch, 1], labels [batch] and settings.
+LossFunction = Callable[[torch.Tensor, torch.Tensor, Loss], torch.Tensor]
+
+
+def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, settings: Loss) -> torch.Tensor:
+    """Return -log p, p being the probability of the row's own class, [batch]."""
+    return functional.cross_entropy(logits, labels, reduction="none")
+
+
+def focal(logits: torch.Tensor, labels: torch.Tensor, settings: Loss) -> torch.Tensor:
+    """Return -(1 - p)^gamma log p, p being the probability of the row's own class, [batch].
+
+    This is formula 4 of Lin et al. 2017, whose alpha is the weight of the row. With a gamma of 0 it is cross-entropy.
+    """
+    losses = functional.cross_entropy(logits, labels, reduction="none")
+    wrong = -torch.expm1(-losses)  # 1 - p, exact near 0 too
+    # At 0 the slope of a root is infinite, and would make the gradient NaN.
+    return wrong.clamp(min=torch.finfo(wrong.dtype).tiny) ** settings.focal_gamma * losses
+
+
+def mse(scores: torch.Tensor, labels: torch.Tensor, settings: Loss) -> torch.Tensor:
+    """Return the squared error, [batch]."""
+    return functional.mse_loss(scores.squeeze(-1), labels, reduction="none")
+
+
+def huber(scores: torch.Tensor, labels: torch.Tensor, settings: Loss) -> torch.Tensor:
+    """Return half the squared error up to delta and a linear function beyond (Huber 1964), [batch]."""
+    return functional.huber_loss(scores.squeeze(-1), labels, reduction="none", delta=settings.huber_delta)
+
+
+#: The loss functions by the name that loss.kind gives them.
+LOSSES: dict[str, LossFunction] = {"cross-entropy": cross_entropy, "focal": focal, "mse": mse, "huber": huber}
+_DEFAULT = {"classification": "cross-entropy", "regression": "mse"}
+
 
 class Criterion:
-    """What fine-tuning makes small: the sum of the rows' losses over the sum of the rows' weights.
+    """What fine-tuning minimizes: the sum of the rows' weighted losses over the sum of the rows' weights.
 
-    A weight is its class's, or 1, and its row's loss holds it already. So the mean is that of
-    torch.nn.CrossEntropyLoss(weight), for every kind of loss and however many ranks share the rows.
+    The weight of a row is that of its class, or 1. The mean is therefore that of torch.nn.CrossEntropyLoss(weight) for
+    every kind of loss, and for any number of ranks that share the rows.
     """
 
     def __init__(self, loss: Loss, task: Task, labels: Array) -> None:
-        """For a task with these training labels, [rows]. Raises BadInput when a class to be balanced has no rows."""
-        usual = {"classification": "cross-entropy", "regression": "mse"}
-        self._loss = loss
-        self._kind = usual[task.kind] if loss.kind == "auto" else loss.kind
+        """Build the loss of a task with these training labels, [rows].
+
+        Raises:
+            BadInput: the loss is unknown, or a class that is to be balanced has no rows.
+        """
+        name = _DEFAULT[task.kind] if loss.kind == "auto" else loss.kind
+        if name not in LOSSES:
+            raise BadInput(f"loss.kind {name} has no function: write {', '.join(LOSSES)}, or add it to LOSSES")
+        self._function, self._settings = LOSSES[name], loss
         balanced = loss.class_weights == "balanced"
         self._class_weights = balanced_weights(labels, task.label_names) if balanced else None
 
     def losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Of logits [batch, classes] or scores [batch, 1]: a loss a row, times the row's weight, [batch]."""
-        match self._kind:
-            case "mse":
-                return functional.mse_loss(logits.squeeze(-1), labels, reduction="none")
-            case "huber":  # quadratic up to delta, in units of the score (Huber 1964)
-                delta = self._loss.huber_delta
-                return functional.huber_loss(logits.squeeze(-1), labels, reduction="none", delta=delta)
-            case "focal":
-                losses = focal_losses(logits, labels, self._loss.focal_gamma)
-            case _:
-                losses = functional.cross_entropy(logits, labels, reduction="none")
+        """Return the weighted losses, [batch], of logits [batch, classes] or scores [batch, 1]."""
+        losses = self._function(logits, labels, self._settings)
         if self._class_weights is None:
             return losses
         weights = torch.from_numpy(self._class_weights).to(logits.device, logits.dtype, non_blocking=True)
         return losses * weights[labels]
 
     def weights(self, labels: Array) -> Array:
-        """The weight of rows with these labels, float64 [rows]."""
+        """Return the weights of rows with these labels, float64 [rows]."""
         if self._class_weights is None:
             return np.ones(len(labels))
         weights: Array = self._class_weights[labels]
         return weights
 
     def mean(self, logits: Array, labels: Array) -> float:
-        """The loss of a whole split, in double precision, of logits [rows, outputs]; NaN for one without rows."""
+        """Return the mean loss of a split in double precision, of logits [rows, outputs]; NaN if it has no rows."""
         if not len(labels):
             return float("nan")
         losses = self.losses(torch.from_numpy(logits).double(), torch.tensor(labels))
         return float(losses.sum() / self.weights(labels).sum())
 
 
-def focal_losses(logits: torch.Tensor, labels: torch.Tensor, gamma: float) -> torch.Tensor:
-    """-(1 - p)^gamma log p, p being the probability of the row's own class, [batch] (Lin et al. 2017, formula 4).
-
-    Their alpha is the row's weight. With gamma 0 it is cross-entropy.
-    """
-    losses = functional.cross_entropy(logits, labels, reduction="none")
-    wrong = -torch.expm1(-losses)  # 1 - p, exact near 0 too
-    # At 0 itself the slope of a root is infinite, and would make the gradient NaN.
-    return wrong.clamp(min=torch.finfo(wrong.dtype).tiny) ** gamma * losses
-
-
 def balanced_weights(labels: Array, names: tuple[str, ...]) -> Array:
-    """Rows / (classes x the class's rows) by class id, float64 [classes]: every class has the same say in a split.
+    """Return the weights that give every class the same total weight in a split.
 
-    Raises BadInput when a class has no rows.
+    Returns:
+        rows / (classes * rows of the class), by class id, float64 [classes].
+
+    Raises:
+        BadInput: a class has no rows.
     """
     counts = np.bincount(labels, minlength=len(names))
     if not counts.all():
         raise BadInput(
-            f"no training row has the label {names[counts.argmin()]!r}, so that it cannot be balanced: "
+            f"no training row has the label {names[counts.argmin()]!r}, and can therefore not be balanced: "
             "write loss.class_weights: none"
         )
     weights: Array = len(labels) / (len(names) * counts)

@@ -1,4 +1,4 @@
-"""Masked language modelling's task: which tokens of a row are to be guessed, and what stands there meanwhile."""
+"""Masked language modeling: which tokens of a row are to be predicted, and what the model sees in their place."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from transformers import AutoTokenizer
 from include.stages import BadInput
 from tasks.encoder.batching import Array
 
-IGNORED = -100  # a label that says: not to be guessed; torch's cross_entropy passes over it by itself
-MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens (Devlin et al. 2019); the others stay as they are
+IGNORED = -100  # the label of tokens that are not predicted; torch's cross_entropy ignores it by default
+MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens (Devlin et al. 2019); the other 10 % stay unchanged
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking must know of a tokenizer.
+    """What masking needs to know about a tokenizer.
 
     Attributes:
         mask: id of the token that hides a word.
-        ordinary: whether an id is no special token, [words].
-        continues: whether an id continues a word (WordPiece's ##), [words].
+        ordinary: for each id, whether it is not a special token, [words].
+        continues: for each id, whether it continues a word (WordPiece's ##), [words].
     """
 
     mask: int
@@ -32,7 +32,7 @@ class Vocabulary:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Of the tokenizer in an encoder's folder. Raises BadInput when it has no mask token."""
+        """Read the tokenizer in an encoder's folder. Raises BadInput when it has no mask token."""
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         if tokenizer.mask_token_id is None:
             raise BadInput(f"the tokenizer in {folder} has no mask token, so pretraining.text cannot be used with it")
@@ -47,11 +47,11 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Masking:
-    """Hides tokens of a row; which ones is a function of seed, step and row.
+    """Hides tokens of a row. Which ones depends on the seed, the step and the row alone.
 
     Attributes:
-        share: of a row's words that are to be guessed, and so of its ordinary tokens on average; at least one word.
-        whole_words: whether a word's pieces are chosen together.
+        share: the share of a row's words that is hidden, and so of its ordinary tokens on average; at least one word.
+        whole_words: whether the pieces of a word are hidden together.
     """
 
     vocabulary: Vocabulary
@@ -60,7 +60,7 @@ class Masking:
     seed: int
 
     def __post_init__(self) -> None:
-        """Raise BadInput when words cannot be told from the vocabulary."""
+        """Raise BadInput when the vocabulary does not mark pieces of words."""
         if self.whole_words and not self.vocabulary.continues.any():
             raise BadInput(
                 "pretraining.whole_words needs an encoder with a WordPiece vocabulary, whose later pieces begin with "
@@ -68,18 +68,25 @@ class Masking:
             )
 
     def count(self, ids: Array) -> float:
-        """How many tokens of a row are hidden on average over the steps: a function of the row alone.
+        """Return the number of tokens of a row that are hidden on average over the steps.
 
-        A row of special tokens only counts as 1, so that no batch's mean divides by 0.
+        A row of special tokens alone counts as 1, so that the mean of a batch never divides by 0.
         """
         words = self._words(ids[self.vocabulary.ordinary[ids]])
         number = len(np.unique(words))
         return len(words) / number * self._hidden_words(number) if number else 1.0
 
     def hide(self, ids: Array, step: int, row: int) -> tuple[Array, Array]:
-        """What the model sees of a row and what it is to say, [tokens] each: the true id at hidden places only.
+        """Hide tokens of a row. Every word is hidden with the same probability, whatever its length.
 
-        Every word is as likely to be hidden, whatever its length, so that every token is.
+        Args:
+            ids: the row, [tokens].
+            step: the step, counted from 1.
+            row: the row's position in its split.
+
+        Returns:
+            The ids that the model sees, [tokens], and the labels, [tokens]: the true id where a token is hidden,
+            IGNORED elsewhere.
         """
         random = np.random.default_rng([self.seed, step, row])
         candidates = np.flatnonzero(self.vocabulary.ordinary[ids])
@@ -95,7 +102,7 @@ class Masking:
         return seen, labels
 
     def _words(self, ids: Array) -> Array:
-        """The number of the word that each token belongs to, counted from 0; without whole_words, of its own."""
+        """Return the number of each token's word, counted from 0; without whole_words every token is a word."""
         starts = ~self.vocabulary.continues[ids] if self.whole_words else np.ones(len(ids), bool)
         starts[:1] = True  # a row may begin inside a word
         words: Array = np.cumsum(starts) - 1

@@ -1,4 +1,4 @@
-"""Counting a training: mean loss, rows a second, the share of padding, bytes on the wire, memory."""
+"""Measuring a training: mean loss, rows per second, the share of padding, bytes received, and memory."""
 
 from __future__ import annotations
 
@@ -9,105 +9,135 @@ from contextlib import contextmanager
 
 import torch
 
-from tasks.communication.compression.base import State
 from tasks.communication.exchange import Kind
 from tasks.communication.link import sum_over_ranks
+from tasks.communication.state import State
 from tasks.encoder.batching import Batch
-from tasks.training.sampler import Share
+from tasks.training.sampler import RankBatch
+
+
+class Totals:
+    """Sums over all ranks since the start of the training, up to the last reading of a Meter.
+
+    Attributes:
+        rows: rows that were trained on.
+        seconds: time that training took, without evaluations and checkpoints.
+        tokens: tokens of these rows.
+        places: tokens and padding together.
+        bytes: bytes that this rank has received, by kind of parameter.
+        bytes_before: the part of them that earlier processes of this training received.
+    """
+
+    def __init__(self, kinds: list[Kind]) -> None:
+        self.rows = 0
+        self.seconds = self.tokens = self.places = 0.0
+        self.bytes: dict[Kind, int] = dict.fromkeys(kinds, 0)
+        self.bytes_before = self.bytes
+
+    def add(self, rows: int, seconds: float, tokens: float, places: float) -> None:
+        """Add what happened between two readings."""
+        self.rows += rows
+        self.seconds += seconds
+        self.tokens += tokens
+        self.places += places
+
+    def state_dict(self) -> dict[str, float]:
+        """Return the sums by name. Only the time may differ between ranks."""
+        sums = {"rows": self.rows, "seconds": self.seconds, "tokens": self.tokens, "places": self.places}
+        return {**sums, **{f"bytes_{kind}": count for kind, count in self.bytes.items()}}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Replace the sums."""
+        self.rows, self.seconds = int(state["rows"]), state["seconds"]
+        self.tokens, self.places = state["tokens"], state["places"]
+        self.bytes = self.bytes_before = {kind: int(state[f"bytes_{kind}"]) for kind in self.bytes}
 
 
 class Meter:
-    """Sums since the last reading and since the start. A reading sums over the ranks, so all read at once.
+    """Measures a training between two readings. A reading sums over the ranks, so all ranks read at the same time.
 
     Attributes:
-        bytes: that this rank has received, by kind, from the start up to the last reading.
+        totals: the sums of all readings. They are restored from a checkpoint before the meter's own state.
     """
 
-    def __init__(self, sent: Callable[[], dict[Kind, int]]) -> None:
-        """sent: the bytes so far of the exchange, which a resume begins anew."""
-        self._sent = sent
-        self._sent_before: dict[str, int] = dict.fromkeys(sent(), 0)  # by processes that this one goes on from
-        self.bytes = self._sent_before
-        self._rows = 0
-        self._seconds = self._tokens = self._places = 0.0
+    def __init__(self, received: Callable[[], dict[Kind, int]]) -> None:
+        """Measure; `received` returns the bytes that this process has received so far, by kind of parameter."""
+        self.totals = Totals(list(received()))
+        self._received = received
         self._clock = time.monotonic()
         self._recent: list[tuple[torch.Tensor, int, int]] = []
         self._recent_rows: list[int] = []
         self._last: dict[str, float] = {}
 
+    @property
+    def bytes(self) -> dict[Kind, int]:
+        """The bytes that this rank has received up to the last reading, by kind of parameter."""
+        return self.totals.bytes
+
     def count(self, batch: Batch, loss: torch.Tensor) -> None:
-        """Count what went through the model. The loss is this part of the whole batch's mean."""
+        """Count a micro-batch that went through the model; `loss` is its part of the batch's mean, a scalar."""
         self._recent.append((loss.detach(), int(batch.attention_mask.sum()), batch.places))
 
-    def end_step(self, share: Share, norm: float, rate: float) -> None:
-        """Count the step whose parts these were."""
-        self._recent_rows.append(share.rows)
+    def end_step(self, batch: RankBatch, norm: float, rate: float) -> None:
+        """Count a step, with the norm of its gradient and its learning rate."""
+        self._recent_rows.append(batch.rows)
         self._last = {"learning_rate": rate, "grad_norm": norm}
 
     def read(self) -> dict[str, float]:
-        """Mean loss, speed, padding and bytes a step since the last reading; the last step's rate and norm."""
+        """Return the metrics since the last reading.
+
+        Returns:
+            Mean loss, rows per second, the share of padding and bytes received per step, and the learning rate and
+            gradient norm of the last step.
+        """
         losses, tokens, places = zip(*self._recent, strict=True)
         own = [float(torch.stack(losses).double().sum()), float(sum(tokens)), float(sum(places))]
         loss, all_tokens, all_places = sum_over_ranks(own, "meter")
         seconds = time.monotonic() - self._clock
         rows, steps = sum(self._recent_rows), len(self._recent_rows)
-        self._rows += rows
-        self._seconds += seconds
-        self._tokens += all_tokens
-        self._places += all_places
+        self.totals.add(rows, seconds, all_tokens, all_places)
         self._recent, self._recent_rows, self._clock = [], [], time.monotonic()
         speed = {"rows_per_second": round(rows / seconds, 1), "padding_share": _padding(all_tokens, all_places)}
         return {"loss": loss / steps, **self._last, **speed, **self._read_bytes(steps)}
 
-    def totals(self) -> dict[str, float]:
-        """The sums since the start, up to the last reading, for a checkpoint; equal on all ranks, but for the time."""
-        sums = {"rows": self._rows, "seconds": self._seconds, "tokens": self._tokens, "places": self._places}
-        return {**sums, **{f"bytes_{kind}": count for kind, count in self.bytes.items()}}
-
-    def load_totals(self, totals: dict[str, float]) -> None:
-        """Take over what totals gave."""
-        self._rows, self._seconds = int(totals["rows"]), totals["seconds"]
-        self._tokens, self._places = totals["tokens"], totals["places"]
-        self.bytes = self._sent_before = {kind: int(totals[f"bytes_{kind}"]) for kind in self.bytes}
-
-    def state(self) -> State:
-        """What this rank counted since the last reading, for a checkpoint."""
+    def state_dict(self) -> State:
+        """Return what this rank has measured since the last reading."""
         losses = [loss for loss, _, _ in self._recent]
         return {
             "losses": torch.stack(losses) if losses else torch.zeros(0),
             "counts": torch.tensor([counts for _, *counts in self._recent]).view(-1, 2),
             "rows": torch.tensor(self._recent_rows, dtype=torch.int64),
-            "bytes": torch.tensor(list(self._sent_so_far().values())),
+            "bytes": torch.tensor(list(self._received_so_far().values())),
         }
 
-    def load(self, state: State) -> None:
-        """Take over what state gave."""
+    def load_state_dict(self, state: State) -> None:
+        """Replace what this rank has measured since the last reading."""
         counts = zip(state["losses"], state["counts"].tolist(), strict=True)
         self._recent = [(loss, tokens, places) for loss, (tokens, places) in counts]
         self._recent_rows = state["rows"].tolist()
-        self._sent_before = dict(zip(self.bytes, state["bytes"].tolist(), strict=True))
+        self.totals.bytes_before = dict(zip(self.bytes, state["bytes"].tolist(), strict=True))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens in here takes no training time."""
+        """Do not count the time that passes within the context as training time."""
         started = time.monotonic()
         yield
         self._clock += time.monotonic() - started
 
     def summary(self) -> dict[str, float]:
-        """Speed and padding of the whole training, up to the last reading."""
+        """Return the throughput and the share of padding of the whole training, up to the last reading."""
         return {
-            "rows_per_second": round(self._rows / self._seconds, 1),
-            "padding_share": _padding(self._tokens, self._places),
-            "seconds": round(self._seconds, 1),
+            "rows_per_second": round(self.totals.rows / self.totals.seconds, 1),
+            "padding_share": _padding(self.totals.tokens, self.totals.places),
+            "seconds": round(self.totals.seconds, 1),
         }
 
     def _read_bytes(self, steps: int) -> dict[str, float]:
-        last, self.bytes = self.bytes, self._sent_so_far()
+        last, self.totals.bytes = self.totals.bytes, self._received_so_far()
         return {f"bytes_{kind}": round((count - last[kind]) / steps) for kind, count in self.bytes.items()}
 
-    def _sent_so_far(self) -> dict[str, int]:
-        return {kind: self._sent_before[kind] + count for kind, count in self._sent().items()}
+    def _received_so_far(self) -> dict[Kind, int]:
+        return {kind: self.totals.bytes_before[kind] + count for kind, count in self._received().items()}
 
 
 def _padding(tokens: float, places: float) -> float:
@@ -115,13 +145,13 @@ def _padding(tokens: float, places: float) -> float:
 
 
 def memory(device: torch.device) -> int:
-    """The most memory that this rank has held, in bytes: resident on a CPU, allocated on a GPU."""
+    """Return the peak memory of this rank in bytes: resident on a CPU, allocated by torch on a GPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
 
 
 def memory_use(device: torch.device) -> dict[str, int]:
-    """memory, and on a GPU memory_reserved: the most that torch has taken from it, in bytes."""
+    """Return "memory" and, on a GPU, "memory_reserved": the most that torch has reserved there, in bytes."""
     reserved = {"memory_reserved": torch.cuda.max_memory_reserved(device)} if device.type == "cuda" else {}
     return {"memory": memory(device), **reserved}

@@ -1,4 +1,4 @@
-"""What a training makes small: the model, its batches, their losses, and how the dev split is scored."""
+"""What a training minimizes: the model, its batches, their losses, and how the dev split is scored."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from tasks.training.selection import BATCH_TOKENS, LOSS, score
 
 
 class Objective(ABC):
-    """What fine-tuning and pre-training differ in; the loop is the same.
+    """The difference between fine-tuning and pre-training. The loop is the same for both.
 
     Attributes:
-        model: what is trained, an encoder with a head, in training mode.
-        train: the rows to learn from.
-        dev: the rows to choose the best model by.
-        terms: what each training row adds to the sum that a batch's mean divides by, [rows]: its losses' weights.
-        metric: the name of the one of score's values that training.json shows.
+        model: the encoder with a head that is trained, in training mode.
+        train: the rows that it is trained on.
+        dev: the rows that the best model is selected by.
+        terms: the sum of the weights of each training row's losses, [rows]; the mean loss of a batch is divided by
+            the sum of its rows' terms.
+        metric: which value of `score` training.json shows.
     """
 
     model: EncoderWithHead
@@ -39,23 +40,23 @@ class Objective(ABC):
 
     @abstractmethod
     def batch(self, indices: Array, step: int) -> Batch:
-        """The training rows at these positions, as this step (counted from 1) sees them."""
+        """Return the training rows at these positions, [rows], as the step (counted from 1) sees them."""
 
     @abstractmethod
     def losses(self, batch: Batch) -> torch.Tensor:
-        """All the losses whose mean is the batch's loss, float32, in one dimension."""
+        """Return all losses whose mean is the loss of the batch, float32 [losses]."""
 
     @abstractmethod
     def score(self, rank: int, world: int) -> dict[str, float]:
-        """The dev split's metrics, equal on every rank. Each of the `world` ranks computes its part."""
+        """Return the metrics of the dev split, equal on every rank. Each of the `world` ranks computes a part."""
 
     @abstractmethod
-    def goodness(self, metrics: dict[str, float]) -> float:
-        """What the best model is chosen by, out of score's values: the larger, the better."""
+    def selection_metric(self, metrics: dict[str, float]) -> float:
+        """Return the value that the best model is selected by, out of those of `score`: the larger, the better."""
 
 
 class FineTuning(Objective):
-    """The labels of sentences: classes or scores."""
+    """Fine-tuning on labeled rows: classes or scores."""
 
     model: Classifier
 
@@ -73,25 +74,25 @@ class FineTuning(Objective):
         self.terms = self.criterion.weights(self.train.labels)
 
     def batch(self, indices: Array, step: int) -> Batch:
-        """The rows, the same at every step."""
+        """Return the rows, which are the same at every step."""
         return self.train.batch(indices, self.length)
 
     def losses(self, batch: Batch) -> torch.Tensor:
-        """A loss a row, [batch]."""
+        """Return one loss per row, [batch]."""
         logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.packing)
         return self.criterion.losses(logits, batch.labels)
 
     def score(self, rank: int, world: int) -> dict[str, float]:
-        """The task's metrics, and the loss."""
+        """Return the task's metrics and the loss."""
         return score(self.model, self.dev, self.task, self.criterion, rank, world)
 
-    def goodness(self, metrics: dict[str, float]) -> float:
-        """The task's main metric, or the loss turned round."""
+    def selection_metric(self, metrics: dict[str, float]) -> float:
+        """Return the task's main metric, or the negative loss where the experiment says so."""
         return -metrics[LOSS] if self.best_by == "loss" else metrics[self.metric]
 
 
 class MaskedWords(Objective):
-    """The words that are hidden in unlabelled text (Devlin et al. 2019), other ones at every step."""
+    """Pre-training by predicting hidden words of unlabeled text (Devlin et al. 2019), other words at every step."""
 
     model: MaskedLanguageModel
 
@@ -103,22 +104,22 @@ class MaskedWords(Objective):
         self.train, self.dev = TokenTable.open(job.data / "train"), TokenTable.open(job.data / "dev")
         self.model = load_masked_lm(job.encoder, max_length)
         self.masking = Masking(Vocabulary.read(job.encoder), options.mask_share, options.whole_words, options.seed)
-        # Whole words make a batch's number of hidden tokens a matter of chance: the mean divides by what to expect.
+        # With whole words the number of hidden tokens varies from step to step: divide by its expected value.
         self.terms = np.array([self.masking.count(self.train.ids(row)) for row in range(len(self.train))])
 
     def batch(self, indices: Array, step: int) -> Batch:
-        """The rows with words hidden; labels [batch, tokens] are the true ids there, IGNORED elsewhere."""
+        """Return the rows with words hidden; labels [batch, tokens] are the true ids there and IGNORED elsewhere."""
         return self._hide(self.train.batch(indices, self.length), indices, step)
 
     def losses(self, batch: Batch) -> torch.Tensor:
-        """A loss a hidden token, [hidden tokens]."""
+        """Return one loss per hidden token, [hidden tokens]."""
         hidden = batch.labels != IGNORED
         logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids, hidden, batch.packing)
         return functional.cross_entropy(logits, batch.labels[hidden], reduction="none")
 
     @torch.inference_mode()
     def score(self, rank: int, world: int) -> dict[str, float]:
-        """Mean loss, and e to the power of it, in fp32; the same tokens are hidden every time."""
+        """Return the mean loss and its exponential, the perplexity, in fp32. Every call hides the same tokens."""
         self.model.eval()
         total = count = 0.0
         for indices in length_batches(self.dev.lengths, batch_tokens=BATCH_TOKENS)[rank::world]:
@@ -129,8 +130,8 @@ class MaskedWords(Objective):
         total, count = sum_over_ranks((total, count), "dev.losses")
         return {LOSS: total / count, self.metric: float(torch.tensor(total / count).exp())}
 
-    def goodness(self, metrics: dict[str, float]) -> float:
-        """The loss turned round."""
+    def selection_metric(self, metrics: dict[str, float]) -> float:
+        """Return the negative loss."""
         return -metrics[LOSS]
 
     def _hide(self, batch: Batch, indices: Array, step: int) -> Batch:
@@ -142,6 +143,6 @@ class MaskedWords(Objective):
         return dataclasses.replace(batch, labels=labels)
 
 
-def objective(job: Job) -> Objective:
-    """The job's objective."""
+def build_objective(job: Job) -> Objective:
+    """Return the objective of a job. Raises BadInput when encoder, data and experiment do not fit each other."""
     return MaskedWords(job) if job.objective == "masked words" else FineTuning(job)

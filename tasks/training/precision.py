@@ -1,4 +1,4 @@
-"""Number formats of forward and backward, the loss scale, and what happens when a number is none."""
+"""Number formats of forward and backward passes, the loss scale, and what happens when a gradient is not finite."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from include.stages import BadInput
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-GROWTH_STEPS = 2000  # torch.amp.GradScaler's
-PATIENCE = 10  # steps in a row whose gradient is not finite; fp16's scale has settled long before
+GROWTH_STEPS = 2000  # as torch.amp.GradScaler has it
+PATIENCE = 10  # consecutive steps without a finite gradient; the loss scale of fp16 needs fewer to settle
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
-    """Matrix work in the precision's format; the weights stay fp32."""
+    """Return a context in which matrix products use the precision's format; the weights stay in fp32."""
     return torch.autocast(device.type, dtype=_DTYPES.get(precision), enabled=precision != "fp32", cache_enabled=True)
 
 
 class LossScale:
-    """What fp16's loss is multiplied by, so that small gradients do not vanish (Micikevicius et al. 2018).
+    """The factor of the loss that keeps small gradients from vanishing in fp16 (Micikevicius et al. 2018).
 
-    It halves when a gradient overflows and doubles after GROWTH_STEPS without; for the other formats it stays 1.
+    It is halved when a gradient overflows and doubled after GROWTH_STEPS steps without an overflow. For the other
+    formats it is always 1.
+
+    Attributes:
+        value: the factor.
     """
 
     def __init__(self, precision: Precision) -> None:
@@ -33,7 +37,7 @@ class LossScale:
         self._good = 0
 
     def update(self, finite: bool) -> None:
-        """Take note of a step's gradient, which is equal on all ranks."""
+        """Adapt the factor after a step; `finite` says whether its gradient, equal on all ranks, was finite."""
         if not self._moves:
             return
         self._good = self._good + 1 if finite else 0
@@ -42,24 +46,28 @@ class LossScale:
         elif self._good == GROWTH_STEPS:
             self.value, self._good = self.value * 2, 0
 
-    def state(self) -> dict[str, float]:
-        """For a checkpoint."""
+    def state_dict(self) -> dict[str, float]:
+        """Return the factor, and the number of steps since its last change."""
         return {"value": self.value, "good": self._good}
 
-    def load(self, state: dict[str, float]) -> None:
-        """Take over what state gave."""
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Replace the factor."""
         self.value, self._good = state["value"], int(state["good"])
 
 
-class FiniteWatch:
-    """Says which steps can be taken. Every rank sees the same norm, so all skip, and stop, together."""
+class NonFiniteGuard:
+    """Decides which steps are taken. Every rank sees the same norm, so all ranks skip, and fail, together.
+
+    Attributes:
+        skipped: the number of steps that were not taken.
+    """
 
     def __init__(self) -> None:
         self.skipped = 0
         self._in_a_row = 0
 
     def accepts(self, norm: float, step: int) -> bool:
-        """Whether the gradient of this norm is finite. Raises BadInput after PATIENCE steps in a row without."""
+        """Return whether a gradient of this norm can be used. Raises BadInput after PATIENCE unusable ones in a row."""
         if math.isfinite(norm):
             self._in_a_row = 0
             return True
@@ -72,10 +80,10 @@ class FiniteWatch:
             )
         return False
 
-    def state(self) -> dict[str, int]:
-        """For a checkpoint."""
+    def state_dict(self) -> dict[str, int]:
+        """Return the counts."""
         return {"skipped": self.skipped, "in_a_row": self._in_a_row}
 
-    def load(self, state: dict[str, int]) -> None:
-        """Take over what state gave."""
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Replace the counts."""
         self.skipped, self._in_a_row = state["skipped"], state["in_a_row"]

@@ -1,4 +1,4 @@
-"""Which rows share a step, and which of them a rank sees: a function of the data, the experiment, and nothing else."""
+"""Which rows form a batch, and which of them a rank computes: a function of the data and the experiment alone."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from include.stages import BadInput
 from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, TokenTable, length_batches
 from tasks.encoder.models import Classifier
 
-POOL = 128  # batches that are sorted by length together; SST-2 then pads 1.9 %, with 32 of them 6.7 %
+#: The number of batches whose rows are sorted by length together. SST-2 then pads 1.9 %; with 32 it pads 6.7 %.
+POOL = 128
 
 
 @dataclass(frozen=True)
-class Share:
-    """A rank's part of a batch.
+class RankBatch:
+    """One rank's part of a batch.
 
     Attributes:
-        step: counted from 1.
-        epoch: passes over the training split after this step.
-        indices: the rank's rows. A rank for which a short batch has none takes one and gives it no weight.
-        weight: of each of the rows' losses, so that the sum over all rows of all ranks is the batch's mean.
-        rows: rows of the whole batch.
+        step: the step that the batch belongs to, counted from 1.
+        epoch: the number of passes over the training split after this step.
+        indices: positions of the rank's rows in the training split, [rows]. If a batch has fewer rows than there are
+            ranks, a rank without rows takes one and gives it the weight 0.
+        weight: the factor of each row's loss. The sum over all rows of all ranks is then the mean of the batch.
+        rows: the number of rows of the whole batch.
     """
 
     step: int
@@ -35,24 +37,33 @@ class Share:
     weight: float
     rows: int
 
-    def parts(self, count: int) -> list[Share]:
-        """The share cut into `count` pieces, or as many as it has rows; their losses add up to the share's."""
+    def micro_batches(self, count: int) -> list[RankBatch]:
+        """Split the rows into `count` micro-batches, or one per row if there are fewer; their losses add up."""
         pieces = np.array_split(self.indices, min(count, len(self.indices)))
         return [dataclasses.replace(self, indices=piece) for piece in pieces]
 
 
 class Sampler:
-    """Iterates over a rank's shares. All ranks get as many, whatever their number, and the same batches.
+    """Iterates over a rank's parts of all batches. The batches do not depend on the number of ranks.
 
     Attributes:
-        steps: of the whole training, at least one.
-        scored: the steps after which the dev split is scored: `evaluations` times an epoch, and after the last.
+        steps: the number of steps of the whole training, at least one.
+        evaluated: the steps after which the dev split is evaluated: `evaluations` times per epoch, and the last one.
     """
 
     def __init__(
         self, lengths: Array, terms: Array, batching: Batching, training: Training, rank: int, world: int
     ) -> None:
-        """For rows of these lengths that add these weights to the sum that a batch's mean divides by, [rows]."""
+        """Plan the batches.
+
+        Args:
+            lengths: tokens of each training row, [rows].
+            terms: what each row adds to the divisor of a batch's mean loss, [rows].
+            batching: the experiment's section.
+            training: the experiment's section.
+            rank: this rank's number.
+            world: the number of ranks.
+        """
         self._lengths, self._terms, self._batching, self._training = lengths, terms, batching, training
         self._rank, self._world = rank, world
         self._done = 0
@@ -60,63 +71,63 @@ class Sampler:
         whole, rest = divmod(training.epochs, 1)
         self.steps = max(1, sum(counts[: int(whole)]) + (round(rest * counts[-1]) if rest else 0))
         self._starts = np.cumsum([0, *counts])  # steps before each epoch
-        self.scored = evaluation_steps(counts, self.steps, training.evaluations)
+        self.evaluated = evaluation_steps(counts, self.steps, training.evaluations)
 
-    def __iter__(self) -> Iterator[Share]:
-        """The shares that are left."""
+    def __iter__(self) -> Iterator[RankBatch]:
+        """Iterate over the parts that are left. A step counts as done when the next one is asked for."""
         while self._done < self.steps:
             epoch = int(np.searchsorted(self._starts, self._done, side="right")) - 1
             batches, first = self._plan(epoch), int(self._starts[epoch])
             for batch in batches[self._done - first : self.steps - first]:
+                yield self._of_rank(batch, epoch + (self._done + 1 - first) / len(batches))
                 self._done += 1
-                yield self._share(batch, epoch + (self._done - first) / len(batches))
 
     def state_dict(self) -> dict[str, int]:
-        """How many steps were handed out."""
+        """Return the number of steps that are done. During a step's evaluation that step is not done yet."""
         return {"done": self._done}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on after the last step that was handed out, on any number of ranks."""
+        """Continue with the first step that is not done, on any number of ranks."""
         self._done = state["done"]
 
     def _plan(self, epoch: int) -> list[Array]:
         return epoch_batches(self._lengths, self._batching, self._training, epoch)
 
-    def _share(self, batch: Array, epoch: float) -> Share:
-        own = batch[self._rank :: self._world]  # every n-th of a sorted batch: ranks get rows of like length
+    def _of_rank(self, batch: Array, epoch: float) -> RankBatch:
+        own = batch[self._rank :: self._world]  # every n-th row of a sorted batch: all ranks get similar lengths
         weight = 1 / float(self._terms[batch].sum()) if len(own) else 0.0
-        return Share(self._done, epoch, own if len(own) else batch[:1], weight, len(batch))
+        return RankBatch(self._done + 1, epoch, own if len(own) else batch[:1], weight, len(batch))
 
 
 def epoch_batches(lengths: Array, batching: Batching, training: Training, epoch: int) -> list[Array]:
-    """One epoch's batches, in the order that they are trained on.
+    """Return the batches of one epoch in the order of training, as positions of rows.
 
-    Static ones are shuffled rows. For the others a pool of shuffled rows is sorted by length and cut, so that rows of
-    near-equal length meet, other ones in every epoch.
+    Static batches are shuffled rows. Other kinds sort a pool of shuffled rows by length before they divide it, so that
+    a batch holds rows of nearly equal length, and other rows in every epoch.
     """
     random = np.random.default_rng([training.seed, epoch])
     order = random.permutation(len(lengths))
     if batching.kind == "static":
         return np.array_split(order, math.ceil(len(order) / training.batch_size))
     pools = np.array_split(order, math.ceil(len(order) / (POOL * _usual_rows(lengths, batching, training))))
-    batches = [pool[batch] for pool in pools for batch in _cut(lengths[pool], batching, training)]
+    batches = [pool[batch] for pool in pools for batch in _divide(lengths[pool], batching, training)]
     return [batches[position] for position in random.permutation(len(batches))]
 
 
-def _cut(lengths: Array, batching: Batching, training: Training) -> list[Array]:
-    """Positions of one pool cut into batches of near-equal length."""
+def _divide(lengths: Array, batching: Batching, training: Training) -> list[Array]:
+    """Return the positions of one pool in batches of nearly equal length."""
     match batching.kind:
         case "tokens":
             return length_batches(lengths, batch_tokens=batching.batch_tokens)
         case "tiers":
             return tier_batches(lengths)
-        case _:  # evenly, so that no batch is much smaller than batch_size
+        case _:  # equally large batches, so that none is much smaller than batch_size
             by_length = np.argsort(lengths, kind="stable")
             return np.array_split(by_length, math.ceil(len(lengths) / training.batch_size))
 
 
 def tier_batches(lengths: Array) -> list[Array]:
-    """Positions from the longest row to the shortest, in batches as large as the tier of their average length."""
+    """Return positions from the longest row to the shortest; a batch's size follows from its average length."""
     order = np.argsort(-lengths, kind="stable")
     tokens = np.concatenate([[0], np.cumsum(lengths[order])])
     batches, start = [], 0
@@ -131,7 +142,7 @@ def tier_batches(lengths: Array) -> list[Array]:
 
 
 def _usual_rows(lengths: Array, batching: Batching, training: Training) -> int:
-    """Rows of a batch, about."""
+    """Return the approximate number of rows of a batch."""
     match batching.kind:
         case "tokens":
             return max(1, int(batching.batch_tokens / lengths.mean()))
@@ -142,7 +153,13 @@ def _usual_rows(lengths: Array, batching: Batching, training: Training) -> int:
 
 
 def evaluation_steps(counts: list[int], steps: int, evaluations: int) -> set[int]:
-    """The steps that end an `evaluations`-th part of an epoch, for epochs of `counts` steps, and the last step."""
+    """Return the last step of each of the `evaluations` parts of every epoch, and the last step of all.
+
+    Args:
+        counts: steps of each epoch.
+        steps: of the whole training, which may end within the last epoch.
+        evaluations: per epoch.
+    """
     ends = np.arange(1, evaluations + 1) / evaluations
     starts = np.cumsum([0, *counts[:-1]])
     due = np.concatenate([start + np.round(count * ends) for start, count in zip(starts, counts, strict=True)])
@@ -150,7 +167,7 @@ def evaluation_steps(counts: list[int], steps: int, evaluations: int) -> set[int
 
 
 def check(table: TokenTable, model: Classifier) -> None:
-    """Raise BadInput when a labelled split does not fit the model."""
+    """Raise BadInput if a labeled split does not fit the model."""
     labels, words, outputs = table.labels, model.encoder.config.vocab_size, model.spec.outputs
     if not len(table):
         raise BadInput(f"{table.folder} has no rows: nothing to train on, or to choose the best model by")
@@ -167,7 +184,7 @@ def check(table: TokenTable, model: Classifier) -> None:
 
 
 def check_batch_size(table: TokenTable, batching: Batching, batch_size: int, ranks: int) -> None:
-    """Raise BadInput when there are fewer rows than a batch of a fixed size has."""
+    """Raise BadInput if there are fewer training rows than a batch of a fixed size needs."""
     if batching.kind in ("length", "static") and len(table) < batch_size:
         fitting = len(table) // ranks * ranks
         remedy = f"write {fitting} or less" if fitting else "write fewer training.ranks too"

@@ -1,4 +1,4 @@
-"""The dev split during training: scored by all ranks together, the best model kept, and when to stop."""
+"""Evaluation during training: all ranks score the dev split, the best model is kept, and training may stop early."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tasks.encoder.models import Classifier, EncoderWithHead
 from tasks.scoring.metrics import all_metrics
 from tasks.training.loss import Criterion
 
-LOSS = "dev_loss"  # beside the task's metrics; "loss" is training's
-BATCH_TOKENS = 2048  # small enough that every rank gets some of a dev split of a few hundred rows
+LOSS = "dev_loss"  # in metrics.jsonl "loss" is the loss of training
+BATCH_TOKENS = 2048  # small enough for every rank to get rows of a dev split of a few hundred rows
 
 
 def score(
     model: Classifier, table: TokenTable, task: Task, criterion: Criterion, rank: int, world: int
 ) -> dict[str, float]:
-    """The task's metrics and the loss on the whole split, exactly and equally on every rank, in fp32."""
+    """Return the task's metrics and the loss on the whole split, computed in fp32 and equal on every rank."""
     batches = length_batches(table.lengths, batch_tokens=BATCH_TOKENS)[rank::world]
     own = np.concatenate([np.zeros(0, np.int64), *batches])
     outputs = [batch_logits(model, table, indices) for indices in batches]
@@ -36,56 +36,67 @@ def score(
     return {**all_metrics(task, table.labels, logits), LOSS: criterion.mean(logits, table.labels)}
 
 
-class Best:
-    """The best model so far, on disk, and how long ago that was."""
+class BestModel:
+    """The best model so far, which lies on disk, and the number of evaluations since.
+
+    Attributes:
+        folder: where the model lies.
+        selection: the best value of the selection metric; the larger, the better.
+        metric: the value that the task's main metric had in that evaluation.
+        step: the step of that evaluation, 0 before the first one.
+    """
 
     def __init__(self, folder: Path, patience: int) -> None:
         self.folder = folder
         self._patience = patience
-        self.goodness = self.metric = math.nan
+        self.selection = self.metric = math.nan
         self.step = 0
         self.evaluations_since = 0
 
-    def better(self, goodness: float, metric: float, step: int) -> bool:
-        """Take note of an evaluation; whether it is the best one: of the largest goodness. The first always is.
+    def improves(self, selection: float, metric: float, step: int) -> bool:
+        """Record an evaluation, and return whether it is the best so far. The first one always is.
 
-        An undefined goodness is worse than any other. The metric is noted for reports.
+        Args:
+            selection: the selection metric; an undefined one (NaN) is worse than any other.
+            metric: the task's main metric, which reports show.
+            step: the step of the evaluation.
         """
-        if self.step == 0 or goodness > self.goodness or (math.isnan(self.goodness) and not math.isnan(goodness)):
-            self.goodness, self.metric, self.step, self.evaluations_since = goodness, metric, step, 0
+        was_undefined = math.isnan(self.selection) and not math.isnan(selection)
+        if self.step == 0 or selection > self.selection or was_undefined:
+            self.selection, self.metric, self.step, self.evaluations_since = selection, metric, step, 0
             return True
         self.evaluations_since += 1
         return False
 
     @property
     def defined(self) -> bool:
-        """Whether the best metric is a number."""
+        """Whether the best model's metric is a number."""
         return math.isfinite(self.metric)
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether training should stop."""
+        """Whether `patience` evaluations have passed without an improvement; with a patience of 0, never."""
         return 0 < self._patience <= self.evaluations_since
 
-    def keep(self, model: EncoderWithHead) -> None:
-        """Write the model; the one kept before goes only when this one is whole."""
+    def save(self, model: EncoderWithHead) -> None:
+        """Write the model. The model before it is removed only when this one is complete."""
         fresh = self.folder.with_name(f".{self.folder.name}-fresh")
-        shutil.rmtree(fresh, ignore_errors=True)  # what a kill has left
+        shutil.rmtree(fresh, ignore_errors=True)  # a killed process may have left it
         model.save(fresh)
         if self.folder.exists():
             shutil.rmtree(self.folder)
         fresh.rename(self.folder)
 
-    def state(self) -> dict[str, float | None]:
-        """For a checkpoint, which holds the model as well; None stands for what is not a number."""
-        numbers = {"goodness": self.goodness, "metric": self.metric}
+    def state_dict(self) -> dict[str, float | None]:
+        """Return the best values, with None for NaN. The checkpoint holds the folder of the model besides."""
+        numbers = {"selection": self.selection, "metric": self.metric}
         known = {name: None if math.isnan(value) else value for name, value in numbers.items()}
         return {**known, "step": self.step, "evaluations_since": self.evaluations_since}
 
-    def load(self, state: dict[str, float | None]) -> None:
-        """Take over what state gave."""
-        goodness, metric, step, since = (
+    def load_state_dict(self, state: dict[str, float | None]) -> None:
+        """Replace the best values."""
+        selection, metric, step, since = (
             math.nan if value is None else value
-            for value in (state["goodness"], state["metric"], state["step"], state["evaluations_since"])
+            for value in (state["selection"], state["metric"], state["step"], state["evaluations_since"])
         )
-        self.goodness, self.metric, self.step, self.evaluations_since = goodness, metric, int(step), int(since)
+        self.selection, self.metric, self.step, self.evaluations_since = selection, metric, int(step), int(since)

@@ -107,9 +107,9 @@ def _print_cost(scratch: Path, name: str) -> None:
     moments = {f"{kind}.{key}": torch.rand_like(p) for key, p in weights.items() for kind in ("mean", "square")}
     hvd.init()
     try:
-        written = Checkpoints(folder, 1, rank=0, world=1)
+        written = Checkpoints(folder, 1, rank=0, best=folder / "model")
         snapshot = Snapshot({**weights, **moments}, {}, {})
-        times = [_seconds(partial(written.write, step, snapshot, folder / "model")) for step in (1, 2, 3)]
+        times = [_seconds(partial(written.write, step, snapshot)) for step in (1, 2, 3)]
         reading = _seconds(lambda: written.shared(written.newest({}), torch.device("cpu")))
     finally:
         hvd.shutdown()

@@ -19,6 +19,7 @@ import torch
 
 from include.artifacts import write_json
 from tasks.launching.rank import JOB, keep_freed_memory
+from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loop import Trainer
 from tasks.training.meter import memory
@@ -78,7 +79,7 @@ def main(folder: Path) -> None:
     keep_freed_memory()
     hvd.init()
     # One for all: the hooks on its parameters keep a trainer's memory.
-    trainer = Trainer(Job.read(folder / JOB), stopping=lambda: False)
+    trainer = build_trainer(Job.read(folder / JOB), stopping=lambda: False)
     measured = []
     for rate in timing.rates:
         if timing.interface != LOCAL.interface:
@@ -92,19 +93,19 @@ def main(folder: Path) -> None:
 def _steps(trainer: Trainer, count: int, interface: str) -> Measurement:
     """The training's first steps, whatever came before."""
     trainer.sampler.load_state_dict({"done": 0})
-    sent, on_interface = trainer.exchange.bytes(), bytes_sent(interface)
+    sent, on_interface = trainer.exchange.bytes_received(), bytes_sent(interface)
     rows, ends = 0, [time.perf_counter()]
     for share in itertools.islice(trainer.sampler, count):
         trainer.step(share)
         rows += share.rows
         ends.append(time.perf_counter())
-    trainer.exchange.settle()
+    trainer.exchange.receive_parameters()
     _finish(trainer.device)
     ends[-1] = time.perf_counter()
     return Measurement(
         rows,
         [end - start for start, end in itertools.pairwise(ends)],
-        {kind: number - sent[kind] for kind, number in trainer.exchange.bytes().items()},
+        {kind: number - sent[kind] for kind, number in trainer.exchange.bytes_received().items()},
         bytes_sent(interface) - on_interface,
         sum(parameter.numel() for parameter in trainer.model.parameters()),
         memory(trainer.device),

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from tasks.communication.link import Handle, Link
-
-State = dict[str, torch.Tensor]
+from tasks.communication.state import State
 
 
 class Compressor(ABC):
@@ -42,14 +41,14 @@ class Compressor(ABC):
     def finish(self) -> torch.Tensor:
         """The sum over the ranks, fp32 [elements], equal on all of them; NaN or infinite if it was on any."""
 
-    def forget(self) -> None:  # noqa: B027  # most have nothing to do
+    def discard_step(self) -> None:  # noqa: B027  # most have nothing to do
         """The step was skipped: be again as before its start."""
 
-    def state(self) -> State:
+    def state_dict(self) -> State:
         """What the next step depends on, for a checkpoint."""
         return {}
 
-    def load(self, state: State) -> None:  # noqa: B027
+    def load_state_dict(self, state: State) -> None:  # noqa: B027
         """Take over what state gave."""
 
 
@@ -72,15 +71,15 @@ class ErrorFeedback(Compressor):
         """This step's residual; the one before is held until the next step, in case this one is skipped."""
         self._before, self.residual = self.residual, residual
 
-    def forget(self) -> None:
+    def discard_step(self) -> None:
         """Put the residual back, so that nothing of a skipped step's NaN stays."""
         self.residual = self._before
 
-    def state(self) -> State:
+    def state_dict(self) -> State:
         """The residual."""
         return {"residual": self.residual}
 
-    def load(self, state: State) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take the residual over."""
         self.residual = state["residual"].to(self.device)
 
@@ -103,7 +102,7 @@ class Coded(ErrorFeedback):
         wanted = gradient.add_(self.residual)
         code = self.encode(wanted)
         self.keep(wanted - self.decode(code, self.elements))
-        self._handle = self.link.gather(code, self.name)
+        self._handle = self.link.all_gather(code, self.name)
 
     def finish(self) -> torch.Tensor:
         """Add up what the ranks' codes stand for."""

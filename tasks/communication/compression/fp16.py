@@ -6,8 +6,9 @@ import math
 
 import torch
 
-from tasks.communication.compression.base import Compressor, State
+from tasks.communication.compression.base import Compressor
 from tasks.communication.link import Handle
+from tasks.communication.state import State
 
 PEAK = 256.0  # fp16 ends at 65504, 255 times as much
 
@@ -27,7 +28,7 @@ class Half(Compressor):
     def start(self, gradient: torch.Tensor) -> None:
         """Send it."""
         wire = gradient.mul_(self.scale).half() if self.scale else gradient
-        self._handle = self.link.sum(wire, self.name)
+        self._handle = self.link.all_reduce(wire, self.name)
 
     def finish(self) -> torch.Tensor:
         """The sum; the next step's scale follows from it."""
@@ -37,11 +38,11 @@ class Half(Compressor):
         self.scale = self._fitting(float(total.abs().amax()))
         return total
 
-    def state(self) -> State:
+    def state_dict(self) -> State:
         """The scale."""
         return {"scale": torch.tensor(self.scale)}
 
-    def load(self, state: State) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take the scale over."""
         self.scale = float(state["scale"])
 

@@ -15,7 +15,7 @@ class Uncompressed(Compressor):
 
     def start(self, gradient: torch.Tensor) -> None:
         """Send it as it is."""
-        self._handle = self.link.sum(gradient, self.name)
+        self._handle = self.link.all_reduce(gradient, self.name)
 
     def finish(self) -> torch.Tensor:
         """The sum."""

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from tasks.communication.compression.base import ErrorFeedback, State
+from tasks.communication.compression.base import ErrorFeedback
 from tasks.communication.link import Handle, Link
+from tasks.communication.state import State
 
 SEED = 1905  # of the first bases, which all ranks draw alike
 
@@ -39,43 +40,47 @@ class PowerSGD(ErrorFeedback):
         """Send M Q, and the matrices that travel whole."""
         self._wanted = gradient.add_(self.residual)
         packed, whole = self._matrices(self._wanted)
-        bases = [torch.linalg.qr(basis).Q for basis in cut(self.basis, self._basis_shapes)]  # else P is M squared
+        # The basis must be orthonormal, or P would be a product of M and M^T.
+        bases = [torch.linalg.qr(basis).Q for basis in self._bases()]
         lefts = [matrix @ basis for matrix, basis in zip(packed, bases, strict=True)]
-        self._handle = self.link.sum(join([*lefts, *whole], self.device), f"{self.name}.left")
+        self._handle = self.link.all_reduce(join([*lefts, *whole], self.device), f"{self.name}.left")
 
     def proceed(self) -> None:
         """Send M^T P; the residual is what P P^T M misses."""
-        sums = cut(self.link.wait(self._handle), [*self._left_shapes, *self._whole_shapes])
+        sums = split_matrices(self.link.wait(self._handle), [*self._left_shapes, *self._whole_shapes])
         self._lefts = [torch.linalg.qr(left).Q for left in sums[: len(self._left_shapes)]]  # also of zeros
         self._wholes = sums[len(self._left_shapes) :]
         packed, _ = self._matrices(self._wanted)
         bases = [matrix.T @ left for matrix, left in zip(packed, self._lefts, strict=True)]
         self.keep(self._missed(bases))
-        self._handle = self.link.sum(join(bases, self.device), f"{self.name}.basis")
+        self._handle = self.link.all_reduce(join(bases, self.device), f"{self.name}.basis")
 
     def finish(self) -> torch.Tensor:
         """P Q^T, and the matrices that travelled whole."""
         self._basis_before, self.basis = self.basis, self.link.wait(self._handle)
         packed, whole = self._matrices(self._wanted)  # whose place the sums take
-        for matrix, left, basis in zip(packed, self._lefts, cut(self.basis, self._basis_shapes), strict=True):
+        for matrix, left, basis in zip(packed, self._lefts, self._bases(), strict=True):
             torch.mm(left, basis.T, out=matrix)
         for matrix, total in zip(whole, self._wholes, strict=True):
             matrix.copy_(total)
         return self._wanted
 
-    def forget(self) -> None:
+    def discard_step(self) -> None:
         """Put residual and basis back."""
-        super().forget()
+        super().discard_step()
         self.basis = self._basis_before
 
-    def state(self) -> State:
+    def state_dict(self) -> State:
         """Residual and basis."""
-        return {**super().state(), "basis": self.basis}
+        return {**super().state_dict(), "basis": self.basis}
 
-    def load(self, state: State) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take both over."""
-        super().load(state)
+        super().load_state_dict(state)
         self.basis = state["basis"].to(self.device)
+
+    def _bases(self) -> list[torch.Tensor]:
+        return split_matrices(self.basis, self._basis_shapes)
 
     def _missed(self, bases: list[torch.Tensor]) -> torch.Tensor:
         residual = self._wanted.clone()
@@ -88,12 +93,12 @@ class PowerSGD(ErrorFeedback):
 
     def _matrices(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Views of those that are sent as a product, and of those that are sent whole."""
-        views = cut(flat, self._flat)
+        views = split_matrices(flat, self._flat)
         chosen = list(zip(views, self._narrow, strict=True))
         return [view for view, narrow in chosen if narrow], [view for view, narrow in chosen if not narrow]
 
 
-def cut(flat: torch.Tensor, shapes: Iterable[tuple[int, int]]) -> list[torch.Tensor]:
+def split_matrices(flat: torch.Tensor, shapes: Iterable[tuple[int, int]]) -> list[torch.Tensor]:
     """Views of a flat tensor as matrices, one after the other."""
     shapes = list(shapes)
     pieces = torch.split(flat, [rows * columns for rows, columns in shapes])

@@ -35,7 +35,7 @@ class Recoded(Coded):
         self._own = shards[self.link.rank].clone()
         self.keep(gradient - torch.cat(sent))
         self._sizes = [len(code) for code in codes]
-        self._handle = self.link.deal(codes, self.name)
+        self._handle = self.link.all_to_all(codes, self.name)
 
     def proceed(self) -> None:
         """Add up this rank's shard, and send the code of the sum to all."""
@@ -45,7 +45,7 @@ class Recoded(Coded):
             self._own += self.decode(code, len(self._own))
         code = self.encode(self._own)
         torch.split(self.residual, self._lengths())[self.link.rank].copy_(self._own - self.decode(code, len(self._own)))
-        self._handle = self.link.gather(code, f"{self.name}.sum")
+        self._handle = self.link.all_gather(code, f"{self.name}.sum")
 
     def finish(self) -> torch.Tensor:
         """What the codes of the sums stand for."""

@@ -18,7 +18,7 @@ class SparseRows:
         """Send a sparse COO gradient's rows, fp32. They travel as int32 with the same bits, as their numbers do."""
         rows = gradient.coalesce()
         numbers = rows.indices()[0].int().unsqueeze(1)
-        self._handle = self._link.gather(torch.cat([numbers, rows.values().view(torch.int32)], dim=1), self._name)
+        self._handle = self._link.all_gather(torch.cat([numbers, rows.values().view(torch.int32)], dim=1), self._name)
 
     def proceed(self) -> None:
         """Nothing follows."""

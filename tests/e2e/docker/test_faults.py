@@ -133,7 +133,7 @@ def test_a_training_outlives_its_worker_and_its_own_death(call: Call, deployment
         docker("kill", first)
         wait_for(lambda: train(call, run)["state"] == "success")
         assert train(call, run)["try_number"] == 3
-        assert logged(call, run, 3, "going on from the checkpoint of step")
+        assert logged(call, run, 3, "continuing from the checkpoint of step")
 
         second = training(containers)
         clear = {"dry_run": False, "dag_run_id": run.rpartition("/")[2], "task_ids": ["train"], "only_failed": False}

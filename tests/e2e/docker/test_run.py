@@ -75,7 +75,7 @@ def test_every_stage_was_walled_in(finished: Finished) -> None:
 
 
 def test_the_log_is_airflows_and_no_container_is_left(finished: Finished) -> None:
-    assert "INFO tasks.training.journal: step" in finished.output
+    assert "INFO tasks.training.metrics_logger: step" in finished.output
     assert " ERROR tasks" not in finished.output
     assert remaining(finished.home) == []
 

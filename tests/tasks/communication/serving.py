@@ -63,11 +63,11 @@ class Run:
 
     def gradients(self, number: int, wish: bool = False, factor: float = 1.0) -> tuple[float, bool]:
         """A step's forward and backward; the loss counts times factor. The norm, and whether to stop."""
-        self.server.begin(number, 1.0, wish)
+        self.server.begin_step(number, 1.0, wish)
         loss = random_loss(self.model, number, hvd.rank()) * factor
-        self.server.send_next()
+        self.server.sync_next_backward()
         loss.backward()  # type: ignore[no-untyped-call]
-        stop = self.server.synchronize()
+        stop = self.server.synchronize_gradients()
         return self.server.norm(), stop
 
     def step(self, number: int, wish: bool = False, factor: float = 1.0) -> tuple[float, bool]:
@@ -75,22 +75,22 @@ class Run:
         norm, stop = self.gradients(number, wish, factor)
         if math.isfinite(norm):
             self.optimizer.step(RATE, max(1.0, norm))
-            self.server.distribute()
+            self.server.send_parameters()
         else:
-            self.server.forget()
+            self.server.discard_step()
         self.optimizer.zero_grad()
         return norm, stop
 
-    def state(self) -> dict[str, Tensors]:
+    def state_dict(self) -> dict[str, Tensors]:
         """A copy of all that the next step depends on."""
-        parts = {"model": weights(self.model), "server": self.server.state(), "adamw": self.optimizer.state()}
+        parts = {"model": weights(self.model), "server": self.server.state_dict(), "adamw": self.optimizer.state_dict()}
         return {part: copied(values) for part, values in parts.items()}
 
-    def load(self, state: dict[str, Tensors]) -> None:
+    def load_state_dict(self, state: dict[str, Tensors]) -> None:
         """Take over what state gave."""
         self.model.load_state_dict(state["model"], strict=False)  # buffers hold no weights
-        self.server.load(copied(state["server"]))
-        self.optimizer.load(copied(state["adamw"]))
+        self.server.load_state_dict(copied(state["server"]))
+        self.optimizer.load_state_dict(copied(state["adamw"]))
 
 
 def weights(model: nn.Module) -> Tensors:

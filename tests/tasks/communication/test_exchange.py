@@ -16,7 +16,7 @@ from torch import nn
 from include.sections import Communication
 from tasks.communication import buckets
 from tasks.communication.all_reduce import AllReduce
-from tasks.communication.exchange import Exchange, by_kind, total_norm
+from tasks.communication.exchange import Exchange, SingleRank, by_kind, total_norm
 from tasks.communication.link import gather_rows, sum_over_ranks
 from tasks.encoder.models import Classifier, load_pretrained
 from tasks.training.job import Job
@@ -57,11 +57,11 @@ def gradients(model: Classifier) -> dict[str, torch.Tensor]:
 def step(exchange: Exchange, model: Classifier, number: int, poison: bool = False) -> dict[str, torch.Tensor]:
     """A step's summed gradients. Rank 1 wants to stop at step 3; with poison, its gradient is not finite."""
     rank = hvd.rank()
-    exchange.begin(number, LOSS_SCALE, stop=number == 3 and rank == 1)
+    exchange.begin_step(number, LOSS_SCALE, stop=number == 3 and rank == 1)
     backward(model, rank, number, LOSS_SCALE)  # two halves: the first one stays here
-    exchange.send_next()
+    exchange.sync_next_backward()
     backward(model, rank, number, LOSS_SCALE * (math.nan if poison and rank == 1 else 1))
-    stop = exchange.synchronize()
+    stop = exchange.synchronize_gradients()
     found = {"norm": torch.tensor(exchange.norm()), "stop": torch.tensor(stop), **gradients(model)}
     model.zero_grad()
     return found
@@ -81,14 +81,14 @@ def reduce_on_two_ranks(folder: Path) -> None:
     counts = [0]
     for number in (1, 2, 3):
         found |= {f"onebit.{number}.{name}": value for name, value in step(exchange, packed, number).items()}
-        counts.append(exchange.bytes()["matrices"])
+        counts.append(exchange.bytes_received()["matrices"])
     found["bytes"] = torch.tensor(counts).diff()
     assert math.isnan(step(exchange, packed, 4, poison=True)["norm"])
-    exchange.forget()
-    state = {key: value.clone() for key, value in exchange.state().items()}
+    exchange.discard_step()
+    state = {key: value.clone() for key, value in exchange.state_dict().items()}
     found |= {f"straight.{name}": value for name, value in step(exchange, packed, 5).items()}
     resumed = AllReduce(twin := model(job), Communication(compression="onebit"), first_compressed=2)
-    resumed.load(state)
+    resumed.load_state_dict(state)
     found |= {f"resumed.{name}": value for name, value in step(resumed, twin, 5).items()}
     save_file(found, folder / f"{hvd.rank()}.safetensors")
 
@@ -118,17 +118,17 @@ def horovod() -> Iterator[None]:
 def test_alone_gradients_lose_their_loss_scale_and_nothing_else(job: Job) -> None:
     expected, scaled = model(job), model(job)
     backward(expected, rank=0, step=1)
-    exchange = Exchange(scaled)
-    exchange.begin(1, LOSS_SCALE, stop=True)
-    exchange.send_next()
+    exchange = SingleRank(scaled)
+    exchange.begin_step(1, LOSS_SCALE, stop=True)
+    exchange.sync_next_backward()
     backward(scaled, rank=0, step=1, scale=LOSS_SCALE)
-    assert exchange.synchronize()
+    assert exchange.synchronize_gradients()
     found = gradients(scaled)
     for name, value in gradients(expected).items():
         torch.testing.assert_close(found[name], value)
     norm = torch.cat([value.flatten() for value in found.values()]).norm()
     assert exchange.norm() == pytest.approx(float(norm))
-    assert set(exchange.bytes().values()) == {0}
+    assert set(exchange.bytes_received().values()) == {0}
 
 
 def test_kinds(job: Job) -> None:

@@ -42,13 +42,13 @@ def sum_over_hosts(folder: Path) -> None:
             poisoned = math.nan if number == 2 and rank == 3 else 1.0
             found[f"{kind}.{number}"] = step(compressor, gradient(number, rank) * poisoned)
             if number == 2:
-                compressor.forget()
+                compressor.discard_step()
         found[f"own.{kind}.bytes"] = torch.tensor(link.bytes)
     three = Hosts([1, 2, 1])  # of which the second has more ranks than the others
     compressor = HostFirst(make("int8", link=Link(three.across)), three)
     for number in range(2):
         found[f"three.{number}"] = step(compressor, gradient(number, rank))
-    found["own.three.residual"] = compressor.state()["residual"]
+    found["own.three.residual"] = compressor.state_dict()["residual"]
     rows = HostRowsFirst("rows", WORDS, hosts, Link(hosts.across), CPU)
     assert isinstance(rows, SparseRows)
     if rank != 1:

@@ -60,7 +60,7 @@ def test_under_staleness_a_gradient_is_that_of_the_parameters_one_step_ago() -> 
         torch.testing.assert_close(weights(stale.model), expected[number - 1])
         fresh.step(number)
     for run in (stale, fresh):
-        run.server.settle()
+        run.server.receive_parameters()
     torch.testing.assert_close(weights(stale.model), expected[6])
     assert not torch.allclose(fresh.model.head.weight, expected[6]["head.weight"], atol=RATE / 10)
 
@@ -78,7 +78,7 @@ def test_a_layer_waits_for_its_own_parameters_and_settle_for_all() -> None:
     lower(torch.zeros(1, 2, HIDDEN))
     assert in_lower <= arrived(run) < set(weights(run.model))
     assert "encoder.encoder.layer.1.output.dense.weight" not in arrived(run)
-    run.server.settle()
+    run.server.receive_parameters()
     assert arrived(run) == set(weights(run.model))
 
 
@@ -94,7 +94,7 @@ def test_parameters_travel_in_fp16_and_masters_stay_fp32() -> None:
     masters = copied(run.server.parameters)
     assert not torch.equal(masters[EMBEDDINGS], masters[EMBEDDINGS].half().float())
     run.step(1)
-    run.server.settle()
+    run.server.receive_parameters()
     assert arrived(run) == set()
     for name, values in weights(run.model).items():
         assert name == EMBEDDINGS or not torch.equal(run.server.parameters[name], masters[name])
@@ -114,9 +114,9 @@ def test_the_centre_adds_momentum_and_forgets_a_skipped_step() -> None:
             values[where] = received[name].to_dense()[where] + 0.9 * values[where]
             torch.testing.assert_close(given[name].to_dense()[where], values[where])
         assert norm == pytest.approx(float(total_norm(centre.server.parameters)))
-        before = copied(centre.server.state())
+        before = copied(centre.server.state_dict())
         assert math.isnan(centre.step(number + 10, factor=math.nan)[0])
-        assert_equal(centre.server.state(), before)
+        assert_equal(centre.server.state_dict(), before)
 
 
 def gradients(run: Run) -> Tensors:

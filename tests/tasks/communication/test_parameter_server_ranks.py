@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from tasks.communication import buckets
 from tasks.communication.exchange import by_kind
 from tasks.communication.parameter_server import join
+from tasks.training.factory import build_trainer
 from tasks.training.job import Job
-from tasks.training.loop import Trainer
 from tests.tasks.communication.serving import HIDDEN, Run, Tensors, assert_equal, tiny_model
 from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.launching.ranks import on_ranks
@@ -38,18 +38,18 @@ def on_three_ranks(folder: Path) -> None:
     """Go on with what two ranks have left."""
     train_as_told(folder)
     run = Run(**HALF)
-    run.server.load(run.server.regroup(saved(folder.with_name("2"), "server")))
-    run.optimizer.load(run.server.regroup(saved(folder.with_name("2"), "adamw")))
-    run.server.settle()
+    run.server.load_state_dict(run.server.redistribute(saved(folder.with_name("2"), "server")))
+    run.optimizer.load_state_dict(run.server.redistribute(saved(folder.with_name("2"), "adamw")))
+    run.server.receive_parameters()
     save(run, folder)
     run.step(9)
-    run.server.settle()  # or the first rank to end would end Horovod under what the others still send
+    run.server.receive_parameters()  # or the first rank to end would end Horovod under what the others still send
 
 
 def train_as_told(folder: Path) -> None:
     buckets.BUCKET_BYTES = 8192  # so that the tiny model has many
     for file in sorted(folder.glob("job-*.json")):
-        trainer = Trainer(Job.read(file), stopping=lambda: False)
+        trainer = build_trainer(Job.read(file), stopping=lambda: False)
         trainer.exchange.sharded = True  # all-reduce, too, catches rows up when their gradient comes, as a server does
         trainer.run()
 
@@ -57,12 +57,12 @@ def train_as_told(folder: Path) -> None:
 def skip_and_stop_together() -> None:
     run, one_of_two = Run(server_momentum=0.9), hvd.rank() == 1
     assert not run.step(1)[1]
-    run.server.settle()
-    before = run.state()
+    run.server.receive_parameters()
+    before = run.state_dict()
     norm, stop = run.step(2, wish=one_of_two, factor=math.nan if one_of_two else 1.0)
     assert math.isnan(norm)
     assert stop
-    assert_equal(run.state(), before)
+    assert_equal(run.state_dict(), before)
 
 
 def count_bytes() -> None:
@@ -70,20 +70,20 @@ def count_bytes() -> None:
     for dtype, size in (("fp32", 4), ("fp16", 2)):
         run = Run(server_parameters=dtype)
         run.step(1)
-        run.server.settle()
+        run.server.receive_parameters()
         for kind in ("matrices", "rest"):
             elements = sum(parameter.numel() for parameter in by_kind(run.model)[kind].values())
-            assert run.server.bytes()[kind] == elements // 2 * (4 + size)
+            assert run.server.bytes_received()[kind] == elements // 2 * (4 + size)
 
 
 def resume_to_the_bit(**communication: Any) -> Run:
     run = Run(**communication)
     for number in range(1, 5):
         run.step(number)
-    state = run.state()
+    state = run.state_dict()
     expected = go_on(run)
     again = Run(**communication)
-    again.load(state)
+    again.load_state_dict(state)
     assert_equal(go_on(again), expected)
     return run
 
@@ -91,13 +91,13 @@ def resume_to_the_bit(**communication: Any) -> Run:
 def go_on(run: Run) -> tuple[list[float], dict[str, Tensors], dict[str, Tensors]]:
     """Four steps' norms, the state after them, and that when nothing is under way any more."""
     norms = [run.step(number)[0] for number in range(5, 9)]
-    ended = run.state()
-    run.server.settle()
-    return norms, ended, run.state()
+    ended = run.state_dict()
+    run.server.receive_parameters()
+    return norms, ended, run.state_dict()
 
 
 def save(run: Run, folder: Path) -> None:
-    for part, values in run.state().items():
+    for part, values in run.state_dict().items():
         save_file(values, folder / f"{part}-{hvd.rank()}.safetensors")
 
 
@@ -153,7 +153,7 @@ def test_masters_centre_and_moments_take_a_rank_its_share_of_the_memory(root: Pa
     share = sum(parameter.numel() for parameter in tiny_model().parameters()) / ranks
     for part in ("server", "adamw"):  # master and centre, both moments
         for state in saved(root / str(ranks), part):
-            large = [values for name, values in state.items() if values.ndim and not name.endswith(".owed")]
+            large = [values for name, values in state.items() if values.ndim and not name.endswith(".postponed")]
             assert sum(values.numel() for values in large) <= 2 * (share + ranks * HIDDEN)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.launching.rank import train
-from tasks.training import loop  # noqa: F401  # imported once, for all attempts
+from tasks.training import factory  # noqa: F401  # imported once, for all attempts
 from tasks.training.job import Job, checkpoints
 
 #: Every call of these is a moment between two states of the disk.

@@ -13,9 +13,9 @@ from tasks.encoder.dropout import replace_dropout
 from tasks.encoder.fused_layer import fuse_layers
 from tasks.encoder.models import Classifier
 from tasks.encoder.spec import HeadSpec
+from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.layers import recompute_activations
-from tasks.training.loop import Trainer
 from tests.tasks.encoder.samples import tiny_encoder
 from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.launching.ranks import on_ranks
@@ -92,7 +92,8 @@ def test_what_forward_keeps_shrinks(kind: str) -> None:
 def test_what_a_training_with_fused_layers_keeps_shrinks_too(tmp_path: Path) -> None:
     hvd.init()
     plain, recomputing = (
-        Trainer(make_job(tmp_path, activation_checkpointing=on), stopping=lambda: False).model for on in (False, True)
+        build_trainer(make_job(tmp_path, activation_checkpointing=on), stopping=lambda: False).model
+        for on in (False, True)
     )
     hvd.shutdown()
     assert kept_bytes(cast(Classifier, recomputing)) < 0.3 * kept_bytes(cast(Classifier, plain))
@@ -117,7 +118,7 @@ def test_a_gradient_is_complete_when_its_hook_runs_and_each_hook_runs_once() -> 
 def train_both(folder: Path) -> None:
     """On one of the ranks."""
     for name in ("plain", "recomputing"):
-        Trainer(Job.read(folder / f"{name}.json"), stopping=lambda: False).run()
+        build_trainer(Job.read(folder / f"{name}.json"), stopping=lambda: False).run()
 
 
 def test_two_ranks_train_the_same_with_it(tmp_path: Path) -> None:

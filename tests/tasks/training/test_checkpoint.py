@@ -32,9 +32,9 @@ def written(tmp_path: Path) -> Checkpoints:
     best = tmp_path / "model"
     best.mkdir()
     (best / "config.json").write_text("{}")
-    all_of_them = Checkpoints(tmp_path / "run", 10, rank=0, world=1)
+    all_of_them = Checkpoints(tmp_path / "run", 10, rank=0, best=best)
     for step in (10, 20):
-        all_of_them.write(step, snapshot(step), best)
+        all_of_them.write(step, snapshot(step))
     return all_of_them
 
 
@@ -50,20 +50,22 @@ def test_what_was_written_comes_back(written: Checkpoints, tmp_path: Path) -> No
     assert written.own(20, 0, cpu)["random"].tolist() == list(range(20))
     assert written.values(20) == {**SAME, "step": 20}
     (tmp_path / "model" / "config.json").write_text("later")
-    written.restore_best(20, tmp_path / "model")
+    written.restore_best(20)
     assert (tmp_path / "model" / "config.json").read_text() == "{}"
 
 
 def test_the_last_two_are_kept_and_nothing_else(written: Checkpoints, tmp_path: Path) -> None:
-    written.write(30, snapshot(30), tmp_path / "no model yet")
+    shutil.rmtree(tmp_path / "model")
+    written.write(30, snapshot(30))
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["step-20", "step-30"]
-    written.restore_best(30, tmp_path / "model")
+    (tmp_path / "model").mkdir()
+    written.restore_best(30)
     assert not (tmp_path / "model").exists()
 
 
 def test_when_they_are_due() -> None:
-    assert [step for step in range(1, 31) if Checkpoints(Path(), 10, 0, 1).due(step)] == [10, 20, 30]
-    assert not any(Checkpoints(Path(), 0, 0, 1).due(step) for step in range(1, 31))
+    assert [step for step in range(1, 31) if Checkpoints(Path(), 10, 0, Path()).due(step)] == [10, 20, 30]
+    assert not any(Checkpoints(Path(), 0, 0, Path()).due(step) for step in range(1, 31))
 
 
 def flip(file: Path) -> None:
@@ -90,7 +92,7 @@ def test_a_damaged_one_is_noticed_and_the_one_before_is_used(
     with caplog.at_level(logging.WARNING):
         assert written.newest(SAME) == 10
     assert (
-        f"step-20 is not used, and set aside as unusable-step-20: {tmp_path}/run/step-20/{name} is missing or damaged"
+        f"step-20 is not used and was renamed to unusable-step-20: {tmp_path}/run/step-20/{name} is missing or damaged"
         in caplog.text
     )
     assert list(checkpoints(tmp_path / "run")) == [10]
@@ -118,7 +120,7 @@ def test_one_of_another_experiment_is_not_used(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert written.newest({"config": "other", "data": "d"}) == 0
-    assert "step-20 is not used, and set aside as unusable-step-20: it was written with another config" in caplog.text
+    assert "step-20 is not used and was renamed to unusable-step-20: it was written with another config" in caplog.text
     (tmp_path / "run" / "unusable-step-20").rename(tmp_path / "run" / "step-20")
     assert written.newest(SAME) == 20
 
@@ -136,10 +138,10 @@ def test_without_room_the_one_before_remains_and_the_log_names_the_folder(
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, unlimited[1]))  # of a file's size: a real error of the system
     try:
         with caplog.at_level(logging.WARNING):
-            written.write(30, snapshot(30), tmp_path / "model")
+            written.write(30, snapshot(30))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    assert f"no checkpoint of step 30 in {tmp_path}/run: the training goes on without it" in caplog.text
+    assert f"step 30 has no checkpoint in {tmp_path}/run: the training continues without it" in caplog.text
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["step-10", "step-20"]
     assert written.newest(SAME) == 20
 

@@ -16,13 +16,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.communication.all_reduce import AllReduce
-from tasks.communication.compression.base import State
-from tasks.communication.exchange import Exchange
+from tasks.communication.exchange import SingleRank
 from tasks.communication.hierarchical import Hosts, ranks_by_host
+from tasks.communication.state import State
 from tasks.encoder.models import load_pretrained
-from tasks.training import loop
+from tasks.training import factory
+from tasks.training.factory import build_trainer
 from tasks.training.job import Job
-from tasks.training.loop import Trainer
 from tests.tasks.communication.compression.samples import KINDS
 from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.launching.ranks import on_ranks
@@ -76,7 +76,7 @@ def stop_and_go_on(folder: Path) -> None:
     """On every rank of the layout that the folder is named for."""
     hosts = Hosts(ranks_by_host())  # for all trainings of this process: Horovod refuses sets of the same ranks
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "Hosts", lambda _: hosts)
+        patch.setattr(factory, "Hosts", lambda _: hosts)
         for communication in COMMUNICATIONS:
             train_as(communication, folder)
 
@@ -92,7 +92,7 @@ def train_as(communication: str, folder: Path) -> None:
         go_on(here)
     if folder.name in LAYOUTS.values():
         asked = iter([False] * (STOP - 1) + [True])
-        Trainer(Job.read(alone / "job.json"), lambda: next(asked)).run()
+        build_trainer(Job.read(alone / "job.json"), lambda: next(asked)).run()
 
 
 def go_on(folder: Path) -> None:
@@ -102,10 +102,10 @@ def go_on(folder: Path) -> None:
 
     def keep() -> bool:
         if not loaded.exists():
-            save_file(trainer.exchange.state(), loaded)
+            save_file(trainer.exchange.state_dict(), loaded)
         return False
 
-    trainer = Trainer(Job.read(folder / "job.json"), stopping=keep)
+    trainer = build_trainer(Job.read(folder / "job.json"), stopping=keep)
     trainer.run()
     logging.getLogger().removeHandler(log)
     log.close()
@@ -134,11 +134,11 @@ def test_it_trains_to_the_end_and_loses_no_more_than_it_says(root: Path, before:
                 assert value.any(), communication  # or there would be nothing to lose
         elif had:  # one host has nobody to compress for
             assert communication == "hierarchical"
-            assert "this is dropped: matrices.0." in log, communication
+            assert "is dropped: matrices.0." in log, communication
         else:
-            assert "this begins anew: matrices.0." in log, communication
+            assert "starts at zero: matrices.0." in log, communication
             assert not any(value.any() for value in has.values()), communication
-        assert f"the layout was (ranks: {sum(ranks(before))}, hosts: {len(ranks(before))}) and is (" in log
+        assert f"the layout was (ranks: {sum(ranks(before))}, hosts: {len(ranks(before))}) and is now (" in log
         assert all((folder / f"log-{rank}").read_text() == "" for rank in range(1, sum(ranks(after))))
 
 
@@ -154,23 +154,24 @@ def horovod() -> Iterator[None]:
 def test_every_compressor_takes_over_what_there_is(tmp_path: Path, kind: str) -> None:
     job = make_job(tmp_path, {"compression": kind})
     exchange = AllReduce(load_pretrained(job.encoder, job.head), job.experiment.communication, 1)
-    state = {key: torch.ones_like(value) for key, value in exchange.state().items()}
+    state = {key: torch.ones_like(value) for key, value in exchange.state_dict().items()}
     expected = {key: 3 * value if key.endswith(".residual") else value for key, value in state.items()}
-    exchange.load(exchange.regroup([state] * 3))
-    torch.testing.assert_close(exchange.state(), expected)
-    exchange.load(exchange.regroup([{}]))
-    assert exchange.state().keys() == state.keys()
+    exchange.load_state_dict(exchange.redistribute([state] * 3))
+    torch.testing.assert_close(exchange.state_dict(), expected)
+    exchange.load_state_dict(exchange.redistribute([{}]))
+    assert exchange.state_dict().keys() == state.keys()
 
 
 @pytest.mark.usefixtures("horovod")
 def test_of_two_ranks_each_leaves_its_residual_to_one_of_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = make_job(tmp_path, {"compression": "powersgd", "powersgd_rank": 1})
     exchange = AllReduce(load_pretrained(job.encoder, job.head), job.experiment.communication, 1)
-    states = [{key: torch.full_like(value, fill) for key, value in exchange.state().items()} for fill in (1.0, 2.0)]
+    own = exchange.state_dict()
+    states = [{key: torch.full_like(value, fill) for key, value in own.items()} for fill in (1.0, 2.0)]
     monkeypatch.setattr(hvd, "size", lambda: 3)
     for rank, residual in enumerate((1.0, 2.0, 0.0)):
         monkeypatch.setattr(hvd, "rank", lambda rank=rank: rank)
-        for key, value in exchange.regroup(states).items():
+        for key, value in exchange.redistribute(states).items():
             assert torch.all(value == (residual if key.endswith(".residual") else 1.0)), key
 
 
@@ -179,5 +180,6 @@ def test_a_training_that_compresses_nothing_any_more_says_what_it_drops(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = make_job(tmp_path)
-    assert Exchange(load_pretrained(job.encoder, job.head)).regroup([{"matrices.0.residual": torch.ones(1)}]) == {}
-    assert "this is dropped: matrices.0.residual" in caplog.text
+    exchange = SingleRank(load_pretrained(job.encoder, job.head))
+    assert exchange.redistribute([{"matrices.0.residual": torch.ones(1)}]) == {}
+    assert "is dropped: matrices.0.residual" in caplog.text

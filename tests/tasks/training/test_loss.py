@@ -14,7 +14,7 @@ from include.glue import TASKS
 from include.sections import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array
-from tasks.training.loss import Criterion, balanced_weights, focal_losses
+from tasks.training.loss import Criterion, balanced_weights, focal
 from tasks.training.sampler import Sampler
 
 CLASSES, SCORES = TASKS["MNLI"], TASKS["STS-B"]
@@ -55,7 +55,7 @@ def test_losses_of_scores_by_hand() -> None:
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 1.0, 2.0, 5.0])
 def test_the_gradient_of_focal_loss(gamma: float) -> None:
     logits = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    assert gradcheck(lambda x: focal_losses(x, torch.tensor([0, 1, 2, 0, 1, 2]), gamma), (logits,))
+    assert gradcheck(lambda x: focal(x, torch.tensor([0, 1, 2, 0, 1, 2]), Loss(focal_gamma=gamma)), (logits,))
 
 
 def test_focal_loss_with_gamma_0_is_cross_entropy() -> None:
@@ -66,14 +66,14 @@ def test_focal_loss_with_gamma_0_is_cross_entropy() -> None:
             logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
             losses = loss.losses(logits, labels)
             results.append([losses.detach(), *torch.autograd.grad(losses.sum(), logits)])
-        for focal, plain in zip(*results, strict=True):
-            torch.testing.assert_close(focal, plain, rtol=0, atol=0)
+        for with_focus, plain in zip(*results, strict=True):
+            torch.testing.assert_close(with_focus, plain, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 1.0, 2.0])
 def test_focal_loss_of_a_certain_row_has_a_gradient(gamma: float) -> None:
     logits = torch.tensor([[100.0, 0.0], [20.0, 0.0], [0.0, 100.0]], requires_grad=True)
-    losses = focal_losses(logits, torch.tensor([0, 0, 0]), gamma)
+    losses = focal(logits, torch.tensor([0, 0, 0]), Loss(focal_gamma=gamma))
     (gradient,) = torch.autograd.grad(losses.sum(), logits)
     assert losses.tolist()[0] == 0
     assert losses.tolist()[2] == 100
@@ -115,7 +115,7 @@ def test_the_ranks_losses_add_up_to_the_batch_s_weighted_mean(world: int, loss: 
         for rank in range(world)
     ]
     for shares in zip(*samplers, strict=True):
-        parts = [part for share in shares for part in share.parts(3)]
+        parts = [part for share in shares for part in share.micro_batches(3)]
         losses = [
             part.weight * what.losses(logits[part.indices], torch.from_numpy(labels[part.indices])).sum()
             for part in parts

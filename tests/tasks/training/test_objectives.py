@@ -20,10 +20,10 @@ from tasks.encoder.models import copy_tokenizer
 from tasks.launching.launch import launch
 from tasks.stages.pretrain.blocks import BlockWriter
 from tasks.stages.pretrain.stage import settings
+from tasks.training.factory import build_trainer
 from tasks.training.job import Job
-from tasks.training.loop import Trainer
 from tasks.training.masking import IGNORED
-from tasks.training.objectives import FineTuning, MaskedWords, objective
+from tasks.training.objectives import FineTuning, MaskedWords, build_objective
 from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.stages.pretrain.samples import text, tiny_encoder
 
@@ -72,7 +72,7 @@ def reference(masked: MaskedWords) -> Any:
 
 
 def test_losses_and_gradients_are_those_of_the_full_computation(root: Path) -> None:
-    masked = objective(pretraining(root))
+    masked = build_objective(pretraining(root))
     assert isinstance(masked, MaskedWords)
     torch.nn.init.normal_(masked.model.head.bias)
     bert = reference(masked)
@@ -89,7 +89,7 @@ def test_losses_and_gradients_are_those_of_the_full_computation(root: Path) -> N
 
 
 def test_dev_is_scored_on_the_same_hidden_words_every_time(root: Path, horovod: None) -> None:
-    masked = objective(pretraining(root))
+    masked = build_objective(pretraining(root))
     assert isinstance(masked, MaskedWords)
     scores = masked.score(rank=0, world=1)
     assert scores == masked.score(rank=0, world=1)
@@ -102,7 +102,7 @@ def test_dev_is_scored_on_the_same_hidden_words_every_time(root: Path, horovod: 
         chosen = labels != IGNORED
         expected += functional.cross_entropy(logits[chosen], torch.tensor(labels[chosen]), reduction="none").tolist()
     assert scores["dev_loss"] == pytest.approx(np.mean(expected), rel=1e-5)
-    assert masked.goodness(scores) == -scores["dev_loss"]
+    assert masked.selection_metric(scores) == -scores["dev_loss"]
     assert masked.model.training
 
 
@@ -125,11 +125,11 @@ def test_two_ranks_equal_one_and_the_encoder_learns(root: Path) -> None:
 
 def test_a_stopped_pre_training_goes_on_to_the_bit(root: Path, horovod: None) -> None:
     whole, stopped = (pretraining(root) for _ in range(2))
-    Trainer(whole, lambda: False).run()
+    build_trainer(whole, lambda: False).run()
     asked = iter([False] * 3 + [True])
-    Trainer(stopped, lambda: next(asked)).run()
+    build_trainer(stopped, lambda: next(asked)).run()
     assert not (stopped.output / "model").exists()
-    Trainer(stopped, lambda: False).run()
+    build_trainer(stopped, lambda: False).run()
     assert losses(stopped.output) == losses(whole.output)
     first, second = ((job.output / "model" / "model.safetensors").read_bytes() for job in (whole, stopped))
     assert first == second
@@ -137,7 +137,7 @@ def test_a_stopped_pre_training_goes_on_to_the_bit(root: Path, horovod: None) ->
 
 def test_the_job_says_which_objective_it_is(tmp_path: Path) -> None:
     job = make_job(tmp_path)
-    assert isinstance(objective(job), FineTuning)
+    assert isinstance(build_objective(job), FineTuning)
     told = dataclasses.replace(job, objective="masked words")
     told.write(tmp_path / "job.json")
     assert Job.read(tmp_path / "job.json").objective == "masked words"
@@ -148,7 +148,7 @@ def test_a_static_batch_is_padded_to_the_longest_input(root: Path) -> None:
     values = job.experiment.model_dump(mode="json")
     static = build({**values, "batching": {"kind": "static"}}, "the test's experiment")
     for experiment, longest in ((job.experiment, False), (static, True)):
-        masked = objective(Job(experiment, job.encoder, job.data, job.output, objective="masked words"))
+        masked = build_objective(Job(experiment, job.encoder, job.data, job.output, objective="masked words"))
         shortest = masked.train.lengths.argsort()[:1]
         length = 32 if longest else masked.train.lengths.min()
         batch = masked.batch(shortest, 1)
@@ -158,8 +158,8 @@ def test_a_static_batch_is_padded_to_the_longest_input(root: Path) -> None:
 
 def test_what_is_kept_is_an_encoder_to_start_from(root: Path, tmp_path: Path) -> None:
     job, kept = pretraining(root), tmp_path / "encoder"
-    masked = objective(job)
+    masked = build_objective(job)
     masked.model.save(kept)
     copy_tokenizer(job.encoder, kept)
-    state = objective(dataclasses.replace(job, encoder=kept)).model.encoder.state_dict()
+    state = build_objective(dataclasses.replace(job, encoder=kept)).model.encoder.state_dict()
     assert all(torch.equal(state[name], values) for name, values in masked.model.encoder.state_dict().items())

@@ -83,17 +83,17 @@ def test_after_its_state_is_loaded_it_goes_on_to_the_bit() -> None:
     optimizer = by_rows(own)
     for number in (0, 1):
         step(optimizer, own, number, rows_of(number))
-    kept = {name: tensor.clone() for name, tensor in optimizer.state().items()}
+    kept = {name: tensor.clone() for name, tensor in optimizer.state_dict().items()}
     again = {name: nn.Parameter(parameter.detach().clone()) for name, parameter in own.items()}
     other = by_rows(again)
-    other.load(kept)
+    other.load_state_dict(kept)
     for number in (2, 3):
         step(optimizer, own, number, rows_of(number))
         step(other, again, number, rows_of(number))
     for one in (optimizer, other):
         one.catch_up()
     assert all(torch.equal(again[name], parameter) for name, parameter in own.items())
-    after, others = optimizer.state(), other.state()
+    after, others = optimizer.state_dict(), other.state_dict()
     assert after.keys() == others.keys()
     assert all(torch.equal(others[key], value) for key, value in after.items())
 
@@ -105,8 +105,8 @@ def test_a_parameter_without_gradient_stays() -> None:
     give(own, {"weight": found["weight"]})
     optimizer.step(0.1, divisor=1.0)
     assert torch.equal(own["bias"], before)
-    assert "bias.exp_avg" not in optimizer.state()
-    by_rows(parameters()).load(optimizer.state())
+    assert "bias.exp_avg" not in optimizer.state_dict()
+    by_rows(parameters()).load_state_dict(optimizer.state_dict())
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_zero_after_the_last_step() -> None:

@@ -15,8 +15,8 @@ from include.named import build
 from include.stages import BadInput
 from tasks.encoder.batching import Batch
 from tasks.stages.pretrain.blocks import BlockWriter
+from tasks.training.factory import build_trainer
 from tasks.training.job import Job
-from tasks.training.loop import Trainer
 from tests.tasks.launching.jobs import lines, losses, make_job
 from tests.tasks.stages.pretrain.samples import text
 from tests.tasks.stages.pretrain.samples import tiny_encoder as words_encoder
@@ -42,7 +42,7 @@ def test_a_training_without_padding_is_the_same_training(tmp_path: Path, recompu
     padded = make_job(tmp_path, accumulation=2)
     packed = padding_free(make_job(tmp_path, accumulation=2, activation_checkpointing=recomputing))
     for job in (padded, packed):
-        Trainer(job, lambda: False).run()
+        build_trainer(job, lambda: False).run()
     np.testing.assert_allclose(losses(packed.output), losses(padded.output), rtol=1e-4)
     dev = [[line["dev_loss"] for line in lines(job.output) if "dev_loss" in line] for job in (packed, padded)]
     np.testing.assert_allclose(dev[0], dev[1], rtol=1e-4)
@@ -52,11 +52,11 @@ def test_a_training_without_padding_is_the_same_training(tmp_path: Path, recompu
 
 def first_step(job: Job) -> tuple[float, Batch, list[tuple[int, ...]]]:
     """Its loss and batch, and the shapes that went into the encoder's layers."""
-    trainer, shapes = Trainer(job, lambda: False), list[tuple[int, ...]]()
+    trainer, shapes = build_trainer(job, lambda: False), list[tuple[int, ...]]()
     share = next(iter(trainer.sampler))
     for layer in cast(BertModel, trainer.model.encoder).encoder.layer:
         layer.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
-    batch = trainer.batch(share)
+    batch = trainer.inputs(share)
     return trainer.loss(batch, share.weight).item(), batch, shapes
 
 
@@ -81,4 +81,4 @@ def test_an_encoder_that_cannot_is_named_before_training(tmp_path: Path) -> None
     job = padding_free(make_job(tmp_path))
     encoder("mpnet", max_position_embeddings=40).save_pretrained(job.encoder)
     with pytest.raises(BadInput, match=r"\(mpnet\) cannot do without padding.*batching.padding_free: false"):
-        Trainer(job, lambda: False)
+        build_trainer(job, lambda: False)

@@ -29,8 +29,8 @@ from tasks.encoder.models import load_pretrained
 from tasks.launching import launch as launching
 from tasks.launching.launch import ROOT, launch
 from tasks.launching.rank import train
+from tasks.training.factory import build_trainer
 from tasks.training.job import Job, checkpoints
-from tasks.training.loop import Trainer
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
 from tests.tasks.launching.jobs import lines, make_job
 from tests.tasks.launching.ranks import is_rank, on_ranks
@@ -134,10 +134,10 @@ def stop_and_go_on(folder: Path) -> None:
     """On every rank: train through; train until rank 1 is asked to stop, which is when its dev split is due; go on."""
     for communication in COMMUNICATIONS:
         whole, stopped = (Job.read(folder / f"{communication}-{name}.json") for name in ("whole", "stopped"))
-        Trainer(whole, lambda: False).run()
+        build_trainer(whole, lambda: False).run()
         asked = iter([False] * 3 + [True])
-        Trainer(stopped, lambda asked=asked: next(asked) and hvd.rank() == 1).run()  # type: ignore[misc]
-        Trainer(stopped, lambda: False).run()
+        build_trainer(stopped, lambda asked=asked: next(asked) and hvd.rank() == 1).run()  # type: ignore[misc]
+        build_trainer(stopped, lambda: False).run()
 
 
 @pytest.mark.parametrize("communication", ["powersgd", "server"])
@@ -149,8 +149,8 @@ def test_another_number_of_ranks_goes_on_with_a_warning(
     shutil.copytree(written.folder, alone.folder)
     with caplog.at_level(logging.INFO):
         train(alone, root / "never")
-    assert "going on from the checkpoint of step 4" in caplog.text
-    assert "the layout was (ranks: 2, hosts: 1) and is (ranks: 1, hosts: 1) now" in caplog.text
+    assert "continuing from the checkpoint of step 4" in caplog.text
+    assert "the layout was (ranks: 2, hosts: 1) and is now (ranks: 1, hosts: 1)" in caplog.text
     assert record(alone.output)[:4] == record(written.output)[:4]
     assert [line["step"] for line in record(alone.output)] == [1, 2, 3, 4, 4, 5, 6, 6]
     before, now = (line["loss"] for line in (record(written.output)[5], record(alone.output)[5]))
@@ -167,7 +167,7 @@ def test_what_compressors_lack_on_the_same_ranks_is_an_error_and_never_silently_
     save_file(kept, folder / "rank-0.safetensors")
     (folder / MANIFEST).unlink()
     write_json(folder / MANIFEST, {"files": inventory(folder)})
-    with pytest.raises(BadInput, match=r"step 1 in .*lacking has no '.*residual': it was written by other code"):
+    with pytest.raises(BadInput, match=r"step 1 in .*lacking lacks '.*residual': remove that checkpoint"):
         train(job, root / "never")
 
 
@@ -180,7 +180,7 @@ def test_no_residual_is_lost_when_ranks_are(two: Path) -> None:
     )
     hvd.init()
     try:
-        merged = AllReduce(load_pretrained(job.encoder, job.head), job.experiment.communication, 1).regroup(
+        merged = AllReduce(load_pretrained(job.encoder, job.head), job.experiment.communication, 1).redistribute(
             [first, second]
         )
     finally:

@@ -118,8 +118,8 @@ def test_ranks_that_caught_up_other_rows_agree_to_the_bit_after_a_skipped_step()
             else:
                 rank.step(1e-3, divisor=1.0)
     assert torch.equal(ranks[0].parameter, ranks[1].parameter)
-    for name, values in ranks[0].state().items():
-        assert torch.equal(ranks[1].state()[name], values), name
+    for name, values in ranks[0].state_dict().items():
+        assert torch.equal(ranks[1].state_dict()[name], values), name
 
 
 @pytest.mark.parametrize("more", [{}, {"average_decay": 0.9}, {"accumulation": 2}])

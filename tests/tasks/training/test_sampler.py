@@ -13,8 +13,8 @@ from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.models import load_pretrained
 from tasks.encoder.spec import HeadSpec
 from tasks.training.sampler import (
+    RankBatch,
     Sampler,
-    Share,
     check,
     check_batch_size,
     epoch_batches,
@@ -37,7 +37,7 @@ def sampler(lengths: Array, kind: str, rank: int = 0, world: int = 1, **training
     return Sampler(lengths, np.ones(len(lengths)), batching(kind), Training(**values), rank, world)
 
 
-def same(one: list[Share], other: list[Share]) -> bool:
+def same(one: list[RankBatch], other: list[RankBatch]) -> bool:
     return len(one) == len(other) and all(
         np.array_equal(a.indices, b.indices) and (a.step, a.epoch, a.weight) == (b.step, b.epoch, b.weight)
         for a, b in zip(one, other, strict=True)
@@ -136,12 +136,12 @@ def test_a_sampler_goes_on_where_its_state_was_taken(kind: str) -> None:
         begun = list(islice(first, done))
         second = sampler(LENGTHS[:300], kind, epochs=2.5)
         second.load_state_dict(first.state_dict())
-        assert same(begun + list(second), whole)
+        assert same(begun[:-1] + list(second), whole)  # the step under way is repeated
 
 
 def test_a_sampler_goes_on_with_another_number_of_ranks() -> None:
     first = sampler(LENGTHS[:300], "tiers")
-    next(iter(first))
+    first.load_state_dict({"done": 1})
     whole, parts = [list(first)], []
     for rank in range(3):
         second = sampler(LENGTHS[:300], "tiers", rank, 3)
@@ -169,7 +169,7 @@ def test_parts_of_an_epoch() -> None:
 
 
 def test_the_steps_that_are_scored() -> None:
-    assert sampler(LENGTHS[:80], "length", epochs=1.2, evaluations=2).scored == {5, 10, 12}
+    assert sampler(LENGTHS[:80], "length", epochs=1.2, evaluations=2).evaluated == {5, 10, 12}
     assert evaluation_steps([10, 10], 15, evaluations=2) == {5, 10, 15}
     assert evaluation_steps([10, 10], 15, evaluations=1000) == set(range(1, 16))
     assert evaluation_steps([9, 12, 10], 31, evaluations=3) == {3, 6, 9, 13, 17, 21, 24, 28, 31}
@@ -177,8 +177,8 @@ def test_the_steps_that_are_scored() -> None:
 
 @pytest.mark.parametrize(("rows", "count", "sizes"), [(7, 1, [7]), (7, 3, [3, 2, 2]), (2, 4, [1, 1]), (1, 8, [1])])
 def test_a_share_in_parts_is_the_share(rows: int, count: int, sizes: list[int]) -> None:
-    share = Share(3, 0.5, np.arange(10, 10 + rows), 0.125, 2 * rows)
-    parts = share.parts(count)
+    share = RankBatch(3, 0.5, np.arange(10, 10 + rows), 0.125, 2 * rows)
+    parts = share.micro_batches(count)
     assert [len(part.indices) for part in parts] == sizes
     assert np.array_equal(np.concatenate([part.indices for part in parts]), share.indices)
     assert {(part.step, part.epoch, part.weight, part.rows) for part in parts} == {(3, 0.5, 0.125, 2 * rows)}

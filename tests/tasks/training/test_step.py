@@ -20,8 +20,8 @@ from tasks.encoder.models import load_trained
 from tasks.launching.launch import launch
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
-from tasks.training.precision import GROWTH_STEPS, PATIENCE, FiniteWatch, LossScale, autocast
-from tasks.training.selection import LOSS, Best
+from tasks.training.precision import GROWTH_STEPS, PATIENCE, LossScale, NonFiniteGuard, autocast
+from tasks.training.selection import LOSS, BestModel
 from tests.tasks.launching.jobs import lines, losses, make_job
 
 
@@ -113,7 +113,7 @@ def test_the_loss_scale_halves_after_an_overflow_and_doubles_after_many_good_ste
     for _ in range(GROWTH_STEPS - 1):
         scale.update(finite=True)
     again = LossScale("fp16")
-    again.load(scale.state())
+    again.load_state_dict(scale.state_dict())
     for one in (scale, again):
         one.update(finite=True)
         assert one.value == 2.0**16
@@ -127,7 +127,7 @@ def test_the_other_formats_need_no_loss_scale(precision: Any) -> None:
 
 
 def test_a_gradient_that_stays_infinite_ends_the_training_with_a_remedy() -> None:
-    watch = FiniteWatch()
+    watch = NonFiniteGuard()
     assert watch.accepts(1.0, 1)
     assert not watch.accepts(math.inf, 2)
     assert watch.accepts(1.0, 3)
@@ -138,19 +138,19 @@ def test_a_gradient_that_stays_infinite_ends_the_training_with_a_remedy() -> Non
 
 
 def test_the_best_model_and_the_end_of_patience(tmp_path: Path) -> None:
-    best = Best(tmp_path / "model", patience=2)
-    assert best.better(math.nan, math.nan, 1)  # something must be kept
+    best = BestModel(tmp_path / "model", patience=2)
+    assert best.improves(math.nan, math.nan, 1)  # something must be kept
     assert not best.defined
-    assert best.better(-0.5, 0.8, 2)
-    assert not best.better(-0.5, 0.9, 3)
+    assert best.improves(-0.5, 0.8, 2)
+    assert not best.improves(-0.5, 0.9, 3)
     assert not best.out_of_patience
-    assert not best.better(math.nan, 0.9, 4)
+    assert not best.improves(math.nan, 0.9, 4)
     assert best.out_of_patience
-    assert (best.goodness, best.metric, best.step) == (-0.5, 0.8, 2)
+    assert (best.selection, best.metric, best.step) == (-0.5, 0.8, 2)
 
 
 def test_no_patience_never_ends(tmp_path: Path) -> None:
-    best = Best(tmp_path / "model", patience=0)
+    best = BestModel(tmp_path / "model", patience=0)
     for step in range(1, 50):
-        best.better(-step, -step, step)
+        best.improves(-step, -step, step)
     assert not best.out_of_patience

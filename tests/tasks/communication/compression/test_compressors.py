@@ -28,7 +28,7 @@ def test_what_was_sent_and_the_residual_are_the_sum_of_the_gradients(kind: str) 
     for number in range(30):
         if number % 10 == 5:
             step(compressor, gradient(number) * math.inf)
-            compressor.forget()
+            compressor.discard_step()
             continue
         wanted += gradient(number)
         sent += step(compressor, gradient(number))
@@ -43,15 +43,15 @@ def test_a_skipped_step_is_seen_and_leaves_nothing_behind(kind: str, value: floa
     for number in range(3):
         step(interrupted, gradient(number))
         step(straight, gradient(number))
-    before = interrupted.state()
+    before = interrupted.state_dict()
     poisoned = gradient(3)
     poisoned[7] = value
     assert not step(interrupted, poisoned).isfinite().all()
-    interrupted.forget()
+    interrupted.discard_step()
     if kind == "fp16":  # judges the next scale by the next sum
         torch.testing.assert_close(step(interrupted, gradient(4)), gradient(4))
         return
-    assert all(torch.equal(value, before[key]) for key, value in interrupted.state().items())
+    assert all(torch.equal(value, before[key]) for key, value in interrupted.state_dict().items())
     assert torch.equal(step(interrupted, gradient(4)), step(straight, gradient(4)))
 
 
@@ -60,8 +60,8 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_been(kind: str) -> None:
     saved, resumed = make(kind), make(kind)
     for number in range(3):
         step(saved, gradient(number))
-    state = {key: value.clone() for key, value in saved.state().items()}
-    resumed.load(state)
+    state = {key: value.clone() for key, value in saved.state_dict().items()}
+    resumed.load_state_dict(state)
     for number in range(3, 6):
         assert torch.equal(step(saved, gradient(number)), step(resumed, gradient(number)))
 
@@ -106,7 +106,7 @@ def test_without_its_residual_a_sign_does_not_get_there() -> None:
 
     def sum_without_residual(gradient: torch.Tensor) -> torch.Tensor:
         total = step(compressor, gradient)
-        compressor.forget()
+        compressor.discard_step()
         return total
 
     assert descend(sum_without_residual, steps=1000, rate=0.02) > 1e-3

@@ -54,9 +54,9 @@ class Recording(Link):
         super().__init__()
         self.sizes: list[int] = []
 
-    def sum(self, tensor: torch.Tensor, name: str) -> Handle:
+    def all_reduce(self, tensor: torch.Tensor, name: str) -> Handle:
         self.sizes.append(tensor.numel())
-        return super().sum(tensor, name)
+        return super().all_reduce(tensor, name)
 
 
 def test_what_leaves_are_the_narrow_matrices_and_the_small_one() -> None:

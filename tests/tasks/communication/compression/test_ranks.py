@@ -33,8 +33,8 @@ def sum_on_two_ranks(folder: Path) -> None:
                 own[5] = math.nan
             found[f"{kind}.{number}"] = step(compressor, own)
             if number == SKIPPED:
-                compressor.forget()
-        found |= {f"own.{kind}.{key}": value for key, value in compressor.state().items()}
+                compressor.discard_step()
+        found |= {f"own.{kind}.{key}": value for key, value in compressor.state_dict().items()}
     rows = SparseRows("rows", WORDS, Link(), CPU)
     rows.start(torch.sparse_coo_tensor(ROWS[hvd.rank()], VALUES[hvd.rank()], WORDS))
     found["rows"] = rows.finish().to_dense()
@@ -75,7 +75,7 @@ def test_fp16_rounds_each_rank_and_the_sum(found: list[dict[str, torch.Tensor]])
 
 
 def test_powersgd_against_numpy(found: list[dict[str, torch.Tensor]]) -> None:
-    basis = make("powersgd").state()["basis"][: 30 * 2].view(30, 2).numpy()
+    basis = make("powersgd").state_dict()["basis"][: 30 * 2].view(30, 2).numpy()
     residuals = [np.zeros((40, 30), np.float32)] * 2
     for number in set(range(STEPS)) - {SKIPPED}:
         gradients = [gradient(number, rank)[:1200].view(40, 30).numpy() for rank in (0, 1)]

@@ -31,8 +31,8 @@ def sum_on_three_ranks(folder: Path) -> None:
                 own[5] = math.nan
             found[f"{kind}.{number}"] = step(compressor, own)
             if number == SKIPPED:
-                compressor.forget()
-        found[f"own.{kind}.residual"] = compressor.state()["residual"]
+                compressor.discard_step()
+        found[f"own.{kind}.residual"] = compressor.state_dict()["residual"]
         found[f"own.{kind}.bytes"] = torch.tensor(link.bytes)
     found["left"] = torch.tensor(loss_after_descent("onebit", share=0.1 + 0.6 * (rank > 0)))
     save_file(found, folder / f"{rank}.safetensors")

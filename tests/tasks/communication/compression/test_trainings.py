@@ -16,10 +16,10 @@ from tests.tasks.launching.ranks import on_ranks
 
 def train_with_each(folder: Path) -> None:
     """Every compressor in turn."""
-    from tasks.training.loop import Trainer
+    from tasks.training.factory import build_trainer
 
     for kind in KINDS:
-        Trainer(Job.read(folder / f"{kind}.json"), stopping=lambda: False).run()
+        build_trainer(Job.read(folder / f"{kind}.json"), stopping=lambda: False).run()
 
 
 @pytest.fixture(scope="module")

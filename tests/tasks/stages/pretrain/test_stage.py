@@ -18,7 +18,7 @@ from include.stages import STAGES, BadInput
 from tasks.runner import run_stage
 from tasks.stages.pretrain.stage import fingerprint, settings
 from tasks.training.job import Job
-from tasks.training.resume import identity
+from tasks.training.training_state import identity
 from tests.tasks.encoder.samples import write_split
 from tests.tasks.stages.pretrain.samples import text, tiny_encoder
 

@@ -97,7 +97,7 @@ def test_a_stopped_stage_takes_its_ranks_along_and_goes_on_when_it_is_run_again(
     process = start(tmp_path, values)
     out, err = process.communicate(timeout=240)
     assert process.returncode == ExitCode.DONE, err
-    assert "going on from the checkpoint of step" in err
+    assert "continuing from the checkpoint of step" in err
     result = json.loads(out)
     metrics = [json.loads(line) for line in Path(result["artifact"], "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in metrics if "loss" in line] == list(range(1, 65))

@@ -4,17 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.training.average import Average
+from tasks.training.moving_average import MovingAverage
 
 
-def nothing() -> None:
-    """Nothing is on its way."""
-
-
-def trained(decay: float, steps: int) -> tuple[nn.Linear, Average, list[torch.Tensor]]:
+def trained(decay: float, steps: int) -> tuple[nn.Linear, MovingAverage, list[torch.Tensor]]:
     """A model, its average, and its weights after each step."""
     model = nn.Linear(3, 2)
-    average, seen = Average(model, decay, nothing), []
+    average, seen = MovingAverage(model, decay), []
     for step in range(steps):
         move(model, step)
         seen.append(model.weight.detach().clone())
@@ -40,17 +36,18 @@ def test_the_average_is_the_weighted_mean_of_the_steps_weights(decay: float, ste
 
 def test_a_decay_of_0_is_no_average() -> None:
     model, average, seen = trained(0, 3)
+    assert not average.enabled
     with average.applied():
         assert torch.equal(model.weight, seen[-1])
-    assert average.state().keys() == {"steps"}
+    assert average.state_dict().keys() == {"steps"}
 
 
 def test_weights_that_are_not_trained_are_left_alone() -> None:
     model = nn.Linear(3, 2)
     model.bias.requires_grad_(False)
-    average = Average(model, 0.9, nothing)
+    average = MovingAverage(model, 0.9)
     average.update()
-    assert average.state().keys() == {"weight", "steps"}
+    assert average.state_dict().keys() == {"weight", "steps"}
 
 
 def test_the_weights_come_back_after_an_error() -> None:
@@ -70,22 +67,12 @@ def test_an_optimizer_goes_on_after_the_average_was_applied() -> None:
     torch.testing.assert_close(model.weight.detach(), seen[-1] - 1)
 
 
-def test_what_is_on_its_way_arrives_before_it_is_averaged() -> None:
-    model = nn.Linear(3, 2)
-    average = Average(model, 0.9, lambda: move(model, 7))
-    average.update()
-    move(model, 8)
-    arrived = average.state()["weight"].clone()
-    move(model, 7)
-    assert torch.equal(arrived, model.weight)
-
-
 def test_after_its_state_is_loaded_it_goes_on_to_the_bit() -> None:
     model, average, _ = trained(0.9, 3)
-    kept = {name: tensor.clone() for name, tensor in average.state().items()}
-    other = Average(model, 0.9, nothing)
-    other.load(kept)
+    kept = {name: tensor.clone() for name, tensor in average.state_dict().items()}
+    other = MovingAverage(model, 0.9)
+    other.load_state_dict(kept)
     move(model, 10)
     average.update()
     other.update()
-    assert all(torch.equal(other.state()[name], tensor) for name, tensor in average.state().items())
+    assert all(torch.equal(other.state_dict()[name], tensor) for name, tensor in average.state_dict().items())

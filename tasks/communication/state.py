@@ -1,0 +1,20 @@
+"""State that a checkpoint keeps, in torch's own protocol."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+import torch
+
+State = dict[str, torch.Tensor]
+_S = TypeVar("_S")
+
+
+class Stateful(Protocol[_S]):
+    """Something whose state a checkpoint keeps: tensors by name (`State`), or values that JSON can hold."""
+
+    def state_dict(self) -> _S:
+        """Return the state. Tensors in it may still be those at work: copy or write them before the next step."""
+
+    def load_state_dict(self, state: _S) -> None:
+        """Replace the state by one that `state_dict` returned, in this or an earlier process."""

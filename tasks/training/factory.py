@@ -1,0 +1,123 @@
+"""Building a trainer: which parts a training has, and what each of them is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import horovod.torch as hvd
+import torch
+from torch import nn
+
+from include.sections import Communication
+from tasks.communication.all_reduce import AllReduce
+from tasks.communication.exchange import Exchange, SingleRank, by_kind
+from tasks.communication.hierarchical import Hosts, ranks_by_host
+from tasks.communication.parameter_server import ParameterServer
+from tasks.encoder.dropout import replace_dropout
+from tasks.encoder.fused_layer import fuse_layers
+from tasks.encoder.models import EncoderWithHead
+from tasks.encoder.padding_free import allow_packing
+from tasks.training.checkpoint import Checkpoints
+from tasks.training.device import rank_device
+from tasks.training.job import Job
+from tasks.training.layers import freeze, recompute_activations
+from tasks.training.loop import Trainer
+from tasks.training.meter import Meter
+from tasks.training.metrics_logger import MetricsLogger
+from tasks.training.moving_average import MovingAverage
+from tasks.training.objectives import Objective, build_objective
+from tasks.training.optim import Optimizer, settings
+from tasks.training.precision import LossScale, NonFiniteGuard
+from tasks.training.sampler import Sampler, check_batch_size
+from tasks.training.selection import BestModel
+from tasks.training.training_state import RandomState, TrainingState, Weights, identity
+
+
+def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
+    """Load data and model, and build the trainer of this process, which is one of Horovod's ranks.
+
+    Args:
+        job: the training.
+        stopping: returns whether this rank was asked to stop.
+
+    Raises:
+        BadInput: encoder, data and experiment do not fit each other.
+    """
+    training, rank, world = job.training, hvd.rank(), hvd.size()
+    hosts, device = ranks_by_host(), rank_device()
+    torch.manual_seed(training.seed)  # every rank draws the same head
+    objective = build_objective(job)
+    model = prepare_model(objective.model, job, device)
+    torch.manual_seed(training.seed * 1024 + rank)  # and dropout of its own
+    sampler = _sampler(objective, job, rank, world)
+    exchange = build_exchange(model, job.experiment.communication, sampler.steps, job.ranks == 1, hosts)
+    sparse = frozenset(by_kind(model)["embeddings"])
+    optimizer = Optimizer(exchange.parameters, settings(model, training), sparse)
+    average, loss_scale = MovingAverage(model, training.average_decay), LossScale(training.precision)
+    guard, best = NonFiniteGuard(), BestModel(job.folder / "model", training.patience)
+    metrics = MetricsLogger(job.folder if rank == 0 else None, sampler.steps, job.terminal)
+    meter = Meter(exchange.bytes_received)
+    moments = {"optimizer": optimizer}
+    state = TrainingState(
+        shared={"model": Weights(model), "average": average, **({} if exchange.sharded else moments)},
+        per_rank={"meter": meter},
+        per_layout={**(moments if exchange.sharded else {}), "exchange": exchange},
+        values={
+            "sampler": sampler, "loss_scale": loss_scale, "guard": guard, "best": best, "meter": meter.totals,
+            "metrics": metrics,
+        },
+        redistribute=exchange.redistribute,
+        random=RandomState(device, training.seed, rank),
+        hosts=hosts,
+        rank=rank,
+        identity=identity(job),
+    )  # fmt: skip
+    checkpoints = Checkpoints(job.folder, job.experiment.runtime.checkpoint_steps, rank, best.folder)
+    return Trainer(
+        job, stopping, rank, world, device, objective, model, sampler, exchange, optimizer, average, loss_scale, guard,
+        best, metrics, meter, checkpoints, state,
+    )  # fmt: skip
+
+
+def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> EncoderWithHead:
+    """Move the model to the device and make it what the experiment asks for. Raises BadInput where it cannot be."""
+    training = job.training
+    model = model.to(device)
+    freeze(model.encoder, training.freeze_layers)
+    if job.batching.padding_free:
+        allow_packing(model.encoder)
+    if training.fused_layers and device.type == "cpu":
+        replace_dropout(model)
+        fuse_layers(model)
+    if training.activation_checkpointing:
+        recompute_activations(model.encoder)
+    words = cast(nn.Embedding, model.encoder.get_input_embeddings())
+    words.sparse = training.sparse_embeddings
+    return model
+
+
+def build_exchange(
+    model: EncoderWithHead, communication: Communication, steps: int, single: bool, hosts: Sequence[int]
+) -> Exchange:
+    """Build the exchange that the experiment asks for.
+
+    Args:
+        model: whose gradients are synchronized.
+        communication: the experiment's section.
+        steps: of the whole training.
+        single: whether the training began with one rank. One that lost its other ranks still compresses, so that
+            residuals are not lost.
+        hosts: the number of ranks on each host.
+    """
+    if communication.strategy == "parameter-server":
+        return ParameterServer(model, communication)
+    if single:
+        return SingleRank(model)
+    hierarchy = Hosts(hosts) if communication.strategy == "hierarchical" else None
+    return AllReduce(model, communication, round(communication.compression_start * steps) + 1, hierarchy)
+
+
+def _sampler(objective: Objective, job: Job, rank: int, world: int) -> Sampler:
+    check_batch_size(objective.train, job.batching, job.training.batch_size, job.ranks)
+    return Sampler(objective.train.lengths, objective.terms, job.batching, job.training, rank, world)
