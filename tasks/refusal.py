@@ -1,4 +1,4 @@
-"""What an error of the operating system means for whoever runs a stage: try again, or mend something first."""
+"""Translate errors of the operating system into stage errors: either try again, or fix something first."""
 
 from __future__ import annotations
 
@@ -10,25 +10,33 @@ from include.stages import BadInput, StageError, Transient
 from include.written import shorten
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-#: What stays wrong however often it is tried: what is to be said of the path.
+#: Errors that another try cannot solve, with the explanation and the remedy that follow the path in the message.
 _LASTING = {
-    errno.EACCES: "user {user} may not use it: give that user access, or name another place",
-    errno.EPERM: "user {user} may not do that there: give that user access, or name another place",
-    errno.EROFS: "the file system is read-only: mount it so that it can be written, or name another place",
-    errno.ENOTDIR: "a file stands where a folder belongs: move it away, or name another place",
-    errno.EEXIST: "a file stands where a folder belongs: move it away, or name another place",
-    errno.EISDIR: "a folder stands where a file belongs: move it away, or name another place",
-    errno.ENAMETOOLONG: "the name is longer than the file system allows: take a shorter one",
-    errno.ELOOP: "its links lead back to themselves: put the file or folder itself there",
+    errno.EACCES: "user {user} has no permission to use it: give that user access, or choose another path",
+    errno.EPERM: "user {user} has no permission to do this: give that user access, or choose another path",
+    errno.EROFS: "the file system is read-only: mount it with write access, or choose another path",
+    errno.ENOTDIR: "there is a file where a folder is expected: move it away, or choose another path",
+    errno.EEXIST: "there is a file where a folder is expected: move it away, or choose another path",
+    errno.EISDIR: "there is a folder where a file is expected: move it away, or choose another path",
+    errno.ENAMETOOLONG: "the name is longer than the file system allows: choose a shorter one",
+    errno.ELOOP: "its symbolic links form a loop: replace them with the file or folder itself",
 }
 
 
 def explain(error: StageError | OSError, place: Path | None) -> StageError:
-    """The error as one that says how the stage ends, with the path and the remedy; place: where it was at work."""
+    """Return the error as a stage error whose message names the path and the remedy.
+
+    Args:
+        error: What was raised. A stage error is returned unchanged.
+        place: The folder that the stage was working in; None if it had not opened one.
+
+    Returns:
+        BadInput for errors that another try cannot solve, Transient for all others.
+    """
     if isinstance(error, StageError):
         return error
     if error.errno in _FULL:
-        return Transient(f"no space left below {place}: free some and run the stage again; nothing was kept")
+        return Transient(f"no space is left below {place}: free some space and run the stage again (nothing was kept)")
     if error.errno in _LASTING:
         path = place if error.filename is None else error.filename
         return BadInput(f"{shorten(str(path))}: {_LASTING[error.errno].format(user=os.getuid())}")

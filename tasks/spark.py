@@ -1,7 +1,7 @@
-"""The Spark session of a stage: quiet, on this machine by default, gone when the stage ends.
+"""The Spark session of a stage. By default it runs on this machine, and it ends with the stage.
 
-Executors on other machines need the same Python packages, and the artifact store under the same path; the
-project's own code and the tokenizer are shipped to them.
+Executors on other machines need the same Python packages as the driver and the artifact store under the same path.
+The project's own code and the tokenizer are sent to them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from include.stages import BadInput, StageError, Transient
 
 log = logging.getLogger(__name__)
 
-JAVA = 17  # the oldest that Spark 4 runs on
+JAVA = 17  # the oldest version that Spark 4 supports
 ROOT = Path(__file__).absolute().parent.parent
 ROWS_IN_PARTITION = 5000
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
-#: A stage's JVM lives for seconds: compiling quickly, not well, halves the processor time of preprocess.
+#: A stage's JVM lives for seconds only. Stopping at the quick compiler halves the CPU time of preprocess.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOGGING = f"-Dlog4j2.configurationFile={(ROOT / 'tasks' / 'log4j2.properties').as_uri()}"
 
@@ -45,13 +45,13 @@ _COMMON = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.reuse": "true",
-    "spark.executorEnv.TOKENIZERS_PARALLELISM": "false",  # a Python worker is one of many on its machine
+    "spark.executorEnv.TOKENIZERS_PARALLELISM": "false",  # each machine already runs one Python worker per core
     "spark.executorEnv.OMP_NUM_THREADS": "1",
 }
 _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "2g",  # also the executors': a local master runs them in the driver's JVM
+    "spark.driver.memory": "2g",  # a local master runs the executors in the driver's JVM, so they share this memory
     "spark.sql.shuffle.partitions": "4",
     "spark.executorEnv.PYTHONPATH": str(ROOT),
 }
@@ -59,17 +59,24 @@ _LOCAL = {
 
 @contextmanager
 def session(experiment: Experiment, name: str) -> Iterator[SparkSession]:
-    """A session on `runtime.spark_master`, whose JVM and scratch files are gone afterwards.
+    """Open a Spark session on `runtime.spark_master`; on exit, end its JVM and remove its scratch files.
 
-    Inside another session of this process it is that one, left running.
-    Raises BadInput where Java is missing or too old, Transient when a Spark job fails.
+    If this process already has an active session, that session is used and left running.
+
+    Args:
+        experiment: Its runtime section names the Spark master.
+        name: The name of the stage, which becomes part of the Spark application's name.
+
+    Raises:
+        BadInput: If Java is missing or too old.
+        Transient: If a Spark job fails.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
         return
     _check_java()
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it raises what it logs, also after the JVM has ended
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also raises every error that it logs
     with scratch_folder(Path(tempfile.gettempdir()), "spark-bert") as scratch:
         try:
             yield _start(experiment.runtime.spark_master, name, scratch)
@@ -83,17 +90,17 @@ def session(experiment: Experiment, name: str) -> Iterator[SparkSession]:
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Whether the executors are threads of this machine, and read its files in place."""
+    """Return whether the executors are threads on this machine, so that they can read its files in place."""
     return str(spark.sparkContext.master).startswith("local")
 
 
 def partitions(rows: int) -> int:
-    """How many partitions the papers cut so many rows into: one for 5,000, four at least."""
+    """Return the number of partitions for a number of rows: one per 5,000 rows as in the papers, and at least four."""
     return max(4, rows // ROWS_IN_PARTITION)
 
 
 def ship(spark: SparkSession, file: Path) -> str:
-    """Make a file readable on the executors; what they give to `shipped` to find it."""
+    """Make a file readable on the executors and return the name that they pass to `shipped`."""
     if is_local(spark):
         return str(file.absolute())
     spark.sparkContext.addFile(str(file.absolute()))
@@ -101,7 +108,7 @@ def ship(spark: SparkSession, file: Path) -> str:
 
 
 def shipped(name: str) -> Path:
-    """On an executor: where the file lies that the driver gave to `ship`."""
+    """Return the path, on an executor, of a file that the driver passed to `ship`."""
     return Path(name) if Path(name).is_absolute() else Path(SparkFiles.get(name))
 
 
@@ -114,24 +121,24 @@ def _start(master: str, name: str, scratch: Path) -> SparkSession:
     if master.startswith("local"):
         settings |= _LOCAL
         os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    os.environ["PYSPARK_PIN_THREAD"] = "false"  # an interrupted call then does not hold up the next one
+    os.environ["PYSPARK_PIN_THREAD"] = "false"  # otherwise an interrupted call blocks the next one
     conf = SparkConf().setMaster(master).setAppName(f"spark-bert {name}").setAll(list(settings.items()))
     on_interrupt = signal.getsignal(signal.SIGINT)
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    signal.signal(signal.SIGINT, on_interrupt)  # Spark's own handler talks to the JVM in the middle of a call
+    signal.signal(signal.SIGINT, on_interrupt)  # Spark's own handler would call the JVM in the middle of another call
     if not is_local(spark):
         spark.sparkContext.addPyFile(str(_code(scratch)))
     return spark
 
 
 def _stop() -> None:
-    """End the JVM by closing its standard input; on its way out it stops the jobs and removes its files.
+    """End the JVM by closing its standard input. The JVM then stops its jobs and removes its files.
 
-    Nothing is said over the connection, which a Ctrl-C or a kill of the process group leaves in an unknown state.
+    The connection to the JVM is not used, since a Ctrl-C or a kill of the process group leaves it in an unknown state.
     """
     gateway, context = SparkContext._gateway, SparkContext._active_spark_context
     if context is not None:
-        context._jsc = None  # the JVM stops its own half
+        context._jsc = None  # keeps stop() from calling the JVM
         context.stop()
     if gateway is None:
         return
@@ -141,11 +148,11 @@ def _stop() -> None:
         gateway.proc.wait(timeout=20)
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
-    SparkContext._gateway = SparkContext._jvm = None  # so that a later session starts a JVM of its own
+    SparkContext._gateway = SparkContext._jvm = None  # a later session then starts a new JVM
 
 
 def _code(scratch: Path) -> Path:
-    """A zip of the packages that executors on other machines import."""
+    """Write a zip of the packages that executors on other machines import, and return its path."""
     path = scratch / "spark_bert.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for package in ("include", "tasks"):
@@ -159,29 +166,31 @@ def _check_java() -> None:
     java = str(Path(home) / "bin" / "java") if home else "java"
     remedy = f"install a Java runtime, {JAVA} or newer (Debian: apt-get install openjdk-{JAVA}-jre-headless)"
     if shutil.which(java) is None:
-        where = f"JAVA_HOME={home} holds no bin/java" if home else "there is no java on the PATH"
+        where = f"JAVA_HOME={home} contains no bin/java" if home else "there is no java on the PATH"
         raise BadInput(f"Spark needs Java, and {where}: {remedy}")
     said = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     if version is None or int(version[1]) < JAVA:
-        raise BadInput(f"Spark needs Java {JAVA} or newer, and {java} says {said.splitlines()[:1]}: {remedy}")
+        raise BadInput(f"Spark needs Java {JAVA} or newer, but {java} reports {said.splitlines()[:1]}: {remedy}")
 
 
 def _stopped(error: BaseException | None) -> BaseException | None:
-    """The Ctrl-C or SIGTERM in whose wake the error came: py4j fails when it is interrupted or the JVM went first."""
+    """Return the Ctrl-C or SIGTERM that caused the error, if any: py4j fails when it or the JVM is interrupted."""
     while error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
         error = error.__context__
     return error
 
 
 def _explain(error: Exception) -> StageError:
-    """Spark's error in one line; its whole trace goes to the log."""
+    """Log Spark's error with its stack trace, and return it as an error with a one-line message."""
     text = str(error)
     log.error("%s", text)
     refused = re.search(r"include\.stages\.BadInput: (.*)", text)
     if refused:
         return BadInput(refused[1])
     if os.strerror(errno.ENOSPC) in text:
-        return Transient("no space left for Spark's files: free some and run the stage again; nothing was kept")
+        return Transient(
+            "no space is left for Spark's files: free some space and run the stage again (nothing was kept)"
+        )
     lines = [line.strip() for line in text.splitlines() if re.match(r"\s*[\w.]+(Error|Exception): ", line)]
     return Transient(f"a Spark job failed: {lines[-1] if lines else text[:200]}; nothing was kept")

@@ -1,1 +1,1 @@
-"""What the stages' pages and plots have in common."""
+"""The common parts of the stages' report pages and plots."""

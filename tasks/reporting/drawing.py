@@ -1,4 +1,4 @@
-"""What the stages' plots have in common. Figures are made without pyplot's global state."""
+"""The common style of the stages' plots. Figures are created without pyplot's global state."""
 
 from __future__ import annotations
 
@@ -8,26 +8,33 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-#: Names in a plot come from people's data: a dollar sign in them is a dollar sign, not the start of a formula.
+#: Names in a plot come from the user's data, so a dollar sign must not start a formula.
 matplotlib.rcParams["text.parse_math"] = False
 INK, GREY, BLUE, RED = "#2b2b2b", "#9a9a9a", "#31688e", "#c0504d"
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write a PNG that is the same every time."""
+    """Write a figure as a PNG file whose bytes are reproducible."""
     figure.savefig(file, dpi=160, metadata={"Software": None})
 
 
 def new_axes(title: str, x: str, y: str, size: tuple[float, float]) -> tuple[Figure, Axes]:
-    """A figure with one pair of axes; its size in inches."""
+    """Create a figure with one pair of axes.
+
+    Args:
+        title: The title, above the axes.
+        x: The label of the x-axis.
+        y: The label of the y-axis.
+        size: Width and height in inches.
+    """
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
-    dress(axes, title, x, y)
+    style_axes(axes, title, x, y)
     return figure, axes
 
 
-def dress(axes: Axes, title: str, x: str, y: str) -> None:
-    """Give axes their title, labels and colours."""
+def style_axes(axes: Axes, title: str, x: str, y: str) -> None:
+    """Set the title, the labels and the colors of axes."""
     axes.set_title(title, loc="left", fontsize=10.5, color=INK)
     axes.set_xlabel(x, color=INK, fontsize=9)
     axes.set_ylabel(y, color=INK, fontsize=9)

@@ -1,4 +1,4 @@
-"""A stage's report: one HTML file that needs nothing beside it. The look is page.html.j2's, the content a stage's."""
+"""Render a stage's report as one self-contained HTML file. Its layout is page.html.j2; the stage adds the content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
 def render(template: Path, **values: Any) -> str:
-    """The HTML of a template that extends page.html.j2. Every value is escaped."""
+    """Return the HTML of a template that extends page.html.j2. All values are escaped.
+
+    Args:
+        template: The path of the stage's template. It may include other templates from its own folder.
+        **values: The variables of the template.
+    """
     environment = Environment(
         loader=FileSystemLoader([template.parent, Path(__file__).parent]), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -21,10 +26,10 @@ def render(template: Path, **values: Any) -> str:
 
 
 def figure(value: float | None) -> str:
-    """A metric as people compare them: four decimals."""
+    """Format a metric with four decimals; None and values that are not finite become "undefined"."""
     return "undefined" if value is None or not math.isfinite(value) else f"{value:.4f}"
 
 
 def inline(file: Path) -> str:
-    """A PNG as the address of an image in the page."""
+    """Return a PNG file as a data URL, so that the page contains the image."""
     return "data:image/png;base64," + base64.b64encode(file.read_bytes()).decode("ascii")

@@ -1,1 +1,1 @@
-"""What predictions are worth: metrics, intervals, slices, and the gate's verdict."""
+"""Scoring of predictions: metrics, confidence intervals, slices, and the gate's verdict."""

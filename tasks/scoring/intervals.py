@@ -1,7 +1,8 @@
-"""95 % intervals of a metric: how far the figure of these dev rows may lie from that of all such text.
+"""95 % confidence intervals of a metric, given a sample of rows such as the dev split.
 
-Accuracy is a share, so Wilson's interval (Wilson 1927) fits it. The others are bootstrapped (Efron 1979): the metric
-of 2,000 draws of the rows with replacement, from a fixed seed, and the 2.5th and 97.5th percentile of those.
+Accuracy is a proportion and has Wilson's interval (Wilson 1927). The other metrics are bootstrapped (Efron 1979): the
+rows are drawn 2,000 times with replacement, with a fixed seed, and the interval reaches from the 2.5th to the 97.5th
+percentile of the metric over these draws.
 """
 
 from __future__ import annotations
@@ -16,20 +17,23 @@ from tasks.scoring.metrics import Array
 
 LEVEL = 0.95
 RESAMPLES = 2000
-_IN_MEMORY = 200_000  # rows of a correlation's resamples at a time
+_IN_MEMORY = 200_000  # resampled rows that are in memory at a time, for correlations
 
 Floats = npt.NDArray[np.float64]
 Interval = tuple[float, float]
 
 
 def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interval | None:
-    """Low and high of accuracy, f1, matthews, pearson or spearman; None where the metric is undefined.
+    """Return the interval of a metric.
 
     Args:
-        task: whose metric it is.
-        metric: its name.
-        labels: class ids or scores, [n].
-        predicted: the same as the model has them, [n].
+        task: The task.
+        metric: accuracy, f1, matthews, pearson or spearman.
+        labels: Class ids or scores, [n].
+        predicted: Predicted class ids or scores, [n].
+
+    Returns:
+        The lower and the upper bound, or None if the metric is undefined.
     """
     if not len(labels) or not np.isfinite(predicted).all():
         return None
@@ -39,18 +43,21 @@ def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interv
 
 
 def of_share(right: int, rows: int) -> Interval | None:
-    """Low and high of a share; None where there are no rows."""
+    """Return Wilson's interval of the proportion `right / rows`, or None if there are no rows."""
     return wilson(right, rows) if rows else None
 
 
 def of_class_f1(right: int, wrongly: int, missed: int, rows: int) -> Interval | None:
-    """Low and high of one class's F1.
+    """Return the bootstrap interval of one class's F1.
 
     Args:
-        right: rows of the class that are predicted to be of it.
-        wrongly: rows of other classes that are predicted to be of it.
-        missed: rows of the class that are predicted to be of others.
-        rows: all rows, of any class.
+        right: The number of true positives.
+        wrongly: The number of false positives.
+        missed: The number of false negatives.
+        rows: The number of rows of all classes.
+
+    Returns:
+        The lower and the upper bound, or None if the class neither occurs nor is predicted.
     """
     if not right + wrongly + missed:
         return None
@@ -61,13 +68,13 @@ def of_class_f1(right: int, wrongly: int, missed: int, rows: int) -> Interval | 
 
 
 def wilson(right: int, rows: int) -> Interval:
-    """Wilson's score interval of a share."""
+    """Return Wilson's score interval of the proportion `right / rows`."""
     found = stats.binomtest(right, rows).proportion_ci(LEVEL, method="wilson")
     return float(found.low), float(found.high)
 
 
 def _middle(values: Floats) -> Interval | None:
-    """The range that holds LEVEL of the finite values."""
+    """Return the central range that holds LEVEL of the finite values."""
     values = values[np.isfinite(values)]
     if not values.size:
         return None
@@ -76,10 +83,10 @@ def _middle(values: Floats) -> Interval | None:
 
 
 def _resampled(task: Task, metric: str, labels: Array, predicted: Array) -> Floats:
-    """The metric of every resample, [RESAMPLES]."""
+    """Return the metric of each resample, [RESAMPLES]."""
     random = np.random.default_rng(0)
     if metric in ("f1", "matthews"):
-        # Drawing rows is drawing from the cells of the confusion matrix, which costs the same for any number of rows.
+        # Drawing rows is equivalent to drawing cells of the confusion matrix, whose cost does not depend on the rows.
         matrix = confusion_matrix(labels, predicted, labels=range(task.outputs))
         draws = random.multinomial(len(labels), matrix.ravel() / matrix.sum(), size=RESAMPLES)
         matrices = draws.reshape(-1, task.outputs, task.outputs).astype(np.float64)
@@ -91,9 +98,15 @@ def _resampled(task: Task, metric: str, labels: Array, predicted: Array) -> Floa
 
 
 def correlations(labels: Array, scores: Array, metric: str) -> Floats:
-    """Pearson's correlation of each row of two matrices [draws, n], or Spearman's, which is that of the ranks.
+    """Return the correlation of each row of two matrices.
 
-    NaN where one side is constant.
+    Args:
+        labels: True scores, [draws, n].
+        scores: Predicted scores, [draws, n].
+        metric: "spearman" for Spearman's rank correlation; Pearson's correlation otherwise.
+
+    Returns:
+        One correlation per draw, [draws]; NaN where one side is constant.
     """
     if metric == "spearman":
         labels, scores = stats.rankdata(labels, axis=1), stats.rankdata(scores, axis=1)
@@ -105,18 +118,32 @@ def correlations(labels: Array, scores: Array, metric: str) -> Floats:
 
 
 def f1_of(matrices: Floats) -> Floats:
-    """F1 as tasks/scoring/metrics.py means it, of confusion matrices [draws, classes (label), classes (prediction)]."""
+    """Return F1, as tasks/scoring/metrics.py defines it, of confusion matrices.
+
+    Args:
+        matrices: Counts, [draws, classes (label), classes (prediction)].
+
+    Returns:
+        One value per draw, [draws]: F1 of the positive class if there are two classes, else the mean over the classes.
+    """
     right = np.diagonal(matrices, axis1=1, axis2=2)
     seen = matrices.sum(axis=1) + matrices.sum(axis=2)
     each: Floats = np.divide(2 * right, seen, out=np.zeros_like(right), where=seen > 0)
     if each.shape[1] == 2:
         return each[:, 1]
-    mean: Floats = each.sum(axis=1) / (seen > 0).sum(axis=1)  # a class that no row has or gets does not count
+    mean: Floats = each.sum(axis=1) / (seen > 0).sum(axis=1)  # leaves out classes that neither occur nor are predicted
     return mean
 
 
 def matthews_of(matrices: Floats) -> Floats:
-    """Matthews correlation (Gorodkin 2004, equation 8) of confusion matrices as f1_of takes them; 0 if undefined."""
+    """Return the Matthews correlation (Gorodkin 2004, equation 8) of confusion matrices; 0 where it is undefined.
+
+    Args:
+        matrices: Counts, [draws, classes (label), classes (prediction)].
+
+    Returns:
+        One correlation per draw, [draws].
+    """
     rows = matrices.sum(axis=(1, 2))
     right = np.trace(matrices, axis1=1, axis2=2)
     labelled, predicted = matrices.sum(axis=2), matrices.sum(axis=1)

@@ -1,8 +1,8 @@
-"""The metrics of a task, by scikit-learn and scipy, out of labels and logits.
+"""The metrics of a task, computed from labels and logits by scikit-learn and SciPy.
 
-What cannot be computed is NaN, never a number that looks good: every metric when there are no rows or a logit is
-not finite, a correlation when labels or scores are all equal, R2 when labels are. (Matthews and F1 have a convention
-for a classifier that says one class only, 0, and keep it.)
+A metric that cannot be computed is NaN, so that it is never mistaken for a good value. This applies to all metrics if
+there are no rows or a logit is not finite, to correlations if all labels or all scores are equal, and to R2 if all
+labels are equal. Matthews correlation and F1 are 0 by convention for a classifier that predicts a single class.
 """
 
 from __future__ import annotations
@@ -27,7 +27,16 @@ NAMES = {
 
 
 def all_metrics(task: Task, labels: Array, logits: Array) -> dict[str, float]:
-    """Every metric of the task's kind, for labels [n] and logits [n, outputs]."""
+    """Compute all metrics for the kind of task.
+
+    Args:
+        task: The task.
+        labels: Class ids or scores, [n].
+        logits: The model's outputs, [n, outputs].
+
+    Returns:
+        Metric name to value, which is NaN where the metric is undefined. The names are those of NAMES.
+    """
     if not len(labels) or not np.isfinite(logits).all():
         return dict.fromkeys(NAMES[task.kind], math.nan)
     predicted = predictions(task, logits)
@@ -37,12 +46,18 @@ def all_metrics(task: Task, labels: Array, logits: Array) -> dict[str, float]:
 
 
 def main_metric(task: Task, labels: Array, logits: Array) -> float:
-    """The metric that decides for this task (higher is better), NaN when it is undefined."""
+    """Compute the task's selection metric, for which higher is better; NaN if it is undefined.
+
+    Args:
+        task: The task, which names the metric.
+        labels: Class ids or scores, [n].
+        logits: The model's outputs, [n, outputs].
+    """
     return all_metrics(task, labels, logits)[task.metric]
 
 
 def predictions(task: Task, logits: Array) -> Array:
-    """Class ids (int64) or scores (float64), [n], for logits [n, outputs]."""
+    """Return the predicted class ids (int64) or scores (float64), [n], for logits [n, outputs]."""
     if task.kind == "regression":
         return logits[:, 0].astype(np.float64)
     classes: Array = logits.argmax(axis=1)
@@ -50,29 +65,29 @@ def predictions(task: Task, logits: Array) -> Array:
 
 
 def pearson(labels: Array, scores: Array) -> float:
-    """Pearson's correlation, NaN when one side is constant."""
+    """Return Pearson's correlation, or NaN if one side is constant."""
     return math.nan if _constant(labels, scores) else float(stats.pearsonr(labels, scores).statistic)
 
 
 def spearman(labels: Array, scores: Array) -> float:
-    """Spearman's rank correlation, NaN when one side is constant."""
+    """Return Spearman's rank correlation, or NaN if one side is constant."""
     return math.nan if _constant(labels, scores) else float(stats.spearmanr(labels, scores).statistic)
 
 
 def matthews(labels: Array, predicted: Array) -> float:
-    """Matthews correlation, 0 when labels or predictions are one class only."""
-    if _constant(labels, predicted):  # scikit-learn says so too, but with a warning
+    """Return the Matthews correlation, or 0 if the labels or the predictions consist of a single class."""
+    if _constant(labels, predicted):  # scikit-learn returns 0, too, but warns
         return 0.0
     return float(sk.matthews_corrcoef(labels, predicted))
 
 
 def as_json(values: Mapping[str, float]) -> dict[str, float | None]:
-    """The same for a JSON file, which has no NaN: None stands for undefined."""
+    """Replace values that are not finite by None, because JSON has no NaN."""
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def _classification(labels: Array, predicted: Array, classes: int) -> dict[str, float]:
-    """Precision, recall and F1 are the positive class's (id 1) for two classes, the mean over classes beyond."""
+    """Compute precision, recall and F1 of the positive class (id 1) for two classes, else their means over classes."""
     positive = [1] if classes == 2 else None
     precision, recall, f1, _ = sk.precision_recall_fscore_support(
         labels, predicted, labels=positive, average="macro", zero_division=0

@@ -1,4 +1,4 @@
-"""Predictions as people want them: class ids and names, the probability of every class, and a CSV to open."""
+"""Predictions in readable form: class ids and names, the probability of each class, and a CSV file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from tasks.scoring.metrics import Array
 
 
 def answer_columns(task: Task, predicted: Array, probabilities: Array | None) -> dict[str, Any]:
-    """The columns that say what was predicted.
+    """Return the columns of a table of predictions.
 
     Args:
-        task: whose they are.
-        predicted: class ids or scores, [n].
-        probabilities: of all classes, [n, classes]; None for scores, which have none.
+        task: The task.
+        predicted: Class ids or scores, [n].
+        probabilities: The probabilities of all classes, [n, classes]; None for a regression.
+
+    Returns:
+        Column name to values, [n]: the prediction and, for a classification, its class name, its probability, and the
+        probability of each class.
     """
     if probabilities is None:
         return {PREDICTION: predicted}
@@ -34,10 +38,10 @@ def answer_columns(task: Task, predicted: Array, probabilities: Array | None) ->
 
 
 def class_names(task: Task, ids: Array) -> pa.Array:
-    """The names of class ids, [n]."""
+    """Return the names of the classes with these ids, [n]."""
     return pa.array(task.label_names, pa.string()).take(pa.array(ids, pa.int64()))
 
 
 def write_csv(table: pa.Table, file: Path) -> None:
-    """Write a CSV file with a header: UTF-8, every text in quotes, so commas and line ends in it do no harm."""
+    """Write a UTF-8 CSV file with a header. All texts are quoted, so they may contain commas and line ends."""
     csv.write_csv(table, file)

@@ -1,4 +1,4 @@
-"""A split with a model's logits beside it: what an evaluation and a comparison look at."""
+"""A labeled split with the logits of a model: the input of evaluations and comparisons."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tasks.scoring.metrics import Array, all_metrics, predictions
 
 
 @dataclass(frozen=True)
-class Scored:
-    """Labelled rows and the model's logits for them.
+class ScoredSplit:
+    """Labeled rows and the model's logits for them.
 
     Attributes:
-        task: what is learned.
-        rows: row number in the raw file, [n].
-        labels: class ids or scores, [n].
-        logits: [n, outputs], finite.
-        sentences: the texts, one or two a row.
+        task: The task.
+        rows: Row numbers in the raw file, [n].
+        labels: Class ids or scores, [n].
+        logits: The model's outputs, [n, outputs]; all finite.
+        sentences: The texts, one or two per row.
     """
 
     task: Task
@@ -37,36 +37,36 @@ class Scored:
 
     @cached_property
     def predicted(self) -> Array:
-        """Class ids or scores, [n]."""
+        """Predicted class ids or scores, [n]."""
         return predictions(self.task, self.logits)
 
     @cached_property
     def probabilities(self) -> Array:
-        """Softmax of the logits, [n, outputs]; means nothing for a regression."""
+        """Softmax of the logits, [n, outputs]; meaningless for a regression."""
         probabilities: Array = softmax(self.logits.astype(np.float64), axis=1)
         return probabilities
 
     @cached_property
     def confidence(self) -> Array:
-        """Probability of the class that was predicted, [n]."""
+        """Probability of the predicted class, [n]."""
         highest: Array = self.probabilities.max(axis=1)
         return highest
 
     @cached_property
     def words(self) -> Array:
-        """Words in a row's sentences together, split at white space, [n]."""
+        """Number of words, separated by white space, in all sentences of each row, [n]."""
         return np.array([sum(len(text.split()) for text in texts) for texts in self.sentences])
 
     def metrics(self) -> dict[str, float]:
-        """Every metric of the task."""
+        """Return all metrics of the task by name."""
         return all_metrics(self.task, self.labels, self.logits)
 
     def interval(self) -> Interval | None:
-        """95 % interval of the task's own metric."""
+        """Return the 95 % interval of the task's selection metric, or None if it is undefined."""
         return interval(self.task, self.task.metric, self.labels, self.predicted)
 
-    def at(self, chosen: Array) -> Scored:
-        """Only the rows at these positions (or under this mask)."""
+    def at(self, chosen: Array) -> ScoredSplit:
+        """Return the part with the rows at these positions, or with the rows that this boolean mask [n] selects."""
         positions = np.arange(len(self))[chosen]
         sentences = [self.sentences[position] for position in positions]
-        return Scored(self.task, self.rows[chosen], self.labels[chosen], self.logits[chosen], sentences)
+        return ScoredSplit(self.task, self.rows[chosen], self.labels[chosen], self.logits[chosen], sentences)

@@ -1,4 +1,4 @@
-"""Parts of the dev split that are looked at by themselves: lengths and labels."""
+"""Slices: parts of the dev split, by text length and by label, that are evaluated separately."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.scoring.metrics import NAMES, Array
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,10 @@ class Slice:
     """A named part of the rows.
 
     Attributes:
-        name: as gate.slices writes it, "length:short".
-        about: its bounds in words.
-        mask: which rows belong to it, [n].
-        metrics: what is measured on it; a floor in gate.slices is for the first.
+        name: The name as used in gate.slices, such as "length:short".
+        about: A description of its bounds.
+        mask: Whether each row belongs to the slice, [n].
+        metrics: The metrics that are computed on it. A threshold in gate.slices applies to the first one.
     """
 
     name: str
@@ -28,13 +28,13 @@ class Slice:
     metrics: tuple[str, ...]
 
 
-def slices_of(scored: Scored) -> list[Slice]:
-    """The slices that hold rows. They depend on sentences and labels alone, never on what a model says."""
+def slices_of(scored: ScoredSplit) -> list[Slice]:
+    """Return the slices that contain rows. They depend on sentences and labels only, not on predictions."""
     return [part for part in (*_lengths(scored), *_labels(scored)) if part.mask.any()]
 
 
-def _lengths(scored: Scored) -> Iterator[Slice]:
-    """Thirds by number of words. Rows of equal length stay together, so the thirds are not always even."""
+def _lengths(scored: ScoredSplit) -> Iterator[Slice]:
+    """Yield the thirds by number of words. Rows of equal length share a slice, so the thirds may differ in size."""
     words, task = scored.words, scored.task
     first, second = np.quantile(words, [1 / 3, 2 / 3], method="lower").tolist()
     metrics = (task.metric, *(name for name in NAMES[task.kind] if name != task.metric))
@@ -43,7 +43,7 @@ def _lengths(scored: Scored) -> Iterator[Slice]:
     yield Slice("length:long", f"{second + 1} words and more", words > second, metrics)
 
 
-def _labels(scored: Scored) -> Iterator[Slice]:
-    """Rows of one label have an accuracy (that label's recall) only: the other metrics compare labels."""
+def _labels(scored: ScoredSplit) -> Iterator[Slice]:
+    """Yield one slice per label. Its only metric is accuracy, the label's recall: other metrics need several labels."""
     for label, name in enumerate(scored.task.label_names):
-        yield Slice(f"label:{name}", f"labelled {name}", scored.labels == label, ("accuracy",))
+        yield Slice(f"label:{name}", f"labeled {name}", scored.labels == label, ("accuracy",))

@@ -1,9 +1,9 @@
-"""The gate's verdict: every number that was compared, and a reason for each that was not good enough.
+"""The gate's verdict: every value that was compared with a threshold, and a reason for each failure.
 
-The stage gate decides by it, and evaluate's report shows it. It fails closed: no threshold, a metric that is missing
-or undefined, a slice that does not exist and a wrong number of rows are failures. So is a metric of the whole split
-that does not beat its baseline (tasks/scoring/baseline.py), unless the experiment says otherwise. Slices have no
-baseline: on the rows of one label a constant answer is either always right or always wrong.
+The stage gate decides by this verdict, and the report of evaluate shows it. The gate fails closed: a missing threshold,
+a missing or undefined metric, an unknown slice and a wrong number of rows are failures. So is a metric of the whole
+split that does not beat its baseline (tasks/scoring/baseline.py), unless gate.beat_baseline is false. Slices have no
+baseline, because on the rows of a single label a constant answer is either always right or always wrong.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tasks.scoring.metrics import Array
 
 @dataclass(frozen=True)
 class Check:
-    """One value held against its threshold.
+    """The comparison of one value with its threshold.
 
     Attributes:
-        key: the experiment's field that sets the threshold, "gate.accuracy".
-        metric: what was measured.
-        slice: on which rows; "" for the whole dev split.
-        value: what was found; None where it is missing or undefined.
-        threshold: the lowest acceptable value.
-        interval: the value's 95 % interval.
-        baseline: what the same answer for every row reaches; None on slices.
-        reason: why it failed; "" when it passed.
+        key: The experiment's field that sets the threshold, such as "gate.accuracy".
+        metric: The name of the metric.
+        slice: The slice that it was measured on; "" for the whole dev split.
+        value: The measured value; None if it is missing or undefined.
+        threshold: The lowest acceptable value.
+        interval: The 95 % interval of the value; None if it is undefined.
+        baseline: The best value that a constant answer reaches; None for slices.
+        reason: Why the check failed; "" if it passed.
     """
 
     key: str
@@ -48,7 +48,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the gate decided. It passed when there is no reason against it."""
+    """The decision of the gate. The model passes if there are no reasons against it.
+
+    Attributes:
+        task: The name of the task.
+        rows: The number of rows that were expected, measured, and found in predictions.parquet; None if unknown.
+        checks: The comparisons of metrics with thresholds.
+        reasons: Why the gate failed; empty if it passed.
+    """
 
     task: str
     rows: dict[str, int | None]
@@ -57,23 +64,23 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the model may go on."""
+        """Whether the model passes the gate."""
         return not self.reasons
 
     def as_json(self) -> dict[str, Any]:
-        """The same for verdict.json."""
+        """Return the content of verdict.json."""
         checks = [{**asdict(check), "passed": not check.reason} for check in self.checks]
         return {"passed": self.passed, "task": self.task, "rows": self.rows, "checks": checks, "reasons": self.reasons}
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What evaluate measured.
+    """The results of the stage evaluate.
 
     Attributes:
-        summary: its metrics.json.
-        labels: of its predictions.parquet, [n].
-        predicted: of the same, [n].
+        summary: The content of metrics.json.
+        labels: The labels in predictions.parquet, [n].
+        predicted: The predictions in predictions.parquet, [n].
     """
 
     summary: Mapping[str, Any]
@@ -82,12 +89,12 @@ class Evidence:
 
 
 def judge(experiment: Experiment, evidence: Evidence, expected_rows: int | None) -> Verdict:
-    """Hold the evidence against the experiment's thresholds, the baselines, and the floors of slices.
+    """Compare the evidence with the experiment's thresholds, the baselines, and the thresholds of slices.
 
     Args:
-        experiment: whose gate it is.
-        evidence: what was measured on the dev split.
-        expected_rows: rows that the dev split must have; None: nobody knows.
+        experiment: The experiment, whose gate section sets the thresholds.
+        evidence: The measurements on the dev split.
+        expected_rows: The number of rows that the dev split must have; None if it is unknown, which fails the gate.
     """
     task, gate, thresholds = experiment.task, experiment.gate, experiment.thresholds
     rows = {
@@ -102,7 +109,15 @@ def judge(experiment: Experiment, evidence: Evidence, expected_rows: int | None)
 
 
 def expected_rows(experiment: Experiment, inputs: Mapping[str, Artifact]) -> int | None:
-    """Rows that the dev split must have: as validate passed them, or as preprocess cut them anew."""
+    """Return the number of rows that the dev split must have.
+
+    Args:
+        experiment: If it splits the data again, the number is that of preprocess, otherwise that of validate.
+        inputs: The artifacts of validate and preprocess.
+
+    Returns:
+        The number of rows, or None if the artifact does not record it.
+    """
     source = inputs["preprocess" if experiment.preprocessing.resplit else "validate"]
     rows: int | None = source.manifest.result.get("rows", {}).get("dev")
     return rows
@@ -110,13 +125,13 @@ def expected_rows(experiment: Experiment, inputs: Mapping[str, Artifact]) -> int
 
 def _rows(rows: Mapping[str, int | None]) -> Iterator[str]:
     if rows["expected"] is None or rows["expected"] < 1 or len(set(rows.values())) > 1:
-        found = f"{rows['measured']} were measured and {rows['predictions']} lie in predictions.parquet"
-        yield f"the dev split has {rows['expected']} rows, but {found}: run the stages from validate on again"
+        found = f"{rows['measured']} were measured and {rows['predictions']} are in predictions.parquet"
+        yield f"the dev split has {rows['expected']} rows, but {found}: run validate and all later stages again"
 
 
 def _thresholds(task: Task, thresholds: Mapping[str, float]) -> Iterator[str]:
     if not thresholds:
-        yield f"nothing to hold {task.name} against: set gate.{task.metric}, the lowest {task.metric} you accept"
+        yield f"there is no threshold for {task.name}: set gate.{task.metric}, the lowest acceptable {task.metric}"
 
 
 def _metric(task: Task, metric: str, threshold: float, beat_baseline: bool, evidence: Evidence) -> Check:
@@ -132,7 +147,7 @@ def _metric(task: Task, metric: str, threshold: float, beat_baseline: bool, evid
 def _slice(name: str, threshold: float, evidence: Evidence) -> Check:
     key, parts = f'gate.slices["{name}"]', evidence.summary.get("slices", {})
     if name not in parts:
-        reason = f"there is no slice {name}: {key} can name {', '.join(sorted(parts)) or 'none'}"
+        reason = f"{key} names an unknown slice: the slices are {', '.join(sorted(parts)) or 'none'}"
         return Check(key, "", name, None, threshold, None, None, reason)
     metric = str(parts[name].get("metric"))
     value = _number(parts[name].get(metric))
@@ -143,29 +158,31 @@ def _slice(name: str, threshold: float, evidence: Evidence) -> Check:
 
 
 def _number(value: Any) -> float | None:
-    """The value when it is a finite number, else None."""
+    """Return the value if it is a finite number, else None."""
     usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if usable else None
 
 
 def _reason(what: str, value: float | None, threshold: float, found: Interval | None, key: str) -> str:
-    """Why a value fails, by how much, and whether so few rows can tell; "" when it passes."""
+    """Return why a value fails, by how much, and whether the miss is within chance; "" if it passes."""
     if value is None:
-        return f"{what} is missing or undefined (all predictions equal?), and {key} wants {threshold}"
+        return f"{what} is missing or undefined (perhaps all predictions are equal), but {key} requires {threshold}"
     if value >= threshold:
         return ""
     reason = f"{what} {value:.4f} is {threshold - value:.4f} below {key} = {threshold}"
     if found is None:
         return reason
     reason += f" (95 % interval {found[0]:.4f} to {found[1]:.4f}"
-    return f"{reason}, which holds the threshold: the miss is within chance)" if found[1] >= threshold else f"{reason})"
+    if found[1] < threshold:
+        return f"{reason})"
+    return f"{reason}, which includes the threshold: the miss is within chance)"
 
 
 def _below_baseline(metric: str, value: float | None, constant: float | None) -> str:
-    """Why a value that reaches its threshold fails all the same; "" when it beats the constant answer."""
+    """Return why a value that reaches its threshold fails nevertheless; "" if it beats its baseline."""
     if value is None or constant is None or value > constant:
         return ""
     return (
-        f"{metric} {value:.4f} does not beat its baseline {constant:.4f}, which the same answer for every row reaches "
-        "(gate.beat_baseline: false accepts that)"
+        f"{metric} {value:.4f} does not beat its baseline {constant:.4f}, which a constant answer reaches "
+        "(set gate.beat_baseline: false to accept this)"
     )

@@ -1,4 +1,4 @@
-"""Raw text behind one small interface, whatever it comes from: `open_source(experiment).records(split)`."""
+"""One interface to raw text of any origin: `open_source(experiment).records(split)`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ __all__ = ["Record", "Source", "open_source"]
 
 
 def open_source(experiment: Experiment) -> Source:
-    """The source that the experiment names. Raises BadInput when it is not there."""
+    """Open the source that the experiment's data section names.
+
+    Raises:
+        BadInput: If the source does not exist.
+    """
     data, task = experiment.data, experiment.task
     match data.source:
         case "bundled":

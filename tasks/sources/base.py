@@ -1,4 +1,4 @@
-"""What every source offers, and the record that it offers it in."""
+"""The interface of all sources, and the record that they yield."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tasks.sources.lines import Row, check_file, remarks
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One data row as the source holds it. It can be read; whether its content is right is not yet judged.
+    """One data row as the source holds it. Its content has not been validated yet.
 
     Attributes:
-        row: 0-based number of the data row in its split.
-        line: 1-based line in the file (for Parquet and the hub, the row's number from 1).
-        sentences: one text for each sentence column; empty when the row cannot be read.
-        label: as written; "" in test.
-        index: what the index column of a test file holds, "" where there is none.
-        problem: why the row cannot be read, "" when it can.
-        raw: the row as it stands there, for a person to look at.
+        row: The 0-based number of the data row in its split.
+        line: The 1-based line in the file; for Parquet and the hub, the 1-based number of the row.
+        sentences: One text per sentence column; empty if the row cannot be read.
+        label: The label as written in the source; "" in the test split.
+        index: The value of a test file's index column; "" if there is no such column.
+        problem: Why the row cannot be read; "" if it can.
+        raw: The unparsed row, for the quarantine.
     """
 
     row: int
@@ -38,12 +38,13 @@ class Record:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which fields of a row are what, by position.
+    """The positions of the columns in a row.
 
     Attributes:
-        width: fields in a row.
-        label: None in test.
-        index: None where rows are not numbered.
+        width: The number of fields per row.
+        sentences: The positions of the sentence columns.
+        label: The position of the label; None in the test split.
+        index: The position of the index column; None if the rows are not numbered.
     """
 
     width: int
@@ -53,25 +54,33 @@ class Columns:
 
 
 class Source(ABC):
-    """Train, dev and test of a task; subclasses of one file a split only say how it is read."""
+    """The train, dev and test splits of a task. Subclasses with one file per split only implement `records`."""
 
     def __init__(self, paths: dict[str, Path]) -> None:
         self.paths = paths
 
     @abstractmethod
     def records(self, split: str) -> Iterator[Record]:
-        """All data rows in order, one after another. Raises BadInput when the split as a whole is unusable."""
+        """Yield all data rows of a split in order.
+
+        Raises:
+            BadInput: If the split as a whole cannot be read.
+        """
 
     def file(self, split: str) -> str:
-        """Where the split comes from, in words."""
+        """Return where the split comes from, for messages."""
         return str(self.paths[split])
 
     def remarks(self, split: str) -> list[str]:
-        """What is unusual about the file and was put right."""
+        """Return one sentence for each irregularity of the file that was corrected while reading."""
         return remarks(self.paths[split])
 
     def fingerprint(self) -> str:
-        """Changes when the content of a raw file does. Raises BadInput for a file that is missing or no text."""
+        """Return a string that changes whenever the content of a raw file changes.
+
+        Raises:
+            BadInput: If a file is missing or is not text.
+        """
         for path in self.paths.values():
             check_file(path)
         digests = "".join(sha256(path) for path in self.paths.values())
@@ -79,12 +88,21 @@ class Source(ABC):
 
 
 def to_records(rows: Iterable[Row], columns: Columns, file: str) -> Iterator[Record]:
-    """Pick the columns out of rows. Raises BadInput when there is no row at all."""
+    """Turn rows into records by selecting the columns.
+
+    Args:
+        rows: The data rows of a file, without the header.
+        columns: The positions of the fields.
+        file: The name of the file, for messages.
+
+    Raises:
+        BadInput: If there is no row.
+    """
     number = -1
     for number, row in enumerate(rows):
         yield _record(number, row, columns)
     if number < 0:
-        raise BadInput(f"{file} has no data rows: give it at least one")
+        raise BadInput(f"{file} has no data rows: add at least one")
 
 
 def _record(number: int, row: Row, columns: Columns) -> Record:

@@ -1,4 +1,4 @@
-"""The bundled corpus: movie-review sentences with human ratings, out of the vaderSentiment package."""
+"""The bundled corpus: movie-review sentences with human ratings, from the vaderSentiment package."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from tasks.sources.base import Record, Source
 from tasks.sources.lines import Row, read_rows
 from tasks.sources.normalise import normalise
 
-SPLIT_RULE = "1"  # raised when a sentence would change its split
-NEUTRAL = 0.5  # ratings run from -4 to 4; so near to zero people did not agree on a side
+SPLIT_RULE = "1"  # must be increased when a change moves sentences to another split
+NEUTRAL = 0.5  # ratings range from -4 to 4; sentences this close to 0 are left out, since the raters disagreed
 
 
 class BundledCorpus(Source):
-    """One file, cut 80/10/10 by a hash of the sentence, so that identical sentences share a split."""
+    """One file that is split 80/10/10 by a hash of the sentence, so that identical sentences share a split."""
 
     def __init__(self, path: Path) -> None:
         super().__init__({"corpus": path})
         self.path = path
 
     def file(self, split: str) -> str:
-        """The corpus, whichever split."""
+        """Return the path of the corpus, which is the same for all splits."""
         return str(self.path)
 
     def remarks(self, split: str) -> list[str]:
-        """None: the file is known."""
+        """Return an empty list: the corpus is known to be regular."""
         return []
 
     def fingerprint(self) -> str:
-        """Of the corpus and of the rule that splits it."""
+        """Return a string that changes whenever the corpus or the rule that splits it changes."""
         return f"{super().fingerprint()}-{SPLIT_RULE}"
 
     def records(self, split: str) -> Iterator[Record]:
-        """The split's sentences, numbered from 0; the label is 1 where the mean rating is above zero."""
+        """Yield the split's sentences, numbered from 0. The label is 1 if the mean rating is positive, else 0."""
         number = 0
         for row in read_rows(self.path):
             rating, text = _read(row)
@@ -45,11 +45,11 @@ class BundledCorpus(Source):
 
 
 def split_of(text: str) -> str:
-    """train, dev or test: eight, one and one tenth of all sentences."""
+    """Return the split of a sentence: train for 80 %, dev for 10 % and test for 10 % of all sentences."""
     tenth = int(hashlib.sha256(normalise(text).encode()).hexdigest()[:8], 16) % 10
     return {8: "dev", 9: "test"}.get(tenth, "train")
 
 
 def _read(row: Row) -> tuple[float, str]:
-    _, rating, text = row.fields  # the file's sha256 is known, so every row has three fields
+    _, rating, text = row.fields  # the file's sha256 was checked, so every row has three fields
     return float(rating), text

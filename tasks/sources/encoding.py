@@ -1,4 +1,4 @@
-"""Whether a file is the UTF-8 text that its name promises, judged by its first bytes."""
+"""Check by its first bytes whether a file is UTF-8 text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from include.stages import BadInput
 
-_CSV = "save the sheet as CSV in UTF-8"
+_CSV = "save the sheet as CSV in UTF-8"  # the remedy for spreadsheets
 _NO_TEXT = {
     b"\x1f\x8b\x08": ("gzip", "unpack it (gunzip)"),
     b"BZh91AY&SY": ("bzip2", "unpack it (bunzip2)"),
@@ -15,9 +15,9 @@ _NO_TEXT = {
     b"\x28\xb5\x2f\xfd": ("zstd", "unpack it (unzstd)"),
     b"PK\x03\x04": ("a zip archive or a spreadsheet", f"unpack it, or {_CSV}"),
     b"\xd0\xcf\x11\xe0": ("a spreadsheet", _CSV),
-    b"PAR1\x15": ("Parquet", "let its name end in .parquet"),
+    b"PAR1\x15": ("Parquet", "rename it so that the name ends in .parquet"),
 }
-_MARKS = {  # the marks of UTF-32 begin like those of UTF-16
+_MARKS = {  # UTF-32 comes first, because its byte order mark starts with that of UTF-16
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
@@ -26,22 +26,22 @@ _MARKS = {  # the marks of UTF-32 begin like those of UTF-16
 
 
 def check_text(path: Path, head: bytes) -> None:
-    """Raise BadInput, naming the remedy, when the file's first bytes (a few thousand) are no UTF-8 text."""
+    """Raise BadInput if the first few thousand bytes of a file, `head`, are not UTF-8 text."""
     for start, (kind, remedy) in _NO_TEXT.items():
         if head.startswith(start):
             raise BadInput(f"{path} is {kind}, not text: {remedy}")
     if not any(head):
-        raise BadInput(f"{path} holds NUL bytes and no text: it was not written to its end, write it again")
+        raise BadInput(f"{path} contains NUL bytes instead of text, so it was not written completely: write it again")
     wide = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "") or _without_mark(head)
     if wide:
         raise BadInput(f"{path} is {wide}, not UTF-8 text: convert it (iconv -f {wide} -t UTF-8)")
 
 
 def _without_mark(head: bytes) -> str:
-    """The name of the wide encoding in which the bytes look like text; "" when it is none.
+    """Return the name of the wide encoding in which the bytes look like text, or "".
 
-    Of UTF-32's four bytes the highest is zero, and the next one at most 0x10; of UTF-16's two, in Latin script, the
-    higher one is zero.
+    In UTF-32, the highest of the four bytes is always 0 and the next one is at most 0x10. In UTF-16, the higher of the
+    two bytes is 0 for Latin script.
     """
     whole = head[: len(head) // 4 * 4]
     if whole and not any(whole[3::4]) and max(whole[2::4]) <= 0x10:

@@ -1,4 +1,4 @@
-"""One's own CSV, TSV or Parquet files, with a mapping of column names."""
+"""The user's own CSV, TSV or Parquet files, with a mapping of column names."""
 
 from __future__ import annotations
 
@@ -18,24 +18,32 @@ from tasks.sources.header import hint
 from tasks.sources.lines import Row, check_file, nul_problem, read_header, read_rows
 
 FORMATS = (".csv", ".tsv", ".parquet")
-#: What pyarrow raises over a file; for a damaged page it is an OSError without a number.
+#: What pyarrow raises for an unreadable file. For a damaged page it raises an OSError without an errno.
 _UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 class OwnFiles(Source):
-    """Three files below data.path. Columns that no role needs are not read."""
+    """Three files below data.path. Columns that have no role in the task are not read.
+
+    Args:
+        data: The experiment's data section, which names the folder, the files and the columns.
+        task: The task, which defines the roles of the columns.
+
+    Raises:
+        BadInput: If a file name does not end in one of FORMATS.
+    """
 
     def __init__(self, data: Data, task: Task) -> None:
         root = user_path(data.path)
         super().__init__({split: root / getattr(data, split) for split in SPLITS})
         for path in self.paths.values():
             if path.suffix not in FORMATS:
-                raise BadInput(f"{path}: cannot tell the format from the name; it must end in {', '.join(FORMATS)}")
+                raise BadInput(f"{path}: the format is unknown; the file name must end in {', '.join(FORMATS)}")
         columns = {str(role): name for role, name in data.columns.items()}
         self.names = {role: columns.get(role, role) for role in (*task.sentences, "label")}
 
     def records(self, split: str) -> Iterator[Record]:
-        """The rows of the split's file; test needs no label column."""
+        """Yield the rows of the split's file. The test file needs no label column."""
         path = self.paths[split]
         names = {role: name for role, name in self.names.items() if role != "label" or split != "test"}
         if path.suffix == ".parquet":
@@ -58,13 +66,13 @@ def _position(path: Path, header: list[str], role: str, name: str) -> int:
         known = "two columns" if name in header else "no column"
         raise BadInput(
             f"{path} has {known} {name!r} for the role {role}; found: {', '.join(header)[:200]}"
-            f"{hint(header, [name])}. Name your column in data.columns, as {{{role!r}: 'its name'}}"
+            f"{hint(header, [name])}. Name the column in data.columns, as {{{role!r}: 'column name'}}"
         )
     return header.index(name)
 
 
 def _parquet_rows(path: Path, names: dict[str, str]) -> Iterator[Row]:
-    """The columns of the roles, in their order, every value as text."""
+    """Yield the columns of the roles, in their order, with all values as text."""
     try:
         file = pq.ParquetFile(path)
     except _UNREADABLE as error:
@@ -73,7 +81,9 @@ def _parquet_rows(path: Path, names: dict[str, str]) -> Iterator[Row]:
     for role, name in names.items():
         _position(path, schema.names, role, name)
         if role != "label" and not _is_text(schema.field(name).type):
-            raise BadInput(f"{path}: the column {name!r} holds {schema.field(name).type}, but {role} must be text")
+            raise BadInput(
+                f"{path}: the column {name!r} has the type {schema.field(name).type}, but {role} must be text"
+            )
     return _parquet_values(path, file, list(names.values()))
 
 
@@ -87,11 +97,11 @@ def _parquet_values(path: Path, file: pq.ParquetFile, columns: list[str]) -> Ite
                 text = "\t".join(fields)
                 yield Row(number, fields, nul_problem(text), text)
     except _UNREADABLE as error:
-        raise _damaged(f"{path}: what follows row {number} is damaged, or its text is not UTF-8", error) from error
+        raise _damaged(f"{path}: the data after row {number} is damaged, or its text is not UTF-8", error) from error
 
 
 def _damaged(what: str, error: Exception) -> Exception:
-    """The refusal of a file; but the error itself when the operating system has raised it."""
+    """Return a BadInput that describes the damage, or the error itself if the operating system raised it."""
     if isinstance(error, OSError) and error.errno is not None:
         return error
     return BadInput(f"{what} ({error}): write the file again")

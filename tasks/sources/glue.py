@@ -16,17 +16,25 @@ _INDEX_COLUMNS = ("index", "id")
 
 
 class GlueFolder(Source):
-    """A task's three TSV files; the folder may also be the task's own, without the others beside it."""
+    """The three TSV files of a GLUE task.
+
+    Args:
+        folder: The folder of the GLUE release, or the folder of the task itself.
+        task: The task, which names the files and their columns.
+
+    Raises:
+        BadInput: If the folder does not exist.
+    """
 
     def __init__(self, folder: str, task: Task) -> None:
         root = user_path(folder)
         if not root.is_dir():
-            raise BadInput(f"data.path {root} is no folder: give the one that holds {task.splits['train'].file}")
+            raise BadInput(f"data.path {root} is not a folder: name the one that contains {task.splits['train'].file}")
         self.task = task
         super().__init__({split: _find(root, task.splits[split].file) for split in SPLITS})
 
     def records(self, split: str) -> Iterator[Record]:
-        """The rows of the split's file, whose columns must be just those of the registry."""
+        """Yield the rows of the split's file, whose columns must be exactly those of the task registry."""
         path, layout = self.paths[split], self.task.splits[split]
         rows = read_rows(path)
         if layout.header:
@@ -44,9 +52,9 @@ def _check_header(path: Path, rows: Iterator[Row], layout: Split, task: str) -> 
     found = tuple(read_header(path, rows, expected))
     if found != layout.columns:
         raise BadInput(
-            f"{path} line 1: expected the columns {expected}, in this order and tab-separated; found: "
-            f"{' '.join(found)[:200]}{hint(found, layout.columns)}. Is it another task's file (data.task is {task})? "
-            "For a layout of your own write data.source: files"
+            f"{path} line 1: expected the tab-separated columns {expected}, in this order; found: "
+            f"{' '.join(found)[:200]}{hint(found, layout.columns)}. Check that the file belongs to the task {task} "
+            "(data.task); for files with another layout, set data.source: files"
         )
 
 

@@ -1,4 +1,4 @@
-"""Why a header does not name the columns that it seems to name."""
+"""Explain why a header lacks a column that it seems to have."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
 
 
 def hint(header: Sequence[str], wanted: Sequence[str]) -> str:
-    """What may be wrong with a header that lacks one of the wanted names, as " (...)"; "" when nothing is seen."""
+    """Return a guess why the header lacks one of the wanted names, as " (...)"; "" if nothing unusual is found."""
     if len(header) == 1:
         for separator, name in _SEPARATORS.items():
             if separator in header[0]:
-                return f" (its columns seem to be separated by {name}: a .csv file has commas, a .tsv file tabs)"
+                return f" (its columns seem to be separated by {name}: use commas in a .csv file, tabs in a .tsv file)"
     for name in wanted:
         for found in header:
             if found != name and seen(found) == seen(name):
-                return f" ({found!a} differs from {name!a} by what cannot be seen: write the name anew)"
+                return f" ({found!a} differs from {name!a} in invisible characters only: type the name again)"
     return ""

@@ -1,7 +1,7 @@
 """GLUE from the hub's `glue` data set.
 
-The command line (tasks/__main__.py) puts the hub's libraries off line unless runtime.download is set: then the data
-set comes out of their local cache, where `make fetch` has put it.
+Unless runtime.download is set, the command line (tasks/__main__.py) puts the hub's libraries into offline mode. They
+then read the data set from their local cache, which `make fetch` fills.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ REPOSITORY = "nyu-mll/glue"
 
 
 class HubDataset(Source):
-    """A configuration of the data set, one hub split for each of ours."""
+    """One configuration of the data set, with one hub split for each split of the task.
+
+    Raises:
+        BadInput: If a split is neither cached nor downloadable.
+    """
 
     def __init__(self, task: Task) -> None:
         super().__init__({})
@@ -29,22 +33,22 @@ class HubDataset(Source):
         self.splits = {split: _load(task, split) for split in SPLITS}
 
     def file(self, split: str) -> str:
-        """Repository, configuration and split."""
+        """Return the repository, the configuration and the split, separated by slashes."""
         return "/".join((REPOSITORY, *_hub_place(self.task, split)))
 
     def remarks(self, split: str) -> list[str]:
-        """None: the hub's files are Arrow."""
+        """Return an empty list: the hub's files are Arrow, not text."""
         return []
 
     def fingerprint(self) -> str:
-        """Of the cached files that the rows are read from."""
+        """Return a digest of the cached files that the rows are read from."""
         files = [Path(entry["filename"]) for split in SPLITS for entry in self.splits[split].cache_files]
         return hashlib.sha256("".join(sha256(file) for file in files).encode()).hexdigest()
 
     def records(self, split: str) -> Iterator[Record]:
-        """The rows of the split; the hub's label ids become labels as GLUE's files write them."""
+        """Yield the rows of the split, with the hub's label ids converted to the labels of GLUE's own files."""
         hub = self.task.hub
-        assert hub is not None  # the experiment has checked it
+        assert hub is not None  # the experiment's validation guarantees it
         sentences = hub.sentences or self.task.sentences
         names = [*sentences, "label", "idx"]
         columns = Columns(len(names), tuple(range(len(sentences))), len(sentences), None)
@@ -58,7 +62,7 @@ class HubDataset(Source):
         if missing:
             raise BadInput(
                 f"{self.file(split)} has no column {missing[0]}; found: {', '.join(data.column_names)}. "
-                "Is the cached data set another version? Remove it and fetch it again"
+                "The cached data set may be another version: remove it and fetch it again"
             )
         for number, values in enumerate(data.select_columns(names), start=1):
             fields = [self._as_text(name, values[name]) for name in names]
@@ -73,7 +77,7 @@ class HubDataset(Source):
 
 
 def _hub_place(task: Task, split: str) -> tuple[str, str]:
-    """Configuration and split; the diagnostic set `ax` is a configuration of its own with nothing but a test split."""
+    """Return the configuration and the split. The diagnostic set `ax` is a separate configuration with a test split."""
     hub = task.hub
     assert hub is not None
     if split == "test" and hub.test == "ax":

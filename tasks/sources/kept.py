@@ -1,4 +1,4 @@
-"""Columns of one's own test file that are to stand beside its predictions (data.keep)."""
+"""Columns of the user's own test file that are copied next to its predictions (data.keep)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,18 @@ from tasks.sources.lines import read_header, read_rows
 
 
 def kept_columns(path: Path, names: Sequence[str], rows: Array) -> pa.Table:
-    """The columns at these row numbers: with their types out of Parquet, out of CSV and TSV as the text that is there.
+    """Read columns of a file at the given rows.
 
-    Raises BadInput when a column is missing, there twice or not fit for a CSV.
+    Args:
+        path: The test file. Columns of a Parquet file keep their types; those of a CSV or TSV file are text.
+        names: The names of the columns.
+        rows: The 0-based numbers of the data rows, in ascending order, [n].
+
+    Returns:
+        A table of n rows with the columns in the given order.
+
+    Raises:
+        BadInput: If a column is missing, exists twice, or cannot be written as CSV.
     """
     if path.suffix == ".parquet":
         return _of_parquet(path, names).take(pa.array(rows))
@@ -44,14 +53,14 @@ def _of_parquet(path: Path, names: Sequence[str]) -> pa.Table:
 
 
 def _check_writable(path: Path, column: pa.Table) -> None:
-    """Raise BadInput now for a column that predict, after the training, could not write: a list, bytes of a UUID."""
+    """Raise BadInput for a column, such as a list or bytes, that predict could not write after the training."""
     try:
         csv.write_csv(column, pa.MockOutputStream())
     except pa.ArrowException as error:
         field = column.schema.field(0)
         raise BadInput(
-            f"{path}: data.keep names {field.name!r}, which holds {field.type}, and that cannot be written as CSV "
-            f"({error}): keep another column, or write this one as text"
+            f"{path}: data.keep names the column {field.name!r} of type {field.type}, which cannot be written as CSV "
+            f"({error}): keep another column, or store this one as text"
         ) from error
 
 
@@ -60,6 +69,6 @@ def _place(path: Path, header: list[str], name: str) -> int:
         known = "two columns" if name in header else "no column"
         raise BadInput(
             f"{path} has {known} {name!r}, which data.keep names; found: {', '.join(header)[:200]}. "
-            "Name columns of the test file in data.keep"
+            "data.keep must name columns of the test file"
         )
     return header.index(name)

@@ -1,4 +1,4 @@
-"""Reading TSV and CSV byte by byte, so that every line becomes a row or is reported with its number."""
+"""Read TSV and CSV files so that every line becomes a row or is reported with its line number."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from include import paths
 from include.stages import BadInput
 from tasks.sources.encoding import check_text
 
-_HEAD = 4096  # bytes that are enough to tell what is no UTF-8
-_LONGEST_FIELD = 2**31 - 1  # the csv module stops at 131,072 characters by itself
+_HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
+_LONGEST_FIELD = 2**31 - 1  # the csv module's default is 131,072 characters
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line cut into fields.
+    """A row of a file, split into fields.
 
     Attributes:
-        line: 1-based line on which it starts.
-        problem: why it cannot be read, "" when it can.
-        text: the line itself; what is not UTF-8 in it is replaced.
+        line: The 1-based line on which the row starts.
+        fields: The fields; empty if the row cannot be decoded.
+        problem: Why the row cannot be read; "" if it can.
+        text: The unparsed row, with replacement characters for bytes that are not UTF-8.
     """
 
     line: int
@@ -34,41 +35,54 @@ class Row:
 
 
 def check_file(path: Path) -> None:
-    """Raises BadInput when there is no such file, or it is empty, packed or in another encoding."""
-    paths.check_file(path, "put the file there, or correct data.path and the file's name")
+    """Raise BadInput if the file is missing, empty, compressed or in another encoding than UTF-8."""
+    paths.check_file(path, "put the file there, or correct data.path and the file name")
     with path.open("rb") as stream:
         head = stream.read(_HEAD)
     if not head:
-        raise BadInput(f"{path} is empty: put data into it, or name another file")
+        raise BadInput(f"{path} is empty: add data to it, or name another file")
     if path.suffix != ".parquet":
         check_text(path, head)
 
 
 def remarks(path: Path) -> list[str]:
-    """What is unusual about a text file and does no harm: a byte order mark, line ends of two kinds in a TSV file.
+    """Return one sentence for each harmless irregularity: a byte order mark, or mixed line ends in a TSV file.
 
-    CSV files may well have both: their rows end with CRLF (RFC 4180), and a quoted field holds any line end.
+    Mixed line ends are normal in CSV files: rows end with CRLF (RFC 4180), and a quoted field may contain any line end.
     """
     if path.suffix == ".parquet":
         return []
     found = []
     with path.open("rb") as stream:
         if stream.read(3) == codecs.BOM_UTF8:
-            found.append(f"{path} starts with a byte order mark, which was left out")
+            found.append(f"{path} starts with a byte order mark, which was ignored")
         if path.suffix != ".csv" and len({line.endswith(b"\r\n") for line in stream if line.endswith(b"\n")}) > 1:
-            found.append(f"{path} has line ends of two kinds (LF and CRLF), which were taken as the same")
+            found.append(f"{path} has two kinds of line ends (LF and CRLF), which were treated as the same")
     return found
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """All lines of a .csv file (quoting on) or of a TSV file (quoting off), the header included."""
+    """Yield all rows of a .csv file (with quoting) or of a TSV file (without quoting), including the header.
+
+    Raises:
+        BadInput: If the file cannot be read as text, or if the quotes of a CSV file are unbalanced.
+    """
     check_file(path)
     rows = _csv_rows(path) if path.suffix == ".csv" else _tsv_rows(path)
     return _without_blank_tail(rows)
 
 
 def read_header(path: Path, rows: Iterator[Row], expected: str) -> list[str]:
-    """The first row, which names the columns."""
+    """Take the first row off the iterator and return it as the names of the columns.
+
+    Args:
+        path: The file, for messages.
+        rows: All rows of the file.
+        expected: The expected columns, for messages.
+
+    Raises:
+        BadInput: If the file has no rows, or if the first one cannot be read.
+    """
     header = next(rows, None)
     if header is None or header.problem:
         found = header.problem if header else "only blank lines"
@@ -95,7 +109,7 @@ def _tsv_row(number: int, data: bytes) -> Row:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    """Bytes that are not UTF-8 pass the csv module as lone surrogates; only their own row is reported."""
+    """Parse a CSV file. Bytes that are not UTF-8 pass through the csv module as surrogates; _csv_row reports them."""
     csv.field_size_limit(_LONGEST_FIELD)
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         reader = csv.reader(stream, strict=True)
@@ -106,8 +120,8 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                 start = reader.line_num + 1
         except csv.Error as error:
             raise BadInput(
-                f"{path} line {start}: unbalanced quotes ({error}), so the rows after it cannot be told apart: "
-                'write a quote inside a quoted field twice (""), or give a .tsv file, which needs no quotes'
+                f"{path} line {start}: unbalanced quotes ({error}), so the following rows cannot be separated: "
+                'double every quote inside a quoted field (""), or use a .tsv file, which needs no quotes'
             ) from error
 
 
@@ -122,12 +136,12 @@ def _csv_row(start: int, fields: list[str]) -> Row:
 
 
 def nul_problem(text: str) -> str:
-    """Why a row with that text cannot be read, "" when it holds no NUL."""
-    return "broken encoding: holds a NUL byte" if "\0" in text else ""
+    """Return why a row with this text cannot be read, or "" if it contains no NUL byte."""
+    return "broken encoding: contains a NUL byte" if "\0" in text else ""
 
 
 def _without_blank_tail(rows: Iterable[Row]) -> Iterator[Row]:
-    """Blank lines at the end of a file are no rows; anywhere else they are rows with too few fields."""
+    """Drop blank lines at the end of a file. Anywhere else they count as rows with too few fields."""
     blank: list[Row] = []
     for row in rows:
         if row.text or row.problem:

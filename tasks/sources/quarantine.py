@@ -1,4 +1,4 @@
-"""Rows that cannot be used: what is wrong with each, where it stands, and how many there are."""
+"""The quarantine: rows that cannot be used, with their location and the reason."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from include.glue import Task
 from include.text import is_blank
 from tasks.sources.base import Record
 
-_SHOWN_TEXT = 200  # characters of a row that are kept for a person to look at
-_EXAMPLES = 3  # places that an error message names
+_SHOWN_TEXT = 200  # characters of a row that the quarantine keeps
+_EXAMPLES = 3  # rows that an error message names
 
 
 @dataclass(frozen=True)
-class Intake:
-    """What came of reading a split.
+class QuarantineSummary:
+    """How many rows of a split were read, and how many of them were quarantined.
 
     Attributes:
-        read: rows in the source.
-        set_aside: those that went to the quarantine.
-        examples: where the first of them stand and what is wrong: " (line 3: empty text; ...)"; "" where there is none.
+        read: The number of rows in the source.
+        set_aside: The number of quarantined rows.
+        examples: The lines of the first quarantined rows with the reasons, as " (line 3: empty text; ...)"; "" if none
+            was quarantined.
     """
 
     read: int
@@ -31,7 +32,7 @@ class Intake:
 
 
 class Quarantine:
-    """The rows of a split that were set aside, one JSON object a line."""
+    """Write the unusable rows of a split to a stream, one JSON object per line."""
 
     def __init__(self, stream: TextIO, split: str, file: str) -> None:
         self._stream, self._split, self._file = stream, split, file
@@ -39,21 +40,27 @@ class Quarantine:
         self._examples: list[str] = []
 
     def add(self, record: Record, reason: str) -> None:
-        """Set a row aside."""
+        """Quarantine a row, and write down the reason."""
         self._rows += 1
         if self._rows <= _EXAMPLES:
             self._examples.append(f"line {record.line}: {reason}")
         entry = {"split": self._split, "file": self._file, "line": record.line, "reason": reason}
         self._stream.write(json.dumps(entry | {"text": record.raw[:_SHOWN_TEXT]}, ensure_ascii=False) + "\n")
 
-    def intake(self, read: int) -> Intake:
-        """The count of it, given the number of rows read."""
+    def summary(self, read: int) -> QuarantineSummary:
+        """Return the summary, given the number of rows that were read."""
         examples = "; ".join([*self._examples, *(["..."] if self._rows > _EXAMPLES else [])])
-        return Intake(read, self._rows, f" ({examples})" if examples else "")
+        return QuarantineSummary(read, self._rows, f" ({examples})" if examples else "")
 
 
 def problem(record: Record, task: Task, split: str) -> str:
-    """Why the row cannot be used, "" when it can."""
+    """Return why a row cannot be used, or "" if it can.
+
+    Args:
+        record: The row.
+        task: The task, which knows the valid labels or the range of scores.
+        split: train, dev or test. In test, the index is checked instead of the label.
+    """
     if record.problem:
         return record.problem
     if any(map(is_blank, record.sentences)):
@@ -64,10 +71,10 @@ def problem(record: Record, task: Task, split: str) -> str:
 
 
 def _index_problem(record: Record) -> str:
-    """Predictions are matched by position, so the index must count from 0 without gaps or repeats."""
+    """Check the index: predictions are matched by position, so it must count from 0 without gaps or repetitions."""
     if record.index in ("", str(record.row)):
         return ""
-    return f"index {record.index!r} where {record.row} is due"
+    return f"index {record.index!r}, expected {record.row}"
 
 
 def _class_problem(label: str, task: Task) -> str:
@@ -88,7 +95,7 @@ def _score_problem(label: str, task: Task) -> str:
 
 
 def _number(text: str) -> float | None:
-    """The number that a person or a program has written; Python takes 1_0 and digits of other scripts for one, too."""
+    """Parse a number, but reject what only Python accepts: 1_0, and digits of other scripts."""
     try:
         return float(text) if text.isascii() and "_" not in text else None
     except ValueError:

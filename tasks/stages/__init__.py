@@ -1,1 +1,1 @@
-"""The stages: a package each, whose stage.py has `fingerprint` and `run`. None of them imports another."""
+"""The stages, one package per stage. Its stage.py defines `fingerprint` and `run`. No stage imports another one."""

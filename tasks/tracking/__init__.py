@@ -1,1 +1,1 @@
-"""What the stages that speak with MLflow share: its runs (account, record, server) and its registry of models."""
+"""Access to MLflow: its runs (tracked_run, record, server) and its model registry (registry, champions, loading)."""

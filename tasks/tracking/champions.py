@@ -1,4 +1,4 @@
-"""Moving the champion. Only promote and rollback may: an import contract (pyproject.toml) keeps the others from it."""
+"""Move the champion alias. An import contract (pyproject.toml) allows only promote and rollback to use this module."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ from tasks.tracking.registry import CHAMPION, Registry, Version
 
 
 class Champions(Registry):
-    """A registered model whose champion may be moved, with the promoter's login where the deployment has one."""
+    """A registered model whose champion alias can be moved, with the promoter's login if the deployment has one."""
 
     promoter = True
 
     def make_champion(self, version: Version) -> None:
-        """Move the alias."""
-        with self._explained():
+        """Move the champion alias to a version.
+
+        Raises:
+            Transient: If MLflow does not answer.
+        """
+        with self._translate_errors():
             self.client.set_registered_model_alias(self.model, CHAMPION, version.number)
 
 
-def alone(store: ArtifactStore) -> AbstractContextManager[None]:
-    """Hold the champions of a home for this process alone. Raises Transient while another one moves one."""
+def champion_lock(store: ArtifactStore) -> AbstractContextManager[None]:
+    """Lock the champions of a home for this process.
+
+    Raises:
+        Transient: If another process holds the lock.
+    """
     return locked(store.root / "promote")

@@ -1,4 +1,4 @@
-"""Loading by alias: from a version in the registry to files of which every one is as it was registered."""
+"""Load a registered version, such as the champion, and verify that its files are unchanged since registration."""
 
 from __future__ import annotations
 
@@ -8,33 +8,39 @@ from include.artifacts import MANIFEST, Artifact, ArtifactStore, Manifest, damag
 from include.stages import BadInput
 from tasks.tracking.registry import Registry, Version
 
-#: The tags that say which training and evaluation a version is, and that its files are those.
-TRAIN, EVALUATE, SEAL = "train.key", "evaluate.key", "manifest.sha256"
+#: The tags of a version with the keys of its train and evaluate artifacts, and with the digest of train's manifest.
+TRAIN, EVALUATE, MANIFEST_SHA256 = "train.key", "evaluate.key", "manifest.sha256"
 REMEDY = (
-    "restore it from a copy, or let `make rollback` make the champion before it the champion again; where there is "
-    "none, delete the alias champion in MLflow"
+    "restore it from a backup, or run `make rollback` to return to the previous champion; if there is no previous "
+    "champion, delete the alias champion in MLflow"
 )
 
 
 def load_champion(registry: Registry, store: ArtifactStore) -> tuple[Version, Artifact] | None:
-    """The champion and its training; None as long as there is none. Raises what load raises."""
+    """Return the champion and its train artifact, or None if there is no champion yet.
+
+    Raises:
+        BadInput: If one of its files is missing or differs from what was registered.
+        Transient: If MLflow does not answer.
+    """
     version = registry.champion()
     return None if version is None else (version, load(version, store))
 
 
 def load(version: Version, store: ArtifactStore) -> Artifact:
-    """The training that the version was made from, whose folder model/ is the model.
+    """Return the train artifact of a version. Its folder model/ contains the model.
 
-    Raises BadInput, naming the file and the remedy, when one of its files is gone or not as it was registered.
+    Raises:
+        BadInput: If a file is missing or differs from what was registered. The message names the file and the remedy.
     """
     if not version.tags.get(TRAIN):
         raise BadInput(
-            f"{version} has no tag {TRAIN}, so no run of retrain has entered it: give the alias to one that has it"
+            f"{version} has no tag {TRAIN}, so no run of retrain has registered it: move the alias to one that has it"
         )
     folder = store.path("train", version.tags[TRAIN])
     file = folder / MANIFEST
-    if not file.is_file() or sha256(file) != version.tags.get(SEAL):
-        raise BadInput(f"{file} of {version} is missing, or is not what was registered: {REMEDY}")
+    if not file.is_file() or sha256(file) != version.tags.get(MANIFEST_SHA256):
+        raise BadInput(f"{file} of {version} is missing or differs from what was registered: {REMEDY}")
     artifact = Artifact(folder, Manifest(**json.loads(file.read_text(encoding="utf-8"))))
     wrong = damaged(folder, artifact.manifest.files)
     if wrong is not None:

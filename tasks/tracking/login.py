@@ -1,4 +1,4 @@
-"""MLflow's login: out of the deployment's secret files into the variables by which MLflow finds it."""
+"""MLflow's login: read from the deployment's secret files and passed to MLflow in environment variables."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ from include.stages import BadInput
 
 
 def log_in(promoter: bool = False) -> None:
-    """Set MLflow's variables in this process as the files say; where there are none, they stay what they are.
+    """Set MLflow's environment variables from the secret files. Without such files, the variables stay unchanged.
 
-    A promoter takes its own login, where the deployment has one. Raises BadInput for half a login, and for a file that
-    cannot be read.
+    Args:
+        promoter: Whether to use the promoter's login, if the deployment has one.
+
+    Raises:
+        BadInput: If only one of username and password is given, or if a file cannot be read.
     """
     found = (_read(PROMOTER) if promoter else {}) or _read(LOGIN)
     for variable in LOGIN if found else ():
-        os.environ.pop(variable, None)  # a token and a password of two logins do not mix
+        os.environ.pop(variable, None)  # otherwise a token of one login could be combined with a password of another
     os.environ.update(found)
 
 
 def _read(files: dict[str, str]) -> dict[str, str]:
-    """Variable to value, of the files that are there."""
+    """Return variable name to value for the files that exist."""
     folder = Path(os.environ.get(VARIABLE, ""))
     there = {variable: folder / name for variable, name in files.items() if folder.name and (folder / name).is_file()}
     _, username, password = files
     for one, other in ((username, password), (password, username)):
         if one in there and other not in there:
-            raise BadInput(f"{there[one]} is half a login: put {files[other]} beside it")
+            raise BadInput(f"{there[one]} is only half of a login: add the file {files[other]} to its folder")
     try:
         return {variable: file.read_text(encoding="utf-8").strip() for variable, file in there.items()}
     except OSError as error:
-        raise BadInput(f"cannot read {error.filename}: let the user that stages run as read it") from error
+        raise BadInput(f"{error.filename} cannot be read: give the user that runs the stages read access") from error
     except UnicodeDecodeError as error:
         named = ", ".join(map(str, there.values()))
-        raise BadInput(f"{named} is not text: write the login into it") from error
+        raise BadInput(f"{named} is not UTF-8 text: write the login into it") from error

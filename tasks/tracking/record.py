@@ -1,4 +1,4 @@
-"""A run's record as tracking needs it: checked, with how the run ended and a digest of its state."""
+"""The record of a run, validated for tracking, with the run's status and a digest of its state."""
 
 from __future__ import annotations
 
@@ -13,47 +13,51 @@ from pydantic import Field, ValidationError
 from include.runs import Entry, Recorded, Run
 from include.stages import PIPELINE, BadInput
 
-#: The stages that made a model, and in a run of `retrain` what became of it, in order.
+#: The tracked stages in order: those that create the model, and those that decide about it in a run of `retrain`.
 _TRACKED = (*PIPELINE, "champion", "challenge", "register", "promote")
 
 
 class Record(Recorded):
-    """What run.json says of a run, and arm.json where it is an ablation's arm."""
+    """The content of a run's run.json and, if the run is an arm of an ablation, of its arm.json."""
 
     arm: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def pipeline(self) -> dict[str, Entry]:
-        """The stages that made the model and brought it to its end, in order."""
+        """The tracked stages that the run has finished or failed, in order."""
         return {name: self.stages[name] for name in _TRACKED if name in self.stages}
 
     @property
     def status(self) -> str:
-        """How the run ended, in MLflow's words. KILLED: a stage is missing, and none has said why."""
+        """The status in MLflow's terms. KILLED means that a stage is missing although none has failed."""
         if any(entry.exit_code for entry in self.pipeline.values()):
             return "FAILED"
         return "FINISHED" if self.stages.keys() & {"export", "promote"} or self.arm else "KILLED"
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more is to come, as far as can be seen from outside: its own tracking was tried, say."""
+        """Whether the run has probably ended: it has finished or failed, or its own tracking has been tried."""
         return bool(self.pipeline) and (self.status != "KILLED" or "track" in self.stages)
 
     @property
     def state(self) -> str:
-        """16 hexadecimal digits that are equal while there is nothing new to write down."""
+        """A digest of 16 hexadecimal digits that changes whenever there is something new to track."""
         stages = {name: entry.model_dump() for name, entry in self.pipeline.items()}
         whole = json.dumps([self.experiment, stages, self.arm, self.status], sort_keys=True)
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
     def is_tracked(self, uri: str) -> bool:
-        """Whether the run's own track has written this very state to that MLflow."""
+        """Return whether the run's own stage track has written this state to the MLflow at this address."""
         result = self.stages["track"].result if "track" in self.stages else {}
         return (result.get("state"), result.get("uri")) == (self.state, uri)
 
 
 def read(run: Run) -> Record:
-    """The run's record. Raises BadInput when it is damaged."""
+    """Read the record of a run.
+
+    Raises:
+        BadInput: If run.json or arm.json is damaged.
+    """
     arm = run.folder / "arm.json"
     try:
         record = Record.model_validate(run.record())
@@ -64,10 +68,10 @@ def read(run: Run) -> Record:
 
 
 def newest_address(runs: Path) -> str:
-    """The MLflow of the run that was tracked last, of those below runs/; "" before the first."""
+    """Return the address of the MLflow of the most recently tracked run below the folder; "" if there is none."""
     newest, address = 0.0, ""
     for file in runs.glob("*/run.json"):
-        with suppress(BadInput, OSError):  # of a record that cannot be read nothing is known
+        with suppress(BadInput, OSError):  # an unreadable record says nothing about where the run was tracked
             track = read(Run(file.parent)).stages.get("track")
             time = file.stat().st_mtime
             if track and track.result.get("uri") and time > newest:
@@ -76,7 +80,15 @@ def newest_address(runs: Path) -> str:
 
 
 def others(run: Run, uri: str) -> tuple[dict[Path, Record], list[str]]:
-    """The other runs beside this one that have ended and are not tracked as they are, and what cannot be read."""
+    """Find the other runs in the same home that have ended and whose current state is not tracked.
+
+    Args:
+        run: The run to leave out. The others are in the same folder.
+        uri: The address of the MLflow.
+
+    Returns:
+        Run folder to record, and one warning per run that cannot be read.
+    """
     found: dict[Path, Record] = {}
     warnings: list[str] = []
     for file in sorted(run.folder.parent.glob("*/run.json")):

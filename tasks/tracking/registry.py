@@ -1,4 +1,4 @@
-"""MLflow's registry of models: the versions of one registered model, and which of them is the champion."""
+"""MLflow's model registry: the versions of one registered model, and which of them is the champion."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tasks.tracking.server import REGISTERED, Server
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
-#: The alias of the version that is in use.
+#: The alias of the version in use.
 CHAMPION = "champion"
-#: The file that says what a model is, and the folder of a run that holds it.
+#: The file that describes a model, and the folder of an MLflow run that contains it.
 MLMODEL, FOLDER = "MLmodel", "model"
-#: How long a version's tag may be; newer servers take more.
+#: The maximum length of a version's tag in characters; newer servers accept more.
 _TAG = 5000
 
 
@@ -29,10 +29,10 @@ class Version:
     """A version of a registered model.
 
     Attributes:
-        model: the registered model's name.
-        number: the version's.
-        run: id of the MLflow run that it was made from.
-        tags: what is known of it.
+        model: The name of the registered model.
+        number: The number of the version.
+        run: The id of the MLflow run that the version was created from.
+        tags: The tags of the version.
     """
 
     model: str
@@ -45,12 +45,12 @@ class Version:
 
 
 class Registry:
-    """A registered model of a home's MLflow. Every call raises Transient while MLflow does not answer.
+    """A registered model in the MLflow of a home. All methods raise Transient if MLflow does not answer.
 
-    What moves the champion is in champions.py.
+    The methods that move the champion are in champions.py.
     """
 
-    #: Whether it logs in as the one who may move the champion's alias.
+    #: Whether to log in as the user who may move the champion alias.
     promoter: ClassVar[bool] = False
 
     def __init__(self, server: Server, model: str) -> None:
@@ -58,35 +58,41 @@ class Registry:
 
     @classmethod
     def of(cls, experiment: Experiment, run: Run) -> Self:
-        """Of the experiment's dataset, or else its task, where the run is at home."""
+        """Return the registry for the experiment's dataset, or for its task if it has no dataset, in the run's home."""
         name = f"spark-bert-{experiment.dataset.name or experiment.data.task}"
         return cls(Server(run.store.root.parent, cls.promoter), name)
 
     def versions(self) -> list[Version]:
-        """All versions; none before the first is entered."""
-        with self._explained():
+        """Return all versions."""
+        with self._translate_errors():
             found = self.client.search_model_versions(f"name = '{self.model}'")
         return [_version(one) for one in found]
 
     def with_tag(self, key: str, value: str) -> Version | None:
-        """The version whose tag has the value, if any."""
+        """Return a version whose tag `key` has this value, or None."""
         return next((version for version in self.versions() if version.tags.get(key) == value), None)
 
     def version(self, number: str) -> Version | None:
-        """The version of that number, if any."""
+        """Return the version with this number, or None."""
         return next((version for version in self.versions() if version.number == number), None)
 
     def champion(self) -> Version | None:
-        """The version with the alias; None as long as there is none."""
-        with self._explained():
+        """Return the version with the champion alias, or None if there is no champion."""
+        with self._translate_errors():
             found = self.client.search_registered_models(f"name = '{self.model}'")
         number = found[0].aliases.get(CHAMPION) if found else None
         return None if number is None else self.version(str(number))
 
     def add(self, run: str, description: Path, tags: Mapping[str, str]) -> Version:
-        """Enter a version that was made by the MLflow run and is what the file MLmodel says."""
-        with self._explained():
-            self.client.set_tag(run, REGISTERED, self.model)  # first: from now on the run is kept
+        """Register a new version.
+
+        Args:
+            run: The id of the MLflow run that the version is created from.
+            description: The file MLmodel, which is uploaded to the run.
+            tags: The tags of the version.
+        """
+        with self._translate_errors():
+            self.client.set_tag(run, REGISTERED, self.model)  # comes first, since it protects the run from deletion
             self.client.log_artifact(run, str(description), FOLDER)
             if not self.client.search_registered_models(f"name = '{self.model}'"):
                 self.client.create_registered_model(self.model)
@@ -94,23 +100,27 @@ class Registry:
             return _version(self.client.create_model_version(self.model, source, run, tags=_short(tags)))
 
     def tag(self, version: Version, tags: Mapping[str, str]) -> None:
-        """Set tags of a version; its others stay."""
-        with self._explained():
+        """Set tags of a version. Its other tags stay unchanged."""
+        with self._translate_errors():
             for key, value in _short(tags).items():
                 self.client.set_model_version_tag(self.model, version.number, key, value)
 
-    def _explained(self) -> AbstractContextManager[None]:
-        return self.server.explained(f"does not answer as the registry of {self.model}; another try may succeed")
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        return self.server.translate_errors(f"does not answer as the registry of {self.model}; another try may succeed")
 
 
 def all_versions(server: Server) -> list[Version]:
-    """The versions of all registered models; none before a home has a database. Raises Transient without an answer."""
+    """Return the versions of all registered models; empty if the home has no MLflow database yet.
+
+    Raises:
+        Transient: If MLflow does not answer.
+    """
     if server.is_new:
         return []
     client = server.connect()
     found: list[Version] = []
     token: str | None = None
-    with server.explained("does not answer as the registry; another try may succeed"):
+    with server.translate_errors("does not answer as the registry; another try may succeed"):
         while True:
             page = client.search_model_versions(page_token=token)
             found += map(_version, page)
@@ -120,7 +130,7 @@ def all_versions(server: Server) -> list[Version]:
 
 
 def now() -> str:
-    """The time as tags say it: UTC, ISO 8601."""
+    """Return the current time as tags have it: UTC in ISO 8601 with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 

@@ -1,4 +1,4 @@
-"""MLflow itself: where it is, and bringing its run up to an account."""
+"""The MLflow server or database of a home: its address, its client, and writing runs to it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from include.stages import Transient
-from tasks.tracking.account import Account
 from tasks.tracking.login import log_in
+from tasks.tracking.tracked_run import TrackedRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-#: The tags by which a run is found again, and by which it is known to be complete.
+#: The tag that identifies a run, and the tag that marks its state as completely written.
 IDENTITY, STATE = "spark-bert.identity", "spark-bert.state"
-#: The tag of a run that a version in the registry was made from: the registered model's name.
+#: The tag of a run that a registered version was created from. Its value is the name of the registered model.
 REGISTERED = "spark-bert.registered"
-#: What MLflow takes in one call, and how long a value may be.
+#: MLflow's limits: params or tags per call, metrics per call, and characters per param and per tag.
 _ENTITIES, _METRICS, _PARAM, _TAG = 100, 1000, 6000, 8000
-#: Tracking is tried again later: a server that does not answer is given up in seconds, not minutes.
+#: Short timeouts: a later try repeats the tracking, so a server that does not answer must not block for minutes.
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
@@ -33,11 +33,11 @@ _T = TypeVar("_T")
 
 
 class Server:
-    """The MLflow of a home: $MLFLOW_TRACKING_URI, else an SQLite database below it.
+    """The MLflow of a home: $MLFLOW_TRACKING_URI, or an SQLite database in the home if the variable is not set.
 
     Args:
-        home: the folder that also holds artifacts/ and runs/.
-        promoter: whether to log in to a server as the one who may move the champion's alias.
+        home: The folder that contains artifacts/ and runs/.
+        promoter: Whether to log in to a server as the user who may move the champion alias.
     """
 
     def __init__(self, home: Path, promoter: bool = False) -> None:
@@ -46,12 +46,12 @@ class Server:
 
     @property
     def uri(self) -> str:
-        """Its address, to be shown: without a password that may stand in it."""
+        """The address without user name and password, for messages and records."""
         return self._without_login(self._address)
 
     @property
     def is_new(self) -> bool:
-        """Whether nobody has written into it yet: it is a database, which is made when it is first connected to."""
+        """Whether it is an SQLite database that does not exist yet; the first connection creates it."""
         return not self._named and not (self._folder / "mlflow.db").is_file()
 
     @property
@@ -63,40 +63,53 @@ class Server:
         return text.replace(login + at, "") if at else text
 
     def connect(self) -> MlflowClient:
-        """A client. Raises Transient when the database cannot be opened, BadInput for a login that cannot be read."""
+        """Return a client.
+
+        Raises:
+            Transient: If the database cannot be opened.
+            BadInput: If the login cannot be read.
+        """
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
-        from mlflow import MlflowClient  # takes seconds, which a run that is tracked already need not spend
+        from mlflow import MlflowClient  # this import takes seconds, so it waits until a client is needed
 
         if self._named:
             log_in(self._promoter)
         else:
             self._folder.mkdir(parents=True, exist_ok=True)
-        with self.explained("does not open; another try may succeed"):
+        with self.translate_errors("does not open; another try may succeed"):
             return MlflowClient(self._address)
 
     @contextmanager
-    def explained(self, news: str) -> Iterator[None]:
-        """Turn what MLflow says into an error that gives the news, which says what to do."""
+    def translate_errors(self, news: str) -> Iterator[None]:
+        """Raise errors of MLflow as Transient, with `news` after the server's address in the message."""
         from mlflow.exceptions import MlflowException
-        from requests import RequestException  # what moving a file to a server raises
+        from requests import RequestException  # raised by uploads of files
 
         try:
             yield
         except (MlflowException, RequestException) as error:
             raise Transient(f"MLflow at {self.uri} {news}: {self._without_login(str(error))[:500]}") from error
 
-    def write(self, client: MlflowClient, account: Account) -> Run:
-        """Have MLflow hold the account. What it holds in the same state already is left alone."""
-        with self.explained("does not take the run; another try may succeed, else a later run catches it up"):
-            experiment = self._experiment(client, f"spark-bert/{account.task}")
-            run = _find(client, experiment, account)
-            if run is None or run.data.tags.get(STATE) != account.state:
-                run = _write(client, experiment, run, account)
+    def write(self, client: MlflowClient, tracked: TrackedRun) -> Run:
+        """Create or update a run. A run that MLflow already has in the same state is not written again.
+
+        Args:
+            client: A client from `connect`.
+            tracked: The run.
+
+        Raises:
+            Transient: If MLflow does not accept the run.
+        """
+        with self.translate_errors("does not accept the run; try again, or let a later run track it"):
+            experiment = self._experiment(client, f"spark-bert/{tracked.task}")
+            run = _find(client, experiment, tracked)
+            if run is None or run.data.tags.get(STATE) != tracked.state:
+                run = _write(client, experiment, run, tracked)
         return run
 
     def url(self, run: Run) -> str:
-        """The run's page; "" where there is no server to show it."""
+        """Return the address of the run's page; "" if there is no server."""
         info = run.info
         page = f"{self.uri.rstrip('/')}/#/experiments/{info.experiment_id}/runs/{info.run_id}"
         return page if self.uri.startswith("http") else ""
@@ -108,48 +121,48 @@ class Server:
         return str(client.create_experiment(name, None if self._named else f"{self._folder}/artifacts"))
 
 
-def _find(client: MlflowClient, experiment: str, account: Account) -> Run | None:
-    found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{account.identity}'", max_results=1)
+def _find(client: MlflowClient, experiment: str, tracked: TrackedRun) -> Run | None:
+    found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{tracked.identity}'", max_results=1)
     return found[0] if found else None
 
 
-def _write(client: MlflowClient, experiment: str, run: Run | None, account: Account) -> Run:
-    params = {key: value[:_PARAM] for key, value in account.params.items()}
-    tags = {key: value[:_TAG] for key, value in account.tags.items()}
+def _write(client: MlflowClient, experiment: str, run: Run | None, tracked: TrackedRun) -> Run:
+    params = {key: value[:_PARAM] for key, value in tracked.params.items()}
+    tags = {key: value[:_TAG] for key, value in tracked.tags.items()}
     if run is not None and not _goes_on(run, params, tags):
         _set_aside(client, run)
         run = None
     if run is None:
-        run = client.create_run(experiment, account.ended, {IDENTITY: account.identity}, run_name=account.name)
+        run = client.create_run(experiment, tracked.ended, {IDENTITY: tracked.identity}, run_name=tracked.name)
     name = run.info.run_id
-    _log(client, name, params, account, tags)
+    _log(client, name, params, tracked, tags)
     for gone in set(run.data.tags) - set(tags):
         if not gone.startswith(("mlflow.", "spark-bert.")):
             client.delete_tag(name, gone)
-    client.set_terminated(name, account.status, account.ended)
-    client.set_tag(name, STATE, account.state)  # last: from now on it is complete
+    client.set_terminated(name, tracked.status, tracked.ended)
+    client.set_tag(name, STATE, tracked.state)  # comes last, because it marks the run as complete
     return client.get_run(name)
 
 
 def _goes_on(run: Run, params: dict[str, str], tags: dict[str, str]) -> bool:
-    """Whether the account can be added to the run: MLflow changes no param, and two trainings' steps must not mix."""
+    """Return whether the run can be updated: params cannot be changed, and steps of two trainings must not be mixed."""
     return run.data.params == params and run.data.tags.get("train.key") in (None, tags.get("train.key"))
 
 
 def _set_aside(client: MlflowClient, run: Run) -> None:
-    """Make room for another run of the same folder. One that a registered version was made from stays what it is."""
+    """Make room for another run of the same folder, but keep a run that a registered version was created from."""
     if REGISTERED in run.data.tags:
         client.delete_tag(run.info.run_id, IDENTITY)
     else:
-        client.delete_run(run.info.run_id)  # MLflow keeps it under Deleted
+        client.delete_run(run.info.run_id)  # MLflow can still restore it
 
 
-def _log(client: MlflowClient, run: str, params: dict[str, str], account: Account, tags: dict[str, str]) -> None:
+def _log(client: MlflowClient, run: str, params: dict[str, str], tracked: TrackedRun, tags: dict[str, str]) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
     for part in _chunks([Param(*pair) for pair in params.items()], _ENTITIES):
         client.log_batch(run, params=part)
-    for part in _chunks([Metric(*point) for point in account.points], _METRICS):
+    for part in _chunks([Metric(*point) for point in tracked.points], _METRICS):
         client.log_batch(run, metrics=part)
     for part in _chunks([RunTag(*pair) for pair in tags.items()], _ENTITIES):
         client.log_batch(run, tags=part)

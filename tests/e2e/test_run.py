@@ -47,7 +47,7 @@ def test_a_second_run_shares_the_artifacts_and_a_failed_gate_stops_it(home: Path
     first = records(home)[0]["stages"]
     code, output = make_run(home, *SLICE[:-1], "gate.accuracy=0.999")
     assert code == 3, output
-    assert "the gate of movie-reviews is not passed" in output
+    assert "the model of movie-reviews did not pass the gate" in output
     second = records(home)[-1]["stages"]
     assert list(second) == ["validate", "preprocess", "pretrain", "train", "evaluate", "gate", "track"]
     assert second["train"]["key"] == first["train"]["key"]

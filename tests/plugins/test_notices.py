@@ -124,10 +124,10 @@ Dag retrain, run r1, task gate
         ),
         (
             "ingest",
-            context("ingest", {"refused": {"a.tsv": "a.tsv is empty: put data into it", "b.csv": "b.csv line 3: ?"}}),
+            context("ingest", {"refused": {"a.tsv": "a.tsv is empty: add data to it", "b.csv": "b.csv line 3: ?"}}),
             [
                 "ingest: 2 files set aside",
-                "a.tsv is empty: put data into it",
+                "a.tsv is empty: add data to it",
                 "b.csv line 3: ?",
                 "The other files were ingested. Correct these files in the drop folder's folder refused, "
                 "and move them back.",

@@ -29,17 +29,17 @@ def test_fetched_files_are_the_published_ones() -> None:
 def test_truncated_weights_are_refused(copied_cache: Path) -> None:
     weights = copied_cache / "encoders" / NAME / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(BadInput, match=r"model.safetensors is missing or not the published one .*make fetch"):
+    with pytest.raises(BadInput, match=r"model.safetensors is missing or differs from the published one .*make fetch"):
         assets.encoder_folder(NAME, download=False)
 
 
 def test_offline_names_the_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path))
-    with pytest.raises(BadInput, match=r"movieReviewSnippets_GroundTruth.txt is missing: make fetch, or set"):
+    with pytest.raises(BadInput, match=r"movieReviewSnippets_GroundTruth.txt is missing: run make fetch, or set"):
         assets.corpus_file(download=False)
-    with pytest.raises(BadInput, match=r"config.json is missing: make fetch SET=.model.name=all-MiniLM-L6-v2"):
+    with pytest.raises(BadInput, match=r"config.json is missing: run make fetch SET=.model.name=all-MiniLM-L6-v2"):
         assets.encoder_folder(NAME, download=False)
-    with pytest.raises(BadInput, match=r"index.sense is missing: make fetch SET=.preprocessing.augment=.synonyms"):
+    with pytest.raises(BadInput, match=r"index.sense is missing: run make fetch SET=.preprocessing.augment=.synonyms"):
         assets.wordnet_fingerprint(download=False)
     assert list(tmp_path.iterdir()) == []
 
@@ -56,7 +56,7 @@ def test_a_wrong_archive_is_never_unpacked(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("./nowhere", "has no config.json: it must hold"),
+        ("./nowhere", "has no config.json: it must contain"),
         ("no-such/model", 'make fetch SET="model.name=no-such/model"'),
         ("two words", "not a folder"),
     ],

@@ -47,14 +47,14 @@ def own_train(folder: Path, name: str, content: bytes) -> Source:
         ("train.csv", "文\t标\n好\t1\n".encode("utf-32-be"), "is UTF-32BE, not"),
         ("train.tsv", gzip.compress(TEXT.encode()), "train.tsv is gzip, not text: unpack it (gunzip)"),
         ("train.csv", b"PK\x03\x04 and so on", "is a zip archive or a spreadsheet, not text: unpack it, or save the"),
-        ("train.csv", b"PAR1\x15\x04", "is Parquet, not text: let its name end in .parquet"),
-        ("train.tsv", bytes(100), "holds NUL bytes and no text: it was not written to its end"),
+        ("train.csv", b"PAR1\x15\x04", "is Parquet, not text: rename it so that the name ends in .parquet"),
+        ("train.tsv", bytes(100), "contains NUL bytes instead of text, so it was not written completely"),
         ("train.csv", b"sentence;label\ngood;1\n", "no column 'sentence' for the role sentence; found: sentence;label "
-         "(its columns seem to be separated by semicolons: a .csv file has commas, a .tsv file tabs)"),
-        ("train.csv", TEXT.encode(), "(its columns seem to be separated by tabs: a .csv file has commas"),
+         "(its columns seem to be separated by semicolons: use commas in a .csv file, tabs in a .tsv file)"),
+        ("train.csv", TEXT.encode(), "(its columns seem to be separated by tabs: use commas in a .csv file"),
         ("train.tsv", b"sentence,label\ngood,1\n", "(its columns seem to be separated by commas"),
         ("train.csv", "\u200bsentence,label\na,1\n".encode(),
-         r"('\u200bsentence' differs from 'sentence' by what cannot be seen: write the name anew)"),
+         r"('\u200bsentence' differs from 'sentence' in invisible characters only: type the name again)"),
         ("train.csv", b"\xef\xbb\xbf\xef\xbb\xbfsentence,label\na,1\n", r"('\ufeffsentence' differs from 'sentence'"),
         ("train.tsv", "sentence\tlabel\u00a0\na\t1\n".encode(), r"('label\xa0' differs from 'label'"),
     ],
@@ -102,7 +102,7 @@ def test_a_damaged_parquet_page_is_bad_input(tmp_path: Path, compression: str) -
     content = bytearray((tmp_path / "whole.parquet").read_bytes())
     content[1000:5000] = b"\xff" * 4000
     said = refusal(own_train(tmp_path, "train.parquet", bytes(content)))
-    assert "train.parquet: what follows row 0 is damaged" in said and "write the file again" in said
+    assert "train.parquet: the data after row 0 is damaged" in said and "write the file again" in said
 
 
 def test_a_broken_disk_is_not_the_files_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_broken_disk_is_not_the_files_fault(tmp_path: Path, monkeypatch: pytes
 
 def test_a_nul_in_parquet_is_told_as_in_text(tmp_path: Path) -> None:
     pq.write_table(pa.table({"sentence": ["a\0b", "c"], "label": ["1", "0"]}), tmp_path / "train.parquet")
-    assert problems(own(tmp_path, {}, train="train.parquet")) == [(1, "broken encoding: holds a NUL byte")]
+    assert problems(own(tmp_path, {}, train="train.parquet")) == [(1, "broken encoding: contains a NUL byte")]
 
 
 @pytest.mark.parametrize("text", ["", " \u00a0\t", "\u200b\u200d", "\ufeff", "\u2800\u3164", "\U000e0020\u2060 \u00ad"])

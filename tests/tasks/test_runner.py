@@ -51,7 +51,7 @@ def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "no space left below"),
+        (OSError(errno.ENOSPC, "No space left on device"), "no space is left below"),
         (OSError(errno.EIO, "Input/output error"), "nothing was kept"),
     ],
 )
@@ -76,13 +76,16 @@ def test_a_full_or_broken_disk_keeps_nothing(
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (errno.EACCES, "/data/x.tsv: user {user} may not use it: give that user access, or name another place"),
-        (errno.EPERM, "/data/x.tsv: user {user} may not do that there"),
-        (errno.EROFS, "/data/x.tsv: the file system is read-only: mount it so that it can be written"),
-        (errno.ENOTDIR, "/data/x.tsv: a file stands where a folder belongs: move it away"),
-        (errno.EISDIR, "/data/x.tsv: a folder stands where a file belongs: move it away"),
+        (
+            errno.EACCES,
+            "/data/x.tsv: user {user} has no permission to use it: give that user access, or choose another path",
+        ),
+        (errno.EPERM, "/data/x.tsv: user {user} has no permission to do this"),
+        (errno.EROFS, "/data/x.tsv: the file system is read-only: mount it with write access"),
+        (errno.ENOTDIR, "/data/x.tsv: there is a file where a folder is expected: move it away"),
+        (errno.EISDIR, "/data/x.tsv: there is a folder where a file is expected: move it away"),
         (errno.ENAMETOOLONG, "/data/x.tsv: the name is longer than the file system allows"),
-        (errno.ELOOP, "/data/x.tsv: its links lead back to themselves"),
+        (errno.ELOOP, "/data/x.tsv: its symbolic links form a loop"),
     ],
 )
 def test_what_the_system_will_refuse_again_is_bad_input(
@@ -130,8 +133,8 @@ def test_the_command_line_ends_with_the_right_code(
         (("--run", "{home}/runs/.."), "must lie in a folder named runs"),
         (("--run", "{home}/runs/\udcff"), "is not UTF-8"),
         (("--run", "{home}/runs/" + "x" * 300), "xxx...: the name is longer than the file system allows"),
-        (("--run", "{home}/file/runs/first"), "file/runs/first: a file stands where a folder belongs"),
-        (("--run", "{home}/runs/file"), "runs/file: a file stands where a folder belongs"),
+        (("--run", "{home}/file/runs/first"), "file/runs/first: there is a file where a folder is expected"),
+        (("--run", "{home}/runs/file"), "runs/file: there is a file where a folder is expected"),
         (("--run", "{home}/runs/wrong"), "wrong/run.json is damaged"),
         (("--run", "{home}/runs/first", "--experiment", ""), "unknown experiment ''"),
         (("--run", "{home}/runs/first", "--set", "data.path=\udcff"), "cannot read the value"),

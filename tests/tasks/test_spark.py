@@ -97,7 +97,7 @@ def test_a_refusal_on_an_executor_is_the_stages(tmp_path: Path) -> None:
 
 def test_other_failures_may_be_tried_again() -> None:
     full = _explain(ConnectionError("OSError: [Errno 28] No space left on device"))
-    assert isinstance(full, Transient) and "no space left" in str(full)
+    assert isinstance(full, Transient) and "no space is left" in str(full)
     other = _explain(ConnectionError("Traceback:\n  File x\nValueError: bad\n\tat java.lang.Thread.run"))
     assert isinstance(other, Transient) and "a Spark job failed: ValueError: bad" in str(other)
 
@@ -111,7 +111,7 @@ def java(folder: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("version", "says"), [("1.8.0_412", "1.8.0_412"), ("11.0.2", "11.0.2"), ("", "holds no bin/java")]
+    ("version", "says"), [("1.8.0_412", "1.8.0_412"), ("11.0.2", "11.0.2"), ("", "contains no bin/java")]
 )
 def test_java_too_old_or_missing(version: str, says: str, tmp_path: Path) -> None:
     home = java(tmp_path, version) if version else tmp_path

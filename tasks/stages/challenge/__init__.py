@@ -1,1 +1,1 @@
-"""Challenge: hold the new model against the champion, on the same dev rows and within a stated margin."""
+"""The stage challenge: compares the new model, the challenger, with the champion on the same dev rows."""

@@ -1,4 +1,4 @@
-"""What a model costs whoever serves it: milliseconds for a row, and megabytes."""
+"""The costs of serving a model: latency in milliseconds per row, and size in megabytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from include.sections import Retraining
 from tasks.encoder.inference import batch_logits
-from tasks.stages.challenge.contender import Contender
+from tasks.stages.challenge.models import ScoredModel
 
 ROWS, WARM_UP = 100, 10
 
@@ -24,12 +24,12 @@ class Cost:
     """One cost of both models, and the budget for it.
 
     Attributes:
-        name: latency or size.
-        unit: ms or MB (10^6 bytes).
-        model: the new model's.
-        champion: the champion's; None without one.
-        budget: the most that the new model may take; None: any.
-        reason: why it is too much; "" when it is not.
+        name: "latency" or "size".
+        unit: "ms" or "MB" (10^6 bytes).
+        model: The cost of the challenger.
+        champion: The cost of the champion; None if there is no champion.
+        budget: The maximum for the challenger; None if there is no limit.
+        reason: Why the challenger exceeds the budget; "" if it does not.
     """
 
     name: str
@@ -40,35 +40,43 @@ class Cost:
     reason: str
 
 
-def costs(contenders: Mapping[str, Contender], options: Retraining) -> list[Cost]:
-    """Latency and size of the contenders "model" and, where there is one, "champion"."""
-    sizes = {name: megabytes(contender.folder) for name, contender in contenders.items()}
+def costs(models: Mapping[str, ScoredModel], options: Retraining) -> list[Cost]:
+    """Measure latency and size, and compare those of the challenger with their budgets.
+
+    Args:
+        models: The challenger as "model" and, if there is one, the champion as "champion".
+        options: The budgets, which are 0 for no limit.
+    """
+    sizes = {name: megabytes(scored_model.folder) for name, scored_model in models.items()}
     return [
-        _cost("latency", "ms", milliseconds(contenders), options.max_latency),
+        _cost("latency", "ms", milliseconds(models), options.max_latency),
         _cost("size", "MB", sizes, options.max_size),
     ]
 
 
-def milliseconds(contenders: Mapping[str, Contender]) -> dict[str, float]:
-    """Median time from token ids to logits of a row by itself, on one thread of the CPU.
+def milliseconds(models: Mapping[str, ScoredModel]) -> dict[str, float]:
+    """Measure the median time from token ids to logits for a single row, on one CPU thread.
 
-    One thread, because that compares between machines and is least disturbed by what else this one does; more threads
-    are faster. For the same reason the contenders take turns at every row. Rows are evenly spread over the dev split.
+    A single thread makes machines comparable and is least affected by other processes, although more threads would be
+    faster. For the same reason, the models take turns with each row. The rows are evenly spread over the dev split.
+
+    Returns:
+        Name of the model to milliseconds per row.
     """
-    rows = len(next(iter(contenders.values())).table)
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    rows = len(next(iter(models.values())).table)
+    taken: dict[str, list[float]] = {name: [] for name in models}
     with _one_thread():
         for place, row in enumerate(np.resize(np.linspace(0, rows - 1, min(rows, ROWS)).astype(int), WARM_UP + ROWS)):
-            for name, contender in contenders.items():
+            for name, scored_model in models.items():
                 started = time.perf_counter()
-                batch_logits(contender.classifier, contender.table, np.array([row]))
+                batch_logits(scored_model.classifier, scored_model.table, np.array([row]))
                 if place >= WARM_UP:
                     taken[name].append(1000 * (time.perf_counter() - started))
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
 def megabytes(folder: Path) -> float:
-    """Size of the files below a folder, in 10^6 bytes."""
+    """Return the size of all files below a folder in megabytes (10^6 bytes)."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
 
 

@@ -1,10 +1,10 @@
-"""Two models on the same rows: how far apart they are, and what so few rows can tell.
+"""Paired comparison of two models on the same rows.
 
-Of a classifier, a row is right or wrong. Only the rows that one model alone has right tell the two apart: McNemar's
-exact test (McNemar 1947) asks whether they fall to both sides alike, and the interval of the difference of accuracies
-is the adjusted Wald interval for paired shares (Bonett & Price 2012, J. Educ. Behav. Stat. 37, 479-488). Scores have
-no right or wrong, so the difference of the task's metric is bootstrapped over the rows (Efron 1979), the same rows
-for both models in every draw.
+Classifiers are compared by accuracy. Only the rows that exactly one model has right matter: McNemar's exact test
+(McNemar 1947) asks whether both models win equally many of them, and the interval of the difference of accuracies is
+the adjusted Wald interval for paired proportions (Bonett & Price 2012, J. Educ. Behav. Stat. 37, 479-488). Regressions
+are compared by the task's metric, whose difference is bootstrapped (Efron 1979) with the same rows for both models in
+each draw.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Outcome = Literal["worse", "not worse", "undecided"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The model beside the champion on some rows. What cannot be computed is None.
+    """The comparison of the challenger with the champion on some rows. Undefined values are None.
 
     Attributes:
-        metric: what is compared: accuracy, or of scores the task's metric.
-        rows: how many.
-        model: the metric of the new model.
-        champion: that of the champion.
-        difference: the model's less the champion's.
-        interval: its 95 % interval.
-        p: of the paired test that there is no difference, two-sided.
-        only_model: rows that the model alone has right; None for scores.
-        only_champion: rows that the champion alone has right; None for scores.
+        metric: The compared metric: accuracy, or the task's metric for a regression.
+        rows: The number of rows.
+        model: The metric of the challenger.
+        champion: The metric of the champion.
+        difference: The challenger's metric minus the champion's.
+        interval: The 95 % interval of the difference.
+        p: The two-sided p-value of the paired test for the hypothesis that there is no difference.
+        only_model: The number of rows that only the challenger has right; None for a regression.
+        only_champion: The number of rows that only the champion has right; None for a regression.
     """
 
     metric: str
@@ -51,22 +51,33 @@ class Comparison:
 
 
 def compare(task: Task, labels: Array, model: Array, champion: Array) -> Comparison:
-    """Both models' predictions of the same labels; class ids or scores, [n] each, with n of 1 or more."""
+    """Compare the predictions of two models.
+
+    Args:
+        task: The task.
+        labels: Class ids or scores, [n] with n >= 1.
+        model: The challenger's predictions, [n].
+        champion: The champion's predictions, [n].
+    """
     if task.kind == "regression":
         return _scores(task, labels, model, champion)
     return _answers(model == labels, champion == labels)
 
 
 def outcome(found: Comparison, margin: float) -> Outcome:
-    """What the comparison says of a model that may lose up to the margin.
+    """Decide whether the challenger is worse than the champion by more than the margin.
 
-    worse: it lost more than the margin, and the paired test calls the difference more than chance.
-    not worse: the whole interval of the difference lies at or above -margin.
-    undecided: neither. The loss may lie beyond the margin or within it, and so few rows cannot tell; so it is where
-    the metric is undefined. A small loss that is certain, but may lie to either side of the margin, belongs here too.
+    Identical predictions have a difference of 0, but the width of its interval still depends on the number of rows:
+    0.0032 to each side for 872 rows, and 0.053 for 50 rows. With a margin of 0, a classifier must be proven better.
 
-    Equal predictions have a difference of 0 whose interval still has the width that the rows allow: 872 tell within
-    0.0032, so 0.02 holds, while 50 tell within 0.053 only. A margin of 0 asks a classifier to be found better.
+    Args:
+        found: The comparison.
+        margin: The largest accepted loss of the metric.
+
+    Returns:
+        "worse" if the loss exceeds the margin and the paired test is significant; "not worse" if the whole interval of
+        the difference is at or above -margin; otherwise "undecided", because the rows do not show on which side of the
+        margin the loss is, or because the metric is undefined.
     """
     if found.difference is None or found.interval is None or found.p is None:
         return "undecided"
@@ -76,13 +87,26 @@ def outcome(found: Comparison, margin: float) -> Outcome:
 
 
 def mcnemar(only_model: int, only_champion: int) -> float:
-    """The exact two-sided p that rows which one model alone has right fall to both alike."""
+    """Return the exact two-sided p-value of McNemar's test.
+
+    Args:
+        only_model: The number of rows that only the challenger has right.
+        only_champion: The number of rows that only the champion has right.
+    """
     apart = only_model + only_champion
     return float(stats.binomtest(only_model, apart).pvalue) if apart else 1.0
 
 
 def bonett_price(only_model: int, only_champion: int, rows: int) -> Interval:
-    """The adjusted Wald interval of the difference of two paired shares: one row more to each side, two in all."""
+    """Return the adjusted Wald interval of the difference of two paired proportions (Bonett & Price 2012).
+
+    The adjustment adds one row to each of the two counts, and two to the number of rows.
+
+    Args:
+        only_model: The number of rows that only the challenger has right.
+        only_champion: The number of rows that only the champion has right.
+        rows: The number of all rows.
+    """
     ours, theirs, whole = (only_model + 1) / (rows + 2), (only_champion + 1) / (rows + 2), rows + 2
     difference = ours - theirs
     half = stats.norm.ppf((1 + LEVEL) / 2) * math.sqrt((ours + theirs - difference**2) / whole)
@@ -90,7 +114,7 @@ def bonett_price(only_model: int, only_champion: int, rows: int) -> Interval:
 
 
 def _answers(model: Array, champion: Array) -> Comparison:
-    """Of a classifier: whether each row is right, [n]."""
+    """Compare two classifiers, given whether each row is right, [n]."""
     rows, ours, theirs = len(model), int((model & ~champion).sum()), int((champion & ~model).sum())
     return Comparison(
         "accuracy",
@@ -106,7 +130,7 @@ def _answers(model: Array, champion: Array) -> Comparison:
 
 
 def _scores(task: Task, labels: Array, model: Array, champion: Array) -> Comparison:
-    """Of a regression. p is twice the smaller share of draws on one side of 0 (Davison & Hinkley 1997, chapter 4)."""
+    """Compare regressions. p is twice the smaller share of draws on a side of 0 (Davison & Hinkley 1997, chapter 4)."""
     metric = {"pearson": pearson, "spearman": spearman}[task.metric]
     random, rows = np.random.default_rng(0), len(labels)
     ours, theirs = metric(labels, model), metric(labels, champion)
@@ -115,7 +139,7 @@ def _scores(task: Task, labels: Array, model: Array, champion: Array) -> Compari
         return values
     drawn = (random.integers(rows, size=rows) for _ in range(RESAMPLES))
     draws = np.array([metric(labels[at], model[at]) - metric(labels[at], champion[at]) for at in drawn])
-    draws = draws[np.isfinite(draws)]  # without those whose labels or scores are all equal
+    draws = draws[np.isfinite(draws)]  # the metric is undefined in draws whose labels or scores are all equal
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     side = min((draws <= 0).sum(), (draws >= 0).sum())
     p = min(2 * (int(side) + 1) / (len(draws) + 1), 1.0)

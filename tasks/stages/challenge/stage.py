@@ -1,4 +1,4 @@
-"""The stage challenge: challenge.json and challenge.html, and exit code 3 when the new model is refused."""
+"""The stage challenge: write challenge.json and challenge.html, and end with exit code 3 if the model is refused."""
 
 from __future__ import annotations
 
@@ -13,33 +13,37 @@ from include.stages import ExitCode
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
 from tasks.stages.challenge import report
-from tasks.stages.challenge.apart import rows_apart
-from tasks.stages.challenge.contender import Contender, newcomer, titleholder
 from tasks.stages.challenge.costs import costs
+from tasks.stages.challenge.disagreements import disagreements
+from tasks.stages.challenge.models import ScoredModel, load_challenger, load_champion
 from tasks.stages.challenge.verdict import Verdict, judge
 
 log = logging.getLogger(__name__)
 REMEDY = (
-    "keep the champion, train on more rows or otherwise, or accept more by a wider retraining.margin, slice_margin, "
-    "max_latency or max_size; a latency that was taken beside other work is measured again without this artifact"
+    "keep the champion, train on more rows or with other settings, or increase retraining.margin, slice_margin, "
+    "max_latency or max_size; if other work has disturbed the latency, remove this artifact to measure it again"
 )
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Nothing outside the store is read: the champion's artifact is an input, and latency is a measurement."""
+    """Return "": the stage reads nothing outside the store, since the artifact of champion is an input."""
     return ""
 
 
 def run(context: Context) -> Outcome:
-    """Compare the new model with the champion. The evidence is kept either way."""
+    """Compare the new model with the champion, and write the evidence whether the model passes or is refused.
+
+    Returns:
+        The outcome, with the exit code GATE_FAILED if the new model is refused.
+    """
     task, options = context.experiment.task, context.experiment.retraining
     named = json.loads((context.inputs["champion"].path / "champion.json").read_text(encoding="utf-8"))
-    contenders = _contenders(context, named)
-    model = contenders["model"].scored
-    champion = contenders["champion"].scored if "champion" in contenders else None
-    verdict = judge(model, champion, named, costs(contenders, options), options)
+    models = _models(context, named)
+    model = models["model"].scored
+    champion = models["champion"].scored if "champion" in models else None
+    verdict = judge(model, champion, named, costs(models, options), options)
     log.info("%s: %s, %s", task.name, verdict.outcome, "passed" if verdict.passed else "refused")
-    words, apart = report.words(verdict), rows_apart(model, champion)
+    words, apart = report.words(verdict), disagreements(model, champion)
     write_json(context.output / "challenge.json", {**verdict.as_json(), "words": words, "apart": apart})
     html = report.render(task, verdict, words, apart)
     (context.output / "challenge.html").write_text(html, encoding="utf-8")
@@ -48,19 +52,19 @@ def run(context: Context) -> Outcome:
     return Outcome(_result(verdict, len(model)), ExitCode.GATE_FAILED, _message(task.name, verdict))
 
 
-def _contenders(context: Context, named: dict[str, str]) -> dict[str, Contender]:
-    """The new model, and the champion where there is one."""
+def _models(context: Context, named: dict[str, str]) -> dict[str, ScoredModel]:
+    """Load the challenger as "model" and, if there is one, the champion as "champion"."""
     task, inputs = context.experiment.task, context.inputs
     dev = TokenTable.open(inputs["preprocess"].path / "dev")
     predictions = inputs["evaluate"].path / "predictions.parquet"
-    contenders = {"model": newcomer(task, dev, inputs["train"].path / "model", predictions)}
+    models = {"model": load_challenger(task, dev, inputs["train"].path / "model", predictions)}
     if named["version"]:
-        contenders["champion"] = titleholder(task, dev, named, context.run.store)
-    return contenders
+        models["champion"] = load_champion(task, dev, named, context.run.store)
+    return models
 
 
 def _result(verdict: Verdict, rows: int) -> dict[str, Any]:
-    """The result line. "metric" is the task's; "compared" what difference, interval and margin are of."""
+    """Return the result: "metric" is the task's metric; difference, interval and margin refer to "compared"."""
     found = verdict.whole.found if verdict.whole else None
     return {
         "outcome": verdict.outcome,
@@ -80,4 +84,4 @@ def _result(verdict: Verdict, rows: int) -> dict[str, Any]:
 
 
 def _message(task: str, verdict: Verdict) -> str:
-    return f"the new model of {task} is refused: {'; '.join(verdict.reasons)}. What can be done: {REMEDY}"
+    return f"the new model of {task} is refused: {'; '.join(verdict.reasons)}. Remedy: {REMEDY}"

@@ -1,4 +1,4 @@
-"""The verdict: what was compared, what came out, and a reason for each thing that refuses the new model."""
+"""The verdict: all comparisons, their outcomes, and the reasons for which the challenger is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from include.sections import Retraining
 from tasks.scoring.metrics import as_json
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import slices_of
 from tasks.stages.challenge import paired
 from tasks.stages.challenge.costs import Cost
@@ -16,16 +16,16 @@ from tasks.stages.challenge.paired import Comparison
 
 
 @dataclass(frozen=True)
-class Held:
-    """A comparison held against its margin.
+class MarginCheck:
+    """A comparison and its margin.
 
     Attributes:
-        about: which rows, in words.
-        key: the experiment's field that sets the margin.
-        margin: the largest loss that is accepted.
-        found: the comparison.
-        outcome: what it says.
-        reason: why it refuses the model; "" when it does not.
+        about: A description of the rows.
+        key: The experiment's field that sets the margin.
+        margin: The largest accepted loss of the metric.
+        found: The comparison.
+        outcome: The outcome of the comparison.
+        reason: Why the challenger is refused; "" if it is not.
     """
 
     about: str
@@ -38,46 +38,54 @@ class Held:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the challenge decided.
+    """The decision of the challenge.
 
     Attributes:
-        outcome: of all dev rows; first: there is no champion to compare with.
-        champion: what champion.json says.
-        metric: the task's.
-        metrics: every metric of "model" and "champion"; None where it is undefined or there is no champion.
-        whole: the comparison over all dev rows; None without a champion.
-        slices: those of the slices, by name.
-        costs: latency and size.
-        reasons: what refuses the model; without any it has passed.
+        outcome: The outcome over all dev rows; "first" if there is no champion to compare with.
+        champion: The content of champion.json.
+        metric: The task's selection metric.
+        metrics: All metrics of "model" (the challenger) and "champion"; None where a metric is undefined, and for a
+            missing champion.
+        whole: The comparison over all dev rows; None if there is no champion.
+        slices: Slice name to the comparison on that slice.
+        costs: Latency and size.
+        reasons: Why the challenger is refused; empty if it passes.
     """
 
     outcome: paired.Outcome | Literal["first"]
     champion: Mapping[str, str]
     metric: str
     metrics: dict[str, dict[str, float | None] | None]
-    whole: Held | None
-    slices: dict[str, Held]
+    whole: MarginCheck | None
+    slices: dict[str, MarginCheck]
     costs: list[Cost]
     reasons: list[str]
 
     @property
     def passed(self) -> bool:
-        """Whether nothing refuses the model. That does not make an undecided one a champion."""
+        """Whether the challenger passes. An undecided challenger passes, too, but is not promoted automatically."""
         return not self.reasons
 
     def as_json(self) -> dict[str, Any]:
-        """The same for challenge.json."""
+        """Return the content of challenge.json."""
         return {"passed": self.passed, **asdict(self)}
 
 
 def judge(
-    model: Scored, champion: Scored | None, named: Mapping[str, str], costs: list[Cost], options: Retraining
+    model: ScoredSplit, champion: ScoredSplit | None, named: Mapping[str, str], costs: list[Cost], options: Retraining
 ) -> Verdict:
-    """Hold the new model against the champion, whom champion.json has named, and its costs against their budgets.
+    """Compare the challenger with the champion, and its costs with their budgets.
 
-    A slice refuses when it is worse. One that is undecided does not matter: slices are small, and a loss beyond the
-    margin is what they are there to find, not proof that there is none. A label's slice also finds the classifier
-    that keeps its accuracy by saying one class only, which right and wrong rows together do not.
+    The challenger is refused if it is worse on a slice. Undecided slices have no effect: slices are small and serve to
+    detect losses beyond the margin, not to exclude them. The slice of a label also detects a classifier that keeps its
+    overall accuracy by predicting a single class.
+
+    Args:
+        model: The challenger's results.
+        champion: The champion's results, on the same rows; None if there is no champion.
+        named: The content of champion.json.
+        costs: The costs of both models.
+        options: The margins.
     """
     metrics = {"model": as_json(model.metrics()), "champion": as_json(champion.metrics()) if champion else None}
     whole = None if champion is None else _whole(model, champion, options.margin)
@@ -88,12 +96,12 @@ def judge(
     return Verdict(outcome, named, model.task.metric, metrics, whole, slices, costs, reasons)
 
 
-def _whole(model: Scored, champion: Scored, margin: float) -> Held:
+def _whole(model: ScoredSplit, champion: ScoredSplit, margin: float) -> MarginCheck:
     found = paired.compare(model.task, model.labels, model.predicted, champion.predicted)
     return _hold(found, "all dev rows", "retraining.margin", margin)
 
 
-def _slices(model: Scored, champion: Scored, margin: float) -> dict[str, Held]:
+def _slices(model: ScoredSplit, champion: ScoredSplit, margin: float) -> dict[str, MarginCheck]:
     held = {}
     for part in slices_of(model):
         labels, ours, theirs = model.labels[part.mask], model.predicted[part.mask], champion.predicted[part.mask]
@@ -102,13 +110,15 @@ def _slices(model: Scored, champion: Scored, margin: float) -> dict[str, Held]:
     return held
 
 
-def _hold(found: Comparison, about: str, key: str, margin: float) -> Held:
+def _hold(found: Comparison, about: str, key: str, margin: float) -> MarginCheck:
     outcome = paired.outcome(found, margin)
-    return Held(about, key, margin, found, outcome, _reason(found, about, key, margin) if outcome == "worse" else "")
+    return MarginCheck(
+        about, key, margin, found, outcome, _reason(found, about, key, margin) if outcome == "worse" else ""
+    )
 
 
 def _reason(found: Comparison, about: str, key: str, margin: float) -> str:
-    assert found.difference is not None and found.interval is not None and found.p is not None  # it is worse
+    assert found.difference is not None and found.interval is not None and found.p is not None  # true if it is worse
     low, high = found.interval
     return (
         f"{found.metric} {found.model:.4f} on {about} is {-found.difference:.4f} below the champion's "

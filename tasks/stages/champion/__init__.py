@@ -1,1 +1,1 @@
-"""Champion: the model that a new one is held against."""
+"""The stage champion: finds and verifies the current champion, which challenge compares the new model with."""

@@ -1,1 +1,1 @@
-"""Evaluate: the dev split's metrics, what lies behind them, and a report to read."""
+"""The stage evaluate: computes the metrics of the dev split, analyzes them, and writes a report."""

@@ -1,4 +1,4 @@
-"""Calibration of a classifier: whether rows predicted with 90 % confidence are right nine times in ten."""
+"""Calibration of a classifier: whether, for example, 90 % of the rows with a confidence of 0.9 are right."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 
 BINS = 15  # as Guo et al. (2017)
 
 
 @dataclass(frozen=True)
 class Bin:
-    """The rows whose confidence lies above low and up to high: how many, their mean confidence and accuracy."""
+    """The rows whose confidence is in the interval (low, high].
+
+    Attributes:
+        low: The lower bound, exclusive.
+        high: The upper bound, inclusive.
+        rows: The number of rows.
+        confidence: Their mean confidence.
+        accuracy: Their accuracy.
+    """
 
     low: float
     high: float
@@ -25,20 +33,21 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Reliability bins that hold rows, and the expected calibration error over them."""
+    """The expected calibration error, and the reliability bins that contain rows."""
 
     ece: float
     bins: list[Bin]
 
     def as_json(self) -> dict[str, Any]:
-        """The same for a JSON file."""
+        """Return the calibration as JSON."""
         return asdict(self)
 
 
-def calibrate(scored: Scored) -> Calibration:
-    """Expected calibration error with equal-width bins (Guo et al. 2017, On Calibration of Modern Neural Networks).
+def calibrate(scored: ScoredSplit) -> Calibration:
+    """Compute the expected calibration error with bins of equal width.
 
-    ECE is the mean over rows of |accuracy - confidence| of the row's bin (their equation 3).
+    The error is the mean over all rows of |accuracy - confidence| of the row's bin (equation 3 in Guo et al. 2017, On
+    Calibration of Modern Neural Networks).
     """
     edges = np.linspace(0, 1, BINS + 1)
     places = np.searchsorted(edges, scored.confidence, side="left") - 1

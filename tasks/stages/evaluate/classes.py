@@ -1,4 +1,4 @@
-"""Each class by itself: how many rows it has, and how well they are found."""
+"""The metrics of each class, and the most frequent confusions."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from sklearn.metrics import precision_recall_fscore_support
 
 from tasks.scoring.intervals import of_class_f1, of_share
 from tasks.scoring.metrics import Array
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 
 
-def by_class(dev: Scored, counts: Array) -> dict[str, dict[str, Any]]:
-    """Label name to rows, share, precision, recall and F1, each with its 95 % interval (None: no rows to tell by).
+def by_class(dev: ScoredSplit, counts: Array) -> dict[str, dict[str, Any]]:
+    """Compute the metrics of each class.
 
-    `counts` is the confusion matrix, [labels, predictions].
+    Args:
+        dev: The scored dev split.
+        counts: The confusion matrix, [labels, predictions].
+
+    Returns:
+        Label name to rows, share, precision, recall and F1. The 95 % interval of a metric is None if it has no rows.
     """
     ids = list(range(dev.task.outputs))
     scores = precision_recall_fscore_support(dev.labels, dev.predicted, labels=ids, zero_division=0)
     return {name: _entry(at, [column[at] for column in scores], counts) for at, name in enumerate(dev.task.label_names)}
 
 
-def averages(dev: Scored) -> dict[str, dict[str, float]]:
-    """Precision, recall and F1 as means over the classes, plain and weighted by their rows."""
+def averages(dev: ScoredSplit) -> dict[str, dict[str, float]]:
+    """Return precision, recall and F1 as means over the classes: "macro", and "weighted" by the rows of each class."""
     ids, found = list(range(dev.task.outputs)), {}
     for kind in ("macro", "weighted"):
         values = precision_recall_fscore_support(
@@ -50,7 +55,16 @@ def _entry(at: int, scores: list[Any], counts: Array) -> dict[str, Any]:
 
 
 def most_confused(names: tuple[str, ...], counts: Array, shown: int = 15) -> list[dict[str, Any]]:
-    """Pairs of a label and a wrong prediction for it, those with the most rows first, and their share of the label."""
+    """Return the most frequent pairs of a label and a wrong prediction.
+
+    Args:
+        names: The names of the classes.
+        counts: The confusion matrix, [labels, predictions].
+        shown: The maximum number of pairs.
+
+    Returns:
+        Pairs with the keys label, prediction, rows, and share (of the label's rows), in descending order of rows.
+    """
     wrong = counts - np.diag(np.diag(counts))
     order = np.argsort(-wrong, axis=None, kind="stable")[:shown]
     pairs = [divmod(int(place), len(names)) for place in order if wrong.flat[place]]

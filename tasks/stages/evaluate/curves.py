@@ -1,4 +1,4 @@
-"""The training curves, out of the JSON lines that train wrote."""
+"""The training curves, read from the metrics.jsonl of train."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Curves:
-    """Training loss at steps; loss and metric of the dev split at the steps where they were measured."""
+    """The training loss, and the loss and the metric of the dev split, each with the steps of its values."""
 
     steps: list[int] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -20,7 +20,12 @@ class Curves:
 
 
 def read(file: Path, metric: str) -> Curves:
-    """The curves of a metrics.jsonl: lines with a loss, and lines about the dev split."""
+    """Read the curves from a metrics.jsonl.
+
+    Args:
+        file: The file, whose lines have either the training loss or the results on the dev split.
+        metric: The name of the dev metric to read.
+    """
     curves = Curves()
     for text in file.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
@@ -29,7 +34,7 @@ def read(file: Path, metric: str) -> Curves:
             (line.get(metric), curves.dev_steps, curves.dev_metrics),
             (line.get("dev_loss"), curves.dev_loss_steps, curves.dev_losses),
         ):
-            if value is not None:  # null stands for what was not finite
+            if value is not None:  # null stands for a value that was not finite
                 steps.append(line["step"])
                 values.append(value)
     return curves

@@ -1,4 +1,4 @@
-"""The rows that the model is most wrong about, with their text."""
+"""The worst mistakes of the model, with their text."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 
 SHOWN = 20
 
 
-def worst(scored: Scored, shown: int = SHOWN) -> list[dict[str, Any]]:
-    """The most confident wrong rows, or for a regression those furthest from their score, worst first.
+def worst(scored: ScoredSplit, shown: int = SHOWN) -> list[dict[str, Any]]:
+    """Return the wrong rows with the highest confidence or, for a regression, those with the largest errors.
 
-    A row has row, sentences, label, prediction, and confidence or error.
+    Args:
+        scored: The scored split.
+        shown: The maximum number of rows.
+
+    Returns:
+        Rows with the keys row, sentences, label, prediction, and confidence or error, worst first.
     """
     if scored.task.kind == "regression":
         return _furthest(scored, shown)
@@ -33,7 +38,7 @@ def worst(scored: Scored, shown: int = SHOWN) -> list[dict[str, Any]]:
     ]
 
 
-def _furthest(scored: Scored, shown: int) -> list[dict[str, Any]]:
+def _furthest(scored: ScoredSplit, shown: int) -> list[dict[str, Any]]:
     error = scored.predicted - scored.labels
     order = np.argsort(-np.abs(error), kind="stable")[:shown]
     return [

@@ -1,4 +1,4 @@
-"""The report's plots."""
+"""The plots of the evaluation report."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from tasks.reporting.drawing import BLUE, GREY, INK, RED, dress, new_axes
+from tasks.reporting.drawing import BLUE, GREY, INK, RED, new_axes, style_axes
 from tasks.scoring.metrics import Array
 from tasks.stages.evaluate.calibration import Calibration
 from tasks.stages.evaluate.curves import Curves
-from tasks.stages.evaluate.operating import Operating
+from tasks.stages.evaluate.operating_points import OperatingPoints
 
-#: Beyond this many points a smoothed loss is drawn over the raw one, and a scatter gets fainter.
+#: With more points than this, a smoothed loss is drawn over the raw one, and the points of a scatter plot are fainter.
 MANY = 60
 
 
 def confusion(matrix: Sequence[Sequence[int]]) -> Figure:
-    """Shares of a label's rows by prediction, for more classes than a table can show. Axes have the classes' ids.
+    """Draw the confusion matrix as shares of each label's rows, for more classes than a table can show.
 
-    No picture holds names: they come in any script, and matplotlib draws boxes where it has no font for one.
+    The axes show the ids of the classes, because their names may be in scripts for which matplotlib has no font.
+
+    Args:
+        matrix: Numbers of rows, [labels][predictions].
     """
     counts = np.asarray(matrix)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     figure, axes = new_axes("Confusion matrix, by the classes' numbers", "predicted", "label", size=(8.2, 7.4))
-    image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=1))  # so that the small ones are seen
+    image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=1))  # makes small shares visible
     every = range(0, len(counts), max(len(counts) // 20, 1))
     axes.set_xticks(every, [str(one) for one in every])
     axes.set_yticks(every, [str(one) for one in every])
@@ -37,8 +40,8 @@ def confusion(matrix: Sequence[Sequence[int]]) -> Figure:
     return figure
 
 
-def operating(found: Operating) -> Figure:
-    """Precision over recall, and the ROC curve, with the points to choose from marked on both."""
+def operating(found: OperatingPoints) -> Figure:
+    """Draw the precision-recall curve and the ROC curve, with the operating points on both."""
     figure = Figure(figsize=(9.4, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.plot(found.recall, found.precision, color=BLUE, linewidth=1.5)
@@ -53,13 +56,13 @@ def operating(found: Operating) -> Figure:
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.02, 1.02)
     left.legend(frameon=False, fontsize=8.5, loc="lower left")
-    dress(left, f"Precision and recall (average precision {found.average_precision:.4f})", "recall", "precision")
-    dress(right, f"ROC (area {found.roc_auc:.4f})", "false positive rate", "true positive rate")
+    style_axes(left, f"Precision and recall (average precision {found.average_precision:.4f})", "recall", "precision")
+    style_axes(right, f"ROC (area {found.roc_auc:.4f})", "false positive rate", "true positive rate")
     return figure
 
 
 def reliability(calibration: Calibration) -> Figure:
-    """Accuracy of each confidence bin against the diagonal of a calibrated model, its rows below."""
+    """Draw the accuracy and the rows of each confidence bin; the diagonal is a perfectly calibrated model."""
     figure = Figure(figsize=(5.2, 4.2), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     bins = calibration.bins
@@ -70,13 +73,13 @@ def reliability(calibration: Calibration) -> Figure:
     upper.set_xlim(min(one.low for one in bins), 1)
     upper.set_ylim(0, 1.02)
     lower.bar(middles, [one.rows for one in bins], widths, color=GREY, edgecolor="white")
-    dress(upper, f"Reliability (ECE {calibration.ece:.4f})", "", "accuracy")
-    dress(lower, "", "confidence", "rows")
+    style_axes(upper, f"Reliability (ECE {calibration.ece:.4f})", "", "accuracy")
+    style_axes(lower, "", "confidence", "rows")
     return figure
 
 
 def scatter(labels: Array, scores: Array) -> Figure:
-    """True scores against predicted ones, with the line where they are equal."""
+    """Draw predicted scores over true scores, with the line on which they are equal."""
     figure, axes = new_axes("Scores", "true score", "predicted score", size=(4.6, 4.4))
     axes.scatter(labels, scores, s=9, color=BLUE, alpha=0.35 if len(labels) > MANY else 0.8, linewidths=0)
     ends = [min(labels.min(), scores.min()), max(labels.max(), scores.max())]
@@ -85,7 +88,7 @@ def scatter(labels: Array, scores: Array) -> Figure:
 
 
 def errors(labels: Array, scores: Array) -> Figure:
-    """Histogram of predicted minus true score, with its mean."""
+    """Draw a histogram of the errors, predicted minus true score, with their mean."""
     error = scores - labels
     figure, axes = new_axes(f"Errors (mean {error.mean():+.3f})", "predicted - true", "rows", size=(4.6, 4.4))
     axes.hist(error, bins=min(40, max(5, len(error) // 10)), color=BLUE, alpha=0.85, edgecolor="white")
@@ -95,7 +98,7 @@ def errors(labels: Array, scores: Array) -> Figure:
 
 
 def training(curves: Curves, metric: str) -> Figure:
-    """Training loss over the steps with the dev split's beside it, and the dev metric at each evaluation."""
+    """Draw the training loss and the dev loss over the steps and, next to them, the dev metric."""
     figure = Figure(figsize=(9.4, 3.3), layout="constrained")
     left, right = figure.subplots(1, 2)
     many = len(curves.losses) > MANY
@@ -110,14 +113,14 @@ def training(curves: Curves, metric: str) -> Figure:
     left.set_ylim(bottom=0)
     for axes in (left, right):
         axes.set_xlim(left=0)
-    dress(left, "Loss", "step", "loss")
+    style_axes(left, "Loss", "step", "loss")
     left.legend(frameon=False, fontsize=8.5)
-    dress(right, f"Dev {metric}", "step", metric)
+    style_axes(right, f"Dev {metric}", "step", metric)
     return figure
 
 
 def _smooth(values: Sequence[float]) -> list[float]:
-    """Exponential moving average, corrected for its start as Adam's moments are."""
+    """Return the exponential moving average with Adam's bias correction."""
     smoothed, mean = [], 0.0
     for step, value in enumerate(values, 1):
         mean = 0.9 * mean + 0.1 * value

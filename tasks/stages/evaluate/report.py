@@ -1,4 +1,4 @@
-"""The report of an evaluation: its parts are the templates in parts/."""
+"""The report of an evaluation. Its sections are the templates in parts/."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from include.glue import Task
 from tasks.reporting import page
 from tasks.scoring.verdict import Verdict
-from tasks.stages.evaluate.made import Made
+from tasks.stages.evaluate.provenance import Provenance
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
-#: Of a confusion matrix that is a table with names and counts; beyond, it is a picture with the classes' numbers.
+#: Up to this number of classes, the confusion matrix is a table with names and counts; beyond it, it is a plot.
 READABLE = 12
-#: What the plots are called in the text that stands in for them.
+#: The alternative texts of the plots.
 PLOTS = {
     "confusion": "Confusion matrix",
     "reliability": "Reliability diagram",
@@ -31,20 +31,20 @@ def render(
     verdict: Verdict,
     mistakes: list[dict[str, Any]],
     plots: Mapping[str, Path],
-    made: Made,
+    provenance: Provenance,
 ) -> str:
-    """The report's HTML.
+    """Return the HTML of the report.
 
     Args:
-        task: what was learned.
-        summary: what metrics.json says (tasks/stages/evaluate/summary.py).
-        verdict: what the gate will say of it.
-        mistakes: the worst rows (tasks/stages/evaluate/mistakes.py).
-        plots: name to PNG; they are put into the page.
-        made: where the model comes from.
+        task: The task.
+        summary: The content of metrics.json (tasks/stages/evaluate/summary.py).
+        verdict: The verdict that the gate will reach.
+        mistakes: The worst mistakes (tasks/stages/evaluate/mistakes.py).
+        plots: Name to PNG file. The images are embedded in the page.
+        provenance: The provenance of the model.
     """
     images = {name: {"title": PLOTS[name], "source": page.inline(file)} for name, file in plots.items()}
     return page.render(
-        TEMPLATE, task=task, summary=summary, verdict=verdict, mistakes=mistakes, plots=images, made=made,
+        TEMPLATE, task=task, summary=summary, verdict=verdict, mistakes=mistakes, plots=images, provenance=provenance,
         readable=task.outputs <= READABLE,
     )  # fmt: skip

@@ -1,23 +1,23 @@
-"""The dev split row by row: for later stages, and for a person to look through."""
+"""The predictions for each row of the dev split, as a table for later stages and as a readable one."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 from tasks.scoring.predictions import answer_columns, class_names
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 
 
-def predictions_table(scored: Scored) -> pa.Table:
-    """Columns row, label and prediction, and for a classifier the probabilities of all classes."""
+def predictions_table(scored: ScoredSplit) -> pa.Table:
+    """Return the columns row, label and prediction and, for a classification, the probabilities of all classes."""
     columns = {"row": scored.rows, "label": scored.labels, "prediction": scored.predicted}
     if scored.task.kind == "classification":
         columns["probabilities"] = pa.array(list(scored.probabilities), type=pa.list_(pa.float64()))
     return pa.table(columns)
 
 
-def listing(scored: Scored) -> pa.Table:
-    """Every row for a person to look through: its text, its label by name, and what was predicted."""
+def listing(scored: ScoredSplit) -> pa.Table:
+    """Return a readable table of all rows: the texts, the names of the labels, and the predictions."""
     classes = scored.task.kind == "classification"
     texts = {f"sentence{number}": list(column) for number, column in enumerate(zip(*scored.sentences, strict=True), 1)}
     label = class_names(scored.task, scored.labels) if classes else scored.labels

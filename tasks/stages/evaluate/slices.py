@@ -1,4 +1,4 @@
-"""What is measured on parts of the dev split: the slices, and the most confident rows."""
+"""Metrics on parts of the dev split: the slices, and the most confident rows."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ import numpy as np
 
 from tasks.scoring.intervals import interval
 from tasks.scoring.metrics import as_json
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import Slice, slices_of
 
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
-def measure(scored: Scored) -> dict[str, dict[str, Any]]:
-    """Slice name to its bounds, rows, the metric that a floor is for, its interval, and the metrics.
+def measure(scored: ScoredSplit) -> dict[str, dict[str, Any]]:
+    """Compute the metrics of each slice that has rows.
 
-    Empty slices are left out.
+    Returns:
+        Slice name to its description, its number of rows, the metric that a threshold applies to, the 95 % interval of
+        that metric, and all metrics.
     """
     return {part.name: _entry(scored, part) for part in slices_of(scored)}
 
 
-def by_confidence(scored: Scored) -> list[dict[str, Any]]:
-    """Accuracy over the most confident share of the rows, and the lowest confidence among them."""
+def by_confidence(scored: ScoredSplit) -> list[dict[str, Any]]:
+    """Return, for each of SHARES, the accuracy and the lowest confidence of the most confident rows."""
     order = np.argsort(-scored.confidence, kind="stable")
     right = (scored.labels == scored.predicted)[order]
     found = []
@@ -34,7 +36,7 @@ def by_confidence(scored: Scored) -> list[dict[str, Any]]:
     return found
 
 
-def _entry(scored: Scored, part: Slice) -> dict[str, Any]:
+def _entry(scored: ScoredSplit, part: Slice) -> dict[str, Any]:
     chosen, metric = scored.at(part.mask), part.metrics[0]
     found = as_json(chosen.metrics())
     values = {name: found[name] for name in part.metrics}

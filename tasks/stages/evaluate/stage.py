@@ -1,4 +1,4 @@
-"""The stage evaluate: metrics.json, predictions.parquet and .csv, the plots and report.html."""
+"""The stage evaluate: write metrics.json, predictions.parquet, predictions.csv, the plots and report.html."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tasks.encoder.inference import predict_logits
 from tasks.encoder.models import Classifier, load_trained
 from tasks.reporting import drawing
 from tasks.scoring.predictions import write_csv
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.verdict import Evidence, Verdict, expected_rows, judge
 from tasks.stages.evaluate import curves, mistakes, plots, report
 from tasks.stages.evaluate.calibration import calibrate
-from tasks.stages.evaluate.made import Made, made_of
-from tasks.stages.evaluate.operating import operate
+from tasks.stages.evaluate.operating_points import operating_points
+from tasks.stages.evaluate.provenance import Provenance, provenance_of
 from tasks.stages.evaluate.rows import listing, predictions_table
 from tasks.stages.evaluate.summary import summarise
 
@@ -35,12 +35,12 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """The thresholds that the report shows, as the gate takes them."""
+    """Return the gate's thresholds, because the report shows them."""
     return json.dumps(experiment.thresholds, sort_keys=True)
 
 
 def run(context: Context) -> Outcome:
-    """Score the dev split (and a held-out one) with the trained model and write what was found."""
+    """Score the dev split and, if there is one, the held-out split with the trained model, and write the results."""
     experiment, inputs = context.experiment, context.inputs
     task, splits, trained = experiment.task, inputs["preprocess"].path, inputs["train"].path
     model = load_trained(trained / "model")
@@ -49,41 +49,52 @@ def run(context: Context) -> Outcome:
     summary = summarise(dev, heldout)
     evidence = Evidence(summary, dev.labels, dev.predicted)
     verdict = judge(experiment, evidence, expected_rows(experiment, inputs))
-    write(context.output, dev, summary, verdict, trained / "metrics.jsonl", made_of(context))
+    write(context.output, dev, summary, verdict, trained / "metrics.jsonl", provenance_of(context))
     log.info("%s: %s %s on %d rows", task.name, task.metric, summary["metrics"][task.metric], len(dev))
     files = {"report": "report.html", "predictions": "predictions.csv"}
     return Outcome({"metrics": summary["metrics"], "rows": len(dev), "files": files})
 
 
-def score(task: Task, model: Classifier, folder: Path) -> Scored:
-    """The split in the folder with the model's logits. Raises BadInput when it is empty or a logit is not finite."""
+def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
+    """Compute the model's logits for a split.
+
+    Args:
+        task: The task.
+        model: The model.
+        folder: The folder of the split in preprocess's artifact.
+
+    Raises:
+        BadInput: If the split is empty, or if a logit is not finite.
+    """
     table = TokenTable.open(folder)
     if not len(table):
-        raise BadInput(f"{folder} holds no rows: there is nothing to evaluate on")
+        raise BadInput(f"{folder} contains no rows to evaluate on: add rows to the split and run validate again")
     logits = predict_logits(model, table)
     if not np.isfinite(logits).all():
         raise BadInput("the model's logits are not finite, so its training diverged: lower training.learning_rate")
-    return Scored(task, table.rows, table.labels, logits, table.sentences(np.arange(len(table))))
+    return ScoredSplit(task, table.rows, table.labels, logits, table.sentences(np.arange(len(table))))
 
 
-def write(folder: Path, dev: Scored, summary: Mapping[str, Any], verdict: Verdict, history: Path, made: Made) -> None:
+def write(
+    folder: Path, dev: ScoredSplit, summary: Mapping[str, Any], verdict: Verdict, history: Path, provenance: Provenance
+) -> None:
     """Write the artifact's files."""
     write_json(folder / "metrics.json", summary)
     pq.write_table(predictions_table(dev), folder / "predictions.parquet")
     write_csv(listing(dev), folder / "predictions.csv")
     images = _draw(folder, dev, summary, history)
-    html = report.render(dev.task, summary, verdict, mistakes.worst(dev), images, made)
+    html = report.render(dev.task, summary, verdict, mistakes.worst(dev), images, provenance)
     (folder / "report.html").write_text(html, encoding="utf-8")
 
 
-def _draw(folder: Path, dev: Scored, summary: Mapping[str, Any], history: Path) -> dict[str, Path]:
-    """Draw the plots of the task's kind; name to file."""
+def _draw(folder: Path, dev: ScoredSplit, summary: Mapping[str, Any], history: Path) -> dict[str, Path]:
+    """Draw the plots for the task's kind, and return name to file."""
     figures = {"training": plots.training(curves.read(history, dev.task.metric), dev.task.metric)}
     if dev.task.kind == "classification":
         figures["reliability"] = plots.reliability(calibrate(dev))
         if dev.task.outputs > report.READABLE:
             figures["confusion"] = plots.confusion(summary["confusion"])
-        if found := operate(dev):
+        if found := operating_points(dev):
             figures["operating"] = plots.operating(found)
     else:
         figures["scatter"] = plots.scatter(dev.labels, dev.predicted)

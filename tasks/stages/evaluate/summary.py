@@ -1,4 +1,4 @@
-"""Everything that metrics.json says."""
+"""The content of metrics.json."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from sklearn.metrics import confusion_matrix
 
 from tasks.scoring.baseline import baseline
 from tasks.scoring.metrics import as_json
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 from tasks.stages.evaluate import slices
 from tasks.stages.evaluate.calibration import calibrate
 from tasks.stages.evaluate.classes import averages, by_class, most_confused
-from tasks.stages.evaluate.operating import operate
+from tasks.stages.evaluate.operating_points import operating_points
 
 
-def summarise(dev: Scored, heldout: Scored | None = None) -> dict[str, Any]:
-    """The dev split's metrics, baseline, slices and, for a classifier, what _classifier says.
+def summarise(dev: ScoredSplit, heldout: ScoredSplit | None = None) -> dict[str, Any]:
+    """Compute everything that metrics.json contains.
 
-    Undefined metrics are None. The held-out split, where preprocess cut one, has its metrics beside them, else None.
+    Args:
+        dev: The scored dev split.
+        heldout: The scored held-out split; None if preprocess has not created one.
+
+    Returns:
+        Metrics, baseline and slices of the dev split, the metrics of the held-out split and, for a classification, the
+        entries of `_classifier`. Undefined metrics are None.
     """
     summary = {"task": dev.task.name, "metric": dev.task.metric, **_overall(dev), "slices": slices.measure(dev)}
     summary["baseline"] = baseline(dev.task, dev.labels)
@@ -28,13 +34,16 @@ def summarise(dev: Scored, heldout: Scored | None = None) -> dict[str, Any]:
     return summary
 
 
-def _overall(scored: Scored) -> dict[str, Any]:
+def _overall(scored: ScoredSplit) -> dict[str, Any]:
     return {"rows": len(scored), "metrics": as_json(scored.metrics()), "interval": scored.interval()}
 
 
-def _classifier(dev: Scored) -> dict[str, Any]:
-    """Classes, the confusion matrix [label][prediction] in the labels' order, calibration, confidence, thresholds."""
-    counts, operating = confusion_matrix(dev.labels, dev.predicted, labels=range(dev.task.outputs)), operate(dev)
+def _classifier(dev: ScoredSplit) -> dict[str, Any]:
+    """Return classes, averages, confusion matrix [label][prediction], calibration, confidence and operating points."""
+    counts, operating = (
+        confusion_matrix(dev.labels, dev.predicted, labels=range(dev.task.outputs)),
+        operating_points(dev),
+    )
     return {
         "classes": by_class(dev, counts),
         "averages": averages(dev),

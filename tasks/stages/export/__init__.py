@@ -1,1 +1,1 @@
-"""Export: the predictions as GLUE takes them, zipped and checked."""
+"""The stage export: writes the predictions in GLUE's format, zips them, and checks the archive."""

@@ -1,4 +1,4 @@
-"""The strict check of a submission zip, from its bytes alone."""
+"""A strict check of a submission zip that reads nothing but the archive itself."""
 
 from __future__ import annotations
 
@@ -11,24 +11,34 @@ from pathlib import Path
 from include.glue import Task
 from include.stages import BadInput
 from tasks.scoring.metrics import Array
-from tasks.stages.export.sheet import DECIMALS, HEADER, is_glue
+from tasks.stages.export.predictions_file import DECIMALS, HEADER, is_glue
 
 _SCORE = re.compile(rf"-?\d+\.\d{{{DECIMALS}}}")
-_ROUNDING = 0.5 * 10**-DECIMALS  # a score range's end may itself not be writable in three decimals
+_ROUNDING = 0.5 * 10**-DECIMALS  # the bounds of a score range may need more than DECIMALS decimals
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a file of the zip must hold: a prediction of the task for each of the test rows, in this order."""
+    """The expected content of a file in the archive: one prediction per test row, in this order.
+
+    Attributes:
+        task: The task.
+        indices: The indices of the test rows, [n].
+    """
 
     task: Task
     indices: Array
 
 
 def check_submission(archive: Path, expected: Mapping[str, Expected]) -> None:
-    """Read the zip again and hold every line of every file against what is expected, by file name.
+    """Read a submission zip and check every line of every file.
 
-    Raises BadInput with the file and the line at the first thing that is wrong.
+    Args:
+        archive: The archive.
+        expected: File name to expected content.
+
+    Raises:
+        BadInput: At the first error. The message names the file and the line.
     """
     try:
         with zipfile.ZipFile(archive) as source:
@@ -42,7 +52,7 @@ def check_submission(archive: Path, expected: Mapping[str, Expected]) -> None:
 def _check_names(archive: Path, found: list[str], expected: Mapping[str, Expected]) -> None:
     if sorted(found) != sorted(expected):
         wrong = sorted(set(found) ^ set(expected)) or sorted(name for name in found if found.count(name) > 1)
-        raise BadInput(f"{archive.name} must hold {', '.join(sorted(expected))} once each: see {wrong[0]}")
+        raise BadInput(f"{archive.name} must contain each of {', '.join(sorted(expected))} once: check {wrong[0]}")
 
 
 def _check_file(label: str, content: bytes, expected: Expected) -> None:
@@ -53,7 +63,7 @@ def _check_file(label: str, content: bytes, expected: Expected) -> None:
         raise BadInput(f"{label} has {len(lines)} predictions for {len(expected.indices)} test rows")
     indices = expected.indices.tolist()
     if is_glue(expected.task) and indices != list(range(len(lines))):
-        raise BadInput(f"{label}: the test rows are not 0 to {len(lines) - 1} in order, as GLUE counts them")
+        raise BadInput(f"{label}: the test rows must be numbered from 0 to {len(lines) - 1} in order, as in GLUE")
     for number, (line, index) in enumerate(zip(lines, indices, strict=True), 2):
         _check_line(f"{label} line {number}", line, index, expected.task)
 
@@ -64,7 +74,7 @@ def _lines(label: str, content: bytes) -> list[str]:
     except UnicodeDecodeError as error:
         raise BadInput(f"{label} is not UTF-8: {error}") from error
     if "\r" in text or not text.endswith("\n"):
-        raise BadInput(f"{label}: every line must end with one line feed, and nothing else")
+        raise BadInput(f"{label}: every line must end with a single line feed")
     return text[:-1].split("\n")
 
 
@@ -75,7 +85,7 @@ def _check_line(label: str, line: str, index: int, task: Task) -> None:
     if fields[0] != str(index):
         raise BadInput(f"{label}: the index is {fields[0]!r}, not {index}")
     if task.kind == "classification" and fields[1] not in task.labels:
-        raise BadInput(f"{label}: {fields[1]!r} is no label of {task.name} ({', '.join(task.labels)})")
+        raise BadInput(f"{label}: {fields[1]!r} is not a label of {task.name} ({', '.join(task.labels)})")
     if task.kind == "regression":
         _check_score(label, fields[1], task)
 
@@ -83,4 +93,4 @@ def _check_line(label: str, line: str, index: int, task: Task) -> None:
 def _check_score(label: str, text: str, task: Task) -> None:
     low, high = task.score_range or (float("-inf"), float("inf"))
     if not _SCORE.fullmatch(text) or not low - _ROUNDING <= float(text) <= high + _ROUNDING:
-        raise BadInput(f"{label}: {text!r} is no score from {low} to {high} with {DECIMALS} decimals")
+        raise BadInput(f"{label}: {text!r} is not a score from {low} to {high} with {DECIMALS} decimals")

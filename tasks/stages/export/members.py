@@ -1,4 +1,4 @@
-"""The runs whose predictions go into one zip."""
+"""The runs whose predictions become files of one submission zip."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from include.glue import Task
 from include.named import build
 from include.runs import Run
 from include.stages import BadInput
-from tasks.stages.export.sheet import Sheet, from_predictions, is_glue
+from tasks.stages.export.predictions_file import PredictionsFile, from_predictions, is_glue
 
 
 @dataclass(frozen=True)
 class Member:
-    """A run's predictions.
+    """A run with predictions.
 
     Attributes:
-        run: its name as submission.runs has it; "" for the run that exports, unless it began with another's stages.
-        task: what it predicts.
-        validate: the artifact with its test split.
-        predict: the artifact with its predictions.
+        run: Its name in submission.runs; "" for the exporting run itself, unless that continues another run.
+        task: Its task.
+        validate: The artifact with its test split.
+        predict: The artifact with its predictions.
     """
 
     run: str
@@ -33,8 +33,12 @@ class Member:
     validate: Artifact
     predict: Artifact
 
-    def sheet(self) -> Sheet:
-        """Its predictions, checked against its test split row by row."""
+    def sheet(self) -> PredictionsFile:
+        """Return its predictions as a file for GLUE.
+
+        Raises:
+            BadInput: If the predictions do not match the rows of the test split.
+        """
         self._whole_test()
         test = pq.read_table(self.validate.path / "test.parquet", columns=["row"])
         predicted = pq.read_table(self.predict.path / "predictions.parquet", columns=["row", "prediction"])
@@ -42,28 +46,33 @@ class Member:
         return from_predictions(self.task, *(column.to_numpy() for column in columns))
 
     def _whole_test(self) -> None:
-        """GLUE wants a line for every row of its file, also for one that validate could not use."""
+        """Raise BadInput if validate has quarantined a test row: GLUE requires a prediction for every row."""
         if not is_glue(self.task):
             return
         with (self.validate.path / "quarantine.jsonl").open(encoding="utf-8") as lines:
             aside = next((entry for entry in map(json.loads, lines) if entry["split"] == "test"), None)
         if aside:
             raise BadInput(
-                f"{aside['file']} line {aside['line']} was set aside ({aside['reason']}), but GLUE wants a "
-                f"prediction for every row of {self.task.name}'s test file: repair the line and run validate again"
+                f"{aside['file']} line {aside['line']} was quarantined ({aside['reason']}), but GLUE requires a "
+                f"prediction for every row of {self.task.name}'s test file: correct the line and run validate again"
             )
 
 
 def other_runs(experiment: Experiment, run: Run) -> list[Member]:
-    """The runs that submission.runs names: beside this one, or by path when the name has a slash.
+    """Find the runs that submission.runs names.
 
-    Raises BadInput when one of them has no finished predictions.
+    Args:
+        experiment: The experiment. A name with a slash is a path; any other name is a run in the same folder as `run`.
+        run: The exporting run.
+
+    Raises:
+        BadInput: If a run does not exist, has not finished its predictions, or has failed its gate.
     """
     return [_member(name, run) for name in experiment.submission.runs]
 
 
 def refuse_failed_gate(run: Run) -> None:
-    """Raise BadInput when the run's model has not passed its gate: it is not shipped by another way either."""
+    """Raise BadInput if the run's model has failed its gate, so that its predictions cannot be exported."""
     gate = run.record()["stages"].get("gate", {})
     if gate.get("exit_code"):
         raise BadInput(f"the run {run.folder.name} is not exported: {gate['message']}")

@@ -1,4 +1,4 @@
-"""The stage export: the predictions file, submission.zip, and submission.json that says what is in it."""
+"""The stage export: write the predictions file, submission.zip, and submission.json, which describes the archive."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from tasks.context import Context, Outcome
 from tasks.stages.export.archive import write_archive
 from tasks.stages.export.check import Expected, check_submission
 from tasks.stages.export.members import Member, other_runs, refuse_failed_gate
-from tasks.stages.export.sheet import Sheet, is_glue, placeholder
+from tasks.stages.export.predictions_file import PredictionsFile, is_glue, placeholder
 
 log = logging.getLogger(__name__)
 ARCHIVE = "submission.zip"
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """The artifacts that the other runs of the submission point at just now. Raises BadInput after a failed gate."""
+    """Return the keys of the artifacts that the other runs of the submission currently refer to.
+
+    Raises:
+        BadInput: If this run or another run of the submission has failed its gate.
+    """
     refuse_failed_gate(run)
     keys = {
         member.run: [member.validate.manifest.key, member.predict.manifest.key]
@@ -33,9 +37,12 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context) -> Outcome:
-    """Write, zip and check the predictions of this run, of the runs it names and, if asked, of all other tasks."""
+    """Write, zip and check the predictions of this run and of the runs in submission.runs.
+
+    With submission.all_tasks, the archive also contains placeholders for all other GLUE tasks.
+    """
     experiment, inputs = context.experiment, context.inputs
-    origin = str(context.run.record().get("from", ""))  # of a run that began with what another had made
+    origin = str(context.run.record().get("from", ""))  # the run that this one continues, if any
     own = Member(origin, experiment.task, inputs["validate"], inputs["predict"])
     members = _by_file([own, *other_runs(experiment, context.run)])
     sheets = {file: member.sheet() for file, member in members.items()}
@@ -53,46 +60,46 @@ def run(context: Context) -> Outcome:
 
 
 def _by_file(members: list[Member]) -> dict[str, Member]:
-    """Name in the zip to the run whose predictions it holds. Raises BadInput when two runs want the same name."""
+    """Return file name to run. Raise BadInput if two runs have the same file name, which means the same task."""
     found: dict[str, Member] = {}
     for member in members:
         file = member.task.submission
         if file in found:
             first = found[file].run or "this run"
-            raise BadInput(f"{first} and {member.run} both predict {file}: leave one of them out of submission.runs")
+            raise BadInput(f"{first} and {member.run} both predict {file}: remove one of them from submission.runs")
         found[file] = member
     return found
 
 
-def _placeholders(members: Mapping[str, Member]) -> dict[str, Sheet]:
-    """Files for the GLUE tasks that no run predicts."""
+def _placeholders(members: Mapping[str, Member]) -> dict[str, PredictionsFile]:
+    """Create placeholders for the GLUE tasks that no run predicts."""
     strangers = [member.task.name for member in members.values() if not is_glue(member.task)]
     if strangers:
         raise BadInput(
-            f"submission.all_tasks makes GLUE's eleven files, and {strangers[0]} is none of GLUE's tasks: "
-            "write submission.all_tasks: false"
+            f"submission.all_tasks creates GLUE's eleven files, but {strangers[0]} is not a GLUE task: "
+            "set submission.all_tasks: false"
         )
     tasks = [TASKS[name] for name in SUBMISSION_TASKS]
     return {task.submission: placeholder(task) for task in tasks if task.submission not in members}
 
 
-def _manifest(sheets: Mapping[str, Sheet], members: Mapping[str, Member]) -> dict[str, Any]:
+def _manifest(sheets: Mapping[str, PredictionsFile], members: Mapping[str, Member]) -> dict[str, Any]:
     files = {name: _entry(sheet, members.get(name)) for name, sheet in sorted(sheets.items())}
     warnings = [text for sheet in sheets.values() for text in _warnings(sheet)]
     return {"archive": ARCHIVE, "files": files, "warnings": warnings}
 
 
-def _entry(sheet: Sheet, member: Member | None) -> dict[str, Any]:
+def _entry(sheet: PredictionsFile, member: Member | None) -> dict[str, Any]:
     entry: dict[str, Any] = {"task": sheet.task.name, "rows": len(sheet.values), "placeholder": member is None}
     if member is None:
         return entry | {"prediction": sheet.values[0]}
     return entry | {"run": member.run or "this run", "predict": member.predict.manifest.key}
 
 
-def _warnings(sheet: Sheet) -> list[str]:
+def _warnings(sheet: PredictionsFile) -> list[str]:
     task, rows = sheet.task, len(sheet.values)
     if task.test_rows is None and TASKS[task.name].test_rows:
-        return [f"{task.submission} holds predictions for files of your own, not for GLUE's {task.name} test split"]
+        return [f"{task.submission} contains predictions for your own files, not for GLUE's {task.name} test split"]
     if task.test_rows in (None, rows):
         return []
     return [f"{task.submission} has {rows} predictions, but GLUE's {task.name} test split has {task.test_rows} rows"]

@@ -1,1 +1,1 @@
-"""Gate: hold the metrics against the thresholds. What cannot be checked has not passed."""
+"""The stage gate: compares the metrics with the thresholds. A threshold that cannot be checked counts as failed."""

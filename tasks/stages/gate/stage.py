@@ -1,4 +1,4 @@
-"""The stage gate: verdict.json, the same as a page, and exit code 3 when the model is not good enough."""
+"""The stage gate: write verdict.json and verdict.html, and end with exit code 3 if the model is not good enough."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from tasks.reporting import page
 from tasks.scoring.verdict import Evidence, Verdict, expected_rows, judge
 
 TEMPLATE = Path(__file__).with_name("verdict.html.j2")
-REMEDY = "train longer, take a larger encoder (model.name), or accept less by lowering the threshold"
+REMEDY = "train longer, use a larger encoder (model.name), or lower the threshold"
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """The thresholds: where the experiment sets none they come from the task registry, outside the store."""
+    """Return the thresholds, since those that the experiment does not set come from the task registry."""
     return json.dumps(experiment.thresholds, sort_keys=True)
 
 
 def run(context: Context) -> Outcome:
-    """Judge what evaluate found. The verdict is kept either way."""
+    """Judge the results of evaluate, and write the verdict whether the model passes or fails.
+
+    Returns:
+        The outcome, with the exit code GATE_FAILED if the model does not pass.
+    """
     experiment = context.experiment
     evidence = read_evidence(context.inputs["evaluate"])
     verdict = judge(experiment, evidence, expected_rows(experiment, context.inputs))
@@ -39,11 +43,11 @@ def run(context: Context) -> Outcome:
 
 
 def read_evidence(evaluate: Artifact) -> Evidence:
-    """What the stage evaluate measured."""
+    """Read the results of the stage evaluate from its artifact."""
     summary = json.loads((evaluate.path / "metrics.json").read_text(encoding="utf-8"))
     table = pq.read_table(evaluate.path / "predictions.parquet", columns=["label", "prediction"])
     return Evidence(summary, table["label"].to_numpy(), table["prediction"].to_numpy())
 
 
 def _message(verdict: Verdict) -> str:
-    return f"the gate of {verdict.task} is not passed: {'; '.join(verdict.reasons)}. What can be done: {REMEDY}"
+    return f"the model of {verdict.task} did not pass the gate: {'; '.join(verdict.reasons)}. Remedy: {REMEDY}"

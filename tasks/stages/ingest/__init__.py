@@ -1,1 +1,1 @@
-"""Ingest: add the rows of new files to a dataset, as a new version that never changes."""
+"""The stage ingest: adds the rows of new files to a dataset as a new, immutable version."""

@@ -1,8 +1,8 @@
-"""How far new rows differ from the last version's training rows: three figures between 0 and 1.
+"""Drift: three figures between 0 and 1 for the difference between new rows and the last version's training rows.
 
-Total variation distance: Levin and Peres, Markov Chains and Mixing Times, proposition 4.2. Kolmogorov-Smirnov
-statistic of two samples: Massey 1951, JASA 46; two samples of one distribution, of which one has 100 rows and the
-other many, differ by more than 0.136 in one case of twenty.
+Total variation distance: Levin and Peres, Markov Chains and Mixing Times, proposition 4.2. Two-sample
+Kolmogorov-Smirnov statistic: Massey 1951, JASA 46. For two samples of one distribution, one of 100 rows and the other
+one much larger, the statistic exceeds 0.136 in 5 % of all cases.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Figure:
     """One figure of drift.
 
     Attributes:
-        name: what may have changed.
-        measure: how that is measured.
-        value: by how much it has.
-        field: the experiment's field that limits it.
-        limit: what that says.
+        name: What may have changed.
+        measure: How the change is measured.
+        value: The measured change, between 0 and 1.
+        field: The experiment's field that sets the limit.
+        limit: The largest accepted value.
     """
 
     name: str
@@ -42,18 +42,25 @@ class Figure:
 
     @property
     def reason(self) -> str:
-        """Why it is too much; "" when it is not."""
+        """Why the value is above the limit; "" if it is not."""
         if self.value <= self.limit:
             return ""
         return f"the drift of {self.name} is {self.value:.3f} ({self.measure}), above {self.field} = {self.limit:g}"
 
     def as_json(self) -> dict[str, object]:
-        """The same for drift.json."""
+        """Return the entry for drift.json."""
         return {**asdict(self), "value": round(self.value, 4), "passed": not self.reason}
 
 
 def measure(old: Sequence[Row], new: Sequence[Row], task: Task, limits: Dataset) -> list[Figure]:
-    """All figures; neither side may be empty."""
+    """Compute all figures of drift.
+
+    Args:
+        old: The training rows of the last version; not empty.
+        new: The new rows; not empty.
+        task: The task.
+        limits: The experiment's dataset section.
+    """
     lengths = _distance(*([len(_words(row)) for row in rows] for rows in (old, new)))
     return [
         _label_drift(old, new, task, limits.max_label_drift),
@@ -75,7 +82,7 @@ def _label_drift(old: Sequence[Row], new: Sequence[Row], task: Task, limit: floa
 
 
 def _distance(first: Sequence[float], second: Sequence[float]) -> float:
-    """The largest distance of the two samples' distribution functions."""
+    """Return the Kolmogorov-Smirnov statistic: the largest distance of the two empirical distribution functions."""
     one, two = np.sort(first), np.sort(second)
     points = np.concatenate([one, two])
     return float(np.abs(_share_below(one, points) - _share_below(two, points)).max())
@@ -86,7 +93,7 @@ def _share_below(sample: npt.NDArray[np.float64], points: npt.NDArray[np.float64
 
 
 def _unknown(old: Sequence[Row], new: Sequence[Row]) -> float:
-    """The share of the new rows' words, repeats counted, that no old row holds."""
+    """Return the share of all words of the new rows that occur in no old row. Repeated words count repeatedly."""
     vocabulary = {word for row in old for word in _words(row)}
     words = [word for row in new for word in _words(row)]
     return sum(word not in vocabulary for word in words) / max(len(words), 1)

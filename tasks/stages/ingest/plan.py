@@ -1,4 +1,4 @@
-"""What an ingest is about to do, settled before it starts: it is the fingerprint that the artifact's key is made of."""
+"""The plan of an ingest. It is made before the ingest starts, and is the fingerprint in the artifact's key."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from include.text import is_unwritable
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which a file must have been left alone: whoever copies one writes to it more often.
+#: Seconds since the last change after which a file counts as completely copied.
 _SETTLED = 5.0
-#: The same for a malformed file: half of one is malformed too, and a copy may pause.
+#: The same for a malformed file, which may be an incomplete copy, since a copy may pause for longer.
 _LEFT_ALONE = 30.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a version is made from.
+    """The inputs of a version.
 
     Attributes:
-        parent: the version that it adds to; "" for the first one.
-        source: the fingerprint of the experiment's own data, which the first version begins with; "" for later ones.
-        files: the new files: name to sha256.
+        parent: The version that new rows are added to; "" for the first version.
+        source: The fingerprint of the experiment's own data, which the first version starts from; "" for later ones.
+        files: Name to sha256 of the new files.
     """
 
     parent: str
@@ -39,54 +39,76 @@ class Plan:
     files: dict[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
-        """The plan as a fingerprint."""
+        """Return the plan as a fingerprint."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The plan that a fingerprint says."""
+        """Return the plan of a fingerprint."""
         return cls(**json.loads(text))
 
 
 def drop_folder(name: str) -> Path:
-    """The folder of new files. Raises BadInput when there is none."""
+    """Return the folder of new files.
+
+    Args:
+        name: The value of dataset.drop.
+
+    Raises:
+        BadInput: If the field is not set, or if the folder does not exist.
+    """
     if not name:
-        raise BadInput("dataset.drop is not set: name the folder that new files are put into")
+        raise BadInput("dataset.drop is not set: name the folder for new files")
     folder = user_path(name)
     if not folder.is_dir():
-        raise BadInput(f"dataset.drop {folder} is no folder: make it, or name the one that new files are put into")
+        raise BadInput(f"dataset.drop {folder} is not a folder: create it, or name the folder for new files")
     return folder
 
 
 def new_files(folder: Path, known: Collection[str]) -> dict[str, str]:
-    """The folder's files that are not known by their sha256, each content once: name to sha256.
+    """Find the new files in a folder.
 
-    Hidden files and those that end in .part or .tmp are not looked at; a file whose name is not UTF-8 is left where it
-    is, with a warning. Raises Transient for a file that may still be being copied.
+    Hidden files and files that end in .part or .tmp are ignored. So are files with a name that is not UTF-8, but with a
+    warning.
+
+    Args:
+        folder: The drop folder.
+        known: The sha256 digests of files that are already part of the dataset.
+
+    Returns:
+        Name to sha256; each content only once.
+
+    Raises:
+        Transient: If a file may still be being copied.
     """
     found: dict[str, str] = {}
     for file in sorted(folder.iterdir()):
         if is_unwritable(file.name):
-            log.warning("%a is not taken in, because its name is not UTF-8: rename it", str(file))
+            log.warning("%a is ignored, because its name is not UTF-8: rename it", str(file))
         if not is_finished(file):
             continue
         digest = sha256(file)
         if digest not in known and digest not in found.values():
-            _check_settled(file)  # after its bytes were read: a copy that went on meanwhile has touched it
+            _check_settled(file)  # follows the reading, so that it detects changes of the file during the reading
             found[file.name] = digest
     return found
 
 
 def check_unchanged(folder: Path, files: dict[str, str]) -> None:
-    """Raises Transient when a file is not what the plan says: it was replaced or removed."""
+    """Raise Transient if one of the plan's files was replaced or removed."""
     for name, digest in files.items():
         file = folder / name
         if not file.is_file() or sha256(file) != digest:
-            raise Transient(f"{file} was changed while it was read, nothing was taken: run ingest again")
+            raise Transient(f"{file} was changed while it was read, so nothing was ingested: run ingest again")
 
 
 def check_left_alone(folder: Path, refused: Mapping[str, str]) -> None:
-    """Raises Transient when a malformed file, given with what is wrong with it, may be half of a good one."""
+    """Raise Transient if one of the malformed files may be an incomplete copy.
+
+    Args:
+        folder: The drop folder.
+        refused: Name of a malformed file to the error.
+    """
     for name, reason in refused.items():
         _check_settled(folder / name, _LEFT_ALONE, f" ({reason})")
 
@@ -95,6 +117,6 @@ def _check_settled(file: Path, seconds: float = _SETTLED, remark: str = "") -> N
     age = time.time() - file.stat().st_mtime
     if abs(age) < seconds:
         raise Transient(
-            f"{file} was written {max(age, 0):.0f} seconds ago and may still be being copied, nothing was taken: "
-            f"run ingest again (copy under a name that ends in .part, then rename, and nobody has to wait){remark}"
+            f"{file} was written {max(age, 0):.0f} seconds ago and may still be being copied, so nothing was ingested: "
+            f"run ingest again (to avoid the wait, copy to a name that ends in .part, then rename the file){remark}"
         )

@@ -1,4 +1,4 @@
-"""Setting a malformed file of the drop folder aside: into its folder refused/, with the reason."""
+"""Move malformed files of the drop folder to its subfolder refused/, together with the reason."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from pathlib import Path
 
 from include.artifacts import sha256
 
-#: The folder inside the drop folder. Nothing looks for new files there.
+#: The subfolder of the drop folder. It is not searched for new files.
 FOLDER = "refused"
 
 log = logging.getLogger(__name__)
 
 
 def set_aside(file: Path, digest: str, reason: str) -> None:
-    """Move the file to refused/<start of its sha256>/ and write reason.txt beside it.
+    """Move a file to refused/<first 16 digits of its sha256>/, and write reason.txt next to it.
 
-    A file that is gone, or no longer has the digest, is left alone: another run has moved it, or a person has mended
-    it. Where the folder cannot be written, the file stays, and every later run names it again.
+    A file that no longer exists or no longer has this digest is not moved, because another run has moved it or a person
+    has corrected it. If the folder cannot be written, the file stays, and every later run reports it again.
+
+    Args:
+        file: The malformed file.
+        digest: Its sha256 at the time of reading.
+        reason: The error.
     """
     if not file.is_file() or sha256(file) != digest:
         return
@@ -25,8 +30,8 @@ def set_aside(file: Path, digest: str, reason: str) -> None:
     try:
         target.mkdir(parents=True, exist_ok=True)
         (target / "reason.txt").write_text(f"{reason}\n", encoding="utf-8")
-        file.rename(target / file.name)  # last: whoever finds the file finds the reason
+        file.rename(target / file.name)  # comes last, so that a moved file always has a reason next to it
     except OSError as error:
-        log.warning("%s cannot be set aside (%s): remove it or mend it, else every run names it again", file, error)
+        log.warning("%s cannot be moved (%s): correct or remove it, or every run will report it again", file, error)
         return
-    log.warning("%s now lies in %s: mend it and put it back", file.name, target)
+    log.warning("%s was moved to %s: correct it and put it back", file.name, target)

@@ -1,6 +1,6 @@
-"""Which of the new rows a dataset gains: known ones, repeats, contradictions and dev's or test's stay out.
+"""Select the new rows to add to a dataset: no known rows, duplicates, contradictions, or texts of dev or test.
 
-Texts are compared by text_key (tasks/sources/normalise.py), so case, punctuation and white space do not matter.
+Texts are compared by text_key (tasks/sources/normalise.py), which ignores case, punctuation and white space.
 """
 
 from __future__ import annotations
@@ -16,13 +16,19 @@ from tasks.sources import Record, Source
 from tasks.sources.normalise import text_key
 from tasks.sources.quarantine import Quarantine, problem
 
-#: What becomes of a new row.
-FATES = ("added", "duplicate", "known", "conflict", "in_dev", "in_test")
+#: The possible outcomes for a new row.
+OUTCOMES = ("added", "duplicate", "known", "conflict", "in_dev", "in_test")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row that can be used: its texts, its label as written ("" in test), and what is the same in equal texts."""
+    """A usable row.
+
+    Attributes:
+        sentences: The texts.
+        label: The label as written in the source; "" in test.
+        key: The text_key, which is the same for equal texts.
+    """
 
     sentences: tuple[str, ...]
     label: str
@@ -30,8 +36,15 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The usable rows of a split or file, and where each stands."""
+class UsableRows:
+    """The usable rows of a split or file.
+
+    Attributes:
+        rows: The usable rows.
+        records: The records of these rows, with their locations in the file.
+        read: The number of all rows, including unusable ones.
+        quarantine: The quarantine of the split or file.
+    """
 
     rows: list[Row]
     records: list[Record]
@@ -39,8 +52,19 @@ class Found:
     quarantine: Quarantine
 
 
-def read(source: Source, split: str, task: Task, share: float, quarantine: Quarantine) -> Found:
-    """The rows that can be used. Raises BadInput when more than the share of them cannot."""
+def read(source: Source, split: str, task: Task, share: float, quarantine: Quarantine) -> UsableRows:
+    """Read the usable rows of a split.
+
+    Args:
+        source: The source of the split.
+        split: train, dev or test.
+        task: The task, which decides whether a row is usable.
+        share: The largest accepted share of unusable rows, between 0 and 1.
+        quarantine: Receives the unusable rows.
+
+    Raises:
+        BadInput: If the share of unusable rows is larger.
+    """
     rows, records, count = [], [], 0
     for record in source.records(split):
         count += 1
@@ -50,20 +74,30 @@ def read(source: Source, split: str, task: Task, share: float, quarantine: Quara
         else:
             rows.append(Row(record.sentences, record.label, text_key(record.sentences)))
             records.append(record)
-    intake = quarantine.intake(count)
-    if intake.set_aside > math.floor(share * count):
+    summary = quarantine.summary(count)
+    if summary.set_aside > math.floor(share * count):
         raise BadInput(
-            f"{source.file(split)}: {intake.set_aside:,} of {count:,} rows cannot be used{intake.examples}; nothing "
-            f"was taken: mend them (validation.max_quarantine allows {share:g} of a file's rows, and none of test's)"
+            f"{source.file(split)}: {summary.set_aside:,} of {count:,} rows cannot be used{summary.examples}; nothing "
+            f"was ingested: correct them (validation.max_quarantine allows a share of {share:g}, and 0 in test)"
         )
-    return Found(rows, records, count, quarantine)
+    return UsableRows(rows, records, count, quarantine)
 
 
-def select(known: Mapping[str, Sequence[Row]], files: Iterable[Found], task: Task) -> tuple[list[Row], dict[str, int]]:
-    """The new rows to add, in order, and the number of rows of each fate.
+def select(
+    known: Mapping[str, Sequence[Row]], files: Iterable[UsableRows], task: Task
+) -> tuple[list[Row], dict[str, int]]:
+    """Select the new rows to add.
 
-    A text whose label contradicts a known row's, or another new row's, goes to the quarantine: who is right is not
-    known. Of a text's equal new rows the first is added.
+    A row whose label contradicts that of a known row or of another new row with the same text is quarantined, because
+    it is unknown which label is right. Of equal new rows, only the first one is added.
+
+    Args:
+        known: Split to the rows of the dataset.
+        files: The new rows.
+        task: The task.
+
+    Returns:
+        The rows to add, in order, and the number of rows for each of OUTCOMES.
     """
     files = list(files)
     split_of = {row.key: f"in_{split}" for split in ("test", "dev") for row in known[split]}
@@ -75,11 +109,11 @@ def select(known: Mapping[str, Sequence[Row]], files: Iterable[Found], task: Tas
             fate = split_of.get(row.key) or _fate(_value(row, task), labels.get(row.key), claims[row.key])
             if fate == "conflict":
                 others = sorted(map(str, (labels.get(row.key) or claims[row.key]) - {_value(row, task)}))
-                file.quarantine.add(record, f"conflict: the same text stands there with the label {', '.join(others)}")
+                file.quarantine.add(record, f"conflict: the same text also has the label {', '.join(others)}")
             elif fate == "added" and added.setdefault(row.key, row) is not row:
                 fate = "duplicate"
             counts[fate] += 1
-    return list(added.values()), {fate: counts[fate] for fate in FATES}
+    return list(added.values()), {fate: counts[fate] for fate in OUTCOMES}
 
 
 def _fate(label: str | float, known: set[str | float] | None, claimed: set[str | float]) -> str:

@@ -1,8 +1,9 @@
-"""The stage ingest: a new version of a dataset out of the last one and the drop folder's new files.
+"""The stage ingest: create a new version of a dataset from the last version and the new files in the drop folder.
 
-The artifact is the version. Once it is committed, the dataset's record names it as the last one (include/datasets.py);
-versions whose drift is above a limit are refused, with the figures as evidence, and the record stays. A malformed file
-is set aside (refuse.py), so that it stops neither the others nor a later run.
+The artifact is the version. Once it is committed, the dataset's record names it as the last version
+(include/datasets.py). If the drift is above a limit, the version is refused: the figures are kept as evidence, and the
+record is not changed. Malformed files are moved away (refuse.py), so that they affect neither other files nor later
+runs.
 """
 
 from __future__ import annotations
@@ -20,19 +21,24 @@ from include.stages import STAGES, BadInput, ExitCode
 from tasks.context import Context, Outcome
 from tasks.sources import open_source
 from tasks.stages.ingest.drift import measure
-from tasks.stages.ingest.intake import Intake, take_in
+from tasks.stages.ingest.inputs import Inputs, read_inputs
 from tasks.stages.ingest.plan import Plan, drop_folder, new_files
 from tasks.stages.ingest.refuse import set_aside
 from tasks.stages.ingest.rows import Row, select
 from tasks.stages.ingest.version import RECORD, identity, layout, record_of, write_tables
 
-REMEDY = "look at the new files; take away what is wrong, or raise the limit if the change is real"
+REMEDY = "check the new files, and remove wrong rows or, if the change is real, raise the limit"
 
 log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """The plan: last version and new files. Raises BadInput for what cannot be, Transient for a half-copied file."""
+    """Return the plan: the last version and the new files.
+
+    Raises:
+        BadInput: If there is no drop folder, or if the dataset belongs to another task.
+        Transient: If a file may still be being copied.
+    """
     folder = drop_folder(experiment.dataset.drop)
     last = next(iter(_dataset(experiment, run).versions()), "")
     if not last:
@@ -44,41 +50,48 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context) -> Outcome:
-    """Write the new version, if the new files add anything to the last one and do not drift too far from it."""
+    """Write the new version, provided that the new files add rows and that their drift is within the limits.
+
+    Returns:
+        The outcome, with the exit code GATE_FAILED if the drift is above a limit.
+    """
     experiment, output = context.experiment, context.output
     plan = Plan.of(_manifest(context).fingerprint)
     with (output / "quarantine.jsonl").open("w", encoding="utf-8") as stream:
-        intake = take_in(experiment, context.run.store, plan, stream)
-        added, counts = select(intake.known, intake.files.values(), experiment.task)
-    for warning in [*intake.warnings, *intake.refused.values()]:
+        inputs = read_inputs(experiment, context.run.store, plan, stream)
+        added, counts = select(inputs.known, inputs.files.values(), experiment.task)
+    for warning in [*inputs.warnings, *inputs.refused.values()]:
         log.warning("%s", warning)
-    figures = measure(intake.known["train"], added, experiment.task, experiment.dataset) if added else []
+    figures = measure(inputs.known["train"], added, experiment.task, experiment.dataset) if added else []
     write_json(output / "drift.json", {"rows": len(added), "figures": [figure.as_json() for figure in figures]})
     result = {
         "new": False,
         "dataset": _dataset(experiment, context.run).name,
         "version": plan.parent,
         "parent": plan.parent,
-        "counts": {**counts, "unusable": intake.unusable},
+        "counts": {**counts, "unusable": inputs.unusable},
         "drift": {figure.name: round(figure.value, 4) for figure in figures},
-        "refused": dict(intake.refused),
-        "warnings": intake.warnings,
+        "refused": dict(inputs.refused),
+        "warnings": inputs.warnings,
         "files": {"drift": "drift.json", "quarantine": "quarantine.jsonl"},
     }
     reasons = [figure.reason for figure in figures if figure.reason]
     if reasons and len(added) >= experiment.dataset.drift_rows:
         return Outcome(result, ExitCode.GATE_FAILED, f"the new rows are refused: {'; '.join(reasons)}. {REMEDY}")
     if plan.parent and not added:
-        log.info("nothing new: %s stays the last version", plan.parent)
+        log.info("there are no new rows: %s remains the last version", plan.parent)
         return Outcome({**result, "data": _data(context, plan.parent)})
-    rows = {**intake.known, "train": [*intake.known["train"], *added]}
-    return Outcome(_write(context, plan, intake, rows, result))
+    rows = {**inputs.known, "train": [*inputs.known["train"], *added]}
+    return Outcome(_write(context, plan, inputs, rows, result))
 
 
 def committed(artifact: Artifact, run: Run) -> None:
-    """Make a new version the dataset's last one, and set the malformed files aside.
+    """Make a new version the last version of the dataset, and move malformed files away.
 
-    Raises Transient when the dataset has gone on without the version.
+    The runner calls this function once the artifact is committed.
+
+    Raises:
+        Transient: If the dataset has got another version in the meantime.
     """
     manifest = artifact.manifest
     result = manifest.result
@@ -98,12 +111,12 @@ def _check_task(experiment: Experiment, record: Mapping[str, Any]) -> None:
     wrong = [f"{key} {record[key]!r}, not {asked[key]!r}" for key in asked if record[key] != asked[key]]
     if wrong:
         raise BadInput(
-            f"the dataset {record['dataset']} has {'; '.join(wrong)}: write another dataset.name, or its own task"
+            f"the dataset {record['dataset']} has {'; '.join(wrong)}: set another dataset.name, or the dataset's task"
         )
 
 
 def _made_here(experiment: Experiment, run: Run, last: str) -> str:
-    """The fingerprint of the last version if this very run has made it: running the stage again finds it then."""
+    """Return the fingerprint of the last version if this run created it, so that running the stage again finds it."""
     artifact = run.store.find("ingest", last)
     mine = run.record()["stages"].get("ingest", {}).get("key") == last
     if artifact is None or not mine or artifact.manifest.part != STAGES["ingest"].part(experiment):
@@ -112,16 +125,16 @@ def _made_here(experiment: Experiment, run: Run, last: str) -> str:
 
 
 def _data(context: Context, version: str) -> dict[str, Any]:
-    """The fields that make an experiment train on a version."""
+    """Return the fields with which an experiment trains on a version."""
     path = context.run.store.path("ingest", version)
     fields = {"source": "files", "path": str(path), **layout(context.experiment.task)}
     return {f"data.{name}": value for name, value in fields.items()}
 
 
 def _write(
-    context: Context, plan: Plan, intake: Intake, rows: Mapping[str, Sequence[Row]], result: Mapping[str, Any]
+    context: Context, plan: Plan, inputs: Inputs, rows: Mapping[str, Sequence[Row]], result: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write the version's tables and where it comes from; its result."""
+    """Write the tables and the record of the version, and return the result."""
     version, task = _manifest(context).key, context.experiment.task
     whole = {**result, "new": True, "version": version, "rows": {split: len(part) for split, part in rows.items()}}
     earlier = record_of(context.run.store, plan.parent)["known_files"] if plan.parent else []
@@ -130,9 +143,9 @@ def _write(
         **identity(task),
         "files": {
             name: {"sha256": plan.files[name], "rows": found.read, "unusable": found.read - len(found.rows)}
-            for name, found in intake.files.items()
+            for name, found in inputs.files.items()
         },
-        "known_files": [*earlier, *(plan.files[name] for name in intake.files)],
+        "known_files": [*earlier, *(plan.files[name] for name in inputs.files)],
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "revision": _manifest(context).revision,
     }
@@ -142,5 +155,5 @@ def _write(
 
 
 def _manifest(context: Context) -> Manifest:
-    assert context.manifest is not None  # the runner gives one
+    assert context.manifest is not None  # set by the runner
     return context.manifest

@@ -1,4 +1,4 @@
-"""A version of a dataset as files: three tables in the layout of data.source files, and version.json."""
+"""The files of a dataset's version: version.json, and three tables that `data.source: files` can read."""
 
 from __future__ import annotations
 
@@ -15,23 +15,29 @@ from tasks.stages.ingest.rows import Row
 
 RECORD = "version.json"
 _TABLES = {split: f"{split}.tsv" for split in SPLITS}
-#: What separates fields and rows in TSV, which knows no quotes; to an encoder all of it is white space.
+#: The separators of TSV, which has no quoting, become spaces. An encoder treats all of them as white space.
 _BLANK = str.maketrans("\t\r\n", "   ")
 
 
 def of_files(experiment: Experiment, path: Path, **data: Any) -> Experiment:
-    """The experiment on files below path, with other fields of its section data on top."""
+    """Return the experiment with files below a path as its data source.
+
+    Args:
+        experiment: The experiment.
+        path: The folder of the files.
+        **data: Further fields of its data section.
+    """
     changed = experiment.data.model_copy(update={"source": "files", "path": str(path), **data})
     return experiment.model_copy(update={"data": changed})
 
 
 def layout(task: Task) -> dict[str, Any]:
-    """How the section data describes a version's tables. A pair's second column makes own data a task on pairs."""
+    """Return the fields of the data section for a version's tables. For pairs, they include the second column."""
     return {**_TABLES, "columns": {"sentence2": "sentence2"} if len(task.sentences) == 2 else {}}
 
 
 def identity(task: Task) -> dict[str, Any]:
-    """What all versions of a dataset share."""
+    """Return the properties of a task that all versions of a dataset must share."""
     return {
         "task": task.name,
         "sentences": len(task.sentences),
@@ -41,19 +47,29 @@ def identity(task: Task) -> dict[str, Any]:
 
 
 def record_of(store: ArtifactStore, version: str) -> dict[str, Any]:
-    """A version's version.json. Raises BadInput when the version is gone or damaged."""
+    """Read the version.json of a version.
+
+    Raises:
+        BadInput: If the version is missing or damaged.
+    """
     artifact = store.find("ingest", version)
     if artifact is None:
         raise BadInput(
-            f"{store.path('ingest', version)}, the last version of the dataset, is gone: put it back from a copy, or "
-            "begin anew under another dataset.name"
+            f"{store.path('ingest', version)}, the last version of the dataset, is missing: restore it from a backup, "
+            "or start a new dataset with another dataset.name"
         )
     found: dict[str, Any] = json.loads((artifact.path / RECORD).read_text(encoding="utf-8"))
     return found
 
 
 def write_tables(folder: Path, rows: Mapping[str, Iterable[Row]], task: Task) -> None:
-    """Write train.tsv, dev.tsv and test.tsv."""
+    """Write train.tsv, dev.tsv and test.tsv.
+
+    Args:
+        folder: The folder to write to.
+        rows: Split to its rows.
+        task: The task.
+    """
     names = ["sentence", "sentence2"][: len(task.sentences)]
     for split, file in _TABLES.items():
         label = [] if split == "test" else ["label"]

@@ -1,4 +1,4 @@
-"""What an executor does with its partition: positions in the test table -> predictions."""
+"""Prediction on an executor: turn the positions of a partition in the test table into predictions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks.encoder.inference import batch_logits
 from tasks.encoder.models import Classifier, load_trained
 from tasks.stages.predict.batches import batches
 
-#: What comes back for each row, as Spark writes a schema.
+#: The columns that are returned for each row, as Spark schemas.
 SCHEMAS = {
     "classification": "row long, prediction long, probabilities array<double>",
     "regression": "row long, prediction double",
@@ -27,13 +27,13 @@ SCHEMAS = {
 
 @dataclass(frozen=True)
 class LabelPartition:
-    """Predicts the rows of one partition; callable as DataFrame.mapInArrow wants it.
+    """Predicts the rows of one partition; a function for DataFrame.mapInArrow.
 
     Attributes:
-        model: train's model folder.
-        split: preprocess's folder of the split.
-        prediction: how rows are batched.
-        done: counts the predicted rows for the driver.
+        model: The folder of the model in train's artifact.
+        split: The folder of the split in preprocess's artifact.
+        prediction: The experiment's prediction section, which determines the batches.
+        done: Counts the predicted rows for the driver.
     """
 
     model: str
@@ -42,7 +42,7 @@ class LabelPartition:
     done: Accumulator[int]
 
     def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of SCHEMAS for the positions in the chunks' first column."""
+        """Yield the columns of SCHEMAS for the positions in the first column of the chunks."""
         positions = np.concatenate([np.zeros(0, np.int64), *(chunk.column(0).to_numpy() for chunk in chunks)])
         if not len(positions):
             return
@@ -53,14 +53,14 @@ class LabelPartition:
             self.done.add(len(indices))
 
 
-@lru_cache(maxsize=1)  # once a Python worker: it outlives its partitions
+@lru_cache(maxsize=1)  # a Python worker processes several partitions and loads the model once
 def _load(model: str, split: str) -> tuple[Classifier, TokenTable]:
-    torch.set_num_threads(1)  # Spark runs one Python worker a core
+    torch.set_num_threads(1)  # Spark runs one Python worker per core
     return load_trained(Path(model)), TokenTable.open(Path(split))
 
 
 def _labelled(rows: Array, logits: Array, kind: str) -> pa.RecordBatch:
-    """Logits [batch, outputs] as the likeliest class and the probabilities of all, or as the score alone."""
+    """Convert logits [batch, outputs] to the most probable class and all probabilities, or to the score."""
     if kind == "regression":
         return pa.RecordBatch.from_arrays([pa.array(rows), pa.array(logits[:, 0].astype(np.float64))], _names(kind))
     chances = torch.from_numpy(logits).double().softmax(dim=1)

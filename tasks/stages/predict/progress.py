@@ -1,4 +1,4 @@
-"""A line in the log every few seconds in which Spark finished a partition."""
+"""Log the progress of a prediction every few seconds."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def progress(done: Callable[[], int], rows: int, seconds: float = 5) -> Iterator[None]:
-    """Log how many rows are done whenever there are more, until the block ends.
+    """Log the number of predicted rows whenever it has increased, until the block ends.
 
-    Executors report a partition when it is finished, so the number stays the same for a while.
+    Executors report a partition only when it is finished, so the number may stay the same for a while.
+
+    Args:
+        done: Returns the number of predicted rows.
+        rows: The number of all rows.
+        seconds: The interval between two checks.
     """
     ended = Event()
 
-    def tell() -> None:
-        told = 0
+    def report() -> None:
+        reported = 0
         while not ended.wait(seconds):
-            if (now := done()) != told:
+            if (now := done()) != reported:
                 log.info("predicted %d of %d rows", now, rows)
-                told = now
+                reported = now
 
-    thread = Thread(target=tell, name="progress", daemon=True)
+    thread = Thread(target=report, name="progress", daemon=True)
     thread.start()
     try:
         yield

@@ -1,7 +1,7 @@
-"""Predict: the test split on Spark's executors; predictions.parquet and predictions.csv in the order of `row`.
+"""The stage predict: predict the test split on Spark, and write predictions.parquet and predictions.csv.
 
-Their columns: row, those of data.keep, and what tasks/scoring/predictions.py makes of a prediction.
-Scores are not clipped.
+Both files are sorted by `row`. Their columns are row, those of data.keep, and those of tasks/scoring/predictions.py.
+Scores are not clipped to the task's range.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Nothing is read from outside the store."""
+    """Return "", because the stage reads nothing outside the store."""
     return ""
 
 
 def run(context: Context) -> Outcome:
-    """Write the predictions twice: for programs and for people."""
+    """Write the predictions as Parquet, for programs, and as CSV, for people."""
     experiment, inputs = context.experiment, context.inputs
     model, split = inputs["train"].path / "model", inputs["preprocess"].path / "test"
     rows = len(TokenTable.open(split))
@@ -57,7 +57,20 @@ def run(context: Context) -> Outcome:
 
 
 def predict(spark: SparkSession, experiment: Experiment, model: Path, split: Path, parts: int) -> pa.Table:
-    """SCHEMAS' columns for a split, sorted by row; executors read the model in place, once a Python worker."""
+    """Predict a split on Spark.
+
+    The executors read the model in place, once per Python worker.
+
+    Args:
+        spark: The Spark session.
+        experiment: The experiment.
+        model: The folder of the model.
+        split: The folder of the split.
+        parts: The number of partitions.
+
+    Returns:
+        A table with the columns of SCHEMAS, sorted by row.
+    """
     rows, done = len(TokenTable.open(split)), spark.sparkContext.accumulator(0)
     work = LabelPartition(str(model.absolute()), str(split.absolute()), experiment.prediction, done)
     positions = spark.range(0, rows, 1, parts)
@@ -75,10 +88,10 @@ def _answers(task: Task, found: pa.Table) -> dict[str, Any]:
 
 
 def _kept(validate: Path, rows: pa.ChunkedArray) -> dict[str, Any]:
-    """The kept columns of these rows, which are in order. Raises BadInput when they are those of other rows."""
+    """Read the kept columns of these sorted rows. Raise BadInput if kept.parquet has other rows."""
     table = pq.read_table(validate / "kept.parquet").sort_by("row")
     if not np.array_equal(table["row"].to_numpy(), rows.to_numpy()):
-        raise BadInput(f"{validate / 'kept.parquet'} holds other rows than the test split: run validate again")
+        raise BadInput(f"{validate / 'kept.parquet'} has other rows than the test split: run validate again")
     return {name: table[name] for name in table.column_names if name != "row"}
 
 

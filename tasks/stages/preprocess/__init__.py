@@ -1,1 +1,1 @@
-"""Preprocess: from validated text to token ids that a trainer can memory-map, on Spark."""
+"""The stage preprocess: turns validated text into memory-mappable token ids, on Spark."""

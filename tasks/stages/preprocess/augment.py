@@ -1,8 +1,8 @@
-"""Augmentation on Spark: copies of the training rows, each changed by one of the paper's methods.
+"""Augmentation on Spark: add copies of the training rows, each modified by one of the paper's methods.
 
-A copy's row number is its source's plus COPY times its method's place in METHODS from 1 on, so `row` stays unique,
-row % COPY is the source and row // COPY the method. What a copy becomes depends on the seed and that number only,
-never on how Spark has partitioned the rows. Texts are changed after cleaning, which would take a mask for punctuation.
+The row number of a copy is that of its source plus COPY times the 1-based position of its method in METHODS. So `row`
+stays unique, row % COPY is the source and row // COPY the method. The modification depends only on the seed and the row
+number, not on the partitioning of the rows. It follows cleaning, which would remove the mask token's punctuation.
 """
 
 from __future__ import annotations
@@ -25,14 +25,19 @@ from tasks.assets import wordnet_folder
 from tasks.stages.preprocess.synonyms import Synonyms, read_synonyms
 from tasks.stages.preprocess.words import mask_words, replace_words, shuffle_words
 
-METHODS: tuple[Augmentation, ...] = ("synonyms", "masking", "order")  # a new one goes last
+METHODS: tuple[Augmentation, ...] = ("synonyms", "masking", "order")  # append new ones, since row numbers depend on it
 COPY = 2**40
-#: What may hide a word: the first of these that is a special token of the tokenizer.
+#: Candidates for the token that replaces a masked word. The first one that the tokenizer knows is used.
 MASKS = ("[MASK]", "<mask>", "[UNK]", "<unk>")
 
 
 def add_copies(rows: DataFrame, methods: Collection[Augmentation]) -> DataFrame:
-    """The rows, and for each method a copy of each that AugmentPartition is to change."""
+    """Add one copy per row and method to the rows. AugmentPartition changes the texts of the copies later.
+
+    Args:
+        rows: A data frame with a column `row`.
+        methods: The augmentation methods.
+    """
     shifts = [0, *(COPY * place for place, method in enumerate(METHODS, 1) if method in methods)]
     copies = rows.withColumn("shift", F.explode(F.array(*map(F.lit, shifts))))
     return copies.withColumn("row", F.col("row") + F.col("shift")).drop("shift")
@@ -40,12 +45,12 @@ def add_copies(rows: DataFrame, methods: Collection[Augmentation]) -> DataFrame:
 
 @dataclass(frozen=True)
 class AugmentPartition:
-    """Changes the text of a partition's copies; callable as DataFrame.mapInArrow wants it.
+    """Changes the texts of a partition's copies; a function for DataFrame.mapInArrow.
 
     Attributes:
-        seed: of all copies.
-        mask: the token that hides a word.
-        synonyms: the table, sent to each executor once; empty when the method is not asked for.
+        seed: The random seed of all copies.
+        mask: The token that replaces a masked word.
+        synonyms: The table of synonyms, which is sent to each executor once; empty if synonyms are not used.
     """
 
     seed: int
@@ -53,7 +58,7 @@ class AugmentPartition:
     synonyms: Broadcast[Synonyms]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches, with other sentences in rows that are copies."""
+        """Yield the batches with modified sentences in the copies."""
         for batch in batches:
             rows = batch.column("row").to_pylist()
             for place, name in enumerate(batch.schema.names):
@@ -77,7 +82,16 @@ class AugmentPartition:
 
 
 def augmentation(spark: SparkSession, experiment: Experiment, tokenizer: Path) -> AugmentPartition:
-    """What the experiment asks for. Raises BadInput when it needs a mask or WordNet and there is none."""
+    """Return the augmentation that the experiment specifies.
+
+    Args:
+        spark: The Spark session, which broadcasts the table of synonyms.
+        experiment: The experiment.
+        tokenizer: The path of tokenizer.json.
+
+    Raises:
+        BadInput: If the tokenizer has no mask token, or WordNet is missing, although a method needs it.
+    """
     options = experiment.preprocessing
     mask = mask_token(tokenizer) if "masking" in options.augment else ""
     wanted = "synonyms" in options.augment
@@ -86,13 +100,20 @@ def augmentation(spark: SparkSession, experiment: Experiment, tokenizer: Path) -
 
 
 def mask_token(tokenizer: Path) -> str:
-    """The special token of a tokenizer.json that hides a word, which the tokenizer then finds in any text."""
+    """Return the special token that masks a word. The tokenizer recognizes it within any text.
+
+    Args:
+        tokenizer: The path of tokenizer.json.
+
+    Raises:
+        BadInput: If the tokenizer has none of MASKS.
+    """
     tokens = Tokenizer.from_file(str(tokenizer)).get_added_tokens_decoder().values()
     special = {token.content for token in tokens if token.special}
     for mask in MASKS:
         if mask in special:
             return mask
     raise BadInput(
-        f"{tokenizer} has none of the special tokens {', '.join(MASKS)}, so preprocessing.augment: [masking] cannot be "
-        "used with it: leave masking out"
+        f"{tokenizer} has none of the special tokens {', '.join(MASKS)}, which preprocessing.augment: [masking] needs: "
+        "remove masking"
     )

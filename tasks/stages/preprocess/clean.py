@@ -1,4 +1,4 @@
-"""The papers' cleaning rules as Spark SQL expressions, so that they run in the JVM and never a row in Python."""
+"""The papers' cleaning rules as Spark SQL expressions, which run in the JVM and not in Python."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 from include.sections import Cleaning
 
-#: In the order in which they apply. (?U) gives \w and \s the meaning that Python gives them: any script's letters.
+#: The rules in the order in which they apply. (?U) lets \w and \s match Unicode letters and spaces, as in Python.
 RULES: dict[Cleaning, Callable[[Column], Column]] = {
-    # A space, because "end.<br />Start" holds two words. What follows no "<" of a tag, as in "3 < 5", is text.
+    # A tag becomes a space, because "end.<br />Start" contains two words. Any other "<", as in "3 < 5", is text.
     "html": lambda text: F.regexp_replace(text, r"</?[A-Za-z!][^>]*>", " "),
     "punctuation": lambda text: F.regexp_replace(text, r"(?U)[^\w\s]", ""),
     "lowercase": F.lower,
@@ -20,7 +20,7 @@ RULES: dict[Cleaning, Callable[[Column], Column]] = {
 
 
 def clean(text: Column, rules: Collection[str]) -> Column:
-    """The text with the rules applied, always in the order of RULES."""
+    """Apply the rules to a text column, always in the order of RULES."""
     for name, rule in RULES.items():
         if name in rules:
             text = rule(text)

@@ -1,7 +1,7 @@
 """Stratified sampling and re-splitting.
 
-Both rank the rows of a stratum by a hash of the seed, so what is chosen depends on seed and data only, never on
-how Spark has partitioned them.
+Both rank the rows of a stratum by a seeded hash, so the selection depends on the seed and the data only, not on the
+partitioning of the rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SCORE_BINS = 10
 
 
 def stratum(task: Task) -> Column:
-    """What a row is stratified by: its class, or the tenth of the score range that its score lies in."""
+    """Return the stratum of a row: its class, or the tenth of the score range that contains its score."""
     if task.score_range is None:
         return F.col("label")
     low, high = task.score_range
@@ -24,7 +24,14 @@ def stratum(task: Task) -> Column:
 
 
 def sample(rows: DataFrame, share: float, by: Column, seed: int) -> DataFrame:
-    """The share of each stratum, to the nearest row; one row at least, so that no class is lost."""
+    """Sample a share of each stratum.
+
+    Args:
+        rows: A data frame with a column `row`.
+        share: The share to keep, between 0 and 1. It is rounded to whole rows; each stratum keeps at least one row.
+        by: The stratum of a row.
+        seed: The random seed.
+    """
     same = Window.partitionBy(by)
     rank = F.row_number().over(same.orderBy(F.xxhash64(F.lit(seed), "row"), "row"))
     wanted = F.greatest(F.lit(1), F.round(F.count("*").over(same) * share))
@@ -32,13 +39,22 @@ def sample(rows: DataFrame, share: float, by: Column, seed: int) -> DataFrame:
 
 
 def resplit(train: DataFrame, dev: DataFrame, test: DataFrame, by: Column, seed: int) -> dict[str, DataFrame]:
-    """Train and dev joined and cut 8:1:1 within each stratum into train, dev and heldout.
+    """Join train and dev, and split them 8:1:1 within each stratum into train, dev and heldout.
 
-    Rows whose text stands in test too are left out: validate allows them in dev, but here they could go to train.
+    Rows whose text also occurs in test are removed: validate allows them in dev, but they could end up in train here.
+    Texts of one stratum that differ only in case, punctuation, tags and white space stay in one split, so the
+    proportions are those of different texts. The number of a dev row becomes row + 1 + the highest row of train, so
+    that `row` stays unique.
 
-    Texts of one stratum that are equal but for case, punctuation, tags and white space stay together, so the
-    shares are those of different texts. A row of dev gets the number row + 1 + the highest row of train, so that
-    `row` stays unique.
+    Args:
+        train: The validated train split.
+        dev: The validated dev split.
+        test: The validated test split.
+        by: The stratum of a row.
+        seed: The random seed.
+
+    Returns:
+        The new splits "train", "dev" and "heldout".
     """
     joined = train.unionByName(dev.withColumn("row", F.col("row") + first_dev_row(train)))
     joined = joined.withColumn("text", _text(joined)).join(test.select(_text(test).alias("text")), "text", "left_anti")
@@ -52,12 +68,12 @@ def resplit(train: DataFrame, dev: DataFrame, test: DataFrame, by: Column, seed:
 
 
 def _text(rows: DataFrame) -> Column:
-    """A row's text without what does not tell two texts apart: case, punctuation, tags and white space."""
+    """Return the text of a row without case, punctuation, tags and white space, for comparisons."""
     sentences = [name for name in ("sentence1", "sentence2") if name in rows.columns]
     return F.concat_ws("\t", *(F.trim(clean(F.col(name), RULES)) for name in sentences))
 
 
 def first_dev_row(train: DataFrame) -> int:
-    """The number that dev's row 0 gets when dev is joined to train."""
+    """Return the number that row 0 of dev gets when dev is appended to train."""
     highest = train.agg(F.max("row")).first()
     return 0 if highest is None or highest[0] is None else int(highest[0]) + 1

@@ -1,7 +1,7 @@
-"""Preprocess: clean, sample, re-split, augment and tokenise on Spark; one Arrow file a partition.
+"""The stage preprocess: clean, sample, re-split, augment and tokenize on Spark, with one Arrow file per partition.
 
-Files of a split lie in its folder, numbered in the order of `row`; what is in them is the type of
-TokenisePartition's schema. Executors write them in place, so they need the artifact store under the driver's path.
+The files of a split are in its folder and are numbered in the order of `row`. TokenisePartition defines their schema.
+The executors write the files in place, so they need the artifact store under the same path as the driver.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Changes when the tokenizer does, or WordNet where it is used."""
+    """Return a string that changes whenever the tokenizer changes, or WordNet if it is used."""
     download = experiment.runtime.download
     tokenizer = tokenizer_fingerprint(experiment.model.name, download)
     if "synonyms" in experiment.preprocessing.augment:
@@ -41,10 +41,10 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context) -> Outcome:
-    """Write a folder of token ids for each split; the result counts rows, tokens and cuts."""
+    """Write a folder of token ids for each split. The result counts rows, tokens and truncated rows."""
     experiment = context.experiment
     tokenizer = encoder_folder(experiment.model.name, experiment.runtime.download) / "tokenizer.json"
-    open_tokenizer(tokenizer, experiment.preprocessing.max_length)  # a damaged one is told before Spark starts
+    open_tokenizer(tokenizer, experiment.preprocessing.max_length)  # reports a damaged file before Spark starts
     with session(experiment, "preprocess") as spark:
         shipped = ship(spark, tokenizer)
         augment = augmentation(spark, experiment, tokenizer) if experiment.preprocessing.augment else None
@@ -71,23 +71,23 @@ def _splits(spark: SparkSession, experiment: Experiment, validated: Artifact) ->
 
 
 def _texts(rows: DataFrame, split: str, rules: Collection[Cleaning]) -> DataFrame:
-    """Row, label and clean sentences, cut into partitions by `row`. Raises BadInput when there are no rows."""
+    """Return row, label and cleaned sentences, partitioned by `row`. Raise BadInput if there are no rows."""
     number = rows.count()
     if not number:
-        raise BadInput(f"no rows are left for {split}: give more data, or turn preprocessing.resplit off")
+        raise BadInput(f"no rows are left for {split}: add more data, or turn preprocessing.resplit off")
     sentences = [name for name in ("sentence1", "sentence2") if name in rows.columns]
     cut = rows.repartitionByRange(partitions(number), "row").sortWithinPartitions("row")
     return cut.select("row", "label", *(clean(F.col(name), rules).alias(name) for name in sentences))
 
 
 def _tokenise(texts: DataFrame, experiment: Experiment, tokenizer: str, folder: Path) -> dict[str, int]:
-    """Tokenise the partitions, and add up what they counted."""
+    """Tokenize the partitions, and sum their counts."""
     folder.mkdir()
     _, _, *sentences = texts.columns
     scores = experiment.task.kind == "regression"
     work = TokenisePartition(tokenizer, experiment.preprocessing.max_length, tuple(sentences), scores, str(folder))
     parts = texts.mapInArrow(work, ", ".join(f"{count} long" for count in COUNTS)).toArrow()
-    for leftover in folder.glob(".part-*"):  # of attempts that Spark gave up
+    for leftover in folder.glob(".part-*"):  # written by attempts that Spark has abandoned
         leftover.unlink()
     totals = {count: sum(parts[count].to_pylist()) for count in COUNTS}
     return totals | {"partitions": parts.num_rows}

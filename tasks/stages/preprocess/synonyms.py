@@ -1,8 +1,8 @@
-"""A table of synonyms out of WordNet (Fellbaum 1998), read from its file index.sense.
+"""A table of synonyms from WordNet (Fellbaum 1998), read from its file index.sense.
 
-A line of index.sense is a sense of a word (https://wordnet.princeton.edu/documentation/senseidx5wn): its key
-lemma%type:..., the offset of its synset, its number, and how often it occurs in WordNet's own tagged texts.
-Words of one synset are synonyms.
+A line of index.sense describes one sense of a word (https://wordnet.princeton.edu/documentation/senseidx5wn): its key
+lemma%type:..., the offset of its synset, its number, and how often it occurs in WordNet's own tagged texts. The words
+of a synset are synonyms.
 """
 
 from __future__ import annotations
@@ -12,21 +12,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 Synonyms = dict[str, tuple[str, ...]]
-Synset = tuple[str, str]  # type and offset: offsets are unique within a type only
+Synset = tuple[str, str]  # type and offset, because offsets are unique only within a type
 
-_ADJECTIVE, _SATELLITE = "3", "5"  # both are in the file of adjectives
-#: Of these words WordNet has only namesakes (a verb, a noun, a country), and NLTK's stop words lack them.
+_ADJECTIVE, _SATELLITE = "3", "5"  # both types share the file of adjectives, and so its offsets
+#: WordNet knows these words only in an unrelated sense (a verb, a noun, a country), and NLTK's stop words lack them.
 _NAMESAKES = {"like", "might", "us"}
 
 
 def read_synonyms(folder: Path) -> Synonyms:
-    """Lower-case word to the other words of the synset that it most often stands for.
+    """Read the table of synonyms.
 
-    Both the word and its synonyms are single words without inflection that occur in that sense in WordNet's tagged
-    texts. Stop words are left out: WordNet holds no pronouns, prepositions and the like, so theirs are namesakes.
+    Args:
+        folder: The folder with WordNet's index.sense and the list of stop words, `english`.
+
+    Returns:
+        Lower-case word to the other words of its most frequent synset. The word and its synonyms are single uninflected
+        words that occur in this sense in WordNet's tagged texts. Stop words are left out, because WordNet contains no
+        pronouns, prepositions and the like and so knows them only in unrelated senses.
     """
     stop = _NAMESAKES | set((folder / "english").read_text(encoding="utf-8").split())
-    members: dict[Synset, dict[str, None]] = defaultdict(dict)  # in the file's order, each once
+    members: dict[Synset, dict[str, None]] = defaultdict(dict)  # a dict is an ordered set
     usual: dict[str, tuple[int, Synset]] = {}
     for word, synset, times in _senses(folder / "index.sense"):
         members[synset][word] = None
@@ -41,7 +46,7 @@ def read_synonyms(folder: Path) -> Synonyms:
 
 
 def _senses(file: Path) -> Iterator[tuple[str, Synset, int]]:
-    """Word, synset and times of each sense of a single word that occurs in the tagged texts."""
+    """Yield word, synset and frequency of each sense of a single word that occurs in the tagged texts."""
     for line in file.read_text(encoding="utf-8").splitlines():
         key, offset, _, times = line.split()
         word, _, rest = key.partition("%")

@@ -1,7 +1,7 @@
-"""What an executor does with its partition: Arrow batches of text -> token ids -> one Arrow file.
+"""Tokenization on an executor: turn the Arrow batches of a partition into one Arrow file of token ids.
 
-One call of the fast tokenizer encodes a whole batch. The file is an uncompressed Arrow IPC file, which a reader
-memory-maps without copying.
+One call of the fast tokenizer encodes a whole batch. The file is an uncompressed Arrow IPC file, which can be
+memory-mapped without copying.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tokenizers import Encoding, Tokenizer
 from tasks.encoder import tokens
 from tasks.spark import shipped
 
-#: What a partition tells the driver in one row: its rows, their tokens, and how many were cut to max_length or hold
-#: an empty sentence.
+#: The counts that a partition returns to the driver: its rows, their tokens, the rows that were truncated to
+#: max_length, and the rows with an empty sentence.
 COUNTS = ("rows", "tokens", "truncated", "empty")
 
 
 @dataclass(frozen=True)
 class TokenisePartition:
-    """Writes one partition's token ids; callable as DataFrame.mapInArrow wants it.
+    """Writes the token ids of one partition; a function for DataFrame.mapInArrow.
 
     Attributes:
-        tokenizer: tokenizer.json, as tasks.spark.ship names it.
-        max_length: longest input in tokens, special ones included.
-        sentences: the text columns, one or two.
-        scores: whether labels are scores, not class ids.
-        folder: where part-00000.arrow and so on are written, numbered as the partitions are.
+        tokenizer: The name of tokenizer.json that tasks.spark.ship returned.
+        max_length: The maximum length of an input in tokens, including special tokens.
+        sentences: The names of the text columns, one or two.
+        scores: Whether the labels are scores instead of class ids.
+        folder: The folder for the files part-00000.arrow and so on, which have the numbers of the partitions.
     """
 
     tokenizer: str
@@ -44,13 +44,13 @@ class TokenisePartition:
     folder: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the file, yield its COUNTS."""
+        """Write the file, and yield one row with its COUNTS."""
         tokenizer, id_type = load_tokenizer(self.tokenizer, self.max_length)
         schema, counts = self._schema(id_type), np.zeros(len(COUNTS), np.int64)
         task = TaskContext.get()
-        assert task is not None  # Spark calls this, on executors only
+        assert task is not None  # only Spark calls this function, on executors
         file = Path(self.folder) / f"part-{task.partitionId():05d}.arrow"
-        # A retried or speculative attempt has a file of its own, so that whichever is renamed is whole.
+        # Each attempt, such as a speculative one, writes its own file, so that only complete files are renamed.
         attempt = file.with_name(f".{file.name}.{task.taskAttemptId()}")
         with pa.OSFile(str(attempt), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for batch in batches:
@@ -79,8 +79,16 @@ class TokenisePartition:
         return [batch.num_rows, int(tokens.lengths(encodings).sum()), truncated, int(empty.sum())]
 
 
-@lru_cache(maxsize=1)  # once a Python worker: it outlives its partitions
+@lru_cache(maxsize=1)  # a Python worker processes several partitions and loads the tokenizer once
 def load_tokenizer(name: str, max_length: int) -> tuple[Tokenizer, pa.DataType]:
-    """The tokenizer of that name among what was shipped, set to cut at max_length, and the type of its ids."""
+    """Load a shipped tokenizer.
+
+    Args:
+        name: The name that tasks.spark.ship returned.
+        max_length: The length in tokens to which inputs are truncated.
+
+    Returns:
+        The tokenizer, and the Arrow type of its token ids.
+    """
     tokenizer = tokens.open_tokenizer(shipped(name), max_length)
     return tokenizer, tokens.id_type(tokenizer)

@@ -1,4 +1,4 @@
-"""What augmentation does to a text. What comes out depends on the text and the state of `random` only."""
+"""The augmentation methods. Their results depend only on the text and the state of the random generator."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from random import Random
 
-MASK_SHARE = 0.15  # the paper's
-REACH = 3  # places that a word may move, the paper's
-SYNONYM_SHARE = 0.1  # the paper names none; this one is Wei and Zou's (2019, EDA)
+MASK_SHARE = 0.15  # as in the paper
+REACH = 3  # positions that a word may move, as in the paper
+SYNONYM_SHARE = 0.1  # as in EDA (Wei and Zou 2019), because the paper states none
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
 
 
 def replace_words(text: str, synonyms: Mapping[str, Sequence[str]], random: Random) -> str:
-    """Put one of their synonyms for SYNONYM_SHARE of the words, for one at least if any of them has one.
+    """Replace SYNONYM_SHARE of the words, and at least one word if any has a synonym, by random synonyms.
 
-    The first letter stays large or small. `synonyms` are by words in lower case.
+    The case of the first letter is preserved.
+
+    Args:
+        text: The text.
+        synonyms: Lower-case word to its synonyms.
+        random: The random generator.
     """
     words = _WORD.findall(text)
     known = [number for number, word in enumerate(words) if word.lower() in synonyms]
@@ -26,9 +31,9 @@ def replace_words(text: str, synonyms: Mapping[str, Sequence[str]], random: Rand
 
 
 def mask_words(text: str, mask: str, random: Random) -> str:
-    """Put `mask` for MASK_SHARE of the words, rounded up or down at random so that the mean is right.
+    """Replace MASK_SHARE of the words by `mask`. The number is randomly rounded up or down, so that its mean is exact.
 
-    One word at least stays, since a text of nothing but masks has no label.
+    At least one word stays, because a text of masks only has no meaningful label.
     """
     words = len(_WORD.findall(text))
     wanted = max(0, min(int(MASK_SHARE * words + random.random()), words - 1))
@@ -36,10 +41,10 @@ def mask_words(text: str, mask: str, random: Random) -> str:
 
 
 def shuffle_words(text: str, random: Random) -> str:
-    """Move words, with the punctuation that clings to them, by REACH places at most; white space becomes one blank.
+    """Move words, with adjacent punctuation, by at most REACH positions; white space becomes single spaces.
 
-    Lample et al. (2018, "Unsupervised machine translation using monolingual corpora only"): words are sorted by
-    i + U(0, REACH + 1), so that one can be overtaken by none but the REACH next ones.
+    Words are sorted by i + U(0, REACH + 1), where i is the position (Lample et al. 2018, "Unsupervised machine
+    translation using monolingual corpora only"), so that only the next REACH words can overtake a word.
     """
     words = text.split()
     keys = [place + random.uniform(0, REACH + 1) for place in range(len(words))]
@@ -47,7 +52,7 @@ def shuffle_words(text: str, random: Random) -> str:
 
 
 def _exchange(text: str, exchanged: Mapping[int, str]) -> str:
-    """The text with other words at these numbers; all that is between words stays."""
+    """Replace the words at these positions. The text between words stays unchanged."""
     numbers = count()
     return _WORD.sub(lambda word: exchanged.get(next(numbers), word[0]), text)
 

@@ -1,1 +1,1 @@
-"""Pretrain: let the encoder learn a domain's language from unlabelled text, with Horovod."""
+"""The stage pretrain: adapts the encoder to a domain by masked language modeling on unlabeled text, with Horovod."""

@@ -1,4 +1,4 @@
-"""From documents to blocks of token ids, in one Arrow file as TokenTable reads it."""
+"""Cut documents into blocks of token ids, in one Arrow file that TokenTable can read."""
 
 from __future__ import annotations
 
@@ -13,22 +13,35 @@ from tokenizers import Encoding, Tokenizer
 
 from tasks.training.masking import Vocabulary
 
-AT_ONCE = 256  # documents that the tokenizer is given together
+AT_ONCE = 256  # documents per call of the tokenizer
 
 
 @dataclass(frozen=True)
 class Block:
-    """A document, or max_length tokens of one: the ids, special ones included, and the text they stand for."""
+    """A document or a part of one, at most max_length tokens long.
+
+    Attributes:
+        ids: The token ids, including special tokens.
+        text: The text of these tokens.
+    """
 
     ids: list[int]
     text: str
 
 
 class BlockWriter:
-    """Cuts documents every max_length tokens. The rest stays short: no block holds two documents."""
+    """Cuts documents into blocks of max_length tokens. The last block is shorter: no block contains two documents."""
 
     def __init__(self, encoder: Path, max_length: int) -> None:
-        """With the tokenizer of an encoder's folder. Raises BadInput when it has no mask token."""
+        """Load the tokenizer.
+
+        Args:
+            encoder: The folder of the encoder.
+            max_length: The length of a block in tokens, including special tokens.
+
+        Raises:
+            BadInput: If the tokenizer has no mask token.
+        """
         self._tokenizer = Tokenizer.from_file(str(encoder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length)
@@ -38,7 +51,11 @@ class BlockWriter:
         self._schema = pa.schema({**columns, "input_ids": pa.list_(id_type), "sentence1": pa.string()})
 
     def write(self, documents: Iterable[str], folder: Path) -> dict[str, int]:
-        """Write the folder; how many documents, blocks, and tokens (without special ones) it holds."""
+        """Write the blocks of documents to a new folder.
+
+        Returns:
+            The numbers of documents, blocks and tokens, without special tokens.
+        """
         folder.mkdir(parents=True)
         counts, rest = {"documents": 0, "blocks": 0, "tokens": 0}, iter(documents)
         with pa.ipc.new_file(folder / "part-00000.arrow", self._schema) as file:

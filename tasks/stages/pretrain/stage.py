@@ -1,4 +1,4 @@
-"""Pretrain: masked language modelling on unlabelled text, when the experiment names one; train starts from there."""
+"""The stage pretrain: masked language modeling on unlabeled text, if the experiment names one, as a start for train."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Of the text and the pretrained encoder; "" when there is nothing to do."""
+    """Return a string that changes whenever the text or the pretrained encoder changes; "" without a text."""
     if not experiment.pretraining.text:
         return ""
     file = _text(experiment)
@@ -35,13 +35,16 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context) -> Outcome:
-    """Write blocks/ (the text in token ids), model/ (the encoder), metrics.jsonl and training.json.
+    """Write blocks/ (the text as token ids), model/ (the encoder), metrics.jsonl and training.json.
 
-    Without a text, write nothing. Raises BadInput for a text or an encoder that cannot be used.
+    Without a text, nothing is written.
+
+    Raises:
+        BadInput: If the text or the encoder cannot be used.
     """
     experiment = context.experiment
     if not experiment.pretraining.text:
-        log.info("no pre-training: pretraining.text names no file")
+        log.info("no pre-training, because pretraining.text is not set")
         return Outcome({"pretrained": False})
     encoder = encoder_folder(experiment.model.name, experiment.runtime.download)
     counts = _cut(experiment, encoder, context.output / "blocks")
@@ -63,10 +66,12 @@ def run(context: Context) -> Outcome:
 
 
 def settings(experiment: Experiment) -> Experiment:
-    """The experiment whose section training is pre-training's, which goes to its end and keeps the best encoder.
+    """Return the experiment with pre-training's settings in its training section.
 
-    The decoder is the word embeddings, so that their gradient is dense. What only fine-tuning reads is left at its
-    defaults, so that a change there does not keep a pre-training from going on from its checkpoints.
+    Early stopping is off, since pre-training runs for all epochs and keeps the best encoder. Sparse gradients of the
+    embeddings are off, because the decoder shares its weights with the word embeddings, whose gradient is thus dense.
+    Fields that only fine-tuning reads have their defaults, so that changing them does not invalidate the checkpoints of
+    a pre-training.
     """
     own = experiment.pretraining.model_dump(include={"epochs", "batch_size", "learning_rate", "seed"})
     shared = experiment.training.model_dump(include=set(SHARED_WITH_PRETRAINING))
@@ -76,7 +81,7 @@ def settings(experiment: Experiment) -> Experiment:
 
 
 def _cut(experiment: Experiment, encoder: Path, folder: Path) -> dict[str, Any]:
-    """Write the text's blocks; how many documents and tokens there are, by split."""
+    """Write the blocks of the text, and return the numbers of documents, blocks and tokens of each split."""
     options, file = experiment.pretraining, _text(experiment)
     writer = BlockWriter(encoder, experiment.preprocessing.max_length)
     counts = {split: writer.write(texts, folder / split) for split, texts in splits(file, options.seed).items()}
@@ -89,11 +94,11 @@ def _cut(experiment: Experiment, encoder: Path, folder: Path) -> dict[str, Any]:
 
 def _check(train: int, dev: int, batch_size: int, file: Path) -> None:
     if not dev:
-        raise BadInput(f"{file}: the tokenizer knows no word of the documents to measure with: give it more text")
+        raise BadInput(f"{file}: the tokenizer knows no word of the dev documents: add more text")
     if train < batch_size:
         raise BadInput(
-            f"pretraining.batch_size is {batch_size}, but {file} makes {train} blocks to learn from: write less, "
-            "or give it more text"
+            f"pretraining.batch_size is {batch_size}, but {file} has only {train} blocks to train on: reduce the "
+            "batch size, or add more text"
         )
 
 

@@ -1,4 +1,4 @@
-"""Unlabelled text, a document a line: read, checked and split."""
+"""Read, check and split unlabeled text with one document per line."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from include import paths
 from include.stages import BadInput
 from tasks.sources.encoding import check_text
 
-LONGEST_LINE = 2**20  # bytes; what is longer is hardly one document
+LONGEST_LINE = 2**20  # bytes; a longer line is hardly a single document
 DEV_SHARE = 0.02  # of the documents
-_HEAD = 4096  # bytes that are enough to tell what is no UTF-8
+_HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
 _GZIP = b"\x1f\x8b"
-_TAG = re.compile(r"</?[A-Za-z!][^>]*>")  # the cleaning rule html of preprocess: as in "3 < 5", not every < is a tag
+_TAG = re.compile(r"</?[A-Za-z!][^>]*>")  # as the rule html of preprocess; the < of "3 < 5" starts no tag
 
 
 def documents(file: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or gzip, without HTML tags; blank ones are left out.
+    """Yield the lines of a UTF-8 file, plain or gzip, without HTML tags. Blank lines are skipped.
 
-    Raises BadInput, naming the line, for one that is too long or no text, and for damaged gzip.
+    Raises:
+        BadInput: If a line is too long or not UTF-8 text, or if the gzip data is damaged. The message names the line.
     """
     number = 0
     try:
@@ -39,17 +40,24 @@ def documents(file: Path) -> Iterator[str]:
                 if text := _TAG.sub(" ", _decode(line, f"{file} line {number}")).strip():
                     yield text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInput(f"{file} line {number}: the gzip data is damaged ({error}): pack the file again") from error
+        raise BadInput(f"{file} line {number}: the gzip data is damaged ({error}): compress the file again") from error
 
 
 def splits(file: Path, seed: int) -> dict[str, Iterator[str]]:
-    """The documents to learn from (train), and those to measure the loss on (dev), drawn by seed.
+    """Split the documents at random into train and dev, which has DEV_SHARE of them but at least one.
 
-    Reads the whole file before it returns. Raises BadInput as documents does, and when there are fewer than two.
+    The whole file is read once before the function returns.
+
+    Args:
+        file: The file.
+        seed: The random seed.
+
+    Raises:
+        BadInput: If the file cannot be read, or if it has fewer than two documents.
     """
     count = sum(1 for _ in documents(file))
     if count < 2:
-        raise BadInput(f"{file} holds {count} documents, one a line: give it two or more, to learn from and to measure")
+        raise BadInput(f"{file} contains {count} documents, one per line: at least two are needed, for train and dev")
     dev = set(np.random.default_rng(seed).choice(count, max(1, round(DEV_SHARE * count)), replace=False))
     return {
         "train": (text for number, text in enumerate(documents(file)) if number not in dev),
@@ -58,10 +66,10 @@ def splits(file: Path, seed: int) -> dict[str, Iterator[str]]:
 
 
 def check_file(file: Path) -> None:
-    """Raise BadInput when there is no such file, it is text in another encoding, or a .gz file is none."""
+    """Raise BadInput if the file is missing, is not UTF-8 text, or is not gzip although its name ends in .gz."""
     paths.check_file(file, "put the text there, or correct pretraining.text")
     if file.suffix == ".gz" and not _is_gzip(file):
-        raise BadInput(f"{file} is not gzip, though its name says so: pack it, or rename it and pretraining.text")
+        raise BadInput(f"{file} is not gzip, although its name ends in .gz: compress it, or rename it")
     if not _is_gzip(file):
         with file.open("rb") as stream:
             check_text(file, stream.read(_HEAD))
@@ -78,9 +86,9 @@ def _open(file: Path) -> BinaryIO:
 
 def _decode(line: bytes, place: str) -> str:
     if len(line) > LONGEST_LINE:
-        raise BadInput(f"{place} is longer than {LONGEST_LINE:,} bytes: write a document a line")
+        raise BadInput(f"{place} is longer than {LONGEST_LINE:,} bytes: write one document per line")
     if b"\0" in line:
-        raise BadInput(f"{place} holds a NUL byte: it is not UTF-8 text, a document a line")
+        raise BadInput(f"{place} contains a NUL byte, so it is not text: use a UTF-8 file with one document per line")
     try:
         return line.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:

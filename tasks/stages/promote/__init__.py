@@ -1,1 +1,1 @@
-"""Promote: the one stage that makes a new model the champion."""
+"""The stage promote: makes a new model the champion. No other stage does so."""

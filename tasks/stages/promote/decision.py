@@ -1,4 +1,4 @@
-"""Whether a model is to be the champion: by a person's decision, or by the comparison with the champion."""
+"""The decision whether a model becomes the champion, made by a person or by the comparison with the champion."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _EXAMPLE = '{"decision": "approved", "by": "NAME", "at": "2026-01-31T12:00:00+00
 
 
 class Decision(BaseModel):
-    """What was decided.
+    """A decision about a version.
 
     Attributes:
-        decision: approved; rejected, by a person; held, where the comparison could not tell, or after a rollback.
-        by: the person's name, "comparison" or "rollback"; "": nobody.
-        at: when, in ISO 8601.
-        timed_out: whether nobody decided in time, which is a rejection.
+        decision: "approved"; "rejected" by a person; or "held" after an undecided comparison or a rollback.
+        by: The person's name, "comparison" or "rollback"; "" if nobody decided.
+        at: The time in ISO 8601.
+        timed_out: Whether nobody decided in time, which counts as a rejection.
     """
 
     decision: Literal["approved", "rejected", "held"]
@@ -31,31 +31,35 @@ class Decision(BaseModel):
 
     @property
     def reason(self) -> str:
-        """The same in words."""
+        """The decision in words."""
         if self.timed_out:
-            return f"{self.decision}, as nobody decided in time"
+            return f"{self.decision}, because nobody decided in time"
         return f"{self.decision} by {f'the {self.by}' if self.by in (COMPARISON, ROLLBACK) else self.by}"
 
 
 def of_comparison(outcome: str) -> Decision:
-    """What follows from a challenge's outcome without a person."""
+    """Return the decision that follows from the outcome of the challenge when no approval is required."""
     return Decision(decision="approved" if outcome in ("first", "not worse") else "held", by=COMPARISON, at=now())
 
 
 def of_rollback(at: str) -> Decision:
-    """What follows from a version's having been rolled back at that time."""
+    """Return the decision for a version that was rolled back at this time."""
     return Decision(decision="held", by=ROLLBACK, at=at)
 
 
 def of_person(folder: Path) -> Decision:
-    """What a person has decided about the run. Raises BadInput when nothing was, or it cannot be read."""
+    """Read a person's decision from the run's folder.
+
+    Raises:
+        BadInput: If there is no decision, or if it cannot be read.
+    """
     file = folder / FILE
     if not file.is_file():
         raise BadInput(
-            f"{file} is missing, for retraining.approval wants a person's decision: clear the task that asks for it, "
-            f"or write {_EXAMPLE}"
+            f"{file} is missing, but retraining.approval requires a person's decision: clear the Airflow task that "
+            f"asks for it, or write {_EXAMPLE}"
         )
     try:
         return Decision.model_validate_json(file.read_text(encoding="utf-8"))
     except (ValidationError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file} is no decision: write {_EXAMPLE}") from error
+        raise BadInput(f"{file} is not a valid decision: write {_EXAMPLE}") from error

@@ -1,4 +1,4 @@
-"""The stage promote: the alias champion moves to the run's version, or the version is told why not."""
+"""The stage promote: move the champion alias to the run's version, or tag the version with the reason against it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.stages.promote.decision import FILE, Decision, of_comparison, of_person, of_rollback
-from tasks.tracking.champions import Champions, alone
+from tasks.tracking.champions import Champions, champion_lock
 from tasks.tracking.registry import Version, now
 
 log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """The decision, the champion, and when the version was last promoted and rolled back: it may come again."""
+    """Return the decision, the champion, and the version's tags `promoted` and `rolled_back`.
+
+    The tags are included because a version may be promoted again after a rollback.
+    """
     registry, file = Champions.of(experiment, run), run.folder / FILE
     champion, version = registry.champion(), registry.version(run.artifact("register").manifest.result["version"])
     decision = file.read_text(encoding="utf-8") if experiment.retraining.approval and file.is_file() else ""
@@ -26,11 +29,11 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context) -> Outcome:
-    """Promote the version, or write its rejection down. Neither is a failure of the run."""
+    """Promote the version, or record that it is not promoted. The run succeeds in both cases."""
     registry, outcome = Champions.of(context.experiment, context.run), context.inputs["challenge"].manifest.result
-    with alone(context.run.store):
+    with champion_lock(context.run.store):
         version, champion = _entered(context, registry), registry.champion()
-        if champion == version:  # it was promoted before, maybe by a try of this stage that was cut off
+        if champion == version:  # it was promoted before, possibly by an interrupted try of this stage
             return _outcome(registry, version, _known(version))
         decision = _decided(context, version, outcome["outcome"])
         tags = {"decision": decision.decision, "decision.by": decision.by, "decision.at": decision.at}
@@ -39,7 +42,7 @@ def run(context: Context) -> Outcome:
             tags |= {"promoted": now(), "promoted.by": decision.by, "replaces": champion.number if champion else ""}
         registry.tag(version, tags)
         if decision.decision == "approved":
-            registry.make_champion(version)  # last: whoever sees a champion sees what it replaces
+            registry.make_champion(version)  # comes last, so that every champion has a tag with its predecessor
         return _outcome(registry, version, decision)
 
 
@@ -47,14 +50,17 @@ def _entered(context: Context, registry: Champions) -> Version:
     number = context.inputs["register"].manifest.result["version"]
     version = registry.version(number)
     if version is None:
-        raise BadInput(f"version {number} of {registry.model} is gone from the registry: run the stage register again")
+        raise BadInput(
+            f"version {number} of {registry.model} no longer exists in the registry: run the stage register again"
+        )
     return version
 
 
 def _decided(context: Context, version: Version, outcome: str) -> Decision:
-    """A person's decision, or the comparison's; but what a person has rolled back comes again only if one asks for it.
+    """Return a person's decision or that of the comparison.
 
-    Asking is to approve, or to clear the task of the run that had promoted it.
+    A version that was rolled back is promoted again only if a person requests it, either by an approval or by clearing
+    the Airflow task of the run that had promoted it.
     """
     if context.experiment.retraining.approval:
         return of_person(context.run.folder)
@@ -65,12 +71,12 @@ def _decided(context: Context, version: Version, outcome: str) -> Decision:
 
 
 def _check(model: str, champion: Version | None, compared: str) -> None:
-    """That the champion is the one that the model was held against."""
+    """Raise BadInput unless the champion is the one that the model was compared with."""
     present = champion.number if champion else ""
     if present != compared:
         raise BadInput(
-            f"the champion of {model} is {_named(present)} now, and this model was held against {_named(compared)}: "
-            "clear the task champion and those after it"
+            f"the champion of {model} is now {_named(present)}, but this model was compared with {_named(compared)}: "
+            "clear the Airflow task champion and all later ones"
         )
 
 
@@ -79,7 +85,7 @@ def _named(number: str) -> str:
 
 
 def _known(version: Version) -> Decision:
-    """How a version that is the champion became it."""
+    """Return the decision by which the current champion was promoted."""
     tags = version.tags
     return Decision(decision="approved", by=tags.get("promoted.by", ""), at=tags.get("decision.at", ""))
 
@@ -88,7 +94,7 @@ def _outcome(registry: Champions, version: Version, decision: Decision) -> Outco
     champion = registry.champion()
     promoted = champion == version
     replaces = champion.tags.get("replaces", "") if champion and promoted else ""
-    became = f"the champion, in place of {_named(replaces)}" if promoted else "not the champion"
+    became = f"the champion and replaces {_named(replaces)}" if promoted else "not the champion"
     result = {
         "promoted": promoted,
         "model": version.model,

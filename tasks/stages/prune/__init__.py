@@ -1,1 +1,1 @@
-"""Prune: find, and remove if told to, what nothing in a home refers to any more."""
+"""The stage prune: finds folders of a home that nothing refers to any more, and optionally removes them."""

@@ -1,4 +1,4 @@
-"""Folders that may be removed: how old they are, how large, and their removal. Links are never followed."""
+"""The age, the size and the removal of unused folders. Symbolic links are never followed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _DAY = 86400
 
 
 @dataclass(frozen=True)
-class Unused:
+class UnusedFolder:
     """A folder that nothing refers to.
 
     Attributes:
-        kind: runs, artifacts, checkpoints or leftovers (of a stage that was killed).
-        path: the folder.
-        bytes: of its files.
-        days: since it was last used.
+        kind: "runs", "artifacts", "checkpoints", or "leftovers" (of a stage that was killed).
+        path: The folder.
+        bytes: The total size of its files.
+        days: The number of days since its last use.
     """
 
     kind: str
@@ -33,30 +33,41 @@ class Unused:
     days: float
 
     @classmethod
-    def at(cls, kind: str, path: Path) -> Unused:
-        """The folder as it is now."""
+    def at(cls, kind: str, path: Path) -> UnusedFolder:
+        """Measure a folder."""
         return cls(kind, path, _size(path), age(path))
 
 
 def folders(path: Path) -> list[Path]:
-    """The folders in a folder, by name; none where it does not exist. A link is none."""
+    """Return the folders in a folder, sorted by name; empty if it does not exist. Symbolic links are left out."""
     with suppress(FileNotFoundError), os.scandir(path) as entries:
         return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
     return []
 
 
 def age(path: Path) -> float:
-    """Days since a folder, or what lies directly in it, was last changed. A stage touches what it uses (runner.py)."""
+    """Return the number of days since a folder or one of its direct entries was last changed.
+
+    The runner touches each folder that a stage uses.
+    """
     newest = path.lstat().st_mtime
     with os.scandir(path) as entries:
         newest = max([newest, *(entry.stat(follow_symlinks=False).st_mtime for entry in entries)])
     return (time.time() - newest) / _DAY
 
 
-def remove(unused: Unused, days: float) -> bool:
-    """Remove the folder, unless it has been used in the meantime or a process holds it.
+def remove(unused: UnusedFolder, days: float) -> bool:
+    """Remove a folder, unless it was used in the meantime or is locked by a process.
 
-    Raises OSError where that is not allowed.
+    Args:
+        unused: The folder.
+        days: The minimum number of days since its last use.
+
+    Returns:
+        Whether the folder was removed.
+
+    Raises:
+        OSError: If the removal is not permitted.
     """
     path = unused.path
     if age(path) < days:
@@ -66,7 +77,7 @@ def remove(unused: Unused, days: float) -> bool:
             with locked(path):
                 shutil.rmtree(path)
         else:
-            for first in (MANIFEST, "run.json"):  # what is cut off half-way must not pass for a whole one
+            for first in (MANIFEST, "run.json"):  # so that an incompletely removed folder does not count as complete
                 (path / first).unlink(missing_ok=True)
             shutil.rmtree(path)
         return True

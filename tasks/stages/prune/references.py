@@ -1,4 +1,4 @@
-"""What of a home is still referred to: by runs that are kept, by registered models and by datasets."""
+"""Find what is still in use in a home: by runs that are kept, by registered models, and by datasets."""
 
 from __future__ import annotations
 
@@ -14,28 +14,35 @@ from tasks.stages.prune.folders import folders
 from tasks.tracking.loading import EVALUATE, TRAIN
 from tasks.tracking.registry import Version
 
-#: The artifacts that a registered version is made from, and the tags that say their keys.
+#: The artifacts that belong to a registered version, and the tags with their keys.
 _TAGS = {"train": TRAIN, "evaluate": EVALUATE}
-#: A stage and a key.
+#: The stage and the key of an artifact.
 _Key = tuple[str, str]
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class References:
-    """The names of the runs that are kept, and stage and key of the artifacts."""
+    """The names of the runs that are kept, and the stages and keys of the artifacts that are kept."""
 
     runs: set[str]
     artifacts: set[tuple[str, str]]
 
 
 def referred(home: Path, versions: Sequence[Version], is_young: Callable[[Path], bool]) -> References:
-    """What is kept. A reference leads on: from a run to the runs that it names, from an artifact to its inputs.
+    """Find the runs and artifacts that must be kept.
 
-    Runs are kept while they are young, while a registered version names them, and as arms of a study, which a later
-    study puts together again.
+    Runs are kept if they are young, if a registered version names them, or if they are arms of a study, because a later
+    study compares them again. References are followed: from a run to the runs that it names, and from an artifact to
+    its inputs.
 
-    Raises BadInput for a record or a manifest that is damaged: what it refers to is not known.
+    Args:
+        home: The home.
+        versions: All registered versions.
+        is_young: Returns whether the folder of a run is too young to be removed.
+
+    Raises:
+        BadInput: If a record or a manifest is damaged, because its references are unknown then.
     """
     store = ArtifactStore(home)
     names = [folder.name for folder in folders(home / "runs") if is_young(folder) or (folder / "arm.json").is_file()]
@@ -48,7 +55,7 @@ def referred(home: Path, versions: Sequence[Version], is_young: Callable[[Path],
 
 
 def _closure(first: Iterable[_T], more: Callable[[_T], Iterable[_T]]) -> list[_T]:
-    """The first ones, and what can be reached from them."""
+    """Return the first items and everything that can be reached from them."""
     found: dict[_T, None] = {}
     waiting = list(first)
     while waiting:
@@ -60,18 +67,18 @@ def _closure(first: Iterable[_T], more: Callable[[_T], Iterable[_T]]) -> list[_T
 
 
 def _record(home: Path, name: str) -> Mapping[str, Any]:
-    """The run's record; empty for one that is gone, and for a name that is none."""
+    """Return the record of a run; empty if the run no longer exists or if the name is not a plain file name."""
     return Run(home / "runs" / name).record() if Path(name).name == name else {}
 
 
 def _runs_of(record: Mapping[str, Any]) -> list[str]:
-    """The runs that a run names."""
+    """Return the runs that a run's record names."""
     other = [record["from"]] if "from" in record else []
     return [*other, *record.get("experiment", {}).get("submission", {}).get("runs", [])]
 
 
 def _artifacts_of(record: Mapping[str, Any], store: ArtifactStore) -> Iterator[_Key]:
-    """The artifacts that a run's record points at, and those that its experiment names by their path."""
+    """Yield the artifacts that a run's record refers to, and those that its experiment names by their path."""
     for stage, entry in record.get("stages", {}).items():
         if entry["key"]:
             yield stage, entry["key"]

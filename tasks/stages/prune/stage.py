@@ -1,4 +1,4 @@
-"""The stage prune: what no run, registered version, dataset or study refers to; removed if the experiment says so."""
+"""The stage prune: list, and optionally remove, what no run, registered version, dataset or study refers to."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
-from tasks.stages.prune.folders import Unused, age, folders, remove
+from tasks.stages.prune.folders import UnusedFolder, age, folders, remove
 from tasks.stages.prune.references import References, referred
 from tasks.tracking.record import newest_address
 from tasks.tracking.registry import Version, all_versions, now
 from tasks.tracking.server import Server
 
 _KEY = re.compile("[0-9a-f]{16}")
-#: What a killed stage had half written; on the same boot of its host, the next run of that stage removes it.
+#: The partial output of a killed stage. The next run of the stage removes it, but only until the host is rebooted.
 _LEFTOVER = re.compile(r"\.[0-9a-f]{16}-.+")
 KINDS = ("runs", "artifacts", "checkpoints", "leftovers")
 
@@ -29,15 +29,17 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """The time: whoever asks again wants it looked at again."""
+    """Return the current time, so that the stage always runs again."""
     return now()
 
 
 def run(context: Context) -> Outcome:
-    """List what is unused, and remove it if the experiment says so.
+    """List the unused folders, and remove them if retention.remove is set.
 
-    Raises Transient while MLflow does not answer, and BadInput where it is another one than the runs were tracked in:
-    champions are known there alone. Then nothing is removed.
+    Raises:
+        Transient: If MLflow does not answer. Nothing is removed then.
+        BadInput: If this MLflow is not the one that the runs were tracked in, since only that one knows the champions.
+            Nothing is removed then.
     """
     home, asked = context.run.store.root.parent, context.experiment.retention
     kept = referred(home, _versions(home), lambda folder: age(folder) < asked.days)
@@ -49,14 +51,16 @@ def run(context: Context) -> Outcome:
     write_json(context.output / "prune.json", {"days": asked.days, "remove": asked.remove, "unused": whole})
     counts = {kind: sum(one.kind == kind for one in found) for kind in KINDS}
     size, freed = (sum(one.bytes for one in some) for some in (found, removed))
-    log.info("%.1f MB are unused, %.1f MB were removed (retention.remove=true removes)", size / 1e6, freed / 1e6)
+    log.info(
+        "%.1f MB are unused, and %.1f MB were removed (retention.remove=true removes them)", size / 1e6, freed / 1e6
+    )
     result = {**counts, "bytes": size, "removed": len(removed), "freed": freed, "warnings": warnings}
     return Outcome({**result, "files": {"list": "prune.json"}})
 
 
-def _remove(found: list[Unused], days: float) -> tuple[list[Unused], list[str]]:
-    """Those that could be removed, and what to say of those that may not be."""
-    removed: list[Unused] = []
+def _remove(found: list[UnusedFolder], days: float) -> tuple[list[UnusedFolder], list[str]]:
+    """Remove the folders, and return those that were removed and one warning per folder that could not be removed."""
+    removed: list[UnusedFolder] = []
     warnings: list[str] = []
     for one in found:
         try:
@@ -69,24 +73,24 @@ def _remove(found: list[Unused], days: float) -> tuple[list[Unused], list[str]]:
 
 
 def _versions(home: Path) -> list[Version]:
-    """The registered versions, of the MLflow that this home's runs are tracked in."""
+    """Return the registered versions. Raise BadInput unless MLflow is the one that this home's runs are tracked in."""
     server, newest = Server(home), newest_address(home / "runs")
     if newest and newest != server.uri:
         raise BadInput(
-            f"the newest tracked run is in the MLflow at {newest}, and {server.uri} was to be asked for the champions; "
-            f"nothing was removed: set MLFLOW_TRACKING_URI to the one that has them"
+            f"the newest tracked run is in the MLflow at {newest}, but the champions would be read from {server.uri}; "
+            "nothing was removed: set MLFLOW_TRACKING_URI to the MLflow that knows the champions"
         )
     versions = all_versions(server)
     if not versions and folders(home / "artifacts/register"):
         raise BadInput(
-            f"models of this home were registered, and the MLflow at {server.uri} has no version of any; nothing was "
-            f"removed: set MLFLOW_TRACKING_URI to the one that has them, or, if they were deleted there, remove "
+            f"models of this home were registered, but the MLflow at {server.uri} has no versions; nothing was "
+            f"removed: set MLFLOW_TRACKING_URI to the MLflow that has them or, if they were deleted there, remove "
             f"{home / 'artifacts/register'}"
         )
     return versions
 
 
-def _unused(home: Path, kept: References, days: float) -> Iterator[Unused]:
+def _unused(home: Path, kept: References, days: float) -> Iterator[UnusedFolder]:
     for folder in folders(home / "runs"):
         if folder.name not in kept.runs:
             yield from _old("runs", folder, days)
@@ -101,7 +105,7 @@ def _unused(home: Path, kept: References, days: float) -> Iterator[Unused]:
             yield from _old("checkpoints", folder, days)
 
 
-def _old(kind: str, folder: Path, days: float) -> Iterator[Unused]:
-    with suppress(FileNotFoundError):  # a stage has committed or removed it in the meantime
+def _old(kind: str, folder: Path, days: float) -> Iterator[UnusedFolder]:
+    with suppress(FileNotFoundError):  # a stage may commit or remove it in the meantime
         if age(folder) >= days:
-            yield Unused.at(kind, folder)
+            yield UnusedFolder.at(kind, folder)

@@ -1,1 +1,1 @@
-"""Register: enter a model that has passed into MLflow's registry, with the evidence for it."""
+"""The stage register: adds a model that has passed the gate to MLflow's registry, with the evidence for it."""

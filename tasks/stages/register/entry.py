@@ -1,4 +1,4 @@
-"""What the registry is told of a model: its evidence as tags, and its signature."""
+"""The registry's entry for a model: the evidence as tags, and the signature in MLmodel."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from typing import Any
 
 from include.artifacts import MANIFEST, Artifact, sha256
 from include.glue import Task
-from tasks.tracking.account import Account
-from tasks.tracking.loading import EVALUATE, SEAL, TRAIN
+from tasks.tracking.loading import EVALUATE, MANIFEST_SHA256, TRAIN
+from tasks.tracking.tracked_run import TrackedRun
 
-#: What the runner adds to a challenge's result, and what has a tag of its own.
+#: Keys of a challenge's result that were added by the runner or that have a separate tag.
 _NOT_OF_THE_CHALLENGE = ("stage", "artifact", "seconds", "files", "outcome")
 
 
-def tags(told: Account, inputs: Mapping[str, Artifact]) -> dict[str, str]:
-    """The evidence: what the model is, that the gate let it pass, how it did against the champion, out of what data."""
+def tags(tracked: TrackedRun, inputs: Mapping[str, Artifact]) -> dict[str, str]:
+    """Return the tags of a version: its artifacts, its metrics, the gate, the challenge, and the data.
+
+    Args:
+        tracked: The run as MLflow stores it.
+        inputs: The artifacts of train, evaluate, gate and challenge.
+    """
     train, evaluate = inputs["train"], inputs["evaluate"]
     metrics = {f"metrics.{name}": value for name, value in evaluate.manifest.result["metrics"].items()}
     challenge = dict(inputs["challenge"].manifest.result)
@@ -25,23 +30,30 @@ def tags(told: Account, inputs: Mapping[str, Artifact]) -> dict[str, str]:
     values = {
         TRAIN: train.manifest.key,
         "train.artifact": relative(train),
-        SEAL: sha256(train.path / MANIFEST),
+        MANIFEST_SHA256: sha256(train.path / MANIFEST),
         EVALUATE: evaluate.manifest.key,
         **metrics,
         "gate": "passed",
         "gate.checks": "; ".join(map(_check, inputs["gate"].manifest.result["checks"])),
         "challenge": challenge["outcome"],
         **compared,
-        "data.version": told.tags["data.version"],
-        "data.path": told.params["data.path"],
+        "data.version": tracked.tags["data.version"],
+        "data.path": tracked.params["data.path"],
         "revision": train.manifest.revision,
-        "run": told.name,
+        "run": tracked.name,
     }
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 
 def write_description(file: Path, task: Task, train: Artifact, run: str) -> None:
-    """Write MLmodel: what goes in and comes out, of which MLflow run it is, and where its files lie below the home."""
+    """Write MLmodel: the signature, the MLflow run, and the path of the model's files relative to the home.
+
+    Args:
+        file: The file to write.
+        task: The task, which determines the signature.
+        train: The train artifact.
+        run: The id of the MLflow run.
+    """
     from mlflow.models import Model, ModelSignature
     from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
@@ -56,7 +68,7 @@ def write_description(file: Path, task: Task, train: Artifact, run: str) -> None
 
 
 def relative(artifact: Artifact) -> str:
-    """Where the artifact lies below its home."""
+    """Return the path of an artifact relative to its home."""
     return artifact.path.relative_to(artifact.path.parents[2]).as_posix()
 
 

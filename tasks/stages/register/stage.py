@@ -1,4 +1,4 @@
-"""The stage register: a version of the registered model, made from the run in MLflow, and its MLmodel."""
+"""The stage register: add a version to the registered model, created from the run in MLflow, and write its MLmodel."""
 
 from __future__ import annotations
 
@@ -10,35 +10,39 @@ from include.experiment import Experiment
 from include.runs import Run
 from tasks.context import Context, Outcome
 from tasks.stages.register.entry import tags, write_description
-from tasks.tracking.account import Account, account
 from tasks.tracking.loading import TRAIN
 from tasks.tracking.record import read
 from tasks.tracking.registry import MLMODEL, Registry, now
+from tasks.tracking.tracked_run import TrackedRun, tracked_run
 
-#: The tag that says when a version was entered.
+#: The tag with the time at which a version was registered.
 ENTERED = "entered"
 
 log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """When the training was entered: now, if MLflow has no version of it, for then none that was made before counts."""
+    """Return when the training was registered.
+
+    If MLflow has no version of it, return the current time, so that the stage runs again even if it ran before.
+    """
     version = Registry.of(experiment, run).with_tag(TRAIN, run.artifact("train").manifest.key)
     return now() if version is None else version.tags.get(ENTERED, "")
 
 
 def run(context: Context) -> Outcome:
-    """Enter the model. A training has one version: entered again, after another challenge say, it gets new tags.
+    """Register the model.
 
-    The champion's tags say how it became that, and stay.
+    Each training has one version. If it is registered again, for example after another challenge, only its tags are
+    updated. The tags of the current champion are kept, because they document its promotion.
     """
-    assert context.manifest is not None  # the runner gives one
+    assert context.manifest is not None  # set by the runner
     experiment, train, file = context.experiment, context.inputs["train"], context.output / MLMODEL
-    registry, told = Registry.of(experiment, context.run), _told(context.run)
-    evidence = tags(told, context.inputs)
-    with locked(context.run.store.root / "track"):  # as the stage track, which writes runs too
+    registry, tracked = Registry.of(experiment, context.run), _tracked(context.run)
+    evidence = tags(tracked, context.inputs)
+    with locked(context.run.store.root / "track"):  # the stage track uses the same lock, since it writes runs, too
         version = registry.with_tag(TRAIN, train.manifest.key)
-        run_id = version.run if version else registry.server.write(registry.client, told).info.run_id
+        run_id = version.run if version else registry.server.write(registry.client, tracked).info.run_id
         write_description(file, experiment.task, train, run_id)
         if version is None:
             version = registry.add(run_id, file, {ENTERED: context.manifest.fingerprint, **evidence})
@@ -49,7 +53,7 @@ def run(context: Context) -> Outcome:
     return Outcome({**where, "train": train.manifest.key, "files": {"description": MLMODEL}})
 
 
-def _told(run: Run) -> Account:
-    """The run as far as it has come."""
-    told = account(run, read(run))
-    return replace(told, status="RUNNING") if told.status == "KILLED" else told
+def _tracked(run: Run) -> TrackedRun:
+    """Return the run so far; it is still running, so a missing stage does not mean that it was killed."""
+    tracked = tracked_run(run, read(run))
+    return replace(tracked, status="RUNNING") if tracked.status == "KILLED" else tracked

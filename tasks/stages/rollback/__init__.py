@@ -1,1 +1,1 @@
-"""Rollback: the way back from a promotion."""
+"""The stage rollback: undoes a promotion."""

@@ -1,1 +1,1 @@
-"""The stage study: the arms of an ablation in one report."""
+"""The stage study: compares the arms of an ablation in one report."""

@@ -1,4 +1,4 @@
-"""The arms of a study: runs of the Dag ablation. A file arm.json beside a run.json says what the run is an arm of."""
+"""The arms of a study, which are runs of the Dag ablation. The arm.json of a run names the study and the arm."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from include.stages import BadInput
 ARM = "arm.json"
 
 
-class Mark(BaseModel):
-    """What an arm.json says: which configuration of which study the run is, and since when."""
+class ArmMetadata(BaseModel):
+    """The content of an arm.json: the study, the configuration and the seed of the run, and when it finished."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,81 +31,101 @@ class Mark(BaseModel):
 
 @dataclass(frozen=True)
 class Arm:
-    """A run that was trained and evaluated.
+    """A trained and evaluated run of a study.
 
     Attributes:
-        mark: what it is.
-        keys: of its artifacts, by stage.
-        training: what train's training.json says. Its seconds are the steps'; those of the stage hold start-up too.
-        summary: what evaluate's metrics.json says.
+        metadata: The study, the configuration and the seed.
+        keys: Stage to the key of its artifact, for train and evaluate.
+        training: The content of train's training.json. Its seconds are those of the steps, without start-up.
+        summary: The metric, metrics, interval and rows of evaluate's metrics.json.
     """
 
-    mark: Mark
+    metadata: ArmMetadata
     keys: dict[str, str]
     training: dict[str, Any]
     summary: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Found:
-    """The arms of a study, by configuration and seed, and a line for every run that could not be read."""
+class StudyArms:
+    """The arms of a study.
+
+    Attributes:
+        arms: The arms, sorted by configuration and seed.
+        warnings: One line per run that could not be read.
+    """
 
     arms: list[Arm]
     warnings: list[str]
 
 
-def find(runs: Path, study: str) -> Found:
-    """The study's arms below runs/; of a configuration and seed the run that finished last.
+def find(runs: Path, study: str) -> StudyArms:
+    """Find the arms of a study. If a configuration and seed has several runs, the last one to finish counts.
 
-    Raises BadInput, naming the studies that there are, when this is none of them.
+    Args:
+        runs: The folder of all runs.
+        study: The name of the study.
+
+    Raises:
+        BadInput: If the study has no readable arms. The message lists the studies that exist.
     """
-    marks, warnings = _marks(runs)
-    newest = {(mark.configuration, mark.seed): mark for mark in marks if mark.study == study}
+    found, warnings = _all_metadata(runs)
+    newest = {(metadata.configuration, metadata.seed): metadata for metadata in found if metadata.study == study}
     if not newest:
-        known = ", ".join(sorted({mark.study for mark in marks})) or "none: run the Dag ablation first"
-        raise BadInput(f"no run below {runs} is an arm of study.name {study!r}; studies there: {known}")
+        known = ", ".join(sorted({metadata.study for metadata in found})) or "none: run the Dag ablation first"
+        raise BadInput(f"no run below {runs} is an arm of study.name {study!r}; existing studies: {known}")
     arms: list[Arm] = []
-    for _, mark in sorted(newest.items()):
+    for _, metadata in sorted(newest.items()):
         try:
-            arms.append(_read(runs, mark))
+            arms.append(_read(runs, metadata))
         except (BadInput, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            warnings.append(f"{mark.configuration} with seed {mark.seed} is left out: {_reason(error, mark)}")
+            warnings.append(
+                f"{metadata.configuration} with seed {metadata.seed} is left out: {_reason(error, metadata)}"
+            )
     if not arms:
         raise BadInput(f"no arm of the study {study} can be read: {'; '.join(warnings)}")
-    return Found(arms, warnings)
+    return StudyArms(arms, warnings)
 
 
-def _marks(runs: Path) -> tuple[list[Mark], list[str]]:
-    """All the marks below runs/ from the oldest to the newest, and a line for each that cannot be read."""
-    marks: list[Mark] = []
+def _all_metadata(runs: Path) -> tuple[list[ArmMetadata], list[str]]:
+    """Read every arm.json, sorted from the oldest to the newest, with one warning per file that cannot be read."""
+    found: list[ArmMetadata] = []
     warnings: list[str] = []
     for file in sorted(runs.glob(f"*/{ARM}")):
         try:
-            mark = Mark.model_validate_json(file.read_bytes())
+            metadata = ArmMetadata.model_validate_json(file.read_bytes())
         except (OSError, ValidationError):
-            warnings.append(f"{file} is damaged and left out, whatever its study: remove it, or run the arm again")
+            warnings.append(f"{file} is damaged and left out, so its study is unknown: remove it or run the arm again")
             continue
-        marks.append(mark.model_copy(update={"run": file.parent.name}))
-    return sorted(marks, key=lambda mark: (mark.finished, mark.run)), warnings
+        found.append(metadata.model_copy(update={"run": file.parent.name}))
+    return sorted(found, key=lambda metadata: (metadata.finished, metadata.run)), warnings
 
 
-def _read(runs: Path, mark: Mark) -> Arm:
-    run = Run(runs / mark.run)
+def _read(runs: Path, metadata: ArmMetadata) -> Arm:
+    run = Run(runs / metadata.run)
     evaluate, train = run.artifact("evaluate"), run.artifact("train")
     training = json.loads((train.path / "training.json").read_text(encoding="utf-8"))
     summary = json.loads((evaluate.path / "metrics.json").read_text(encoding="utf-8"))
     keys = {"train": train.manifest.key, "evaluate": evaluate.manifest.key}
-    return Arm(mark, keys, training, {name: summary[name] for name in ("metric", "metrics", "interval", "rows")})
+    return Arm(metadata, keys, training, {name: summary[name] for name in ("metric", "metrics", "interval", "rows")})
 
 
-def _reason(error: Exception, mark: Mark) -> str:
+def _reason(error: Exception, metadata: ArmMetadata) -> str:
     if isinstance(error, BadInput):
         return str(error)
-    return f"the record of the run {mark.run} is damaged ({error}): run the arm again"
+    return f"the record of the run {metadata.run} is damaged ({error}): run the arm again"
 
 
 def by_configuration(arms: list[Arm], order: list[str]) -> Iterator[tuple[str, list[Arm]]]:
-    """The arms of each configuration, in the order of the list; those that it does not know come last."""
-    found = {arm.mark.configuration for arm in arms}
+    """Group arms by configuration.
+
+    Args:
+        arms: The arms.
+        order: The order of the configurations. Configurations that are not listed come last.
+
+    Yields:
+        The name of a configuration, and its arms.
+    """
+    found = {arm.metadata.configuration for arm in arms}
     for name in [*(name for name in order if name in found), *sorted(found - set(order))]:
-        yield name, [arm for arm in arms if arm.mark.configuration == name]
+        yield name, [arm for arm in arms if arm.metadata.configuration == name]

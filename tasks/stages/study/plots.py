@@ -1,4 +1,4 @@
-"""The study's two plots."""
+"""The two plots of a study."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tasks.stages.study.table import Row
 
 
 def bars(summary: Mapping[str, Any]) -> Figure | None:
-    """A bar of the metric for each configuration, with its interval; None when no metric is defined."""
+    """Draw the metric of each configuration as a bar with its interval; None if no configuration has a metric."""
     rows = [row for row in summary["rows"] if row["metric"] is not None]
     if not rows:
         return None
@@ -28,17 +28,17 @@ def bars(summary: Mapping[str, Any]) -> Figure | None:
     axes.set_xlim(start, end)
     axes.set_yticks(range(len(rows)), [row["configuration"] for row in rows], parse_math=False)
     axes.tick_params(axis="y", length=0)
-    axes.invert_yaxis()  # the first on top
+    axes.invert_yaxis()  # puts the first configuration on top
     return figure
 
 
 def tradeoff(summary: Mapping[str, Any]) -> Figure | None:
-    """Throughput against the metric, a numbered point for each configuration; None when no row has both."""
+    """Draw the metric over the throughput, one numbered point per configuration; None if no configuration has both."""
     rows = [row for row in summary["rows"] if None not in (row["metric"], row["rows_per_second"])]
     if not rows:
         return None
     figure, axes = new_axes(
-        "Throughput and the metric", "training rows a second", summary["metric"], (7.4, max(4.4, 0.24 * len(rows)))
+        "Throughput and the metric", "training rows per second", summary["metric"], (7.4, max(4.4, 0.24 * len(rows)))
     )
     for number, row in enumerate(rows, 1):
         place = (row["rows_per_second"], row["metric"])
@@ -58,7 +58,7 @@ def _colour(row: Row, summary: Mapping[str, Any]) -> str:
 
 
 def _span(rows: list[Row]) -> tuple[float, float]:
-    """Where the axis starts and ends: near the figures, or at zero where that is near enough."""
+    """Return the limits of the axis: close to the values, or from zero if the values are close to zero."""
     ends = [end for row in rows for end in (row["metric"], *(row["interval"] or ()))]
     low, high = min(ends), max(ends)
     room = 0.1 * (high - low) or 0.01

@@ -1,4 +1,4 @@
-"""The study as a page and as Markdown."""
+"""The report of a study, as a page and as Markdown."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from tasks.reporting import page
-from tasks.stages.study.words import REMARK, Cell, columns, table_5
+from tasks.stages.study.formatting import REMARK, Cell, columns, table_5
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
 def html(summary: Mapping[str, Any], plots: Mapping[str, Path]) -> str:
-    """The page, with the plots (title to PNG) in it."""
+    """Return the page.
+
+    Args:
+        summary: The content of study.json.
+        plots: Title to PNG file. The images are embedded in the page.
+    """
     images = [{"title": title, "source": page.inline(file)} for title, file in plots.items()]
     table = columns(summary)
     best = max((row for row in summary["rows"] if row["metric"] is not None), key=itemgetter("metric"), default=None)
@@ -27,7 +32,11 @@ def html(summary: Mapping[str, Any], plots: Mapping[str, Path]) -> str:
 
 
 def markdown(summary: Mapping[str, Any]) -> str:
-    """The tables, to be put into a document."""
+    """Return the tables as Markdown.
+
+    Args:
+        summary: The content of study.json.
+    """
     table = columns(summary)
     lines = [f"# Study {_plain(summary['study'])}", ""]
     lines += [f"Task {_plain(summary['task'])}; relative figures are to `{_plain(summary['reference'])}`. {REMARK}", ""]
@@ -57,5 +66,5 @@ def _words(cell: Cell) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text in which Markdown finds nothing to do."""
+    """Escape characters with a meaning in Markdown."""
     return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""The stage study: study.json, study.md, the plots and report.html, out of the runs that are arms of one study."""
+"""The stage study: write study.json, study.md, the plots and report.html from the arms of one study."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from include.runs import Run
 from tasks.context import Context, Outcome
 from tasks.reporting import drawing
 from tasks.stages.study import plots, report
-from tasks.stages.study.arms import Found, find
+from tasks.stages.study.arms import StudyArms, find
 from tasks.stages.study.table import summarise
 
 log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """The runs and artifacts that are the study's arms just now, and what is wrong with others."""
+    """Return the runs and artifacts that are currently the study's arms, and the warnings about unreadable runs."""
     found = _found(experiment, run)
-    arms = [{**arm.mark.model_dump(mode="json"), **arm.keys} for arm in found.arms]
+    arms = [{**arm.metadata.model_dump(mode="json"), **arm.keys} for arm in found.arms]
     return json.dumps([arms, found.warnings], sort_keys=True)
 
 
 def run(context: Context) -> Outcome:
-    """Put the arms together. Raises BadInput when there are none."""
+    """Compare the arms, and write the report.
+
+    Raises:
+        BadInput: If the study has no arms.
+    """
     name, folder = context.experiment.study.name, context.output
     found = _found(context.experiment, context.run)
     for warning in found.warnings:
@@ -47,5 +51,5 @@ def run(context: Context) -> Outcome:
     return Outcome({**result, "warnings": found.warnings, "files": files})
 
 
-def _found(experiment: Experiment, run: Run) -> Found:
+def _found(experiment: Experiment, run: Run) -> StudyArms:
     return find(run.folder.parent, experiment.study.name)

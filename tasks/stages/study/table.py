@@ -1,6 +1,6 @@
-"""What study.json says: a row for each configuration, with means over its seeds, beside a reference row.
+"""The content of study.json: one row per configuration with means over its seeds, and a reference row.
 
-A figure that one of the seeds lacks is None: a mean over the others would be of other trainings.
+A figure that is missing for one seed is None, because a mean over fewer seeds could not be compared with the others.
 """
 
 from __future__ import annotations
@@ -13,23 +13,27 @@ from scipy import stats
 
 from include.ablations import CONFIGURATIONS, TABLE_5
 from tasks.scoring.intervals import LEVEL, Interval
-from tasks.stages.study.arms import Arm, Found, by_configuration
-from tasks.stages.study.papers import CLAIMS
+from tasks.stages.study.arms import Arm, StudyArms, by_configuration
+from tasks.stages.study.paper import CLAIMS
 
 BASE = TABLE_5[0]
-#: What is measured besides the metric; training.json's names, and wire: bytes that rank 0 receives in a step.
+#: The costs that are compared: values of training.json, and "wire", the bytes that rank 0 receives per step.
 COSTS = ("rows_per_second", "memory", "wire", "seconds")
 
 Row = dict[str, Any]
 
 
-def summarise(study: str, found: Found) -> dict[str, Any]:
-    """The whole study as JSON.
+def summarise(study: str, found: StudyArms) -> dict[str, Any]:
+    """Return the content of study.json.
 
-    Its rows have the configuration, what it is about, its seeds, the metric's mean with a 95 % interval and what that
-    is over ("seeds" or "dev rows"), and the COSTS: rows a second, bytes of rank 0's memory at its peak, bytes on the
-    wire, seconds of training. `relative` has each beside the reference row: the metric as a difference, costs as a
-    share more (0.1: ten percent more).
+    Each row has the configuration, its description, its seeds, the mean of the metric, a 95 % interval, what the
+    interval is computed over ("seeds" or "dev rows"), and the COSTS: training rows per second, rank 0's peak memory in
+    bytes, bytes per step on the wire, and the seconds of training. `relative` compares them with the reference row: the
+    metric as a difference, and costs as relative changes (0.1 is ten percent more).
+
+    Args:
+        study: The name of the study.
+        found: The arms of the study.
     """
     metric = found.arms[0].summary["metric"]
     rows = [_row(name, arms, metric) for name, arms in by_configuration(found.arms, list(CONFIGURATIONS))]
@@ -38,7 +42,7 @@ def summarise(study: str, found: Found) -> dict[str, Any]:
         row["relative"] = _relative(row, reference)
     return {
         "study": study,
-        "task": found.arms[0].mark.task,
+        "task": found.arms[0].metadata.task,
         "metric": metric,
         "reference": reference["configuration"],
         "rows": rows,
@@ -49,7 +53,7 @@ def summarise(study: str, found: Found) -> dict[str, Any]:
 
 
 def over_seeds(values: list[float]) -> Interval:
-    """Student's t interval of the mean of two values or more: where the mean of ever more seeds may lie."""
+    """Return Student's t interval of the mean of at least two values, one per seed."""
     half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     return float(np.mean(values) - half), float(np.mean(values) + half)
 
@@ -61,7 +65,7 @@ def _row(name: str, arms: list[Arm], metric: str) -> Row:
     return {
         "configuration": name,
         "about": CONFIGURATIONS[name].about if name in CONFIGURATIONS else "",
-        "seeds": [arm.mark.seed for arm in arms],
+        "seeds": [arm.metadata.seed for arm in arms],
         "metric": _mean(values),
         "interval": interval,
         "interval_over": "dev rows" if one else "seeds",
@@ -93,7 +97,7 @@ def _over(value: float | None, reference: float | None, share: bool) -> float | 
 
 
 def _table_5(rows: list[Row]) -> list[dict[str, Any]]:
-    """The paper's claims and our rows for its five configurations; [] when the study has none of them."""
+    """Return the paper's claims with our rows for its five configurations; empty if the study has none of them."""
     ours = {row["configuration"]: row for row in rows if row["configuration"] in CLAIMS}
     return (
         [{"configuration": name, "paper": claim._asdict(), "ours": ours.get(name)} for name, claim in CLAIMS.items()]
@@ -103,8 +107,8 @@ def _table_5(rows: list[Row]) -> list[dict[str, Any]]:
 
 
 def _arm(arm: Arm) -> dict[str, Any]:
-    """Where a row's figures come from."""
+    """Return the provenance of a row's figures: the arm, its artifacts, its own figures and its machine."""
     machine = {name: arm.training.get(name) for name in ("device", "ranks", "threads", "precision")}
     value = arm.summary["metrics"].get(arm.summary["metric"])
     costs = {cost: _cost(arm.training, cost) for cost in COSTS}
-    return {**arm.mark.model_dump(mode="json"), **arm.keys, "metric": value, **costs, **machine}
+    return {**arm.metadata.model_dump(mode="json"), **arm.keys, "metric": value, **costs, **machine}

@@ -1,1 +1,1 @@
-"""Track: write runs down in MLflow. It says what happened and decides nothing."""
+"""The stage track: records runs in MLflow. It makes no decisions."""

@@ -1,1 +1,1 @@
-"""Train: fine-tune the encoder with Horovod and keep the best model."""
+"""The stage train: fine-tunes the encoder with Horovod and keeps the best model."""

@@ -1,4 +1,4 @@
-"""Train: fine-tune the encoder with Horovod and keep the best model."""
+"""The stage train: fine-tune the encoder with Horovod and keep the best model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from tasks.training.job import Job
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Of the pretrained encoder."""
+    """Return a string that changes whenever the pretrained encoder changes."""
     return encoder_fingerprint(experiment.model.name, experiment.runtime.download)
 
 
 def run(context: Context) -> Outcome:
-    """Write model/, metrics.jsonl and training.json. Raises BadInput for data or an encoder that do not fit."""
+    """Write model/, metrics.jsonl and training.json.
+
+    Raises:
+        BadInput: If the data or the encoder cannot be used with the experiment.
+    """
     experiment = context.experiment
     pretrained = context.inputs["pretrain"].path / "model"
     original = encoder_folder(experiment.model.name, experiment.runtime.download)

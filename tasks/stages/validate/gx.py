@@ -1,4 +1,4 @@
-"""Running suites with Great Expectations, on pandas or Spark, and writing its Data Docs."""
+"""Run expectation suites with Great Expectations on pandas or Spark, and write its Data Docs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ from great_expectations.data_context.data_context.abstract_data_context import A
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.expectation import Expectation
 
-from tasks.stages.validate.finding import Finding
+from tasks.stages.validate.rule_result import RuleResult
 
-# No examples of the data: Great Expectations puts them into its pages unescaped, so a text could be a script.
+# Great Expectations does not escape examples of the data in its pages, so a text could contain a script.
 _RESULT_FORMAT = {"result_format": "SUMMARY", "partial_unexpected_count": 0}
 _SITE = "validate"
 
-# This one has a level of its own, and tells where it keeps a temporary folder.
+# This logger has its own level and would log the path of a temporary folder.
 logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)
 
 
-def check(frames: Mapping[str, Any], suites: Mapping[str, Sequence[Expectation]], docs: Path) -> list[Finding]:
-    """Hold each split's frame (all pandas, or all Spark) against its suite.
+def check(frames: Mapping[str, Any], suites: Mapping[str, Sequence[Expectation]], docs: Path) -> list[RuleResult]:
+    """Check the frame of each split against its suite, and write Great Expectations' pages.
 
-    Great Expectations' own pages are written below docs; all links between them are relative.
+    Args:
+        frames: Split to data frame. All frames are of pandas, or all are of Spark.
+        suites: Split to expectations, as `suite.rules` creates them.
+        docs: The folder of the pages. The links between them are relative.
+
+    Returns:
+        One result per expectation, in the order of the splits and suites.
     """
     context = _context(docs)
     spark = any(hasattr(frame, "sparkSession") for frame in frames.values())
@@ -39,9 +45,9 @@ def check(frames: Mapping[str, Any], suites: Mapping[str, Sequence[Expectation]]
         suite = context.suites.add(gx.ExpectationSuite(name=split, expectations=list(suites[split])))
         definition = context.validation_definitions.add(gx.ValidationDefinition(name=split, data=batch, suite=suite))
         outcome = definition.run(batch_parameters={"dataframe": frame}, result_format=_RESULT_FORMAT)
-        findings += [_finding(split, result) for result in outcome.results]
+        findings += [_rule_result(split, result) for result in outcome.results]
     context.build_data_docs(site_names=[_SITE], build_index=False)
-    shutil.rmtree(docs / "static", ignore_errors=True)  # 4 MB of fonts and pictures that no page uses
+    shutil.rmtree(docs / "static", ignore_errors=True)  # 4 MB of fonts and images that no page uses
     return findings
 
 
@@ -55,9 +61,9 @@ def _context(docs: Path) -> AbstractDataContext:
     return context
 
 
-def _finding(split: str, result: ExpectationValidationResult) -> Finding:
+def _rule_result(split: str, result: ExpectationValidationResult) -> RuleResult:
     config, values = result.expectation_config, result.result
-    assert config is not None and config.meta is not None and config.severity is not None  # suite.py gives them all
+    assert config is not None and config.meta is not None and config.severity is not None  # set by suite.py
     meta = config.meta
     if "unexpected_count" in values:
         observed, rows = int(values["unexpected_count"]), int(values["element_count"])
@@ -68,11 +74,11 @@ def _finding(split: str, result: ExpectationValidationResult) -> Finding:
     else:
         raise RuntimeError(f"{split}: the rule {meta['rule']} could not be evaluated: {result.exception_info}")
     severity = config.severity.value
-    return Finding(split, meta["rule"], severity, bool(result.success), observed, rows, seen, meta["remedy"])
+    return RuleResult(split, meta["rule"], severity, bool(result.success), observed, rows, seen, meta["remedy"])
 
 
 def _fill(text: str, **values: Any) -> str:
-    """Like str.format, but braces that came with the data stay as they are."""
+    """Fill in placeholders like str.format, but leave other braces, which may come from the data, unchanged."""
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", f"{value:,}" if isinstance(value, int) else str(value))
     return text

@@ -1,6 +1,6 @@
-"""Texts that stand in more than one row: in train and in dev or test, or under different labels.
+"""Find texts that occur in more than one row: in train and in dev or test, or with different labels.
 
-Texts are compared by text_key (tasks/sources/normalise.py), so case, punctuation and white space do not matter.
+Texts are compared by text_key (tasks/sources/normalise.py), which ignores case, punctuation and white space.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _SHOWN_TEXT = 200  # characters
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the rows of one split's draft, one value a row.
+    """Facts about the n rows of one split's draft, with one value per row.
 
     Attributes:
-        labels_of_text: how many different labels the row's text has in its split; 0 in test.
-        overlaps: for train, whether the text also stands in dev or test; for those, whether it stands in train.
-        stays: whether the row stays in its split; overlapping rows leave train.
-        also_in: for train, other split to whether the text stands there too.
+        labels_of_text: The number of different labels that the row's text has in its split, [n]; 0 in test.
+        overlaps: In train, whether the text also occurs in dev or test; in dev and test, whether it occurs in train;
+            [n].
+        stays: Whether the row stays in its split, [n]. Overlapping rows are removed from train.
+        also_in: For train, the other splits, each with whether the text occurs there too, [n].
     """
 
     labels_of_text: npt.NDArray[np.int64]
@@ -39,7 +40,16 @@ class Facts:
 
 
 def find_facts(drafts: Mapping[str, Path]) -> dict[str, Facts]:
-    """Compare the drafts with each other. Only keys and labels are in memory, 16 bytes a row."""
+    """Compare the drafts of the splits.
+
+    Only the keys and the labels are read into memory, 16 bytes per row.
+
+    Args:
+        drafts: Split to the Parquet file that `tables.read_split` wrote.
+
+    Returns:
+        Split to facts.
+    """
     frames = {split: pd.read_parquet(drafts[split], columns=["text_key", "label"]) for split in SPLITS}
     train, dev, test = (frames[split]["text_key"].to_numpy() for split in SPLITS)
     in_dev, in_test = np.isin(train, dev), np.isin(train, test)
@@ -53,7 +63,14 @@ def find_facts(drafts: Mapping[str, Path]) -> dict[str, Facts]:
 
 
 def write_overlap(path: Path, draft: Path, facts: Facts, file: str) -> None:
-    """List the rows that leave train, one JSON object a line."""
+    """Write the rows that are removed from train, one JSON object per line.
+
+    Args:
+        path: The file to write.
+        draft: The draft of train.
+        facts: The facts about train.
+        file: The source of the train split, which becomes part of each line.
+    """
     start = 0
     with path.open("w", encoding="utf-8") as stream:
         for batch in pq.ParquetFile(draft).iter_batches(columns=["line", "sentence1"]):

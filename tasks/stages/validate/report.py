@@ -1,4 +1,4 @@
-"""The front page of the Data Docs: every rule on one page that needs no network."""
+"""The front page of the Data Docs: all rules on one page that works without a network."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader
 
 from include.glue import SPLITS
-from tasks.stages.validate.finding import Finding
+from tasks.stages.validate.rule_result import RuleResult
 
 
-def write_index(docs: Path, title: str, rows: Mapping[str, int], findings: Sequence[Finding]) -> Path:
-    """Write index.html beside Great Expectations' pages; where it lies.
+def write_index(docs: Path, title: str, rows: Mapping[str, int], findings: Sequence[RuleResult]) -> Path:
+    """Write index.html and return its path.
 
-    Theirs is replaced because it draws its table with scripts from the net.
+    It replaces the front page of Great Expectations, whose table needs scripts from the network.
+
+    Args:
+        docs: The folder with the pages of Great Expectations.
+        title: The title of the page.
+        rows: Split to number of rows.
+        findings: The results of all rules.
     """
     pages = {split: next((docs / "validations" / split).rglob("*.html")).relative_to(docs) for split in SPLITS}
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)

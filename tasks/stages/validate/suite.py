@@ -1,7 +1,7 @@
-"""The expectation suite of one split, made from the task's registry row.
+"""The expectation suite of a split, derived from the task's entry in the registry.
 
-Each rule is a Great Expectations expectation with a severity: critical stops the run, warning is reported. Its meta
-says in a person's words what was seen and what to do about a failure.
+Each rule is a Great Expectations expectation with a severity: a critical rule stops the run, a warning is reported.
+Its `meta` describes in plain words what was observed, and how to fix a failure.
 """
 
 from __future__ import annotations
@@ -16,20 +16,28 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 
 from include.glue import Task
 from include.sections import Validation
-from tasks.sources.quarantine import Intake
+from tasks.sources.quarantine import QuarantineSummary
 from tasks.stages.validate.tables import checked_schema, sentence_columns
 
 CRITICAL, WARNING = FailureSeverity.CRITICAL, FailureSeverity.WARNING
-LONGEST = 10_000  # characters; a text beyond it is more likely a broken file than a sentence
-CUT = 2_000  # characters that surely fill the 512 positions of a BERT, at about 4 characters a token
-SMALLEST_CLASS = 0.2  # of an even share: one row in ten for two classes
-# U+FFFD, and UTF-8 that was read as Latin-1 and written again
+LONGEST = 10_000  # characters; a longer text is more likely a broken file than a sentence
+CUT = 2_000  # characters that fill the 512 positions of BERT, at about 4 characters per token
+SMALLEST_CLASS = 0.2  # of an even share: with two classes, one row in ten
+# U+FFFD, and UTF-8 that was decoded as Latin-1 and encoded again.
 MOJIBAKE = "\ufffd|Ã[\u0080-\u00bf]|Â[\u00a0-\u00bf]|â€"
 
 
-def rules(task: Task, split: str, limits: Validation, intake: Intake, rows: int) -> list[Expectation]:
-    """All rules of a split, which holds so many rows after quarantine and overlap took theirs."""
-    found = [*_counts(), *_quarantine(split, limits, intake, rows), *_texts(task)]
+def rules(task: Task, split: str, limits: Validation, summary: QuarantineSummary, rows: int) -> list[Expectation]:
+    """Return all rules of a split.
+
+    Args:
+        task: The task, which knows the labels and the published sizes.
+        split: train, dev or test.
+        limits: The experiment's validation section.
+        summary: How many rows of the split were read and quarantined.
+        rows: The number of rows that are left after quarantine and removal of overlaps.
+    """
+    found = [*_counts(), *_quarantine(split, limits, summary, rows), *_texts(task)]
     if split == "test":
         found += _unlabelled(task)
     else:
@@ -42,10 +50,10 @@ def rules(task: Task, split: str, limits: Validation, intake: Intake, rows: int)
 def _rule(
     kind: type[Expectation], name: str, severity: FailureSeverity, seen: str, remedy: str, **options: Any
 ) -> Expectation:
-    """An expectation with its words: what was seen, and what a failure means or what to do about it.
+    """Create an expectation with its name, the observation in words, and the remedy for a failure.
 
-    `seen` may use {bad}, {good} and {rows}, the number of rows that break and keep the rule and of all, or {observed},
-    where the rule is about the split as a whole.
+    `seen` may contain {bad}, {good} and {rows}: the numbers of rows that violate the rule, that satisfy it, and of all
+    rows. If the rule applies to the split as a whole, it may contain {observed} instead.
     """
     meta = {"rule": name, "seen": seen, "remedy": remedy}
     return kind(severity=severity, meta=meta, notes=f"**{name}** ({severity.value})", **options)
@@ -54,20 +62,20 @@ def _rule(
 def _counts() -> Iterator[Expectation]:
     yield _rule(
         gxe.ExpectTableRowCountToBeBetween, "row count", CRITICAL, "{observed} usable rows",
-        "give the split rows that can be used", min_value=1,
+        "add rows that can be used to the split", min_value=1,
     )  # fmt: skip
 
 
-def _quarantine(split: str, limits: Validation, intake: Intake, rows: int) -> Iterator[Expectation]:
-    """As rules on the number of rows that are left: what was set aside is in the quarantine, not in the frame."""
+def _quarantine(split: str, limits: Validation, summary: QuarantineSummary, rows: int) -> Iterator[Expectation]:
+    """Limit the quarantine by rules on the number of rows that are left, since the frame has no quarantined rows."""
     share = 0.0 if split == "test" else limits.max_quarantine
-    seen = f"{intake.set_aside:,} of {intake.read:,} rows cannot be used{intake.examples}"
+    seen = f"{summary.set_aside:,} of {summary.read:,} rows cannot be used{summary.examples}"
     why = "every test row needs a prediction" if split == "test" else f"validation.max_quarantine is {share:g}"
-    kind, whole = gxe.ExpectTableRowCountToBeBetween, rows + intake.set_aside
+    kind, whole = gxe.ExpectTableRowCountToBeBetween, rows + summary.set_aside
     yield _rule(kind, "quarantine", WARNING, seen, "quarantine.jsonl lists them", min_value=whole)
     yield _rule(
-        kind, "quarantine limit", CRITICAL, seen, f"mend the rows that quarantine.jsonl lists ({why})",
-        min_value=whole - math.floor(share * intake.read),
+        kind, "quarantine limit", CRITICAL, seen, f"correct the rows that quarantine.jsonl lists ({why})",
+        min_value=whole - math.floor(share * summary.read),
     )  # fmt: skip
 
 
@@ -79,41 +87,42 @@ def _texts(task: Task) -> Iterator[Expectation]:
     for column in sentence_columns(task):
         yield _rule(
             gxe.ExpectColumnValuesToNotBeNull, "nulls", CRITICAL, f"{{bad}} of {{rows}} rows have no {column}",
-            "mend the raw rows", column=column,
+            "correct the raw rows", column=column,
         )  # fmt: skip
         yield _rule(
             gxe.ExpectColumnValuesToNotMatchRegex, "encoding", WARNING,
-            f"{{bad}} of {{rows}} rows look wrongly decoded in {column} (as â€™ for an apostrophe)",
+            f"{{bad}} of {{rows}} rows seem to be wrongly decoded in {column} (such as â€™ for an apostrophe)",
             "decode the source again, as UTF-8", column=column, regex=MOJIBAKE,
         )  # fmt: skip
     length = gxe.ExpectColumnValuesToBeBetween
     yield _rule(
         length, "length", WARNING, f"{{bad}} of {{rows}} texts have more than {LONGEST:,} characters",
-        "look for lost line ends", column="characters", min_value=1, max_value=LONGEST,
+        "check the file for missing line ends", column="characters", min_value=1, max_value=LONGEST,
     )  # fmt: skip
     yield _rule(
         length, "long tail", WARNING, f"{{bad}} of {{rows}} texts have more than {CUT:,} characters",
-        "encoders cut what is beyond preprocessing.max_length", column="characters", max_value=CUT, mostly=0.99,
+        "tokens beyond preprocessing.max_length are cut off", column="characters", max_value=CUT, mostly=0.99,
     )  # fmt: skip
     yield _rule(
-        gxe.ExpectColumnValuesToBeUnique, "duplicates", WARNING, "{bad} of {rows} rows share their text with another",
-        "remove repeats if they are unwanted", column="text_key",
+        gxe.ExpectColumnValuesToBeUnique, "duplicates", WARNING,
+        "{bad} of {rows} rows share their text with another row",
+        "remove the duplicates if they are unwanted", column="text_key",
     )  # fmt: skip
 
 
 def _labels(task: Task) -> Iterator[Expectation]:
     yield _rule(
         gxe.ExpectColumnValuesToNotBeNull, "nulls", CRITICAL, "{bad} of {rows} rows have no label",
-        "mend the raw rows", column="label",
+        "correct the raw rows", column="label",
     )  # fmt: skip
     yield _rule(
         gxe.ExpectColumnValuesToBeBetween, "contradictory labels", WARNING,
-        "{bad} of {rows} rows have a text that also stands there with another label",
-        "decide on one label", column="labels_of_text", max_value=1,
+        "{bad} of {rows} rows have a text that also occurs with another label",
+        "choose one label per text", column="labels_of_text", max_value=1,
     )  # fmt: skip
     yield _rule(
         gxe.ExpectColumnUniqueValueCountToBeBetween, "one class only", CRITICAL,
-        "{observed} different labels", "with one label there is nothing to learn or to measure: give rows with others",
+        "{observed} different labels", "a model needs at least two labels to learn from: add rows with other labels",
         column="label", min_value=2,
     )  # fmt: skip
     yield from _scores(task) if task.kind == "regression" else _classes(task)
@@ -123,12 +132,13 @@ def _classes(task: Task) -> Iterator[Expectation]:
     classes = range(len(task.labels))
     yield _rule(
         gxe.ExpectColumnValuesToBeInSet, "label set", CRITICAL, "{bad} of {rows} labels are unknown",
-        "mend the raw rows", column="label", value_set=list(classes),
+        "correct the raw rows", column="label", value_set=list(classes),
     )  # fmt: skip
     for label in classes:
         yield _rule(
             gxe.ExpectColumnValuesToBeInSet, "class balance", WARNING,
-            f"{{good}} of {{rows}} rows are {task.label_names[label]}", "collect more of them, and gate on f1",
+            f"{{good}} of {{rows}} rows are {task.label_names[label]}",
+            "collect more of them, and use f1 for the gate",
             column="label", value_set=[label], mostly=SMALLEST_CLASS / len(classes),
         )  # fmt: skip
 
@@ -139,28 +149,28 @@ def _scores(task: Task) -> Iterator[Expectation]:
     yield _rule(
         gxe.ExpectColumnValuesToBeBetween, "score range", CRITICAL,
         f"{{bad}} of {{rows}} scores are not between {low:g} and {high:g}",
-        "mend the raw rows", column="label", min_value=low, max_value=high,
+        "correct the raw rows", column="label", min_value=low, max_value=high,
     )  # fmt: skip
 
 
 def _unlabelled(task: Task) -> Iterator[Expectation]:
     yield _rule(
-        gxe.ExpectColumnValuesToBeNull, "unlabelled", CRITICAL, "{bad} of {rows} test rows carry a label",
+        gxe.ExpectColumnValuesToBeNull, "unlabelled", CRITICAL, "{bad} of {rows} test rows have a label",
         "run the stage again", column="label",
     )  # fmt: skip
     if task.test_rows is not None:
         yield _rule(
             gxe.ExpectTableRowCountToEqual, "published row count", WARNING,
-            f"{{observed}} rows; the published file has {task.test_rows:,}",
-            "a submission is accepted for the published rows only", value=task.test_rows,
+            f"{{observed}} rows, while the published file has {task.test_rows:,}",
+            "GLUE accepts submissions for the published rows only", value=task.test_rows,
         )  # fmt: skip
 
 
 def _overlap(limits: Validation) -> Iterator[Expectation]:
-    seen, share = "{bad} of {rows} rows also stand in train", limits.max_overlap
+    seen, share = "{bad} of {rows} rows also occur in train", limits.max_overlap
     same = {"column": "overlaps", "value_set": [False]}
     kind = gxe.ExpectColumnValuesToBeInSet
-    yield _rule(kind, "overlap", WARNING, seen, "they were removed from train: overlap.jsonl", **same)
+    yield _rule(kind, "overlap", WARNING, seen, "they were removed from train and are listed in overlap.jsonl", **same)
     yield _rule(
         kind, "overlap limit", CRITICAL, seen,
         f"train and this split are not independent: split the data again, or raise validation.max_overlap ({share:g})",

@@ -1,7 +1,7 @@
-"""From records to Parquet: the tables that later stages read, and the facts that the rules look at.
+"""Convert records to Parquet: the tables that later stages read, and the facts that the rules check.
 
-A split is read once, in chunks, into a draft that holds the table and two facts of each row (text_key, characters).
-The facts that need all splits at once (overlap.py) join them when the draft is turned into the final table.
+Each split is read once, in chunks, into a draft with the table and two facts per row (text_key and characters). The
+facts that depend on all splits (overlap.py) are added when the draft is turned into the final table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from include.glue import Task
 from tasks.sources import Record, Source
 from tasks.sources.normalise import text_key
-from tasks.sources.quarantine import Intake, Quarantine, problem
+from tasks.sources.quarantine import Quarantine, QuarantineSummary, problem
 from tasks.stages.validate.overlap import Facts
 
 _CHUNK = 20_000  # rows in memory at a time
@@ -26,35 +26,57 @@ _OF_ALL_ROWS = pa.schema([("labels_of_text", pa.int64()), ("overlaps", pa.bool_(
 
 
 def sentence_columns(task: Task) -> list[str]:
-    """sentence1, and sentence2 for a pair."""
+    """Return the names of the sentence columns: sentence1 and, for a task on pairs, sentence2."""
     return [f"sentence{number}" for number in range(1, len(task.sentences) + 1)]
 
 
 def table_schema(task: Task) -> pa.Schema:
-    """Columns of train.parquet, dev.parquet and test.parquet; label is null throughout test."""
+    """Return the schema of train.parquet, dev.parquet and test.parquet. In test, all labels are null."""
     sentences = [(name, pa.string()) for name in sentence_columns(task)]
     label = pa.float64() if task.kind == "regression" else pa.int64()
     return pa.schema([("row", pa.int64()), ("line", pa.int64()), *sentences, ("label", label)])
 
 
 def checked_schema(task: Task) -> pa.Schema:
-    """The table's columns and all facts: what the rules see."""
+    """Return the schema of the tables that the rules check: the table's columns and all facts."""
     return pa.schema([*table_schema(task), *_OF_THE_ROW, *_OF_ALL_ROWS])
 
 
-def read_split(source: Source, split: str, task: Task, draft: Path, quarantine: Quarantine) -> Intake:
-    """Write a split's usable rows to the draft and set the others aside."""
+def read_split(source: Source, split: str, task: Task, draft: Path, quarantine: Quarantine) -> QuarantineSummary:
+    """Write the usable rows of a split to the draft, and quarantine the others.
+
+    Args:
+        source: The source of the split.
+        split: train, dev or test.
+        task: The task, which decides whether a row is usable.
+        draft: The Parquet file to write.
+        quarantine: Receives the unusable rows.
+
+    Returns:
+        The numbers of rows that were read and quarantined.
+    """
     schema = pa.schema([*table_schema(task), *_OF_THE_ROW])
     records, read = source.records(split), 0
     with pq.ParquetWriter(draft, schema) as writer:
         while chunk := list(islice(records, _CHUNK)):
             read += len(chunk)
             writer.write_table(pa.Table.from_pylist(list(_usable(chunk, task, split, quarantine)), schema))
-    return quarantine.intake(read)
+    return quarantine.summary(read)
 
 
 def finish_split(draft: Path, task: Task, facts: Facts, checked: Path, table: Path) -> int:
-    """Write the rows that stay twice: with all facts for the rules, and as the table; how many they are."""
+    """Write the rows that stay in the split to two files: with all facts for the rules, and as the final table.
+
+    Args:
+        draft: The file that `read_split` wrote.
+        task: The task.
+        facts: The facts about the draft's rows.
+        checked: The file to write with all facts.
+        table: The file to write as the final table.
+
+    Returns:
+        The number of rows that stay.
+    """
     schema, plain = checked_schema(task), table_schema(task)
     start = written = 0
     with pq.ParquetWriter(checked, schema) as with_facts, pq.ParquetWriter(table, plain) as final:

@@ -50,7 +50,7 @@ def test_a_missing_image_is_not_tried_again(deployment: Path, monkeypatch: pytes
 
 
 def test_bad_input_keeps_its_words(deployment: Path) -> None:
-    with pytest.raises(AirflowFailException, match=r"validate: data\.path /nowhere is no folder: give the one that"):
+    with pytest.raises(AirflowFailException, match=r"validate: data\.path /nowhere is not a folder: name the one that"):
         Worker("validate", **{"data.path": "/nowhere", "data.source": "glue", "data.task": "SST-2"})()
 
 
@@ -68,7 +68,7 @@ def small_disk(images: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_full_disk_is_tried_again_and_leaves_nothing_half_written(small_disk: Path) -> None:
-    with pytest.raises(AirflowException, match=f"no space left below {small_disk}/artifacts: free some") as error:
+    with pytest.raises(AirflowException, match=f"no space is left below {small_disk}/artifacts: free some") as error:
         Worker("validate")()
     assert not isinstance(error.value, AirflowFailException)
     assert [path for path in (small_disk / "artifacts").rglob("*") if path.is_file()] == []

@@ -58,7 +58,7 @@ def test_below_says_by_how_much_and_whether_it_is_chance() -> None:
     near = judged(SST2, {"accuracy": 0.927}, {}, evidence(), 100)
     assert near.reasons == [
         "accuracy 0.9000 is 0.0270 below gate.accuracy = 0.927 (95 % interval 0.8256 to 0.9448, "
-        "which holds the threshold: the miss is within chance)"
+        "which includes the threshold: the miss is within chance)"
     ]
     far = judged(SST2, {"accuracy": 0.99}, {}, evidence(), 100)
     assert far.reasons[0].endswith("(95 % interval 0.8256 to 0.9448)")
@@ -104,12 +104,12 @@ def test_a_wrong_number_of_rows_fails(measured: int | None, expected: int | None
 
 def test_no_threshold_fails_and_says_which_to_set() -> None:
     verdict = judged(QNLI, {}, {}, evidence(), 100)
-    assert verdict.reasons == ["nothing to hold QNLI against: set gate.accuracy, the lowest accuracy you accept"]
+    assert verdict.reasons == ["there is no threshold for QNLI: set gate.accuracy, the lowest acceptable accuracy"]
 
 
 def test_a_slice_that_was_not_measured_fails_and_lists_those_that_were() -> None:
     verdict = judged(SST2, {"accuracy": 0.5}, {"length:long": 0.1}, evidence(), 100)
-    assert verdict.reasons == ['there is no slice length:long: gate.slices["length:long"] can name length:short']
+    assert verdict.reasons == ['gate.slices["length:long"] names an unknown slice: the slices are length:short']
 
 
 @pytest.mark.parametrize("entry", [{"rows": 3, "metric": "accuracy", "accuracy": None}, {"rows": 3, "accuracy": 1.0}])
@@ -138,8 +138,8 @@ RARE = [0] * 99 + [1]
 def test_always_the_majority_does_not_pass() -> None:
     verdict = always(0, RARE, accuracy=0.9)
     assert verdict.reasons == [
-        "accuracy 0.9900 does not beat its baseline 0.9900, which the same answer for every row reaches "
-        "(gate.beat_baseline: false accepts that)"
+        "accuracy 0.9900 does not beat its baseline 0.9900, which a constant answer reaches "
+        "(set gate.beat_baseline: false to accept this)"
     ]
     assert verdict.checks[0].baseline == 0.99
 

@@ -75,7 +75,7 @@ def test_broken_lines_are_told_with_their_number(tmp_path: Path) -> None:
         (3, "wrong number of fields: 3 instead of 2"),
         (4, "wrong number of fields: 1 instead of 2"),
         (5, "broken encoding: byte 0xe9 is not UTF-8"),
-        (6, "broken encoding: holds a NUL byte"),
+        (6, "broken encoding: contains a NUL byte"),
         (7, "wrong number of fields: 1 instead of 2"),  # a blank line between rows; those at the end are none
     ]
 
@@ -85,7 +85,7 @@ def test_a_byte_order_mark_and_mixed_line_ends_are_put_right_and_told(tmp_path: 
     assert brief(list(source.records("train")))[1] == (1, 3, ("bad",), "0")
     assert [remark.rsplit(",")[0].split(" ", 1)[1] for remark in source.remarks("train")] == [
         "starts with a byte order mark",
-        "has line ends of two kinds (LF and CRLF)",
+        "has two kinds of line ends (LF and CRLF)",
     ]
     assert source.remarks("dev") == []
 
@@ -111,7 +111,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
         (b"", "is empty"),
         (HEADER, "has no data rows"),
         (HEADER + b"\n\n", "has no data rows"),
-        (b"good\t1\nbad\t0\n", "expected the columns sentence label, in this order and tab-separated; found: good 1"),
+        (b"good\t1\nbad\t0\n", "expected the tab-separated columns sentence label, in this order; found: good 1"),
         (b"label\tsentence\n1\tgood\n", "found: label sentence"),
         (b"sentence\tlabel\tmore\ngood\t1\tx\n", "found: sentence label more"),
         (b"sentence\ngood\n", "found: sentence"),
@@ -134,7 +134,7 @@ def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
     source.paths["dev"].unlink()
     with pytest.raises(BadInput, match=r"SST-2/dev\.tsv is missing: put the file there"):
         source.fingerprint()
-    with pytest.raises(BadInput, match=r"nowhere is no folder: give the one that holds SST-2/train\.tsv"):
+    with pytest.raises(BadInput, match=r"nowhere is not a folder: name the one that contains SST-2/train\.tsv"):
         GlueFolder(str(tmp_path / "nowhere"), TASKS["SST-2"])
 
 
@@ -164,7 +164,7 @@ def test_own_csv_tells_broken_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", ['"never closed,1\nnext,0\n', '"closed"late,1\nnext,0\n'])
 def test_unbalanced_quotes_in_csv_are_refused(tmp_path: Path, body: str) -> None:
     (tmp_path / "train.csv").write_text(f"sentence,label\nfine,1\n{body}")
-    with pytest.raises(BadInput, match=r"train\.csv line 3: unbalanced quotes .* write a quote inside"):
+    with pytest.raises(BadInput, match=r"train\.csv line 3: unbalanced quotes .* double every quote inside"):
         list(own(tmp_path, {}, train="train.csv").records("train"))
 
 
@@ -178,7 +178,7 @@ def test_own_parquet_with_numbers_for_text_or_damaged_is_refused(tmp_path: Path)
     pq.write_table(pa.table({"label": [1], "sentence": [3]}), tmp_path / "train.parquet")
     (tmp_path / "dev.parquet").write_bytes(b"PAR1 and then nothing")
     source = own(tmp_path, {}, train="train.parquet", dev="dev.parquet")
-    with pytest.raises(BadInput, match="the column 'sentence' holds int64, but sentence must be text"):
+    with pytest.raises(BadInput, match="the column 'sentence' has the type int64, but sentence must be text"):
         list(source.records("train"))
     with pytest.raises(BadInput, match=r"dev\.parquet is not a Parquet file"):
         list(source.records("dev"))
@@ -188,7 +188,9 @@ def test_own_parquet_with_numbers_for_text_or_damaged_is_refused(tmp_path: Path)
 def test_a_missing_own_column_names_what_is_there(tmp_path: Path, name: str) -> None:
     (tmp_path / "train.csv").write_text("text,label\ngood,1\n")
     pq.write_table(pa.table({"text": ["good"], "label": [1]}), tmp_path / "train.parquet")
-    with pytest.raises(BadInput, match=r"no column 'sentence' for the role sentence; found: text, label. Name your"):
+    with pytest.raises(
+        BadInput, match=r"no column 'sentence' for the role sentence; found: text, label. Name the column"
+    ):
         list(own(tmp_path, {}, train=name).records("train"))
 
 
@@ -200,7 +202,7 @@ def test_own_test_needs_no_labels(tmp_path: Path) -> None:
 
 
 def test_own_files_of_unknown_format_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"train\.xlsx: cannot tell the format from the name"):
+    with pytest.raises(BadInput, match=r"train\.xlsx: the format is unknown"):
         OwnFiles(Data(task="SST-2", source="files", path=str(tmp_path), train="train.xlsx"), TASKS["SST-2"])
 
 

@@ -15,7 +15,7 @@ from tasks.tracking.registry import Version
 from tests.tasks.tracking.retrained import registry, retrain, version
 
 pytestmark = pytest.mark.usefixtures("database")
-REMEDY = "restore it from a copy, or let `make rollback`"
+REMEDY = "restore it from a backup, or run `make rollback`"
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_training_that_was_made_again_is_another_model(run: Run) -> None:
     with run.store.writing("train", train.manifest.key) as folder:
         write_json(folder / "metrics.jsonl", {"step": 1})
         run.store.commit(folder, Manifest("train", train.manifest.key, 1, {}, {}, "", ""))
-    with pytest.raises(BadInput, match=f"or is not what was registered: {REMEDY}"):
+    with pytest.raises(BadInput, match=f"or differs from what was registered: {REMEDY}"):
         load(version(run, "1"), run.store)
 
 

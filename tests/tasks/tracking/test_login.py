@@ -93,14 +93,14 @@ def test_half_a_login_is_refused(
     tmp_path: Path, logins: list[str | None], secrets: Path, there: str, missing: str
 ) -> None:
     (secrets / there).write_text("s3cr3t")
-    with pytest.raises(BadInput, match=f"{there} is half a login: put {missing} beside it"):
+    with pytest.raises(BadInput, match=f"{there} is only half of a login: add the file {missing}"):
         ask(Champions, tmp_path)
     assert logins == []
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, logins: list[str | None], secrets: Path) -> None:
     (secrets / "mlflow_token").write_bytes(b"\xff\xfe")
-    with pytest.raises(BadInput, match="mlflow_token is not text: write the login into it"):
+    with pytest.raises(BadInput, match="mlflow_token is not UTF-8 text: write the login into it"):
         ask(Registry, tmp_path)
 
 

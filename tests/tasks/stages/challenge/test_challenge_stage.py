@@ -19,7 +19,7 @@ from include.stages import BadInput, ExitCode, result_line
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.models import load_trained
 from tasks.runner import run_stage
-from tasks.stages.challenge.contender import newcomer, retokenise, titleholder
+from tasks.stages.challenge.models import load_challenger, load_champion, retokenise
 from tests.tasks.encoder.samples import WORDS, of_words
 from tests.tasks.stages.challenge.homes import ROWS, STSB, Home, changed, home, negate
 
@@ -73,7 +73,7 @@ def test_a_damaged_copy_is_refused_with_its_evidence(movies: Home, tmp_path: Pat
     artifact = challenge(movies)
     assert artifact.manifest.exit_code == ExitCode.GATE_FAILED
     assert artifact.manifest.message.startswith("the new model of movie-reviews is refused: accuracy 0.")
-    assert "What can be done: keep the champion" in artifact.manifest.message
+    assert "Remedy: keep the champion" in artifact.manifest.message
     evidence = json.loads((artifact.path / "challenge.json").read_text())
     assert (evidence["outcome"], evidence["passed"]) == ("worse", False)
     found = evidence["whole"]["found"]
@@ -101,7 +101,7 @@ def test_a_slice_refuses_where_the_whole_does_not(movies: Home, tmp_path: Path) 
     result = artifact.manifest.result
     assert (result["outcome"], result["passed"]) == ("not worse", False)
     assert artifact.manifest.exit_code == ExitCode.GATE_FAILED
-    assert any("label:positive (labelled positive)" in reason for reason in result["reasons"])
+    assert any("label:positive (labeled positive)" in reason for reason in result["reasons"])
     assert not any("label:negative" in reason for reason in result["reasons"])
     assert challenge(movies, margin=0.99, slice_margin=0.99).manifest.result["passed"]
 
@@ -147,10 +147,10 @@ def test_a_champion_with_other_token_ids_is_read_in_its_own(movies: Home, tmp_pa
     movies.crown(folder)
     dev, task = TokenTable.open(movies.dev), movies.experiment().task
     named = json.loads((movies.run.artifact("champion").path / "champion.json").read_text())
-    champion = titleholder(task, dev, named, movies.run.store)
+    champion = load_champion(task, dev, named, movies.run.store)
     assert champion.table.ids(0).tolist() != dev.ids(0).tolist()
     evaluated = movies.run.artifact("evaluate").path / "predictions.parquet"
-    model = newcomer(task, dev, movies.model, evaluated).scored
+    model = load_challenger(task, dev, movies.model, evaluated).scored
     assert champion.scored.confidence == pytest.approx(model.confidence, abs=1e-5)
     assert challenge(movies).manifest.result["p"] == 1
 
@@ -163,7 +163,7 @@ def test_a_champion_reads_as_far_as_it_was_trained_to(movies: Home) -> None:
     spec = json.loads((movies.model / "head.json").read_text())
     write_json(movies.model / "head.json", {**spec, "max_length": 8})
     named = {"model": "movies", "version": "3", "train": "", "folder": str(movies.model)}
-    champion = titleholder(movies.experiment().task, dev, named, movies.run.store)
+    champion = load_champion(movies.experiment().task, dev, named, movies.run.store)
     assert champion.table.lengths.max() == 8
 
 
@@ -196,10 +196,10 @@ def test_a_champion_from_elsewhere_is_checked_as_it_is_read(movies: Home, tmp_pa
     task, dev, named = movies.experiment().task, TokenTable.open(movies.dev), {"model": "movies", "version": "3"}
     elsewhere = {**named, "train": "", "folder": str(tmp_path / "gone")}
     with pytest.raises(BadInput, match="does not hold a trained head"):
-        titleholder(task, dev, elsewhere, movies.run.store)
+        load_champion(task, dev, elsewhere, movies.run.store)
     (movies.model / "tokenizer.json").write_text("{}")
-    with pytest.raises(BadInput, match=r"tokenizer\.json is not a tokenizer"):
-        titleholder(task, dev, {**elsewhere, "folder": str(movies.model)}, movies.run.store)
+    with pytest.raises(BadInput, match=r"tokenizer\.json is not a valid tokenizer"):
+        load_champion(task, dev, {**elsewhere, "folder": str(movies.model)}, movies.run.store)
 
 
 def test_predictions_are_aligned_by_row_and_must_be_all(movies: Home, tmp_path: Path) -> None:
@@ -207,9 +207,9 @@ def test_predictions_are_aligned_by_row_and_must_be_all(movies: Home, tmp_path: 
     table = pq.read_table(movies.run.artifact("evaluate").path / "predictions.parquet")
     shuffled = tmp_path / "shuffled.parquet"
     pq.write_table(table.take(pa.array(reversed(range(ROWS)))), shuffled)
-    scored = newcomer(task, dev, movies.model, shuffled).scored
+    scored = load_challenger(task, dev, movies.model, shuffled).scored
     assert scored.predicted.tolist() == table["prediction"].to_pylist()
     assert scored.confidence == pytest.approx([max(row) for row in table["probabilities"].to_pylist()])
     pq.write_table(table.slice(1), shuffled)
-    with pytest.raises(BadInput, match=r"does not hold the rows of .* run the stages from evaluate on again"):
-        newcomer(task, dev, movies.model, shuffled)
+    with pytest.raises(BadInput, match=r"does not contain the rows of .* run evaluate and all later stages again"):
+        load_challenger(task, dev, movies.model, shuffled)

@@ -11,9 +11,9 @@ from markupsafe import escape
 from include.glue import TASKS
 from include.sections import Retraining
 from tasks.scoring.metrics import Array
-from tasks.scoring.scored import Scored
-from tasks.stages.challenge.apart import lost, rows_apart
+from tasks.scoring.scored import ScoredSplit
 from tasks.stages.challenge.costs import Cost
+from tasks.stages.challenge.disagreements import disagreements, rows_lost
 from tasks.stages.challenge.report import render
 from tasks.stages.challenge.report import words as words_of
 from tasks.stages.challenge.verdict import Verdict, judge
@@ -22,9 +22,9 @@ CHAMPION = {"model": "cola", "version": "7", "train": "", "evaluate": "", "folde
 FREE = [Cost("latency", "ms", 3.0, 4.0, None, ""), Cost("size", "MB", 90.0, 90.0, None, "")]
 
 
-def scored(task: str, labels: Array, logits: Array, text: str = "some words") -> Scored:
+def scored(task: str, labels: Array, logits: Array, text: str = "some words") -> ScoredSplit:
     sentences = [(f"{text} {row}",) * len(TASKS[task].sentences) for row in range(len(labels))]
-    return Scored(TASKS[task], np.arange(len(labels)), labels, logits, sentences)
+    return ScoredSplit(TASKS[task], np.arange(len(labels)), labels, logits, sentences)
 
 
 def saying(predicted: Array, sure: float = 2.0) -> Array:
@@ -32,7 +32,7 @@ def saying(predicted: Array, sure: float = 2.0) -> Array:
     return sure * np.eye(2)[predicted]
 
 
-def held(model: Scored, champion: Scored | None, costs: list[Cost] = FREE) -> Verdict:
+def held(model: ScoredSplit, champion: ScoredSplit | None, costs: list[Cost] = FREE) -> Verdict:
     return judge(model, champion, CHAMPION, costs, Retraining())
 
 
@@ -46,7 +46,7 @@ def test_a_classifier_that_says_one_class_only_is_refused_by_the_labels() -> Non
     assert verdict.slices["label:acceptable"].outcome == "not worse"
     assert verdict.metrics["model"] is not None and verdict.metrics["model"]["matthews"] == 0
     (reason,) = [reason for reason in verdict.reasons if "label:unacceptable" in reason]
-    assert reason.startswith("accuracy 0.0000 on label:unacceptable (labelled unacceptable) is 0.7000 below")
+    assert reason.startswith("accuracy 0.0000 on label:unacceptable (labeled unacceptable) is 0.7000 below")
     assert "more than retraining.slice_margin = 0.1 and more than chance (120 rows, 95 % interval" in reason
 
 
@@ -73,22 +73,22 @@ def test_the_rows_that_only_one_has_right() -> None:
     labels = np.array([0, 0, 1, 1, 1])
     model = scored("SST-2", labels, np.array([[0, 1], [0, 3], [0, 2], [2, 0], [3, 0]]))  # right on the third only
     champion = scored("SST-2", labels, saying(np.array([0, 0, 0, 1, 0])))  # wrong on the third and the last
-    found = lost(model, champion)
+    found = rows_lost(model, champion)
     assert [(row["row"], row["label"], row["prediction"]) for row in found] == [
         (1, "negative", "positive"), (3, "positive", "negative"), (0, "negative", "positive"),
     ]  # fmt: skip
     assert found[0]["confidence"] == pytest.approx(1 / (1 + np.exp(-3)))
-    assert [row["row"] for row in lost(model, champion, shown=1)] == [1]
-    assert [row["row"] for row in lost(champion, model)] == [2]
+    assert [row["row"] for row in rows_lost(model, champion, shown=1)] == [1]
+    assert [row["row"] for row in rows_lost(champion, model)] == [2]
 
 
 def test_scores_that_are_further_off() -> None:
     labels = np.array([1.0, 2.0, 3.0])
     model = scored("STS-B", labels, np.array([[1.5], [4.0], [3.0]]))
     champion = scored("STS-B", labels, np.array([[1.0], [2.5], [1.0]]))
-    found = [(row["row"], row["prediction"], row["other"]) for row in lost(model, champion)]
+    found = [(row["row"], row["prediction"], row["other"]) for row in rows_lost(model, champion)]
     assert found == [(1, 4.0, 2.5), (0, 1.5, 1.0)]
-    assert [row["row"] for row in lost(champion, model)] == [2]
+    assert [row["row"] for row in rows_lost(champion, model)] == [2]
 
 
 def test_the_page_shows_both_models_and_escapes_texts() -> None:
@@ -96,21 +96,24 @@ def test_the_page_shows_both_models_and_escapes_texts() -> None:
     champion = scored("SST-2", labels, saying(labels), "<script>alert('1 & 2')</script>")
     model = dataclasses.replace(champion, logits=saying(np.where(np.arange(300) < 30, 1 - labels, labels)))
     verdict = held(model, champion)
-    html = render(model.task, verdict, words_of(verdict), rows_apart(model, champion))
+    html = render(model.task, verdict, words_of(verdict), disagreements(model, champion))
     assert "<script" not in html
     assert html.count("&lt;script&gt;alert(&#39;1 &amp; 2&#39;)&lt;/script&gt;") == 25
     assert all(
-        text in html for text in ("0.9000", "1.0000", "-0.1000", "version 7", "label:negative (labelled negative)")
+        text in html for text in ("0.9000", "1.0000", "-0.1000", "version 7", "label:negative (labeled negative)")
     )
     assert "The new model is worse: it loses more than 0.02 of accuracy" in html
     assert str(escape(verdict.reasons[0])) in html
-    assert "Only the new model has 0 rows right, only the champion\n  30." in html
+    assert "0 rows are right only with the new model, and\n  30 only with the champion." in html
     assert "src=" not in html and "href=" not in html
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [(slice(0), "The new model is not worse: at most 0.02 of accuracy"), (slice(4), "Undecided: 300 rows cannot tell")],
+    [
+        (slice(0), "The new model is not worse: its loss of accuracy is at most 0.02"),
+        (slice(4), "Undecided: 300 rows are too few to show"),
+    ],
 )
 def test_the_verdict_in_words(wrong: slice, words: str) -> None:
     labels = np.arange(300) % 2
@@ -125,4 +128,4 @@ def test_a_page_of_undefined_scores() -> None:
     flat = scored("STS-B", labels, np.full((30, 1), 2.5))
     verdict = held(flat, scored("STS-B", labels, labels[:, None]))
     assert verdict.outcome == "undecided" and verdict.passed
-    assert "undefined" in render(flat.task, verdict, words_of(verdict), rows_apart(flat, flat))
+    assert "undefined" in render(flat.task, verdict, words_of(verdict), disagreements(flat, flat))

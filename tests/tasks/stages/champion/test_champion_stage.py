@@ -55,7 +55,7 @@ def test_damage_is_noticed_by_a_stage_that_was_done_already(tmp_path: Path) -> N
 def test_a_first_champion_whose_files_are_lost_makes_room(tmp_path: Path) -> None:
     run = retrain(tmp_path, "first")
     (run.artifact("train").path / "model/head.json").unlink()
-    with pytest.raises(BadInput, match="where there is none, delete the alias champion in MLflow"):
+    with pytest.raises(BadInput, match="if there is no previous champion, delete the alias champion in MLflow"):
         stage("champion", run)
     registry(run).client.delete_registered_model_alias(MODEL, "champion")
     after = retrain(tmp_path, "second", training__seed=7)

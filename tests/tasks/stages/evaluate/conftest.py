@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 from tests.tasks.stages.evaluate.made_up import made_up
 
 
 @pytest.fixture
-def sst2() -> Scored:
+def sst2() -> ScoredSplit:
     return made_up("SST-2")
 
 
 @pytest.fixture
-def stsb() -> Scored:
+def stsb() -> ScoredSplit:
     return made_up("STS-B")
 
 

@@ -1,4 +1,4 @@
-"""Made-up scored splits: three words to forty, some of them wrong."""
+"""Provenance-up scored splits: three words to forty, some of them wrong."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from include.glue import TASKS
 from include.named import build
 from tasks.scoring.metrics import Array
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.verdict import Evidence, judge
-from tasks.stages.evaluate.made import Made
+from tasks.stages.evaluate.provenance import Provenance
 from tasks.stages.evaluate.stage import write
 from tasks.stages.evaluate.summary import summarise
 
@@ -22,29 +22,29 @@ FACTS: dict[str, dict[str, Any]] = {
     "Training": {"encoder": "all-MiniLM-L6-v2", "seed": 1, "epochs": 3.0, "ranks": 2},
     "Data and provenance": {"train artifact": "0123456789abcdef", "code revision": "f00ba4"},
 }
-MADE = Made("tickets (classification)", "manual__2026-11-22", FACTS)
+PROVENANCE = Provenance("tickets (classification)", "manual__2026-11-22", FACTS)
 
 
-def write_report(folder: Path, dev: Scored, heldout: Scored | None, history: Path) -> dict[str, Any]:
+def write_report(folder: Path, dev: ScoredSplit, heldout: ScoredSplit | None, history: Path) -> dict[str, Any]:
     """What the stage evaluate writes, with the verdict of the registered threshold; what metrics.json says."""
     summary = summarise(dev, heldout)
     registered = dev.task.name if dev.task.name in ("SST-2", "MNLI", "STS-B") else "SST-2"
     experiment = build({"data": {"task": registered, "source": "glue", "path": "glue"}}, "test")
     verdict = judge(experiment, Evidence(summary, dev.labels, dev.predicted), len(dev))
-    write(folder, dev, summary, verdict, history, MADE)
+    write(folder, dev, summary, verdict, history, PROVENANCE)
     return summary
 
 
-def of_classes(names: Sequence[str], rows: int, right: float = 3.0) -> Scored:
+def of_classes(names: Sequence[str], rows: int, right: float = 3.0) -> ScoredSplit:
     """Rows of a task of one's own with these label names, the first classes the most frequent."""
     task = dataclasses.replace(TASKS["classification"], labels=tuple(names), label_names=tuple(names))
     random, share = np.random.default_rng(2), 1 / np.arange(1, len(names) + 1)
     labels = random.choice(len(names), size=rows, p=share / share.sum())
     logits = right * np.eye(len(names))[labels] + random.normal(size=(rows, len(names)))
-    return Scored(task, np.arange(rows), labels, logits, [(f"text {row}, with a comma",) for row in range(rows)])
+    return ScoredSplit(task, np.arange(rows), labels, logits, [(f"text {row}, with a comma",) for row in range(rows)])
 
 
-def made_up(name: str, rows: int = 120) -> Scored:
+def made_up(name: str, rows: int = 120) -> ScoredSplit:
     """Rows of a task with logits that are mostly right; the last text holds HTML."""
     task, random = TASKS[name], np.random.default_rng(1)
     words = random.integers(3, 40, size=rows)
@@ -59,4 +59,4 @@ def made_up(name: str, rows: int = 120) -> Scored:
         labels = random.integers(task.outputs, size=rows)
         logits = 2.2 * np.eye(task.outputs)[labels] + random.normal(scale=1.0, size=(rows, task.outputs))
         logits[-1] = 9 * np.eye(task.outputs)[(labels[-1] + 1) % task.outputs]  # the surest mistake
-    return Scored(task, np.arange(rows), labels, logits.astype(np.float32), sentences)
+    return ScoredSplit(task, np.arange(rows), labels, logits.astype(np.float32), sentences)

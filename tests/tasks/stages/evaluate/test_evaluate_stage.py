@@ -135,5 +135,5 @@ def test_a_diverged_model_is_refused(tmp_path: Path) -> None:
 def test_no_dev_rows_are_refused(tmp_path: Path) -> None:
     trained(tmp_path / "train", CLASSES)
     write_split(tmp_path / "preprocess" / "dev", [], [], parts=1)
-    with pytest.raises(BadInput, match="holds no rows"):
+    with pytest.raises(BadInput, match="contains no rows"):
         run(context(tmp_path, build({}, "test"), 0))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.scoring.intervals import wilson
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 from tasks.stages.evaluate import curves
 from tests.tasks.stages.evaluate.made_up import made_up, of_classes, write_report
 
@@ -41,28 +41,28 @@ def test_writes_everything(name: str, tmp_path: Path, history: Path) -> None:
     assert all(fact in html for fact in ("0123456789abcdef", "f00ba4", "all-MiniLM-L6-v2"))
 
 
-def test_dollar_signs_in_label_names_are_no_formula(sst2: Scored, tmp_path: Path, history: Path) -> None:
+def test_dollar_signs_in_label_names_are_no_formula(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
     names = ("under $10_0$", r"over $\nothing$")
     dev = dataclasses.replace(sst2, task=dataclasses.replace(sst2.task, label_names=names))
     html = page_of(tmp_path, dev, history)
     assert all(name in html for name in names)
 
 
-def test_the_text_of_a_mistake_is_escaped(sst2: Scored, tmp_path: Path, history: Path) -> None:
+def test_the_text_of_a_mistake_is_escaped(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
     write_report(tmp_path, sst2, None, history)
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<script" not in html
     assert "&lt;script&gt;alert(&#39;1 &amp; 2&#39;)&lt;/script&gt; says &#34;this&#34;" in html
 
 
-def test_needs_nothing_beside_it(sst2: Scored, tmp_path: Path, history: Path) -> None:
+def test_needs_nothing_beside_it(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
     write_report(tmp_path, sst2, None, history)
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not re.search(r'(src|href)="(?!data:)', html)
     assert "@import" not in html
 
 
-def test_an_undefined_metric_is_called_so(stsb: Scored, tmp_path: Path, history: Path) -> None:
+def test_an_undefined_metric_is_called_so(stsb: ScoredSplit, tmp_path: Path, history: Path) -> None:
     flat = dataclasses.replace(stsb, logits=np.full((len(stsb), 1), 2.5))
     write_report(tmp_path, flat, stsb, history)
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def test_an_undefined_metric_is_called_so(stsb: Scored, tmp_path: Path, history:
     assert "held out (120 rows)" in html
 
 
-def test_no_mistakes(sst2: Scored, tmp_path: Path, history: Path) -> None:
+def test_no_mistakes(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
     perfect = dataclasses.replace(sst2, logits=5.0 * np.eye(2)[sst2.labels])
     write_report(tmp_path, perfect, None, history)
     assert "None: every row is right." in (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def test_one_row_is_enough(tmp_path: Path, history: Path) -> None:
         write_report(tmp_path, whole.at(np.array([0])), None, history)
 
 
-def test_the_same_bytes_every_time(sst2: Scored, tmp_path: Path, history: Path) -> None:
+def test_the_same_bytes_every_time(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         folder.mkdir()
@@ -91,7 +91,7 @@ def test_the_same_bytes_every_time(sst2: Scored, tmp_path: Path, history: Path) 
         assert file.read_bytes() == (folders[1] / file.name).read_bytes(), file.name
 
 
-def test_predictions(sst2: Scored, stsb: Scored, tmp_path: Path, history: Path) -> None:
+def test_predictions(sst2: ScoredSplit, stsb: ScoredSplit, tmp_path: Path, history: Path) -> None:
     write_report(tmp_path, sst2, None, history)
     table = pq.read_table(tmp_path / "predictions.parquet")
     assert table.column_names == ["row", "label", "prediction", "probabilities"]
@@ -109,19 +109,19 @@ def test_curves_are_read(history: Path) -> None:
     assert (found.dev_loss_steps, found.dev_losses) == ([50, 100], [0.6, 0.5])
 
 
-def page_of(folder: Path, dev: Scored, history: Path) -> str:
+def page_of(folder: Path, dev: ScoredSplit, history: Path) -> str:
     """The report's text, without its pictures."""
     write_report(folder, dev, None, history)
     html = (folder / "report.html").read_text(encoding="utf-8")
     return re.sub(r'src="data:[^"]*"', "", html)
 
 
-def test_the_title_names_data_and_run(sst2: Scored, tmp_path: Path, history: Path) -> None:
+def test_the_title_names_data_and_run(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
     html = page_of(tmp_path, sst2, history)
     assert f"<title>tickets (classification), run manual__2026-11-22: accuracy {sst2.metrics()['accuracy']:.4f}" in html
 
 
-def test_threshold_baseline_and_verdict_are_shown(sst2: Scored, tmp_path: Path, history: Path) -> None:
+def test_threshold_baseline_and_verdict_are_shown(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
     html = page_of(tmp_path, sst2, history)
     constant = max(np.bincount(sst2.labels)) / len(sst2)
     assert "<h2>Gate: failed</h2>" in html
@@ -153,13 +153,13 @@ def test_a_confusion_matrix_of_any_size_can_be_read(classes: int, tmp_path: Path
     assert (pair in html) == (classes > 2)
 
 
-def test_classes_and_slices_have_intervals(sst2: Scored, tmp_path: Path, history: Path) -> None:
+def test_classes_and_slices_have_intervals(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
     html, (low, high) = page_of(tmp_path, sst2, history), wilson(*_recall(sst2, 1))
     assert f'<div class="soft">{low:.4f} to {high:.4f}</div>' in html  # of the class positive
     assert f'<td class="n">{low:.4f} to {high:.4f}</td>' in html  # of the slice label:positive
 
 
-def _recall(dev: Scored, label: int) -> tuple[int, int]:
+def _recall(dev: ScoredSplit, label: int) -> tuple[int, int]:
     rows = dev.labels == label
     return int((dev.predicted[rows] == label).sum()), int(rows.sum())
 

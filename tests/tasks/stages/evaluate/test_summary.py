@@ -11,24 +11,24 @@ from sklearn import metrics as sk
 
 from include.glue import TASKS
 from tasks.scoring.intervals import wilson
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 from tasks.stages.evaluate import slices
 from tasks.stages.evaluate.calibration import calibrate
 from tasks.stages.evaluate.mistakes import worst
-from tasks.stages.evaluate.operating import operate
+from tasks.stages.evaluate.operating_points import operating_points
 from tasks.stages.evaluate.summary import summarise
 from tests.tasks.stages.evaluate.made_up import made_up
 
 
-def scored(labels: list[int], right: list[float], texts: list[str] | None = None) -> Scored:
+def scored(labels: list[int], right: list[float], texts: list[str] | None = None) -> ScoredSplit:
     """SST-2 rows by the probability that their right label got."""
     share = np.array(right)[:, None]
     logits = np.log(np.where(np.eye(2)[labels] == 1, share, 1 - share))
     sentences = [(text,) for text in texts or ["a text"] * len(labels)]
-    return Scored(TASKS["SST-2"], np.arange(len(labels)) + 10, np.array(labels), logits, sentences)
+    return ScoredSplit(TASKS["SST-2"], np.arange(len(labels)) + 10, np.array(labels), logits, sentences)
 
 
-def test_overall(sst2: Scored) -> None:
+def test_overall(sst2: ScoredSplit) -> None:
     summary = summarise(sst2)
     predicted = sst2.logits.argmax(axis=1)
     assert summary["rows"] == 120
@@ -39,7 +39,7 @@ def test_overall(sst2: Scored) -> None:
     assert summary["confusion"] == sk.confusion_matrix(sst2.labels, predicted).tolist()
 
 
-def test_held_out_beside_dev(stsb: Scored) -> None:
+def test_held_out_beside_dev(stsb: ScoredSplit) -> None:
     summary = summarise(stsb, made_up("STS-B", 30))
     assert summary["heldout"]["rows"] == 30
     assert set(summary["heldout"]["metrics"]) == {"pearson", "spearman", "mse", "rmse", "mae", "r2"}
@@ -56,7 +56,7 @@ def test_gate_can_name_just_these_slices(name: str) -> None:
     assert set(summarise(made_up(name))["slices"]) == set(TASKS[name].slices)
 
 
-def test_constant_scores_are_null(stsb: Scored) -> None:
+def test_constant_scores_are_null(stsb: ScoredSplit) -> None:
     flat = dataclasses.replace(stsb, logits=np.full((len(stsb), 1), 2.5))
     summary = summarise(flat)
     assert summary["metrics"]["pearson"] is None
@@ -74,7 +74,7 @@ def test_lengths_are_thirds_with_their_bounds() -> None:
     assert [found[f"length:{name}"]["accuracy"] for name in ("short", "medium", "long")] == [1, 1, 0]
 
 
-def test_every_row_is_in_one_length_and_one_label(sst2: Scored) -> None:
+def test_every_row_is_in_one_length_and_one_label(sst2: ScoredSplit) -> None:
     found = slices.measure(sst2)
     for kind in ("length:", "label:"):
         assert sum(entry["rows"] for name, entry in found.items() if name.startswith(kind)) == len(sst2)
@@ -89,7 +89,7 @@ def test_rows_of_equal_length_are_one_slice() -> None:
 def test_a_labels_slice_has_its_recall() -> None:
     found = slices.measure(scored([1, 1, 1, 0], [0.9, 0.9, 0.2, 0.8]))["label:positive"]
     assert found == {
-        "about": "labelled positive", "rows": 3, "metric": "accuracy", "accuracy": pytest.approx(2 / 3),
+        "about": "labeled positive", "rows": 3, "metric": "accuracy", "accuracy": pytest.approx(2 / 3),
         "interval": wilson(2, 3),
     }  # fmt: skip
 
@@ -112,7 +112,7 @@ def test_calibration_by_hand() -> None:
 
 def test_a_certain_model_falls_into_the_last_bin() -> None:
     logits = np.array([[0.0, 1000.0], [1000.0, 0.0]])
-    certain = Scored(TASKS["SST-2"], np.arange(2), np.array([1, 0]), logits, [("a",), ("b",)])
+    certain = ScoredSplit(TASKS["SST-2"], np.arange(2), np.array([1, 0]), logits, [("a",), ("b",)])
     calibration = calibrate(certain)
     assert (calibration.ece, calibration.bins[0].high) == (0, 1)
 
@@ -126,14 +126,16 @@ def test_the_surest_mistakes_come_first() -> None:
 
 
 def test_the_largest_errors_come_first() -> None:
-    rows = Scored(TASKS["STS-B"], np.arange(3), np.array([1.0, 2, 3]), np.array([[1.5], [0], [3]]), [("a", "b")] * 3)
+    rows = ScoredSplit(
+        TASKS["STS-B"], np.arange(3), np.array([1.0, 2, 3]), np.array([[1.5], [0], [3]]), [("a", "b")] * 3
+    )
     assert [(row["row"], row["error"]) for row in worst(rows, shown=2)] == [(1, -2.0), (0, 0.5)]
 
 
 def test_thresholds_against_counting() -> None:
     """Positive rows have .9 .6 .4, negative ones .7 .2 .1."""
     rows = scored([1, 1, 1, 0, 0, 0], [0.9, 0.6, 0.4, 0.3, 0.8, 0.9])
-    found = operate(rows)
+    found = operating_points(rows)
     assert found is not None
     assert found.roc_auc == pytest.approx(7 / 9)  # of nine pairs, .7 stands above .6 and .4
     assert found.average_precision == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
@@ -143,8 +145,8 @@ def test_thresholds_against_counting() -> None:
 
 
 def test_no_thresholds_for_one_class_or_three() -> None:
-    assert operate(scored([1, 1], [0.9, 0.2])) is None
-    assert operate(made_up("MNLI")) is None
+    assert operating_points(scored([1, 1], [0.9, 0.2])) is None
+    assert operating_points(made_up("MNLI")) is None
 
 
 def test_shares_and_intervals_of_classes() -> None:

@@ -42,23 +42,23 @@ def test_good(tmp_path: Path) -> None:
         ("SST-2.tsv", b"1\t0\n", b"0\t0\n", r"SST-2.tsv line 3: the index is '0', not 1"),
         ("SST-2.tsv", b"0\t1\n1\t0\n", b"1\t0\n0\t1\n", "line 2: the index is '1', not 0"),
         ("SST-2.tsv", b"1\t0\n", b"01\t0\n", "line 3: the index is '01', not 1"),
-        ("SST-2.tsv", b"1\t0\n", b"1\t2\n", r"line 3: '2' is no label of SST-2 \(0, 1\)"),
-        ("SST-2.tsv", b"1\t0\n", b"1\t0.0\n", "'0.0' is no label"),
-        ("SST-2.tsv", b"1\t0\n", b"1\t\n", "'' is no label"),
+        ("SST-2.tsv", b"1\t0\n", b"1\t2\n", r"line 3: '2' is not a label of SST-2 \(0, 1\)"),
+        ("SST-2.tsv", b"1\t0\n", b"1\t0.0\n", "'0.0' is not a label"),
+        ("SST-2.tsv", b"1\t0\n", b"1\t\n", "'' is not a label"),
         ("SST-2.tsv", b"1\t0\n", b"1 0\n", "line 3 has 1 fields, not 2"),
         ("SST-2.tsv", b"1\t0\n", b"1\t0\t0\n", "line 3 has 3 fields, not 2"),
         ("SST-2.tsv", b"1\t0\n", b"\n", "line 3 has 1 fields"),
         ("SST-2.tsv", b"prediction", b"label", "line 1: the header is"),
         ("SST-2.tsv", b"index\tprediction\n", b"", "line 1: the header is"),
         ("SST-2.tsv", b"index", b"\xef\xbb\xbfindex", "line 1: the header is"),
-        ("SST-2.tsv", b"\n", b"\r\n", "one line feed"),
-        ("SST-2.tsv", b"2\t1\n", b"2\t1", "one line feed"),
+        ("SST-2.tsv", b"\n", b"\r\n", "a single line feed"),
+        ("SST-2.tsv", b"2\t1\n", b"2\t1", "a single line feed"),
         ("SST-2.tsv", b"1\t0\n", b"1\t\xff\n", "not UTF-8"),
-        ("QNLI.tsv", b"not_entailment", b"1", "'1' is no label of QNLI"),
-        ("STS-B.tsv", b"4.125", b"5.100", "'5.100' is no score from 0.0 to 5.0"),
-        ("STS-B.tsv", b"4.125", b"-0.100", "'-0.100' is no score"),
-        ("STS-B.tsv", b"4.125", b"4.1", "'4.1' is no score"),
-        ("STS-B.tsv", b"4.125", b"nan", "'nan' is no score"),
+        ("QNLI.tsv", b"not_entailment", b"1", "'1' is not a label of QNLI"),
+        ("STS-B.tsv", b"4.125", b"5.100", "'5.100' is not a score from 0.0 to 5.0"),
+        ("STS-B.tsv", b"4.125", b"-0.100", "'-0.100' is not a score"),
+        ("STS-B.tsv", b"4.125", b"4.1", "'4.1' is not a score"),
+        ("STS-B.tsv", b"4.125", b"nan", "'nan' is not a score"),
     ],
 )  # fmt: skip
 def test_one_thing_wrong(tmp_path: Path, file: str, old: bytes, new: bytes, message: str) -> None:
@@ -73,7 +73,7 @@ def test_wrong_files(tmp_path: Path, wrong: str) -> None:
     moved = files.pop("QNLI.tsv")
     if wrong != "missing":
         files |= {"extra": {"QNLI.tsv": moved, "notes.txt": b""}, "folder": {"glue/QNLI.tsv": moved}}[wrong]
-    with pytest.raises(BadInput, match=r"submission.zip must hold QNLI.tsv, SST-2.tsv, STS-B.tsv once each"):
+    with pytest.raises(BadInput, match=r"submission.zip must contain each of QNLI.tsv, SST-2.tsv, STS-B.tsv once"):
         check(tmp_path, files)
 
 
@@ -82,7 +82,7 @@ def test_a_file_twice(tmp_path: Path) -> None:
     write_archive(tmp_path / "submission.zip", GOOD)
     with zipfile.ZipFile(tmp_path / "submission.zip", "a") as archive:
         archive.writestr("QNLI.tsv", GOOD["QNLI.tsv"])
-    with pytest.raises(BadInput, match=r"once each: see QNLI\.tsv"):
+    with pytest.raises(BadInput, match=r"once: check QNLI\.tsv"):
         check_submission(tmp_path / "submission.zip", EXPECTED)
 
 
@@ -102,7 +102,7 @@ def test_glue_counts_without_gaps_and_own_files_as_they_are(tmp_path: Path) -> N
     for name in ("SST-2", "movie-reviews"):
         write_archive(tmp_path / f"{name}.zip", {"a.tsv": content})
     check_submission(tmp_path / "movie-reviews.zip", {"a.tsv": Expected(TASKS["movie-reviews"], gap)})
-    with pytest.raises(BadInput, match="not 0 to 2 in order, as GLUE counts them"):
+    with pytest.raises(BadInput, match="must be numbered from 0 to 2 in order, as in GLUE"):
         check_submission(tmp_path / "SST-2.zip", {"a.tsv": Expected(TASKS["SST-2"], gap)})
 
 

@@ -71,7 +71,7 @@ def test_own_files_under_a_glue_tasks_name_are_said_to_be_own(finish: Finish, tm
     own = {"task": "SST-2", "source": "files", "path": "mine"}
     outcome = export(finish("mine", own, [1, 0]), own, tmp_path / "out")
     (warning,) = outcome.result["warnings"]
-    assert warning == "SST-2.tsv holds predictions for files of your own, not for GLUE's SST-2 test split"
+    assert warning == "SST-2.tsv contains predictions for your own files, not for GLUE's SST-2 test split"
 
 
 def test_three_runs_in_one_zip(finish: Finish, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_all_eleven(finish: Finish, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [OWN, {}], ids=["own", "bundled"])
 def test_all_eleven_of_a_task_that_glue_does_not_have(finish: Finish, tmp_path: Path, data: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match=r"is none of GLUE's tasks: write submission\.all_tasks: false"):
+    with pytest.raises(BadInput, match=r"is not a GLUE task: set submission\.all_tasks: false"):
         export(finish("mine", data, [1, 0]), data, tmp_path / "out", all_tasks=True)
 
 
@@ -148,7 +148,7 @@ def test_a_test_row_that_was_set_aside(finish: Finish, tmp_path: Path) -> None:
         {"split": "test", "file": "SST-2/test.tsv", "line": 17, "reason": "empty text", "text": ""},
     ]
     quarantine = "".join(json.dumps(line) + "\n" for line in lines)
-    with pytest.raises(BadInput, match=r"SST-2/test.tsv line 17 was set aside \(empty text\)"):
+    with pytest.raises(BadInput, match=r"SST-2/test.tsv line 17 was quarantined \(empty text\)"):
         export(finish("first", glue("SST-2"), [1, 0], quarantine), glue("SST-2"), tmp_path / "out")
     export(finish("mine", OWN, [1, 0], quarantine), OWN, tmp_path / "own")
 

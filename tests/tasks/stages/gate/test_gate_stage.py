@@ -54,7 +54,9 @@ def test_green(tmp_path: Path) -> None:
 def test_red_keeps_the_verdict_and_says_what_to_do(tmp_path: Path) -> None:
     outcome = gate(tmp_path)
     assert outcome.exit_code == ExitCode.GATE_FAILED
-    assert outcome.message.startswith("the gate of SST-2 is not passed: accuracy 0.9000 is 0.0270 below gate.accuracy")
+    assert outcome.message.startswith(
+        "the model of SST-2 did not pass the gate: accuracy 0.9000 is 0.0270 below gate.accuracy"
+    )
     assert "train longer" in outcome.message
     assert "below gate.accuracy" in (tmp_path / "output" / "verdict.html").read_text(encoding="utf-8")
     assert not json.loads((tmp_path / "output" / "verdict.json").read_text())["passed"]

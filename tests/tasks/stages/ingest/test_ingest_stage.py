@@ -70,9 +70,9 @@ def test_what_is_known_repeated_contradicted_or_held_out_is_counted_and_left_out
     assert table(second)[201:] == ["A fine film!\t1"]
     aside = made_up.lines(second.path / "quarantine.jsonl")
     assert [(Path(row["file"]).name, row["line"], row["reason"]) for row in aside] == [
-        ("a.tsv", 5, "conflict: the same text stands there with the label 0"),
-        ("a.tsv", 8, "conflict: the same text stands there with the label 1"),
-        ("b.tsv", 2, "conflict: the same text stands there with the label 0"),
+        ("a.tsv", 5, "conflict: the same text also has the label 0"),
+        ("a.tsv", 8, "conflict: the same text also has the label 1"),
+        ("b.tsv", 2, "conflict: the same text also has the label 0"),
     ]
 
 
@@ -105,13 +105,13 @@ def test_a_file_of_known_rows_only_is_nothing_new(home: Home) -> None:
 
 
 MALFORMED = [
-    ("a.csv", "text,label\nx,1\n", r"a\.csv has no column 'sentence' .*Name your column in data\.columns"),
-    ("a.csv", 'sentence,label\nx,1\n"y,0\n', r"a\.csv line 3: unbalanced quotes .*twice"),
-    ("a.tsv", "sentence\tlabel\nfine\t1\n\t1\n", r"a\.tsv: 1 of 2 rows .*\(line 3: empty text\).*: mend them"),
+    ("a.csv", "text,label\nx,1\n", r"a\.csv has no column 'sentence' .*Name the column in data\.columns"),
+    ("a.csv", 'sentence,label\nx,1\n"y,0\n', r"a\.csv line 3: unbalanced quotes .*double every quote"),
+    ("a.tsv", "sentence\tlabel\nfine\t1\n\t1\n", r"a\.tsv: 1 of 2 rows .*\(line 3: empty text\).*: correct them"),
     ("a.tsv", "sentence\tlabel\nfine\tyes\n", r"a\.tsv: 1 of 1 .*line 2: label 'yes' is not one of 0, 1"),
     ("a.parquet", "PAR", r"a\.parquet is not a Parquet file"),
-    ("a.tsv", "", r"a\.tsv is empty: put data into it"),
-    ("a.xlsx", "PK", r"a\.xlsx: cannot tell the format .* must end in \.csv, \.tsv, \.parquet"),
+    ("a.tsv", "", r"a\.tsv is empty: add data to it"),
+    ("a.xlsx", "PK", r"a\.xlsx: the format is unknown; .* must end in \.csv, \.tsv, \.parquet"),
 ]
 
 
@@ -221,13 +221,13 @@ def test_a_file_whose_name_is_not_utf_8_is_left_where_it_is_with_a_warning(
     assert main(["ingest", "--experiment", named, "--run", str(home.folder / "runs/cli")]) == ExitCode.DONE
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["counts"]["added"] == 1 and file.is_file()
-    assert "not taken in, because its name is not UTF-8: rename it" in caplog.text
+    assert "ignored, because its name is not UTF-8: rename it" in caplog.text
 
 
 def test_the_drop_folder_must_be_there(home: Home) -> None:
     with pytest.raises(BadInput, match=r"dataset\.drop is not set"):
         home.ingest(drop="")
-    with pytest.raises(BadInput, match="nowhere is no folder: make it"):
+    with pytest.raises(BadInput, match="nowhere is not a folder: create it"):
         home.ingest(drop=str(home.root / "nowhere"))
 
 
@@ -235,7 +235,7 @@ def test_another_task_is_refused(home: Home) -> None:
     home.ingest()
     data = {"task": "CoLA", "source": "glue", "path": str(home.root / "glue")}
     dataset = {"name": "SST-2", "drop": str(home.drop)}
-    with pytest.raises(BadInput, match="the dataset SST-2 has task 'SST-2', not 'CoLA': write another"):
+    with pytest.raises(BadInput, match="the dataset SST-2 has task 'SST-2', not 'CoLA': set another"):
         run_stage("ingest", Experiment.model_validate({"data": data, "dataset": dataset}), home.run())
 
 

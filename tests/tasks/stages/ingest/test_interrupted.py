@@ -82,7 +82,9 @@ def test_a_file_that_changes_while_it_is_read_is_not_taken(home: Home, text: str
         times = file.stat().st_atime_ns, file.stat().st_mtime_ns
         home.put("a.tsv", text)
         os.utime(file, ns=times)
-    with pytest.raises(Transient, match=r"a\.tsv was changed while it was read, nothing was taken: run ingest again"):
+    with pytest.raises(
+        Transient, match=r"a\.tsv was changed while it was read, so nothing was ingested: run ingest again"
+    ):
         run(context)
     assert not (output / "train.tsv").exists()
 
@@ -94,7 +96,7 @@ def test_the_experiments_own_data_must_not_change_either(home: Home) -> None:
         stream.write("one more\t1\n")
     output = home.root / "output"
     output.mkdir()
-    with pytest.raises(Transient, match="own data were changed while they were read"):
+    with pytest.raises(Transient, match="own data was changed while it was read"):
         run(Context(experiment, this, {}, output, manifest=replace(planned, key="1" * 16)))
 
 
@@ -108,7 +110,9 @@ def test_later_versions_need_the_original_data_no_more(home: Home) -> None:
 def test_a_lost_or_damaged_last_version_is_named(home: Home) -> None:
     first = home.ingest()
     shutil.rmtree(first.path)
-    with pytest.raises(BadInput, match=rf"{first.manifest.key}, the last version of the dataset, is gone: put it back"):
+    with pytest.raises(
+        BadInput, match=rf"{first.manifest.key}, the last version of the dataset, is missing: restore it"
+    ):
         home.ingest("second")
     Dataset(home.folder, "SST-2").file.write_text(json.dumps({"version": 1}))
     with pytest.raises(BadInput, match=r"versions\.json is damaged: write it again"):

@@ -159,7 +159,7 @@ def test_kept_columns_of_other_rows_are_refused(
 ) -> None:
     pq.write_table(pa.table({"row": range(ROWS), "id": range(ROWS)}), tmp_path / "kept.parquet")
     inputs = artifact(classifier, "train"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
-    with pytest.raises(BadInput, match=r"kept\.parquet holds other rows than the test split: run validate again"):
+    with pytest.raises(BadInput, match=r"kept\.parquet has other rows than the test split: run validate again"):
         stage(tmp_path / "out", "classification", *inputs, source="files", labels=["no", "yes"], keep=["id"])
 
 

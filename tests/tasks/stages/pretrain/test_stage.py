@@ -147,7 +147,7 @@ def test_what_only_fine_tuning_reads_keeps_no_pretraining_from_its_checkpoints(t
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"text": "nowhere.txt"}, "nowhere.txt is missing"),
-    ({"batch_size": 4096}, "pretraining.batch_size is 4096, but .*text.txt.gz makes [0-9]+ blocks to learn from"),
+    ({"batch_size": 4096}, "pretraining.batch_size is 4096, but .*text.txt.gz has only [0-9]+ blocks to train on"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(tmp_path: Path, run: Run, change: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
@@ -157,7 +157,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, run: Run, change: dict[str
 
 def test_a_text_without_known_words_is_refused(tmp_path: Path, run: Run) -> None:
     (tmp_path / "text.txt.gz").write_bytes(gzip.compress("水\n火\n木\n".encode()))
-    with pytest.raises(BadInput, match="the tokenizer knows no word of the documents to measure with"):
+    with pytest.raises(BadInput, match="the tokenizer knows no word of the dev documents"):
         run_stage("pretrain", with_text(tmp_path), run)
 
 

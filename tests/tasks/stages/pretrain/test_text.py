@@ -32,12 +32,12 @@ LINE_3 = "text.txt line 3"
 
 @pytest.mark.parametrize(("content", "message"), [
     (b"one\ntwo\n\xff\xfe\n", f"{LINE_3}: byte 0xff is not UTF-8: convert"),
-    (b"one\ntwo\nth\0ree\n", f"{LINE_3} holds a NUL byte"),
-    (b"one\ntwo\n" + b"x" * (LONGEST_LINE + 1), f"{LINE_3} is longer than 1,048,576 bytes: write a document a line"),
+    (b"one\ntwo\nth\0ree\n", f"{LINE_3} contains a NUL byte"),
+    (b"one\ntwo\n" + b"x" * (LONGEST_LINE + 1), f"{LINE_3} is longer than 1,048,576 bytes: write one document"),
     (gzip.compress(b"one\ntwo\nthree" * 1000)[:-20], "text.txt line .*: the gzip data is damaged"),
     (b"\x1f\x8b this is no gzip", "text.txt line 1: the gzip data is damaged"),
-    (b"", "text.txt holds 0 documents, one a line: give it two or more"),
-    (b"\n \n<br>\none\n", "text.txt holds 1 documents"),
+    (b"", "text.txt contains 0 documents, one per line: at least two are needed"),
+    (b"\n \n<br>\none\n", "text.txt contains 1 documents"),
 ])  # fmt: skip
 def test_what_is_no_text_is_refused_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(BadInput, match=message):
@@ -52,7 +52,7 @@ def test_a_file_must_be_there_and_what_its_name_says(tmp_path: Path) -> None:
     for missing in (tmp_path / "none.txt", tmp_path):
         with pytest.raises(BadInput, match=r"put the text there, or correct pretraining.text"):
             check_file(missing)
-    with pytest.raises(BadInput, match=r"text.gz is not gzip, though its name says so"):
+    with pytest.raises(BadInput, match=r"text.gz is not gzip, although its name ends in .gz"):
         check_file(write(tmp_path, b"plain", "text.gz"))
 
 

@@ -24,7 +24,7 @@ def registered(home: Path, name: str, outcome: str = "", **changes: object) -> R
 def test_the_first_and_one_that_is_not_worse_are_promoted(tmp_path: Path) -> None:
     first = retrain(tmp_path, "first").artifact("promote").manifest.result
     assert (first["promoted"], first["champion"], first["replaces"]) == (True, "1", "")
-    assert first["reason"] == f"version 1 of {MODEL} is the champion, in place of none: approved by the comparison"
+    assert first["reason"] == f"version 1 of {MODEL} is the champion and replaces none: approved by the comparison"
     run = retrain(tmp_path, "second", training__seed=7)
     second = run.artifact("promote").manifest.result
     assert (second["promoted"], second["champion"], second["replaces"], second["by"]) == (True, "2", "1", "comparison")
@@ -45,7 +45,7 @@ def test_an_undecided_one_is_held(tmp_path: Path) -> None:
 def test_a_person_promotes_one_that_the_comparison_could_not_tell(tmp_path: Path) -> None:
     retrain(tmp_path, "first")
     run = registered(tmp_path, "second", "undecided", training__seed=7, retraining__approval=True)
-    with pytest.raises(BadInput, match=r"decision\.json is missing, for retraining\.approval wants a person's"):
+    with pytest.raises(BadInput, match=r"decision\.json is missing, but retraining\.approval requires a person's"):
         stage("promote", run)
     decide(run, "approved")
     result = stage("promote", run).manifest.result
@@ -55,7 +55,7 @@ def test_a_person_promotes_one_that_the_comparison_could_not_tell(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({}, "rejected by Ada"), ({"by": "", "timed_out": True}, "rejected, as nobody decided in time")],
+    [({}, "rejected by Ada"), ({"by": "", "timed_out": True}, "rejected, because nobody decided in time")],
 )
 def test_a_rejection_is_written_down(tmp_path: Path, changes: dict[str, object], reason: str) -> None:
     retrain(tmp_path, "first")
@@ -72,14 +72,14 @@ def test_a_rejection_is_written_down(tmp_path: Path, changes: dict[str, object],
 def test_a_decision_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     run = registered(tmp_path, "first", retraining__approval=True)
     (run.folder / "decision.json").write_text(text)
-    with pytest.raises(BadInput, match=r'decision\.json is no decision: write {"decision": "approved"'):
+    with pytest.raises(BadInput, match=r'decision\.json is not a valid decision: write {"decision": "approved"'):
         stage("promote", run)
 
 
 def test_a_model_that_was_held_against_another_champion_is_not_promoted(tmp_path: Path) -> None:
     late = registered(tmp_path, "late")
     retrain(tmp_path, "first", training__seed=7)
-    with pytest.raises(BadInput, match=f"{MODEL} is version 2 now, and this model was held against none: clear the"):
+    with pytest.raises(BadInput, match=f"{MODEL} is now version 2, but this model was compared with none: clear the"):
         stage("promote", late)
     assert champion(late) == "2" and "promoted" not in version(late, "1").tags
 

@@ -37,7 +37,7 @@ def test_every_run_goes_one_champion_back_until_the_first(
     assert main(["rollback", "--run", str(tmp_path / "runs/one")]) == 0 and champion(third) == "2"
     stage("rollback", back(tmp_path, "two"))
     assert champion(third) == "1"
-    with pytest.raises(BadInput, match=f"version 1 of {MODEL} is the first champion: there is nothing before it"):
+    with pytest.raises(BadInput, match=f"version 1 of {MODEL} is the first champion: there is no previous version"):
         stage("rollback", back(tmp_path, "three"))
     assert champion(third) == "1" and "rolled_back" not in version(third, "1").tags
 
@@ -68,7 +68,7 @@ def test_a_try_that_was_cut_off_does_not_take_a_later_champion_back(
         cut.setattr(ArtifactStore, "commit", _cut_off)
         stage("rollback", back(tmp_path))
     retrain(tmp_path, "fourth", training__seed=4)
-    with pytest.raises(BadInput, match=f"version 4 of {MODEL} has become the champion since this rollback began"):
+    with pytest.raises(BadInput, match=f"version 4 of {MODEL} has become the champion since this rollback started"):
         stage("rollback", back(tmp_path))
     assert champion(third) == "4"
 
@@ -92,7 +92,9 @@ def test_damaged_files_are_not_gone_back_to(tmp_path: Path, third: Run) -> None:
 
 def test_a_version_that_was_deleted_is_not_gone_back_to(tmp_path: Path, third: Run) -> None:
     registry(third).client.delete_model_version(MODEL, "2")
-    with pytest.raises(BadInput, match=f"version 3 of {MODEL} replaced version 2, which is gone from the registry"):
+    with pytest.raises(
+        BadInput, match=f"version 3 of {MODEL} replaced version 2, which no longer exists in the registry"
+    ):
         stage("rollback", back(tmp_path))
 
 

@@ -18,15 +18,15 @@ def test_the_newest_of_a_configuration_and_seed_counts(tmp_path: Path) -> None:
     arm(tmp_path, "base", 2, run="c")
     arm(tmp_path, "base", 1, run="d", study="CoLA", finished="2026-02-01T00:00:00+00:00")
     found = find(tmp_path / "runs", "SST-2")
-    assert [one.mark.run for one in found.arms] == ["b", "c"] and found.warnings == []
+    assert [one.metadata.run for one in found.arms] == ["b", "c"] and found.warnings == []
 
 
 def test_without_arms_the_studies_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="studies there: none: run the Dag ablation first"):
+    with pytest.raises(BadInput, match="existing studies: none: run the Dag ablation first"):
         find(tmp_path / "runs", "SST-2")
     arm(tmp_path, "base", study="SST-2-0a1b2c")
     arm(tmp_path, "base", study="CoLA")
-    with pytest.raises(BadInput, match=r"an arm of study.name ''; studies there: CoLA, SST-2-0a1b2c"):
+    with pytest.raises(BadInput, match=r"an arm of study.name ''; existing studies: CoLA, SST-2-0a1b2c"):
         find(tmp_path / "runs", "")
 
 
@@ -38,12 +38,12 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path) -> None:
     broken.file.write_text('{"stages": {')
     (headless.folder / "arm.json").write_text('{"study": "SST-2"')
     found = find(tmp_path / "runs", "SST-2")
-    assert [one.mark.configuration for one in found.arms] == ["base"]
+    assert [one.metadata.configuration for one in found.arms] == ["base"]
     said = "\n".join(found.warnings)
     assert "full with seed 1 is left out: the run ablation-SST-2-full-1 has no evaluate yet" in said
     assert "metrics.json is missing or damaged: remove" in said
     assert "onebit with seed 1 is left out" in said and "run.json is damaged" in said
-    assert "ablation-SST-2-int4-1/arm.json is damaged and left out, whatever its study" in said
+    assert "ablation-SST-2-int4-1/arm.json is damaged and left out, so its study is unknown" in said
     assert len(found.warnings) == 4
 
 

@@ -77,9 +77,9 @@ def test_missing_figures_are_dashes(tmp_path: Path) -> None:
     assert not (folder / "metric.png").exists() and not (folder / "tradeoff.png").exists()
     assert "| topk | 1 | — | — | — | — | — | — |" in (folder / "study.md").read_text()
     html = (folder / "report.html").read_text()
-    assert "the first there is, for the study has no <em>base</em>" in html
+    assert "the first configuration, because the study has no <em>base</em>" in html
 
 
 def test_an_unknown_study_is_bad_input(table_5: Path) -> None:
-    with pytest.raises(BadInput, match=r"'CoLA'; studies there: SST-2"):
+    with pytest.raises(BadInput, match=r"'CoLA'; existing studies: SST-2"):
         study(table_5, "CoLA")

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from tasks.stages.study.arms import find
-from tasks.stages.study.papers import CLAIMS
+from tasks.stages.study.paper import CLAIMS
 from tasks.stages.study.table import over_seeds, summarise
 from tests.tasks.stages.study.homes import arm
 

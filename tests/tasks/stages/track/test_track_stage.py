@@ -105,7 +105,7 @@ def test_what_mlflow_missed_is_caught_up_by_the_next(tmp_path: Path, monkeypatch
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:password@{uri}")
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
         missed = made(tmp_path, "missed")
-        with pytest.raises(Transient, match=f"MLflow at http://{uri} does not take the run; another try") as error:
+        with pytest.raises(Transient, match=f"MLflow at http://{uri} does not accept the run; try again") as error:
             track(missed)
     assert "password" not in str(error.value) + missed.file.read_text()
     assert missed.record()["stages"]["track"]["exit_code"] == 75
@@ -140,7 +140,7 @@ def test_a_run_without_stages_is_refused(tmp_path: Path) -> None:
 def test_a_run_that_only_took_in_data_has_nothing_to_track(tmp_path: Path) -> None:
     made(tmp_path, "missed")
     result = track(ingested(tmp_path, "quiet")).manifest.result
-    assert result["mlflow_run"] == "" and result["note"] == "the run made no model: there is nothing to track"
+    assert result["mlflow_run"] == "" and result["note"] == "the run created no model, so there is nothing to track"
     assert list(held(tmp_path)) == result["caught_up"] == ["missed"]
 
 

@@ -31,16 +31,17 @@ def refused(root: Path, experiment: Experiment) -> str:
     [
         ("train", [b"a\t2", b"b\t", b"c\t1.0"],
          "train: quarantine limit: 3 of 203 rows cannot be used (line 202: label '2' is not one of 0, 1; line 203: "
-         "label '' is not one of 0, 1; line 204: label '1.0' is not one of 0, 1); mend the rows that quarantine.jsonl "
+         "label '' is not one of 0, 1; line 204: label '1.0' is not one of 0, 1); correct the rows that "
+         "quarantine.jsonl "
          "lists (validation.max_quarantine is 0.01)"),
         ("dev", [b"{observed} caf\xe9\t1"],
          "dev: quarantine limit: 1 of 41 rows cannot be used (line 42: broken encoding: byte 0xe9 is not UTF-8)"),
         ("test", [b"40\t "],
-         "test: quarantine limit: 1 of 41 rows cannot be used (line 42: empty text); mend the rows that "
+         "test: quarantine limit: 1 of 41 rows cannot be used (line 42: empty text); correct the rows that "
          "quarantine.jsonl lists (every test row needs a prediction)"),
-        ("test", [b"39\tduplicate index"], "line 42: index '39' where 40 is due"),
+        ("test", [b"39\tduplicate index"], "line 42: index '39', expected 40"),
         ("dev", [f"train sentence {number}\t1".encode() for number in range(3)],
-         "dev: overlap limit: 3 of 43 rows also stand in train; train and this split are not independent: "
+         "dev: overlap limit: 3 of 43 rows also occur in train; train and this split are not independent: "
          "split the data again, or raise validation.max_overlap (0.05)"),
     ],
 )  # fmt: skip
@@ -54,14 +55,14 @@ def test_one_class_only_stops_the_run(tmp_path: Path) -> None:
     folder = made_up.write_sst2(tmp_path)
     (folder / "train.tsv").write_bytes(b"\n".join([b"sentence\tlabel", *MANY]))
     message = refused(tmp_path, made_up.sst2(tmp_path))
-    assert "train: one class only: 1 different labels; with one label there is nothing to learn" in message
+    assert "train: one class only: 1 different labels; a model needs at least two labels to learn" in message
 
 
 def test_a_split_without_a_usable_row_stops_the_run(tmp_path: Path) -> None:
     folder = made_up.write_sst2(tmp_path)
     (folder / "dev.tsv").write_bytes(b"sentence\tlabel\nlost\t7\n")
     message = refused(tmp_path, made_up.sst2(tmp_path, max_quarantine=1))
-    assert "dev: row count: 0 usable rows; give the split rows that can be used" in message
+    assert "dev: row count: 0 usable rows; add rows that can be used to the split" in message
 
 
 def test_limits_can_be_raised(tmp_path: Path) -> None:

@@ -46,4 +46,4 @@ if GLUE.is_dir() and CORPUS.is_file():
         data = {"task": "SST-2", "source": "files", "path": str(tmp_path), **files}
         manifest = made_up.validate(tmp_path, Experiment.model_validate({"data": data})).manifest
         assert manifest.exit_code == ExitCode.BAD_INPUT
-        assert "dev: overlap limit: 574 of 872 rows also stand in train" in manifest.message
+        assert "dev: overlap limit: 574 of 872 rows also occur in train" in manifest.message

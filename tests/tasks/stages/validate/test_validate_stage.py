@@ -38,16 +38,17 @@ def test_sound_data_pass_with_warnings(sound: Artifact) -> None:
     assert (result["quarantined"], result["overlap_removed"], result["overlap"]) == (1, 2, {"dev": 1, "test": 1})
     assert result["warnings"] == [
         "train: quarantine: 1 of 206 rows cannot be used (line 205: empty text); quarantine.jsonl lists them",
-        "train: encoding: 1 of 203 rows look wrongly decoded in sentence1 (as \u00e2\u20ac\u2122 for an apostrophe); "
-        "decode the source again, as UTF-8",
-        "train: length: 1 of 203 texts have more than 10,000 characters; look for lost line ends",
-        "train: duplicates: 2 of 203 rows share their text with another; remove repeats if they are unwanted",
-        "train: contradictory labels: 2 of 203 rows have a text that also stands there with another label; "
-        "decide on one label",
-        "dev: overlap: 1 of 40 rows also stand in train; they were removed from train: overlap.jsonl",
-        "test: published row count: 40 rows; the published file has 1,821; "
-        "a submission is accepted for the published rows only",
-        "test: overlap: 1 of 40 rows also stand in train; they were removed from train: overlap.jsonl",
+        "train: encoding: 1 of 203 rows seem to be wrongly decoded in sentence1 "
+        "(such as \u00e2\u20ac\u2122 for an apostrophe); decode the source again, as UTF-8",
+        "train: length: 1 of 203 texts have more than 10,000 characters; check the file for missing line ends",
+        "train: duplicates: 2 of 203 rows share their text with another row; "
+        "remove the duplicates if they are unwanted",
+        "train: contradictory labels: 2 of 203 rows have a text that also occurs with another label; "
+        "choose one label per text",
+        "dev: overlap: 1 of 40 rows also occur in train; they were removed from train and are listed in overlap.jsonl",
+        "test: published row count: 40 rows, while the published file has 1,821; "
+        "GLUE accepts submissions for the published rows only",
+        "test: overlap: 1 of 40 rows also occur in train; they were removed from train and are listed in overlap.jsonl",
     ]
 
 

@@ -1,4 +1,4 @@
-"""What another threshold than one half would do to a classifier of two classes: precision and recall, and ROC."""
+"""The operating points of a binary classifier: precision, recall and ROC for thresholds other than one half."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_curve
 
 from tasks.scoring.metrics import Array
-from tasks.scoring.scored import Scored
+from tasks.scoring.scored import ScoredSplit
 
 
 @dataclass(frozen=True)
 class Point:
-    """What comes of predicting the positive class from a probability on."""
+    """The metrics if the positive class is predicted from a probability threshold on."""
 
     about: str
     threshold: float
@@ -25,19 +25,20 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Operating:
-    """Both curves, what is below them, and the points to choose from.
+class OperatingPoints:
+    """The precision-recall curve and the ROC curve, the areas below them, and two operating points.
 
     Attributes:
-        positive: the name of the positive class, whose id is 1.
-        share: its share of the rows, which is also the precision of saying it always.
-        average_precision: the mean precision over the steps of recall.
-        roc_auc: the chance that a positive row gets a higher probability than a negative one.
-        recall: of the precision-recall curve, [points].
-        precision: likewise.
-        false_positive_rate: of the ROC curve, [points].
-        true_positive_rate: likewise.
-        points: the threshold that predictions have, and the one with the best F1 on these rows.
+        positive: The name of the positive class, whose id is 1.
+        share: The share of positive rows, which is also the precision of predicting the class for all rows.
+        average_precision: The mean precision, weighted by the increase in recall.
+        roc_auc: The area below the ROC curve: the probability that a positive row gets a higher probability than a
+            negative one.
+        recall: The recall of the precision-recall curve, [points].
+        precision: The precision of the precision-recall curve, [points].
+        false_positive_rate: The false positive rate of the ROC curve, [points].
+        true_positive_rate: The true positive rate of the ROC curve, [points].
+        points: The threshold of the predictions, and the threshold with the best F1 on these rows.
     """
 
     positive: str
@@ -51,13 +52,17 @@ class Operating:
     points: list[Point]
 
     def as_json(self) -> dict[str, Any]:
-        """The same without the curves, for a JSON file."""
+        """Return everything but the curves as JSON."""
         curves = ("recall", "precision", "false_positive_rate", "true_positive_rate")
         return {name: value for name, value in asdict(self).items() if name not in curves}
 
 
-def operate(scored: Scored) -> Operating | None:
-    """The curves of the positive class; None unless there are two classes, and rows of both."""
+def operating_points(scored: ScoredSplit) -> OperatingPoints | None:
+    """Compute the curves and operating points of the positive class.
+
+    Returns:
+        None unless the task has two classes and the split has rows of both.
+    """
     if scored.task.outputs != 2 or len(np.unique(scored.labels)) < 2:
         return None
     labels, chances = scored.labels, scored.probabilities[:, 1]
@@ -68,7 +73,7 @@ def operate(scored: Scored) -> Operating | None:
         _point("as predicted", 0.5, labels, scored.predicted == 1),
         _point("best F1", float(best), labels, chances >= best),
     ]
-    return Operating(
+    return OperatingPoints(
         scored.task.label_names[1],
         float(labels.mean()),
         float(average_precision_score(labels, chances)),

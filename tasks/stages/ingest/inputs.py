@@ -1,4 +1,4 @@
-"""Reading what a plan names: the rows that the dataset has, and those of the new files."""
+"""Read what a plan names: the rows of the dataset, and the rows of the new files."""
 
 from __future__ import annotations
 
@@ -13,60 +13,68 @@ from include.stages import BadInput, Transient
 from tasks.sources import Source, open_source
 from tasks.sources.quarantine import Quarantine
 from tasks.stages.ingest.plan import Plan, check_left_alone, check_unchanged, drop_folder
-from tasks.stages.ingest.rows import Found, Row, read
+from tasks.stages.ingest.rows import Row, UsableRows, read
 from tasks.stages.ingest.version import layout, of_files
 
 
 @dataclass(frozen=True)
-class Intake:
-    """What was read.
+class Inputs:
+    """The rows that a plan names.
 
     Attributes:
-        known: split to the rows that the dataset has, or begins with.
-        files: name of a new file to what was found in it.
-        refused: name of a malformed file to what is wrong with it; nothing of it is taken.
-        warnings: what is unusual about the sources and was put right.
+        known: Split to the rows of the last version or, for the first version, of the experiment's own data.
+        files: Name of a new file to its usable rows.
+        refused: Name of a malformed file to the error. None of its rows are used.
+        warnings: One sentence per irregularity of the sources that was corrected while reading.
     """
 
     known: Mapping[str, list[Row]]
-    files: Mapping[str, Found]
+    files: Mapping[str, UsableRows]
     refused: Mapping[str, str]
     warnings: list[str]
 
     @property
     def unusable(self) -> int:
-        """New rows that cannot be used."""
+        """The number of new rows that cannot be used."""
         return sum(found.read - len(found.rows) for found in self.files.values())
 
 
-def take_in(experiment: Experiment, store: ArtifactStore, plan: Plan, quarantine: TextIO) -> Intake:
-    """Read it all; rows that cannot be used go to the quarantine. A malformed new file does not stop the others.
+def read_inputs(experiment: Experiment, store: ArtifactStore, plan: Plan, quarantine: TextIO) -> Inputs:
+    """Read everything that a plan names. A malformed new file does not affect the others.
 
-    Raises BadInput when what the dataset begins with is malformed, Transient when a file is no longer what the plan
-    says, or is malformed and may still be being copied.
+    Args:
+        experiment: The experiment.
+        store: The store with the versions of the dataset.
+        plan: The plan.
+        quarantine: Receives the rows that cannot be used, one JSON object per line.
+
+    Raises:
+        BadInput: If the experiment's own data or the last version is malformed.
+        Transient: If a file has changed since the plan was made, or if it is malformed and may still be being copied.
     """
     try:
         known, warnings = _known(experiment, store, plan, quarantine)
         files, refused, more = _files(experiment, plan, quarantine)
     except BadInput:
-        _check_still(experiment, plan)  # half of a file is malformed too
+        _check_still(experiment, plan)  # a file that is still being copied is malformed, too
         raise
     _check_still(experiment, plan)
     check_left_alone(drop_folder(experiment.dataset.drop), refused)
-    return Intake(known, files, refused, [*warnings, *more])
+    return Inputs(known, files, refused, [*warnings, *more])
 
 
 def _check_still(experiment: Experiment, plan: Plan) -> None:
     check_unchanged(drop_folder(experiment.dataset.drop), plan.files)
     if plan.source and open_source(experiment).fingerprint() != plan.source:
-        raise Transient("the experiment's own data were changed while they were read: run ingest again")
+        raise Transient("the experiment's own data was changed while it was read: run ingest again")
 
 
 def _known(
     experiment: Experiment, store: ArtifactStore, plan: Plan, quarantine: TextIO
 ) -> tuple[dict[str, list[Row]], list[str]]:
-    """The parent's tables, else the experiment's own data, of which dev's and test's rows in train stay (validate
-    takes them out); and what to say of them.
+    """Read the parent's tables or, for the first version, the experiment's own data, and return rows and warnings.
+
+    Rows of dev and test that also occur in train are kept here; validate removes them.
     """
     if plan.parent:
         path = store.path("ingest", plan.parent)
@@ -77,15 +85,15 @@ def _known(
     warnings = [remark for split in SPLITS for remark in source.remarks(split)]
     for split, part in found.items():
         if part.read > len(part.rows):
-            warnings.append(f"{source.file(split)}: {part.read - len(part.rows)} rows cannot be used and were left out")
+            warnings.append(f"{source.file(split)}: {part.read - len(part.rows)} rows cannot be used and were skipped")
     return {split: part.rows for split, part in found.items()}, warnings
 
 
 def _files(
     experiment: Experiment, plan: Plan, quarantine: TextIO
-) -> tuple[dict[str, Found], dict[str, str], list[str]]:
-    """The new files' rows, all of them training rows; which files are malformed, and why; what to say of the others."""
-    found: dict[str, Found] = {}
+) -> tuple[dict[str, UsableRows], dict[str, str], list[str]]:
+    """Read the new files' rows, which are training rows; return them, the malformed files' errors, and warnings."""
+    found: dict[str, UsableRows] = {}
     refused: dict[str, str] = {}
     warnings: list[str] = []
     for name in plan.files:
@@ -100,6 +108,6 @@ def _files(
     return found, refused, warnings
 
 
-def _read(experiment: Experiment, source: Source, split: str, quarantine: TextIO) -> Found:
+def _read(experiment: Experiment, source: Source, split: str, quarantine: TextIO) -> UsableRows:
     share = 0.0 if split == "test" else experiment.validation.max_quarantine
     return read(source, split, experiment.task, share, Quarantine(quarantine, split, source.file(split)))

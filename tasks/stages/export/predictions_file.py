@@ -1,4 +1,4 @@
-"""One predictions file in GLUE's format: the header index<TAB>prediction, then a line for every test row."""
+"""A predictions file in GLUE's format: the header index<TAB>prediction, followed by one line per test row."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from include.stages import BadInput
 from tasks.scoring.metrics import Array
 
 HEADER = "index\tprediction"
-DECIMALS = 3  # of a score, as the GLUE baselines write it
+DECIMALS = 3  # of a score, as in the files of the GLUE baselines
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """What stands in the file.
+class PredictionsFile:
+    """The content of a predictions file.
 
     Attributes:
-        task: whose predictions they are.
-        indices: the test rows, [n].
-        values: a label as the task's files write it, or a score, for each row.
+        task: The task.
+        indices: The numbers of the test rows, [n].
+        values: For each row, a label as written in the task's own files, or a formatted score; [n].
     """
 
     task: Task
@@ -29,38 +29,46 @@ class Sheet:
     values: list[str]
 
     def encode(self) -> bytes:
-        """The file's bytes."""
+        """Return the file's bytes."""
         lines = [f"{index}\t{value}" for index, value in zip(self.indices.tolist(), self.values, strict=True)]
         return "\n".join([HEADER, *lines, ""]).encode("utf-8")
 
 
-def from_predictions(task: Task, test_rows: Array, rows: Array, predicted: Array) -> Sheet:
-    """The sheet of a task's predictions.
+def from_predictions(task: Task, test_rows: Array, rows: Array, predicted: Array) -> PredictionsFile:
+    """Create the file for a task's predictions.
 
     Args:
-        task: whose they are.
-        test_rows: the rows of the test split in order, [n].
-        rows: the rows that were predicted, in any order.
-        predicted: class ids or scores, one for each of rows.
+        task: The task.
+        test_rows: The numbers of the test rows, in order, [n].
+        rows: The numbers of the predicted rows, in any order, [n].
+        predicted: Class ids or scores for `rows`, [n].
 
-    Raises BadInput unless every test row has exactly one prediction that the task knows.
+    Raises:
+        BadInput: Unless every test row has exactly one valid prediction.
     """
     order = np.argsort(rows, kind="stable")
     _same_rows(task, test_rows, rows[order])
-    return Sheet(task, test_rows, _values(task, predicted[order]))
+    return PredictionsFile(task, test_rows, _values(task, predicted[order]))
 
 
-def placeholder(task: Task) -> Sheet:
-    """A valid file for a task that nobody trained: the last label (the positive one of two) or the middle score."""
+def placeholder(task: Task) -> PredictionsFile:
+    """Create a valid file for a task without a model: all rows get the last label or the middle of the score range.
+
+    Args:
+        task: A task with a published test split.
+
+    Raises:
+        ValueError: If the size of the task's test split is unknown.
+    """
     if task.test_rows is None:
-        raise ValueError(f"{task.name} has no published test split to stand in for")
+        raise ValueError(f"{task.name} has no published test split, so there is no placeholder for it")
     middle = np.full(task.test_rows, sum(task.score_range) / 2 if task.score_range else task.outputs - 1)
     predicted = middle if task.kind == "regression" else middle.astype(np.int64)
-    return Sheet(task, np.arange(task.test_rows), _values(task, predicted))
+    return PredictionsFile(task, np.arange(task.test_rows), _values(task, predicted))
 
 
 def is_glue(task: Task) -> bool:
-    """Whether GLUE takes a file of this task."""
+    """Return whether a GLUE submission contains a file for this task."""
     return task.name in SUBMISSION_TASKS
 
 
@@ -79,8 +87,10 @@ def _values(task: Task, predicted: Array) -> list[str]:
         raise BadInput(f"{task.name}: a prediction is not a finite number: run the stage train again")
     if task.kind == "regression":
         low, high = task.score_range or (-np.inf, np.inf)
-        rounded = predicted.astype(np.float64).clip(low, high).round(DECIMALS) + 0.0  # + 0.0 leaves no "-0.000"
+        rounded = predicted.astype(np.float64).clip(low, high).round(DECIMALS) + 0.0  # + 0.0 avoids "-0.000"
         return [f"{score:.{DECIMALS}f}" for score in rounded]
     if not np.isin(predicted, range(len(task.labels))).all():
-        raise BadInput(f"{task.name}: a predicted class is none of its {len(task.labels)}: run the stage predict again")
+        raise BadInput(
+            f"{task.name}: a predicted class is not one of its {len(task.labels)} classes: run the stage predict again"
+        )
     return [task.labels[label] for label in predicted.tolist()]

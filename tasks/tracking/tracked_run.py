@@ -1,4 +1,4 @@
-"""What MLflow is told of a run: parameters, metrics and tags, out of its record and its artifacts."""
+"""A run as MLflow stores it: parameters, metrics and tags, taken from the run's record and artifacts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ from include.artifacts import MANIFEST, Artifact
 from include.runs import Entry, Run
 from tasks.tracking.record import Record
 
-#: Of a training as a whole; the others stand in the steps' metrics, or are the same in all runs.
+#: The values of train's result that become metrics. The others are already logged per step or equal in all runs.
 _TRAINING = ("rows_per_second", "memory", "memory_reserved", "steps", "padding_share")
-#: What became of the model in a run of `retrain`: stage to the key of its result, which is the tag's name, too.
+#: Stages of `retrain` that decide about the model, with the key of the result that becomes a tag of the same name.
 _OUTCOMES = {"challenge": "outcome", "register": "version", "promote": "decision"}
-#: MLflow's name for the code's revision, which its page shows.
+#: MLflow's tag for the revision of the code, which its page shows.
 _COMMIT = "mlflow.source.git.commit"
 
 
 class Point(NamedTuple):
-    """A metric's value at a step, with the time of the artifact that it is from, in milliseconds."""
+    """The value of a metric at a step.
+
+    Attributes:
+        key: The name of the metric.
+        value: Its value.
+        timestamp: When the artifact with the value was committed, in milliseconds since the epoch.
+        step: The optimizer step; 0 for values of the whole run.
+    """
 
     key: str
     value: float
@@ -31,19 +38,19 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Account:
-    """A run as MLflow keeps it.
+class TrackedRun:
+    """A run as MLflow stores it.
 
     Attributes:
-        identity: of the run's folder, 16 hexadecimal digits.
-        name: the folder's.
-        task: which has an MLflow experiment of its own, for only its runs share metrics.
-        status: FINISHED, FAILED or KILLED; RUNNING, where it is told of before its end.
-        ended: when the run's record was last written, in milliseconds.
-        params: section.field to value. MLflow never changes one.
-        points: train's metrics over steps, evaluate's, and what the stages cost.
-        tags: what else is known.
-        state: the digest of its record.
+        identity: A digest of the path of the run's folder, 16 hexadecimal digits.
+        name: The name of the run's folder.
+        task: The name of the task. Each task has its own MLflow experiment, because only its runs share metrics.
+        status: FINISHED, FAILED or KILLED; RUNNING if the run is tracked before its end.
+        ended: When the run's record was last written, in milliseconds since the epoch.
+        params: `section.field` to value. MLflow cannot change a param later.
+        points: The metrics of train per step, the metrics of evaluate, and the duration of each stage in seconds.
+        tags: All other facts about the run.
+        state: The digest of the run's record.
     """
 
     identity: str
@@ -57,11 +64,19 @@ class Account:
     state: str
 
 
-def account(run: Run, record: Record) -> Account:
-    """Everything to be told of the run. Raises BadInput when an artifact of it is damaged."""
+def tracked_run(run: Run, record: Record) -> TrackedRun:
+    """Collect everything that MLflow stores about a run.
+
+    Args:
+        run: The run.
+        record: Its record, as `tasks.tracking.record.read` returns it.
+
+    Raises:
+        BadInput: If one of its artifacts is damaged.
+    """
     artifacts = {name: run.store.find(name, entry.key) for name, entry in record.pipeline.items() if entry.key}
     there = {name: artifact for name, artifact in artifacts.items() if artifact is not None}
-    return Account(
+    return TrackedRun(
         hashlib.sha256(str(run.folder).encode()).hexdigest()[:16],
         run.folder.name,
         str(record.experiment.get("data", {}).get("task")),
@@ -80,7 +95,7 @@ def _params(experiment: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _steps(artifacts: Mapping[str, Artifact]) -> Iterator[Point]:
-    """Train's metrics.jsonl; a line has either the training's values or the dev split's metrics."""
+    """Yield the points of train's metrics.jsonl, whose lines have either training values or dev metrics."""
     if "train" not in artifacts:
         return
     made, file = _time(artifacts["train"]), artifacts["train"].path / "metrics.jsonl"
@@ -111,7 +126,7 @@ def _tags(run: Run, record: Record, artifacts: Mapping[str, Artifact]) -> dict[s
     if "validate" in artifacts:
         manifest = artifacts["validate"].manifest
         tags |= {"data.version": manifest.key, "data.fingerprint": manifest.fingerprint}
-    if "gate" in artifacts:  # it came to a verdict
+    if "gate" in artifacts:  # the gate has reached a verdict
         tags["gate"] = "failed" if record.pipeline["gate"].exit_code else "passed"
     for name, key in _OUTCOMES.items():
         if name in artifacts:
@@ -120,7 +135,7 @@ def _tags(run: Run, record: Record, artifacts: Mapping[str, Artifact]) -> dict[s
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Those that were measured: what is not finite is null in JSON."""
+    """Yield the values that are numbers; values that were not finite are null in JSON."""
     return ((key, float(value)) for key, value in values.items() if isinstance(value, int | float))
 
 

@@ -1,4 +1,4 @@
-"""A study's figures as people read them: the same words in the page, in Markdown and in plots."""
+"""Format the figures of a study, in the same way for the page and for Markdown."""
 
 from __future__ import annotations
 
@@ -9,28 +9,32 @@ from tasks.stages.study.table import Row
 
 DASH = "—"
 REMARK = (
-    "Rows a second, memory and training time are those of the machine that trained, beside whatever else it did: "
-    "compare them within one study on a quiet machine only. An arm whose training another run had made before shows "
-    "the figures of that training."
+    "Throughput, memory and training time depend on the machine and on its other load, so compare them only within one "
+    "study on an otherwise idle machine. An arm that reuses the training of an earlier run shows the figures of that "
+    "training."
 )
 
 
 class Cell(NamedTuple):
-    """A figure, and below it how it compares with the reference."""
+    """A figure, and how it compares with the reference row."""
 
     value: str
     relative: str = ""
 
 
 class Column(NamedTuple):
-    """A column of the table: its title, and what stands in it for a row."""
+    """A column of the table: its title, and the function that returns its cell for a row."""
 
     title: str
     cell: Callable[[Row], Cell]
 
 
 def columns(summary: Mapping[str, Any]) -> list[Column]:
-    """The table's columns after the configuration."""
+    """Return the columns of the table, without the first one, the configuration.
+
+    Args:
+        summary: The content of study.json.
+    """
     reference = summary["reference"]
 
     def cost(name: str, write: Callable[[float], str]) -> Callable[[Row], Cell]:
@@ -50,26 +54,33 @@ def columns(summary: Mapping[str, Any]) -> list[Column]:
         Column("95 % interval", _interval),
         Column("rows/s", cost("rows_per_second", "{:,.0f}".format)),
         Column("memory", cost("memory", in_bytes)),
-        Column("wire a step", cost("wire", in_bytes)),
+        Column("wire per step", cost("wire", in_bytes)),
         Column("training", cost("seconds", "{:,.0f} s".format)),
     ]
 
 
-class Beside(NamedTuple):
-    """A row of the paper's table 5: its figures, and ours; throughput and memory relative to the first."""
+class PaperComparison(NamedTuple):
+    """A row of the paper's table 5, with the paper's figures and ours: score, throughput and memory.
+
+    Throughput and memory are relative to the first row of the paper, or to our reference row.
+    """
 
     configuration: str
     paper: tuple[str, str, str]
     ours: tuple[str, str, str]
 
 
-def table_5(summary: Mapping[str, Any]) -> list[Beside]:
-    """The paper's figures and ours, row by row."""
+def table_5(summary: Mapping[str, Any]) -> list[PaperComparison]:
+    """Return the paper's figures and ours, row by row.
+
+    Args:
+        summary: The content of study.json.
+    """
     rows = []
     for row in summary["table_5"]:
         claim, ours = row["paper"], row["ours"]
         paper = (f"{claim['accuracy']:.1f} %", percent(claim["throughput"] / 100), percent(-claim["memory"] / 100))
-        rows.append(Beside(row["configuration"], paper, _ours(ours) if ours else (DASH, DASH, DASH)))
+        rows.append(PaperComparison(row["configuration"], paper, _ours(ours) if ours else (DASH, DASH, DASH)))
     return rows
 
 
@@ -80,12 +91,12 @@ def _ours(row: Row) -> tuple[str, str, str]:
 
 
 def or_dash(value: float | None, write: Callable[[float], str]) -> str:
-    """The value in words, a dash when it was not measured."""
+    """Format a value, or return a dash if it was not measured."""
     return DASH if value is None else write(value)
 
 
 def percent(share: float | None) -> str:
-    """A change: 0.123 is +12.3 %."""
+    """Format a relative change: 0.123 becomes "+12.3 %"."""
     return or_dash(share, lambda value: f"{100 * value + 0.0:+.1f} %")
 
 
@@ -97,7 +108,7 @@ def _interval(row: Row) -> Cell:
 
 
 def in_bytes(count: float) -> str:
-    """Bytes with three digits or so, in units of a thousand."""
+    """Format a number of bytes with about three digits, in decimal units (1 kB is 1000 bytes)."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

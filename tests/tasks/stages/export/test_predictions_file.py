@@ -9,7 +9,7 @@ import pytest
 
 from include.glue import SUBMISSION_TASKS, TASKS
 from include.stages import BadInput
-from tasks.stages.export.sheet import from_predictions, placeholder
+from tasks.stages.export.predictions_file import from_predictions, placeholder
 
 SST2, STSB, QNLI = TASKS["SST-2"], TASKS["STS-B"], TASKS["QNLI"]
 THREE = np.arange(3)
@@ -55,7 +55,7 @@ def test_every_test_row_once(rows: list[int], message: str) -> None:
 
 @pytest.mark.parametrize("label", [2, -1])
 def test_an_unknown_class_is_refused(label: int) -> None:
-    with pytest.raises(BadInput, match="none of its 2"):
+    with pytest.raises(BadInput, match="not one of its 2"):
         from_predictions(SST2, THREE, THREE, np.array([0, 1, label]))
 
 

@@ -1,4 +1,4 @@
-"""Where a model comes from, for the report; all of it out of the run and its sealed inputs."""
+"""The provenance of a model for the report, taken from the run and its input artifacts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tasks.context import Context
 
 
 @dataclass(frozen=True)
-class Made:
+class Provenance:
     """Where the model comes from.
 
     Attributes:
-        data: what people call the data.
-        run: the run that made the report; runs that share the artifact share it.
-        facts: title to settings, shown at the end.
+        data: A readable name of the data.
+        run: The name of the run that created the report. Runs that reuse the artifact also reuse the report.
+        facts: Title to settings, which the report shows at its end.
     """
 
     data: str
@@ -28,13 +28,13 @@ class Made:
     facts: Mapping[str, Mapping[str, Any]]
 
 
-def made_of(context: Context) -> Made:
-    """What the report says of this run."""
-    return Made(_name(context.experiment.data), context.run.folder.name, _facts(context.inputs))
+def provenance_of(context: Context) -> Provenance:
+    """Return the provenance of the model that the run evaluates."""
+    return Provenance(_name(context.experiment.data), context.run.folder.name, _facts(context.inputs))
 
 
 def _name(data: Data) -> str:
-    """What people call the data: a registered task's name, or the folder of one's own files."""
+    """Return a readable name of the data: that of a registered task, or that of the folder of the user's files."""
     generic = data.task in ("classification", "regression")
     return f"{Path(data.path).name or data.path} ({data.task})" if generic else data.task
 

@@ -1,4 +1,4 @@
-"""Table 5 of the paper behind this project (Spark-BERT, He Yeyang), to stand beside our figures. Claims are claims."""
+"""Table 5 of the paper behind this project (Spark-BERT, He Yeyang): claims to compare our own figures with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from include.ablations import TABLE_5
 
 
 class Claim(NamedTuple):
-    """A row, on SST-2 with BERT-base: accuracy in %, more throughput and less memory than the first row in %."""
+    """A row of the table, for SST-2 with BERT-base.
+
+    Attributes:
+        accuracy: The accuracy in percent.
+        throughput: The increase in throughput over the first row, in percent.
+        memory: The decrease in memory from the first row, in percent.
+    """
 
     accuracy: float
     throughput: float

@@ -1,0 +1,139 @@
+"""The two models: the challenger with evaluate's predictions, and the champion, which predicts the same dev rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from include.artifacts import ArtifactStore
+from include.glue import Task
+from include.stages import BadInput
+from tasks.encoder import tokens
+from tasks.encoder.batching import TokenTable
+from tasks.encoder.inference import predict_logits
+from tasks.encoder.models import Classifier, load_trained
+from tasks.encoder.spec import HeadSpec
+from tasks.scoring.metrics import Array
+from tasks.scoring.scored import ScoredSplit
+
+
+@dataclass(frozen=True)
+class ScoredModel:
+    """A model and its predictions for the dev rows.
+
+    Attributes:
+        folder: The folder with the model's files.
+        classifier: The model.
+        table: The dev rows, tokenized by the model's own tokenizer.
+        scored: The dev rows with the model's logits.
+    """
+
+    folder: Path
+    classifier: Classifier
+    table: TokenTable
+    scored: ScoredSplit
+
+
+def load_challenger(task: Task, dev: TokenTable, folder: Path, predictions: Path) -> ScoredModel:
+    """Load the challenger with the predictions of evaluate.
+
+    Args:
+        task: The task.
+        dev: The tokenized dev rows.
+        folder: The folder of the model.
+        predictions: The file predictions.parquet of evaluate.
+
+    Raises:
+        BadInput: If the predictions are for other rows than `dev`.
+    """
+    found = pq.read_table(predictions).sort_by("row")
+    order = np.argsort(dev.rows, kind="stable")
+    if not np.array_equal(found["row"].to_numpy(), dev.rows[order]):
+        raise BadInput(
+            f"{predictions} does not contain the rows of {dev.folder}: run evaluate and all later stages again"
+        )
+    logits = np.empty((len(dev), task.outputs))
+    logits[order] = _logits(task, found)
+    return ScoredModel(folder, load_trained(folder), dev, _scored(task, dev, logits))
+
+
+def load_champion(task: Task, dev: TokenTable, champion: Mapping[str, str], store: ArtifactStore) -> ScoredModel:
+    """Load the champion, and predict the dev rows as this run has cleaned them.
+
+    Args:
+        task: The task.
+        dev: The tokenized dev rows.
+        champion: The content of champion.json.
+        store: The store with the champion's artifacts.
+
+    Raises:
+        BadInput: If the champion's files are missing or damaged, or if it was trained for another task.
+    """
+    name, folder = f"the champion, version {champion['version']} of {champion['model']}", Path(champion["folder"])
+    try:
+        store.find("train", champion["train"])  # raises BadInput if a file was changed
+        classifier = load_trained(folder)
+        _check_task(task, classifier.spec)
+        table = retokenise(dev, folder / "tokenizer.json", classifier.spec.max_length)
+        if table.largest_id() >= classifier.encoder.config.vocab_size:
+            raise BadInput(f"{folder / 'tokenizer.json'} belongs to another encoder")
+        logits = predict_logits(classifier, table)
+        if not np.isfinite(logits).all():
+            raise BadInput(f"the logits of {folder} are not finite")
+    except BadInput as error:
+        remedy = "restore its files, roll back to the previous version, or delete the champion alias in MLflow"
+        raise BadInput(f"{name} cannot be used for the comparison: {error}. Remedy: {remedy}") from error
+    return ScoredModel(folder, classifier, table, _scored(task, dev, logits))
+
+
+def retokenise(table: TokenTable, tokenizer: Path, max_length: int) -> TokenTable:
+    """Tokenize the rows of a table with another tokenizer.
+
+    Args:
+        table: The rows, whose sentences are tokenized again.
+        tokenizer: The path of tokenizer.json.
+        max_length: The length in tokens to which the rows are truncated.
+
+    Raises:
+        BadInput: If the file of the tokenizer is damaged.
+    """
+    sentences = [list(column) for column in zip(*table.sentences(np.arange(len(table))), strict=True)]
+    try:
+        other = tokens.open_tokenizer(tokenizer, max_length)
+    except Exception as error:  # tokenizers raises no narrower type
+        raise BadInput(f"{tokenizer} is not a valid tokenizer: {error}") from error
+    made = tokens.token_columns(tokens.encode(other, sentences), len(sentences) == 2, tokens.id_type(other))
+    texts = {f"sentence{number}": column for number, column in enumerate(sentences, 1)}
+    return TokenTable(table.folder, pa.table({"row": table.rows, "label": table.labels, **made, **texts}))
+
+
+def _logits(task: Task, predictions: pa.Table) -> Array:
+    """Return scores unchanged, and probabilities as logarithms, which differ from the logits by a constant per row."""
+    if task.kind == "regression":
+        scores: Array = predictions["prediction"].to_numpy()[:, None]
+        return scores
+    probabilities = np.array(predictions["probabilities"].to_pylist())
+    logits: Array = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    return logits
+
+
+def _scored(task: Task, dev: TokenTable, logits: Array) -> ScoredSplit:
+    return ScoredSplit(task, dev.rows, dev.labels, logits, dev.sentences(np.arange(len(dev))))
+
+
+def _check_task(task: Task, spec: HeadSpec) -> None:
+    if _head(spec) != _head(task):
+        raise BadInput(f"it was trained for another task: its head is {_head(spec)}, but {task.name} is {_head(task)}")
+
+
+def _head(of: Task | HeadSpec) -> str:
+    """Describe what two heads for the same task have in common."""
+    if of.score_range is None:
+        return f"a {of.kind} of {of.outputs} classes ({', '.join(of.label_names)})"
+    low, high = of.score_range
+    return f"a {of.kind} of {low:g} to {high:g}"
