@@ -10,7 +10,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback prune ui up down images fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean
+.PHONY: help run rollback prune ui up down images fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean long-stages long-e2e long-docker benchmarks
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -55,7 +55,7 @@ setup-dev: setup
 
 # The longest first: with `make --jobs=2 test` the others run beside it.
 # In this order two jobs end at about the same time.
-test: docker-test unit-stages e2e unit-airflow lint ## all but platform-test and long-test; --jobs=2 --output-sync=target takes half the time
+test: docker-test unit-stages e2e unit-airflow lint ## all but long-test and platform-test; --jobs=2 --output-sync=target takes half the time
 
 check: ## ruff and import rules: seconds, and no environment but that of the tools
 	scripts/tools.sh ruff check .
@@ -70,7 +70,7 @@ lint: check setup-dev ## make check, and mypy in both environments
 	.venv/tasks/bin/mypy include tasks tests/include tests/tasks tests/benchmarks
 	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts/run.py tests/airflow_home.py tests/plugins tests/dags tests/e2e
 
-unit: unit-stages unit-airflow ## unit tests of each environment
+unit: unit-stages unit-airflow ## unit tests of each environment, but for those marked long
 
 # These folders start neither ranks nor Airflow. unit-slow runs everything else, so no test is left out by both.
 FAST = tests/include tests/tasks/encoder tests/tasks/scoring tests/tasks/sources tests/tasks/tracking
@@ -83,20 +83,31 @@ unit-slow: setup-dev ## the unit tests that unit-fast leaves out
 	.venv/airflow/bin/python -m pytest tests/plugins tests/dags
 
 unit-stages: setup-dev
-	.venv/tasks/bin/python -m pytest tests/include tests/tasks
+	.venv/tasks/bin/python -m pytest tests/include tests/tasks -m "not long"
 
 unit-airflow: setup-dev
 	.venv/airflow/bin/python -m pytest tests/plugins tests/dags
 
-e2e: setup-dev ## the whole pipeline, ablations and retraining on a slice of the bundled corpus
+e2e: setup-dev ## the pipeline on a slice of the bundled corpus, by make run and from the web page
 	.venv/airflow/bin/python -m pytest tests/e2e --ignore tests/e2e/docker -m "not long"
 
-long-test: setup-dev ## what make test leaves out for its time: long chapters of e2e, the benchmarks' quick forms
-	.venv/airflow/bin/python -m pytest tests/e2e --ignore tests/e2e/docker
+# What make test leaves out for the time that it takes: each part can be run by itself.
+long-test: long-stages long-e2e long-docker benchmarks ## the tests marked long, and the quick form of each benchmark
+
+long-stages: setup-dev ## trainings of several ranks on each way of communicating, in Spark's executors, and with losses
+	.venv/tasks/bin/python -m pytest tests/include tests/tasks -m long
+
+long-e2e: setup-dev ## ablations, studies, submissions and retraining through a scheduler
+	.venv/airflow/bin/python -m pytest tests/e2e --ignore tests/e2e/docker -m long
+
+long-docker: setup-dev ## killed workers and containers, restarts and ownership on a Docker engine
+	.venv/airflow/bin/python -m pytest tests/e2e/docker --ignore tests/e2e/docker/test_compose.py -m long
+
+benchmarks: setup-dev ## the quick form of each benchmark: that it runs, and no measurement
 	.venv/tasks/bin/python -m pytest tests/benchmarks
 
 docker-test: setup-dev ## images and stages on a Docker engine, which is installed and started if need be
-	.venv/airflow/bin/python -m pytest tests/e2e/docker --ignore tests/e2e/docker/test_compose.py
+	.venv/airflow/bin/python -m pytest tests/e2e/docker --ignore tests/e2e/docker/test_compose.py -m "not long"
 
 platform-test: setup-dev ## the platform of docker-compose.yaml, likewise; apart from the others, for the time it takes
 	.venv/airflow/bin/python -m pytest tests/e2e/docker/test_compose.py

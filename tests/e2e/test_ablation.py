@@ -19,6 +19,8 @@ from include.ablations import day, study
 from tests.e2e.checkout import own_checkout
 from tests.e2e.server import Call, airflow_ui, wait_for
 
+pytestmark = pytest.mark.long
+
 #: The second needs a text that the checkout does not hold.
 ARMS = ("frozen", "domain-pretraining")
 STUDY = {

@@ -18,6 +18,8 @@ import pytest
 from tests.e2e.checkout import own_checkout
 from tests.e2e.server import Call, airflow_ui, to_end, trigger, wait_for
 
+pytestmark = pytest.mark.long
+
 #: What the Dag trains here: a twentieth of the corpus, which takes seconds. The gate lets a model pass that has learnt
 #: nothing, so that challenge is what refuses it.
 EXPERIMENT = """

@@ -13,6 +13,8 @@ from include.ablations import TABLE_5
 from tests.e2e.server import Call, airflow_ui, to_end, wait_for
 from tests.tasks.stages.study.homes import arm
 
+pytestmark = pytest.mark.long
+
 RUNS = "/api/v2/dags/study/dagRuns"
 
 

@@ -19,6 +19,8 @@ from tests.e2e.docker.watch import Container, inspect, remaining, watched
 from tests.e2e.docker.worker import SLICE, Worker, first_record
 from tests.e2e.server import Call, airflow_ui, trigger, wait_for
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def deployment(images: object, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:

@@ -18,6 +18,8 @@ from tests.e2e.docker.watch import Container, remaining, watched
 from tests.e2e.docker.worker import Worker
 from tests.e2e.server import wait_for
 
+pytestmark = pytest.mark.long
+
 #: Stands in for a training: it ends when a file is there; when it is stopped, it takes a while to save.
 STAGE = f"""
 FROM {BASE}

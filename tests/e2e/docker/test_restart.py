@@ -18,6 +18,8 @@ from tests.e2e.docker.base_image import BASE
 from tests.e2e.docker.worker import Worker
 from tests.e2e.server import wait_for
 
+pytestmark = pytest.mark.long
+
 #: Stands in for a training: it ends when it is told to, or when a file is there.
 STAGE = f"""
 FROM {BASE}

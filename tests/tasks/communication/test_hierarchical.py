@@ -113,6 +113,7 @@ def test_rows_too(found: list[dict[str, torch.Tensor]]) -> None:
     torch.testing.assert_close(found[0]["rows"], expected)
 
 
+@pytest.mark.long
 def test_a_training_on_one_host_compresses_nothing_and_says_so(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,8 @@ from tests.tasks.communication.serving import HIDDEN, Run, Tensors, assert_equal
 from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.launching.ranks import on_ranks
 
+pytestmark = pytest.mark.long
+
 HALF = {"server_parameters": "fp16", "server_momentum": 0.9}
 Outputs = dict[tuple[str, bool], Path]  # of trainings, by strategy and sparse_embeddings
 

@@ -14,6 +14,8 @@ from tasks.launching import launch as launching
 from tests.tasks.launching.jobs import make_job
 from tests.tasks.launching.ranks import is_rank
 
+pytestmark = pytest.mark.long
+
 
 def test_a_frozen_rank_ends_the_training_as_a_lost_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(launching.LIMITS, "HOROVOD_GLOO_TIMEOUT_SECONDS", "10")

@@ -24,6 +24,8 @@ from tasks.launching.launch import LIMITS, ROOT, launch
 from tasks.training.job import Job
 from tests.tasks.launching.jobs import losses, make_job
 
+pytestmark = pytest.mark.long
+
 SPARK = Path(pyspark.__file__).parent
 RANK = "horovod.spark.task.gloo_exec_fn"
 

@@ -121,6 +121,7 @@ def train_both(folder: Path) -> None:
         build_trainer(Job.read(folder / f"{name}.json"), stopping=lambda: False).run()
 
 
+@pytest.mark.long
 def test_two_ranks_train_the_same_with_it(tmp_path: Path) -> None:
     jobs = {
         name: make_job(tmp_path, ranks=2, epochs=0.5, evaluations=1, activation_checkpointing=name == "recomputing")

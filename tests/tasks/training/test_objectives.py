@@ -106,6 +106,7 @@ def test_dev_is_scored_on_the_same_hidden_words_every_time(root: Path, horovod: 
     assert masked.model.training
 
 
+@pytest.mark.long
 def test_two_ranks_equal_one_and_the_encoder_learns(root: Path) -> None:
     one = pretraining(root, {"epochs": 3, "whole_words": True}, accumulation=2)
     two = pretraining(root, {"epochs": 3, "whole_words": True}, ranks=2)

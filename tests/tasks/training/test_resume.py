@@ -210,6 +210,7 @@ def test_a_lost_rank_does_not_end_the_training(
     assert [line["step"] for line in record(job.output) if "loss" in line] == list(range(1, 33))
 
 
+@pytest.mark.long
 def test_a_rank_lost_before_the_first_checkpoint_costs_the_steps_so_far(root: Path) -> None:
     runtime = {"checkpoint_steps": 0, "lost_rank": "restart"}
     job = resumable(root, "no checkpoint", runtime, epochs=4, evaluations=1, ranks=2, patience=0)

@@ -44,6 +44,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("steps")
 
 
+@pytest.mark.long
 def test_pieces_on_two_ranks_equal_the_whole_batch_on_one(root: Path) -> None:
     """With class weights, which differ between the pieces, layers that learn unlike, and averaged weights."""
     options: dict[str, Any] = {

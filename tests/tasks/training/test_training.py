@@ -79,6 +79,7 @@ def test_two_ranks_on_half_a_batch_each_equal_one_rank_on_the_whole(
     assert "dev accuracy" in captured.err
 
 
+@pytest.mark.long
 def test_fp16_on_the_wire_stays_close(root: Path, one: Job) -> None:
     two = make_job(root, {"compression": "fp16"}, epochs=1, evaluations=1, ranks=2)
     launch(two)
@@ -102,6 +103,7 @@ def test_patience_ends_a_training_that_does_not_get_better(root: Path) -> None:
     assert summary["planned_steps"] == 20 * 8
 
 
+@pytest.mark.long
 def test_a_batch_larger_than_the_data_is_refused_by_ranks_too(root: Path) -> None:
     for ranks in (1, 2):
         with pytest.raises(BadInput, match="batch_size is 64, but only 60 rows are left to train on"):

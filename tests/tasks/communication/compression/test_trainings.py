@@ -13,6 +13,8 @@ from tests.tasks.communication.compression.samples import KINDS
 from tests.tasks.launching.jobs import lines, losses, make_job
 from tests.tasks.launching.ranks import on_ranks
 
+pytestmark = pytest.mark.long
+
 
 def train_with_each(folder: Path) -> None:
     """Every compressor in turn."""

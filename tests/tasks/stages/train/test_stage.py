@@ -74,7 +74,10 @@ def test_bad_weights_end_with_exit_code_2_and_leave_nothing(tmp_path: Path, valu
     assert committed(tmp_path) == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, ExitCode.STOPPED), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, ExitCode.STOPPED), pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.long)],
+)
 def test_a_stopped_stage_takes_its_ranks_along_and_goes_on_when_it_is_run_again(
     tmp_path: Path, values: dict[str, Any], number: int, code: int
 ) -> None:
