@@ -1,4 +1,4 @@
-"""All-reduce: the ranks sum all gradients, in buckets that leave while backward still runs, and all update all."""
+"""All-reduce: all ranks sum all gradients in buckets, sent during the backward pass, and update all weights."""
 
 from __future__ import annotations
 
@@ -24,17 +24,24 @@ log = logging.getLogger(__name__)
 
 
 class AllReduce(Exchange):
-    """Sums the gradients over the ranks: word embeddings by rows, matrices compressed, all others as they are."""
+    """Sums gradients over the ranks: those of word embeddings by rows, those of matrices compressed, others in fp32."""
 
     def __init__(
         self, model: EncoderWithHead, settings: Communication | None, first_compressed: int, hosts: Hosts | None = None
     ) -> None:
-        """Compression starts at step first_compressed. With hosts, the ranks of one sum among themselves first."""
+        """Synchronize the gradients of a model.
+
+        Args:
+            model: the model, of equal weights on all ranks.
+            settings: how matrices are compressed; None: not at all.
+            first_compressed: the first step with compression, counted from 1.
+            hosts: which ranks share a host and sum among themselves first; None: all ranks are treated alike.
+        """
         super().__init__(model)
         if hosts and hosts.count == 1:
             if settings and settings.compression != "none" and hvd.rank() == 0:
-                log.warning("all ranks share one host, so that nothing is compressed: write strategy: all-reduce")
-            settings = None  # there is no slow link
+                log.warning("all ranks share one host, so nothing is compressed: write strategy: all-reduce")
+            settings = None  # without a slow link compression only costs time
         self._first_compressed, self._sending, self._hosts = first_compressed, False, hosts
         ranks, kinds = hosts.across if hosts else hvd.global_process_set, by_kind(model)
         self._links: dict[Kind, Link] = {kind: Link(ranks) for kind in kinds}
@@ -42,8 +49,9 @@ class AllReduce(Exchange):
             p: _sparse_rows(f"rows.{name}", p, self._links["embeddings"], hosts)
             for name, p in kinds["embeddings"].items()
         }
-        self._wish = torch.zeros(1, device=model.device)  # to stop: it travels like a gradient, so all stop together
-        self._rest = Bucket("rest", [*kinds["rest"].values(), self._wish], None, self._links["rest"], hosts)
+        # A request to stop is summed like a gradient, so that all ranks stop after the same step.
+        self._stop_request = torch.zeros(1, device=model.device)
+        self._rest = Bucket("rest", [*kinds["rest"].values(), self._stop_request], None, self._links["rest"], hosts)
         self._matrices = [
             Bucket(f"matrices.{number}", group, settings, self._links["matrices"], hosts)
             for number, group in enumerate(group_by_size(kinds["matrices"].values()))
@@ -53,20 +61,20 @@ class AllReduce(Exchange):
             parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
 
     def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
-        """Choose the matrices' compressor."""
+        """Choose the compressor of the matrices for this step."""
         super().begin_step(step, loss_scale, stop)
         self._sending = False
-        self._wish.grad = torch.full_like(self._wish, float(stop))
+        self._stop_request.grad = torch.full_like(self._stop_request, float(stop))
         for bucket in self._matrices:
             bucket.choose(compressed=step >= self._first_compressed)
 
     def sync_next_backward(self) -> None:
-        """From now on the hooks send."""
+        """Let the hooks send gradients from now on."""
         self._sending = True
 
     def synchronize_gradients(self) -> bool:
-        """Send what is left, and wait for the sums."""
-        self._send(self._wish)
+        """Send the remaining gradients, and wait for all sums."""
+        self._send(self._stop_request)
         buckets = (*self._matrices, self._rest)
         for bucket in buckets:
             bucket.gradients.complete(1 / self.loss_scale)
@@ -78,32 +86,32 @@ class AllReduce(Exchange):
             bucket.receive()
         for parameter, rows in self._rows.items():
             parameter.grad = rows.finish()
-        assert self._wish.grad is not None
-        return bool(self._wish.grad > 0)
+        assert self._stop_request.grad is not None
+        return bool(self._stop_request.grad > 0)
 
     def discard_step(self) -> None:
-        """Let the compressors forget the step."""
+        """Restore the compressors' state."""
         for bucket in self._matrices:
             bucket.compressor.discard_step()
 
     def bytes_received(self) -> dict[Kind, int]:
-        """By kind of parameter. With hosts, those that reach this one, all of which its first rank receives."""
+        """Return bytes by kind of parameter. With hosts, they are those of the link between hosts."""
         return {kind: link.bytes for kind, link in self._links.items()}
 
     def state_dict(self) -> State:
-        """The compressors' state, below the names of their buckets."""
+        """Return the state of the compressors, as <bucket>.<name>."""
         return {f"{b.name}.{key}": value for b in self._matrices for key, value in b.packed.state_dict().items()}
 
     def load_state_dict(self, state: State) -> None:
-        """Hand each compressor its own."""
+        """Replace the state of the compressors."""
         for bucket in self._matrices:
             bucket.packed.load_state_dict({key: state[f"{bucket.name}.{key}"] for key in bucket.packed.state_dict()})
 
     def redistribute(self, states: Sequence[State]) -> State:
-        """Of N old ranks, rank r of M new ones takes the residuals of r, r + M, ... as one sum, so that none is lost.
+        """Give rank r of M new ranks the sum of the residuals of the old ranks r, r + M, ..., so that none is lost.
 
-        What else compressors remember is equal on all ranks. With hosts, only those that speak for one have residuals.
-        What the old ranks did not have, because they compressed nothing, is as at a training's first step.
+        The remaining state of compressors is equal on all ranks. With hosts, only the leader of each has residuals.
+        State that the old ranks did not have, because they compressed nothing, is that of a training's first step.
         """
         own, before = self.state_dict(), states[0]
         if hvd.rank() == 0:
@@ -124,12 +132,12 @@ class AllReduce(Exchange):
 
 
 class Bucket:
-    """Some parameters whose gradients travel in one piece.
+    """Parameters whose gradients are sent together.
 
     Attributes:
-        gradients: where backward puts them.
-        packed: sums them as the settings say; without settings, as they are.
-        compressor: sums this step's, which are not compressed during warm-up.
+        gradients: the buffer that the backward pass fills.
+        packed: the compressor that the settings name; without settings, it compresses nothing.
+        compressor: the compressor of this step, which compresses nothing before the first compressed step.
     """
 
     def __init__(
@@ -150,11 +158,11 @@ class Bucket:
         self.gradients = GradientBuffer(parameters, self._leave)
 
     def choose(self, compressed: bool) -> None:
-        """Compress this step's gradients, or not."""
+        """Choose the compressor of this step."""
         self.compressor = self.packed if compressed else self._plain
 
     def receive(self) -> None:
-        """Make the sum the parameters' gradient, also where there was none: another rank may have had one."""
+        """Replace the parameters' gradients by their sums, even where this rank had none: another one may have."""
         for parameter, gradient in self.gradients.views(self.compressor.finish()).items():
             parameter.grad = gradient
 

@@ -1,4 +1,4 @@
-"""Gradients that leave together: backward fills a flat buffer, and the last gradient sends it off."""
+"""Buckets of gradients: the backward pass fills a flat buffer, which is sent when its last gradient is there."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-BUCKET_BYTES = 16 * 2**20  # of fp32 gradient: large enough for the link, small enough to leave during backward
+BUCKET_BYTES = 16 * 2**20  # of fp32 gradients: large enough for the link, small enough to overlap with backward
 
 
 class GradientBuffer:
-    """One flat fp32 tensor for the gradients of some parameters, in their order.
+    """One flat fp32 tensor that holds the gradients of some parameters, in their order.
 
     Attributes:
-        parameters: whose gradients.
+        parameters: the parameters.
     """
 
     def __init__(
         self, parameters: Sequence[torch.Tensor], send: Callable[[torch.Tensor], None], multiple: int = 1
     ) -> None:
-        """What to do with the full buffer, and what its length is a multiple of: zeros fill it up."""
+        """Call `send` with the full buffer, which zeros extend to a length that is a multiple of `multiple`."""
         self.parameters = tuple(parameters)
         self._send = send
         self._sizes = [parameter.numel() for parameter in parameters]
@@ -29,7 +29,7 @@ class GradientBuffer:
         self._waiting = set(parameters)
 
     def add(self, parameter: torch.Tensor, factor: float) -> None:
-        """Take a gradient off its parameter, times factor, or zeros if it has none; the last one sends the buffer."""
+        """Move a parameter's gradient, times a factor, into the buffer (zeros if it has none); send a full buffer."""
         gradient, parameter.grad = parameter.grad, None
         if gradient is None:
             self._places[parameter].zero_()
@@ -40,19 +40,19 @@ class GradientBuffer:
             self._send(self._flat)
 
     def complete(self, factor: float) -> None:
-        """Take in what backward did not reach here (it may have on another rank), and be ready for the next step."""
+        """Add the gradients that this rank's backward pass did not reach, and prepare for the next step."""
         for parameter in tuple(self._waiting):
             self.add(parameter, factor)
         self._waiting = set(self.parameters)
 
     def views(self, flat: torch.Tensor) -> dict[torch.Tensor, torch.Tensor]:
-        """Each parameter's place in a tensor as long as the buffer, in the parameter's shape."""
+        """Return views of a tensor as long as the buffer: by parameter, its part of the tensor in its shape."""
         pieces = torch.split(flat[: sum(self._sizes)], self._sizes)
         return {p: piece.view_as(p) for p, piece in zip(self.parameters, pieces, strict=True)}
 
 
 def group_by_size(parameters: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Parameters from the last to the first, as backward reaches them, in groups of about BUCKET_BYTES."""
+    """Group parameters, from the last to the first as the backward pass reaches them, by about BUCKET_BYTES."""
     groups: list[list[torch.Tensor]] = []
     size = BUCKET_BYTES
     for parameter in reversed(list(parameters)):

@@ -1,6 +1,6 @@
-"""Sums over hosts in three moves: inside a host, across the hosts between one rank of each, and back inside the host.
+"""Hierarchical sums: inside each host, then across the hosts between their leaders, then a broadcast inside each host.
 
-Only the second one uses the slow link, and only it is compressed.
+Only the second part uses the slow link, and only that part is compressed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class Hosts:
     """Which ranks share a host. Horovod must have been started with dynamic process sets.
 
     Attributes:
-        inside: the fast link, among this host's ranks.
-        across: the ranks that speak for the hosts, which are their first ones.
-        count: how many hosts there are.
-        number: this host's, counted from 0.
-        first: the rank that is_leader for this host.
-        is_leader: whether this rank is the one.
+        inside: the fast link among this host's ranks.
+        across: the leaders of all hosts, which are the first rank of each.
+        count: the number of hosts.
+        number: this host's number, counted from 0.
+        first: the rank that leads this host.
+        is_leader: whether this rank leads its host.
     """
 
     def __init__(self, ranks: Sequence[int]) -> None:
-        """ranks: how many ranks each host has, as ranks_by_host gives them."""
+        """Group ranks, given the number of ranks on each host (see ranks_by_host)."""
         ends = [0, *accumulate(ranks)]
         sets = [_process_set(list(range(first, end))) for first, end in pairwise(ends)]
         firsts = ends[:-1]
@@ -44,14 +44,14 @@ class Hosts:
 
 
 def ranks_by_host() -> list[int]:
-    """How many ranks each host has. Horovod numbers the ranks host by host."""
+    """Return the number of ranks on each host. Horovod numbers the ranks host by host."""
     local = hvd.allgather(torch.tensor([hvd.local_rank()]), name="local_rank").tolist()
     firsts = [rank for rank, number in enumerate(local) if number == 0]
     return [end - first for first, end in pairwise([*firsts, len(local)])]
 
 
 def _process_set(ranks: list[int]) -> hvd.ProcessSet:
-    """Horovod refuses a second set of the same ranks, and has one of all."""
+    """Return a process set. Horovod refuses a second set of the same ranks, and already has one of all ranks."""
     return hvd.global_process_set if len(ranks) == hvd.size() else hvd.add_process_set(ranks)
 
 
@@ -59,23 +59,23 @@ class HostFirst(Compressor):
     """Sums inside the host in fp32, then across the hosts with a compressor of any kind."""
 
     def __init__(self, across: Compressor, hosts: Hosts) -> None:
-        """across: the compressor that sums over hosts.across."""
+        """Use the compressor `across`, which sums over hosts.across."""
         super().__init__(across.name, across.shapes, across.link, across.device)
         self._across, self._hosts = across, hosts
         self._inside = Uncompressed(f"{self.name}.inside", self.shapes, hosts.inside, self.device)
 
     def start(self, gradient: torch.Tensor) -> None:
-        """Sum inside the host."""
+        """Start to sum inside the host."""
         self._inside.start(gradient)
 
     def proceed(self) -> None:
-        """The host's sum leaves for the other hosts."""
+        """Start to sum across the hosts."""
         self._total = self._inside.finish()
         if self._hosts.is_leader:
             self._across.start(self._total)
 
     def finish(self) -> torch.Tensor:
-        """Hand the sum out inside the host."""
+        """Wait for the sum, and broadcast it inside the host."""
         if self._hosts.is_leader:
             self._across.proceed()
             self._total = self._across.finish()
@@ -83,40 +83,40 @@ class HostFirst(Compressor):
         return self._hosts.inside.wait(handle)
 
     def discard_step(self) -> None:
-        """As the compressor does."""
+        """Restore the compressor's state."""
         self._across.discard_step()
 
     def state_dict(self) -> State:
-        """The compressor's. That of a rank which does not speak never changes."""
+        """Return the state of the compressor, which only changes on leaders."""
         return self._across.state_dict()
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what state gave."""
+        """Replace the state of the compressor."""
         self._across.load_state_dict(state)
 
 
 class HostRowsFirst(SparseRows):
-    """Sums a row-sparse gradient inside the host, then across the hosts, and hands its rows out inside the host."""
+    """Sums a row-sparse gradient inside each host, then across the hosts, then sends its rows inside each host."""
 
     def __init__(self, name: str, shape: torch.Size, hosts: Hosts, across: Link, device: torch.device) -> None:
-        """across: the link of hosts.across."""
+        """Sum rows of a parameter of this shape; `across` is the link of hosts.across."""
         super().__init__(name, shape, across, device)
         self._speaks = hosts.is_leader
         self._inside = SparseRows(f"{name}.inside", shape, hosts.inside, device)
         self._back = SparseRows(f"{name}.back", shape, hosts.inside, device)
 
     def start(self, gradient: torch.Tensor) -> None:
-        """Sum inside the host."""
+        """Start to sum inside the host."""
         self._inside.start(gradient)
 
     def proceed(self) -> None:
-        """The host's rows leave for the other hosts."""
+        """Start to gather the hosts' rows."""
         total = self._inside.finish()
         if self._speaks:
             super().start(total)
 
     def finish(self) -> torch.Tensor:
-        """Hand the sum's rows out inside the host: only the rank that is_leader gives any."""
+        """Wait for the sum, and gather its rows inside the host, where only the leader has any."""
         if self._speaks:
             self._back.start(super().finish())
         return self._back.finish()

@@ -1,4 +1,4 @@
-"""Horovod's collectives among some ranks, with a count of the bytes that they bring here."""
+"""Horovod's collectives among some ranks, with a count of the bytes that this rank receives."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ Handle = int
 
 
 class Link:
-    """Starts collectives and waits for them. Names are unique among those under way, and equal on all ranks.
+    """Starts collectives and waits for them.
+
+    The name of a collective must be unique among those in flight, and equal on all ranks.
 
     Attributes:
-        bytes: that this rank has received from the others so far. Over all ranks as many are sent; a rank sends as
-            many as it receives wherever all ranks have as much to say. Of S bytes on each of N ranks, a sum (a ring)
-            brings 2 (N - 1) / N S, a scattered sum half of that, a gathering (N - 1) S, a copy from another rank S.
+        bytes: bytes that this rank has received from the others so far. With S bytes on each of N ranks, an all-reduce
+            (a ring) brings 2 (N - 1) / N S, a reduce-scatter half of that, an all-gather (N - 1) S and a broadcast S.
+            Over all ranks, as many bytes are sent as received.
     """
 
     def __init__(self, ranks: hvd.ProcessSet = hvd.global_process_set) -> None:
@@ -27,30 +29,35 @@ class Link:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return int(self._ranks.size())
 
     @property
     def rank(self) -> int:
-        """This one's number among them."""
+        """This rank's number among them."""
         return int(self._ranks.rank())
 
     def all_reduce(self, tensor: torch.Tensor, name: str) -> Handle:
-        """Start to sum over the ranks, in place; leave the tensor alone until wait."""
+        """Start to sum a tensor over the ranks, in place. Do not touch the tensor before `wait` returns."""
         self.bytes += 2 * tensor.nbytes * (self.size - 1) // self.size
         handle: Handle = hvd.allreduce_async_(tensor, name=name, op=hvd.Sum, process_set=self._ranks)
         return handle
 
     def all_gather(self, tensor: torch.Tensor, name: str) -> Handle:
-        """Start to gather: the ranks' tensors one after the other, which may differ in their first dimension."""
+        """Start to concatenate the ranks' tensors in the order of the ranks; their first dimensions may differ."""
         handle: Handle = hvd.allgather_async(tensor, name=name, process_set=self._ranks)
         self._completions[handle] = partial(self._count, kept=tensor.nbytes)
         return handle
 
     def all_to_all(self, parts: Sequence[torch.Tensor], name: str) -> Handle:
-        """Start to give each rank its part: fp32 or uint8 [n], n as the parts have it.
+        """Start to send each of the other ranks its part.
 
-        What arrives are the other ranks' parts for this one, in the order of the ranks. Its own part stays here.
+        Args:
+            parts: one tensor per rank, fp32 or uint8 [n]; n may differ. The part of this rank is not sent.
+            name: of the collective.
+
+        Returns:
+            A handle whose result is the concatenation of what the other ranks sent, in the order of the ranks.
         """
         others = [part[:0] if rank == self.rank else part for rank, part in enumerate(parts)]
         sizes = torch.tensor([len(part) for part in others], dtype=torch.int32)
@@ -59,10 +66,10 @@ class Link:
         return handle
 
     def reduce_scatter(self, tensor: torch.Tensor, name: str) -> Handle:
-        """Start to sum; each rank receives its part of a tensor [n], n a multiple of the number of ranks.
+        """Start to sum a tensor [n], n being a multiple of the number of ranks; each rank receives one part of it.
 
-        Leave the tensor alone until wait, whose result lies in it. Horovod has a reduce-scatter, too; over Gloo it
-        takes three to four times the CPU time of dealing the parts and adding them up here, for the same bytes.
+        Do not touch the tensor before `wait` returns, because the result lies in it. Horovod's own reduce-scatter
+        takes three to four times the CPU time over Gloo: an all-to-all followed by an addition here is cheaper.
         """
         parts = tensor.chunk(self.size)
         handle = self.all_to_all(parts, name)
@@ -70,15 +77,15 @@ class Link:
         return handle
 
     def broadcast(self, tensor: torch.Tensor, root: int, name: str) -> Handle:
-        """Start to copy the tensor of a rank (numbered among all) to the others, in place."""
+        """Start to copy the tensor of the rank `root` (its number among all ranks) to the others, in place."""
         self.bytes += tensor.nbytes if hvd.rank() != root else 0
         handle: Handle = hvd.broadcast_async_(tensor, root, name=name, process_set=self._ranks)
         return handle
 
     def wait(self, handle: Handle) -> torch.Tensor:
-        """The result of what was started."""
+        """Wait for a collective, and return its result."""
         result: torch.Tensor | tuple[torch.Tensor, torch.Tensor] = hvd.synchronize(handle)
-        received = result[0] if isinstance(result, tuple) else result  # with what has been dealt come its sizes
+        received = result[0] if isinstance(result, tuple) else result  # an all-to-all returns sizes too
         complete = self._completions.pop(handle, None)
         return complete(received) if complete else received
 
@@ -88,19 +95,19 @@ class Link:
 
 
 def _add(own: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
-    """The sum of parts that are as long as the own one, in the order in which they came."""
+    """Add parts that are as long as this rank's own one, in the order in which they arrived."""
     for part in torch.split(received, len(own)) if len(received) else ():
         own += part
     return own
 
 
 def sum_over_ranks(values: Iterable[float], name: str) -> list[float]:
-    """Each value summed over all ranks, in double precision."""
+    """Return each value summed over all ranks, in double precision."""
     summed = hvd.allreduce(torch.tensor(list(values), dtype=torch.float64), op=hvd.Sum, name=name)
     return [float(value) for value in summed]
 
 
 def gather_rows(rows: torch.Tensor, name: str) -> torch.Tensor:
-    """All ranks' rows one after the other; a rank may have none."""
+    """Return the rows of all ranks in the order of the ranks; a rank may have none."""
     gathered: torch.Tensor = hvd.allgather(rows, name=name)
     return gathered

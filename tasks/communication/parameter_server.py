@@ -1,7 +1,8 @@
-"""The parameter server in its sharded form: every rank serves a part of the parameters, and computes on all of them.
+"""A sharded parameter server: every rank serves a part of the parameters, and computes with all of them.
 
-Gradients are summed to the rank that serves them, its optimizer moves its part in fp32 (so that moments take 1/N of
-the memory, as in ZeRO, Rajbhandari et al. 2020), and the parameters are gathered back while the next step begins.
+Gradients are summed to the rank that serves their parameters. Its optimizer updates this part in fp32, so that its
+moments take 1/N of the memory (as in ZeRO, Rajbhandari et al. 2020). The parameters are gathered by all ranks while
+the next step begins.
 """
 
 from __future__ import annotations
@@ -28,102 +29,102 @@ _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 class ParameterServer(Exchange):
     """Serves shards of all parameters, and rows of word embeddings with row-sparse gradients.
 
-    Without staleness a layer's forward waits for its parameters, and no longer. With a staleness of 1 nothing waits:
-    the parameters after step t are put into the model when step t + 1 has computed its gradient, so that this
-    gradient is that of the parameters after step t - 1 (bounded staleness, Ho et al. 2013).
+    Without staleness the forward pass of each layer waits for the layer's own parameters. With a staleness of 1 it
+    does not wait: the parameters after step t enter the model when step t + 1 has computed its gradient, which is
+    therefore taken at the parameters after step t - 1 (bounded staleness, Ho et al. 2013).
     """
 
     sharded = True
 
     def __init__(self, model: EncoderWithHead, settings: Communication) -> None:
-        """All ranks give a model of equal weights."""
+        """Serve the parameters of a model, which has equal weights on all ranks."""
         super().__init__(model)
         self._links: dict[Kind, Link] = {"embeddings": Link(), "matrices": Link(), "rest": Link()}
         dtype = _DTYPES[settings.server_parameters]
-        self._rows, shards = self._cut(model, dtype)
-        self._served: list[Served] = [*shards, *self._rows]  # as backward reaches them; forward does the other way
+        self._rows, shards = self._build_shards(model, dtype)
+        self._served: list[Served] = [*shards, *self._rows]  # in the order of the backward pass
         self._server_of = {parameter: served for served in self._served for parameter in served.parameters}
         self.parameters = {name: piece for served in self._served for name, piece in served.pieces.items()}
-        self._centre = GradientCentre(self.parameters, settings.server_momentum) if settings.server_momentum else None
+        self._momentum = ServerMomentum(self.parameters, settings.server_momentum) if settings.server_momentum else None
         self._sending, self._norm = False, math.nan
         for parameter in self._server_of:
             parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
-            parameter.data.copy_(parameter.data.to(dtype))  # the first step, too, computes on what would have travelled
+            parameter.data.copy_(parameter.data.to(dtype))  # the first step, too, rounds as the link does
         if settings.staleness == 0:
             self._wait_in_forward(model)
 
     def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
-        """Nothing leaves before sync_next_backward."""
+        """Begin a step, in which nothing is sent before sync_next_backward."""
         super().begin_step(step, loss_scale, stop)
         self._sending = False
 
     def sync_next_backward(self) -> None:
-        """From now on the hooks send."""
+        """Let the hooks send gradients from now on."""
         self._sending = True
 
     def synchronize_gradients(self) -> bool:
-        """Wait for the sums of this rank's part; the ranks then tell each other its norm, and the wish to stop."""
+        """Wait for the sums of this rank's part, and exchange its norm and the request to stop with the other ranks."""
         self.receive_parameters()
         for served in self._served:
             served.receive(1 / self.loss_scale)
-        if self._centre:
-            self._centre.add()
+        if self._momentum:
+            self._momentum.add()
         square = float(total_norm(self.parameters)) ** 2
-        squares, wishes = sum_over_ranks([square, float(self.stop)], "norm")
+        squares, stop_requests = sum_over_ranks([square, float(self.stop)], "norm")
         self._norm = math.sqrt(squares)
-        return wishes > 0
+        return stop_requests > 0
 
     def norm(self) -> float:
-        """Norm of the whole model's gradient, with the centre's momentum if there is any."""
+        """Return the norm of the whole model's gradient, which contains the server's momentum if there is one."""
         return self._norm
 
     def discard_step(self) -> None:
-        """Let the centre forget the step."""
-        if self._centre:
-            self._centre.discard_step()
+        """Restore the server's momentum."""
+        if self._momentum:
+            self._momentum.discard_step()
 
     def send_parameters(self) -> None:
-        """Start to gather the parameters, first those that forward needs first."""
+        """Start to gather the parameters, in the order in which the forward pass needs them."""
         for served in reversed(self._served):
             served.send()
 
     def receive_parameters(self) -> None:
-        """Wait for the parameters that are under way."""
+        """Wait for the parameters that are in flight."""
         _arrive(self._served)
 
     def gather_embeddings(self) -> None:
-        """Gather all rows, at once."""
+        """Gather all rows, and wait for them."""
         for rows in self._rows:
             rows.send_all_next()
             rows.send()
             rows.arrive()
 
     def bytes_received(self) -> dict[Kind, int]:
-        """By kind of parameter, gradients and parameters together."""
+        """Return bytes by kind of parameter, gradients and parameters together."""
         return {kind: link.bytes for kind, link in self._links.items()}
 
     def state_dict(self) -> State:
-        """The pieces, as <parameter>.master, and the centre.
+        """Return this rank's parts, as <parameter>.master, and the server's momentum.
 
-        What is under way needs no place here: load sends it again. The model's own weights, which may be older, are
-        to be kept as they are, for under staleness the next gradient is taken at them.
+        Parameters in flight are not part of the state, because load_state_dict sends them again. The checkpoint must
+        keep the model's weights besides: under staleness they are older, and the next gradient is taken at them.
         """
         masters = {f"{name}.master": piece for name, piece in self.parameters.items()}
-        return masters | (self._centre.state_dict() if self._centre else {})
+        return masters | (self._momentum.state_dict() if self._momentum else {})
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what state gave, and send the parameters on their way again."""
+        """Replace the state, and send the parameters again."""
         self.receive_parameters()
         for name, piece in self.parameters.items():
             piece.copy_(state[f"{name}.master"])
-        if self._centre:
-            self._centre.load_state_dict(state)
+        if self._momentum:
+            self._momentum.load_state_dict(state)
         for rows in self._rows:
             rows.send_all_next()
         self.send_parameters()
 
     def redistribute(self, states: Sequence[State]) -> State:
-        """This rank's part of the states, or of their optimizers', of any number of ranks in their order."""
+        """Return this rank's part of the states, or of the optimizers' states, of any number of ranks."""
         slices = {name: part for served in self._served for name, part in served.slices.items()}
         return {
             key: values[slices[name]] if values.ndim else values
@@ -131,7 +132,7 @@ class ParameterServer(Exchange):
             if (name := key.rpartition(".")[0]) in slices
         }
 
-    def _cut(self, model: EncoderWithHead, dtype: torch.dtype) -> tuple[list[Rows], list[Shard]]:
+    def _build_shards(self, model: EncoderWithHead, dtype: torch.dtype) -> tuple[list[Rows], list[Shard]]:
         kinds, rank = by_kind(model), hvd.rank()
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         matrices = group_by_size(kinds["matrices"].values())
@@ -155,20 +156,20 @@ class ParameterServer(Exchange):
                 module.register_forward_pre_hook(partial(_arrive, tuple(needed)))
 
 
-class GradientCentre:
-    """The servers' momentum: g_t = sum over the ranks + momentum g_(t-1), on this rank's pieces.
+class ServerMomentum:
+    """The server's momentum on this rank's pieces: g_t = sum of the ranks' gradients + momentum g_(t-1).
 
-    Of word embeddings with row-sparse gradients only the rows in the gradient take part; the others keep theirs.
+    In word embeddings with row-sparse gradients, only the momentum of rows in the gradient changes.
     """
 
     def __init__(self, pieces: Parameters, momentum: float) -> None:
-        """The pieces, whose grad is what add adds to, and the momentum: the paper has 0.9."""
+        """Add momentum (0.9 in the paper) to the gradients of this rank's pieces, given by name."""
         self._pieces, self._momentum = pieces, momentum
         self._values = {name: torch.zeros_like(piece) for name, piece in pieces.items()}
         self._before: dict[str, tuple[torch.Tensor | slice, torch.Tensor]] = {}
 
     def add(self) -> None:
-        """Make each piece's grad g_t, and keep it: the optimizer clips its own copy."""
+        """Replace each piece's gradient by g_t. The optimizer clips a copy of it."""
         for name, piece in self._pieces.items():
             assert piece.grad is not None
             where = piece.grad.indices()[0] if piece.grad.is_sparse else slice(None)
@@ -178,25 +179,29 @@ class GradientCentre:
             self._before[name] = where, before
 
     def discard_step(self) -> None:
-        """Be again as before add, so that nothing of a skipped step's NaN stays."""
+        """Undo `add`, so that the NaN of a skipped step does not stay."""
         for name, (where, before) in self._before.items():
             self._values[name][where] = before
 
     def state_dict(self) -> State:
-        """g_t, as <parameter>.centre."""
-        return {f"{name}.centre": values for name, values in self._values.items()}
+        """Return g_t, as <parameter>.momentum."""
+        return {f"{name}.momentum": values for name, values in self._values.items()}
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what state gave."""
+        """Replace g_t."""
         for name, values in self._values.items():
-            values.copy_(state[f"{name}.centre"])
+            values.copy_(state[f"{name}.momentum"])
 
 
 def join(states: Sequence[State]) -> State:
-    """The states of all ranks' parameter servers, or of their optimizers, in the order of the ranks, as one.
+    """Join the states of all ranks' parameter servers, or of their optimizers.
 
-    A parameter cut into shards comes in one dimension, word embeddings in rows as they are, and counts of steps,
-    which are equal on all ranks, as they are.
+    Args:
+        states: one state per rank, in the order of the ranks.
+
+    Returns:
+        Sharded parameters flat, [elements]; word embeddings as [rows, features]; step counts, which are equal on all
+        ranks, as scalars.
     """
     keys = dict.fromkeys(key for state in states for key in state)
     return {key: _join([state[key] for state in states if key in state]) for key in keys}
@@ -214,16 +219,16 @@ def _join(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _arrive(served: Sequence[Served], *_: object) -> None:
-    """Put what is under way into the model; also a forward pre-hook, whose other arguments do not matter."""
+    """Copy parameters in flight into the model; as a forward pre-hook this gets further arguments."""
     for part in served:
         part.arrive()
 
 
 def _units(model: nn.Module) -> list[tuple[list[nn.Module], list[nn.Parameter]]]:
-    """Modules that read parameters together, with these: each layer by itself, and everything outside the layers.
+    """Return groups of modules with the parameters that they read: one group per layer, and one for the rest.
 
-    A layer is an item of a module list. What it holds is read by it as a whole: some encoders use the weights of a
-    module without calling the module.
+    A layer is an item of a module list. Its parameters are treated as a whole, because some encoders use the weights
+    of a module without calling the module.
     """
     layers = [layer for modules in model.modules() if isinstance(modules, nn.ModuleList) for layer in modules]
     inside = {module for layer in layers for module in layer.modules()}

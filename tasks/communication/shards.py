@@ -13,60 +13,61 @@ from tasks.communication.link import Handle, Link
 
 
 class Served(ABC):
-    """Some of the model's parameters: every rank keeps and updates a part, all ranks compute on the whole.
+    """Some of the model's parameters, of which every rank keeps and updates a part; all ranks compute with the whole.
 
-    Every step: add each gradient, receive, and when the optimizer has moved the pieces: send, and later arrive.
+    Every step calls `add` for each gradient, then `receive`, then `send` when the optimizer has updated the pieces,
+    and `arrive` before the parameters are read.
 
     Attributes:
-        parameters: the model's, whole.
-        pieces: by name of its parameter, this rank's part of it: fp32, with the gradient's sum over the ranks as grad.
-        slices: where the pieces lie: in the parameter in one dimension, or, for rows, in its first one.
+        parameters: the whole parameters of the model.
+        pieces: this rank's part of each parameter, by name: fp32, whose grad is the sum of the ranks' gradients.
+        slices: where each piece lies in the flattened parameter, or, for rows, in its first dimension.
     """
 
     parameters: tuple[torch.Tensor, ...]
     pieces: Parameters
     slices: dict[str, slice]
-    _under_way: Handle | None = None
+    _in_flight: Handle | None = None
 
     def __init__(self, name: str, link: Link, dtype: torch.dtype) -> None:
-        """A name of its own, the ranks that share the parameters, and the format in which these travel back."""
+        """Serve parameters under a unique name, over a link, whose ranks receive them as `dtype`."""
         self.name = name
         self._link, self._dtype = link, dtype
 
     @abstractmethod
     def add(self, parameter: torch.Tensor, factor: float) -> None:
-        """Take a gradient off its parameter, times factor; it leaves at once, or with the last of its bucket."""
+        """Take a gradient, times a factor, from its parameter, and send it, or its bucket when that is complete."""
 
     @abstractmethod
     def receive(self, factor: float) -> None:
-        """Wait for the sums and make them the pieces' grad; gradients that were not added count times factor."""
+        """Wait for the sums and make them the pieces' gradients. Gradients not yet added are added times a factor."""
 
     def send(self) -> None:
-        """Start to hand out what the optimizer has moved, which stays as it is until arrive."""
-        self._under_way = self._link.all_gather(self._moved().to(self._dtype), f"{self.name}.parameters")
+        """Start to send the updated pieces, which must not change before `arrive`."""
+        self._in_flight = self._link.all_gather(self._moved().to(self._dtype), f"{self.name}.parameters")
 
     @torch.no_grad()
     def arrive(self) -> None:
-        """Put what the ranks have sent, if anything is under way, into the model."""
-        if self._under_way is not None:
-            gathered = self._link.wait(self._under_way)
-            self._under_way = None
+        """Wait for what the ranks have sent, if anything is in flight, and copy it into the model."""
+        if self._in_flight is not None:
+            gathered = self._link.wait(self._in_flight)
+            self._in_flight = None
             self._take(gathered)
 
     @abstractmethod
     def _moved(self) -> torch.Tensor:
-        """This rank's part of what send hands out."""
+        """Return what this rank sends."""
 
     @abstractmethod
     def _take(self, gathered: torch.Tensor) -> None:
-        """Put all ranks' parts into the model."""
+        """Copy what all ranks sent into the model."""
 
 
 class Shard(Served):
-    """A rank's part of a bucket, one after the other in the order of the ranks; zeros make the parts equally long."""
+    """A rank's part of a bucket. The parts lie in the order of the ranks, and zeros make them equally long."""
 
     def __init__(self, name: str, parameters: Parameters, link: Link, rank: int, dtype: torch.dtype) -> None:
-        """This rank of the link serves the rank-th shard."""
+        """Serve the shard with this rank's number in the link."""
         super().__init__(name, link, dtype)
         self._sum: Handle = -1
         self._gradient = GradientBuffer(list(parameters.values()), self._send_gradient, multiple=link.size)
@@ -80,11 +81,11 @@ class Shard(Served):
         self.pieces = self._split(self._master)
 
     def add(self, parameter: torch.Tensor, factor: float) -> None:
-        """The last gradient sends the bucket off."""
+        """Add a gradient; the last one sends the bucket."""
         self._gradient.add(parameter, factor)
 
     def receive(self, factor: float) -> None:
-        """The sum of this rank's shard."""
+        """Wait for the sum of this rank's shard."""
         self._gradient.complete(factor)
         for name, gradient in self._split(self._link.wait(self._sum)).items():
             self.pieces[name].grad = gradient
@@ -105,10 +106,10 @@ class Shard(Served):
 
 
 class Rows(Served):
-    """Every N-th row of word embeddings with row-sparse gradients. Only the rows in a gradient travel."""
+    """Every N-th row of word embeddings with row-sparse gradients. Only rows in the gradient are exchanged."""
 
     def __init__(self, name: str, parameter: torch.Tensor, link: Link, rank: int, dtype: torch.dtype) -> None:
-        """This rank of the link serves the rows whose number modulo N is rank."""
+        """Serve the rows whose number modulo N is this rank's number in the link."""
         super().__init__(f"rows.{name}", link, dtype)
         self._rank, self._parameter = rank, parameter
         self.parameters = (parameter,)
@@ -119,13 +120,13 @@ class Rows(Served):
         self._numbers = torch.zeros(0, dtype=torch.long)
 
     def add(self, parameter: torch.Tensor, factor: float) -> None:
-        """The rows leave at once."""
+        """Send the rows of the gradient."""
         assert parameter.grad is not None
         self._sum.start(parameter.grad * factor)
         parameter.grad = None
 
     def receive(self, factor: float) -> None:
-        """The sums of this rank's rows, as a sparse gradient of the piece."""
+        """Wait for the sums of this rank's rows, a sparse gradient of the piece."""
         total = self._sum.finish()
         numbers = total.indices()[0]
         self._numbers = self._by_server(numbers)
@@ -139,11 +140,11 @@ class Rows(Served):
         )
 
     def send_all_next(self) -> None:
-        """The next send hands out all rows, not only those in the gradient."""
+        """Let the next `send` send all rows, not only those in the gradient."""
         self._numbers = self._by_server(torch.arange(len(self._parameter), device=self._parameter.device))
 
     def _by_server(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Rising row numbers in the order in which the ranks' rows are gathered."""
+        """Return ascending row numbers in the order in which the ranks' rows are gathered."""
         return numbers[torch.argsort(numbers % self._link.size, stable=True)]
 
     def _moved(self) -> torch.Tensor:
@@ -155,7 +156,7 @@ class Rows(Served):
 
 
 def _overlaps(parameters: Parameters, first: int, end: int) -> dict[str, slice]:
-    """Which elements of each parameter lie at [first, end) of all of them in a row; only of those that have some."""
+    """Return the slice of each flattened parameter that lies in [first, end) of their concatenation, if not empty."""
     overlaps, start = {}, 0
     for name, parameter in parameters.items():
         part = slice(max(first - start, 0), min(end - start, parameter.numel()))

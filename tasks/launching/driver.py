@@ -1,9 +1,9 @@
 """The process that holds Horovod's launcher: `python -m tasks.launching.driver FOLDER RANKS`.
 
-Ranks run on this machine, or on Spark's executors where runtime.ranks_on says so.
+The ranks run on this machine, or in Spark's executors where runtime.ranks_on says so.
 
-Horovod's launcher takes over the signals of its process and prints to stdout, so the stage keeps it in a process of
-its own. It ends its ranks when its stdin closes: when the stage asks for it, and when the stage is gone.
+Horovod's launcher handles the signals of its process and prints to stdout, so the stage runs it in a process of its
+own. The driver ends its ranks when its stdin closes, which happens when the stage closes it or dies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOST = "lost.json"
 
 
 def main(folder: str, ranks: int) -> int:
-    """Run the ranks; 0 when all of them did their work."""
+    """Run the ranks; return 0 if all of them succeeded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the stage as well, which then closes stdin
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     experiment = Job.read(Path(folder, JOB)).experiment
@@ -35,7 +35,7 @@ def main(folder: str, ranks: int) -> int:
             run_on_spark(folder, ranks, experiment)
         else:
             _run_here(folder, ranks)
-    except StageError as error:  # Spark's: no Java, no master, too few slots
+    except StageError as error:  # of Spark: no Java, no master, too few slots
         write_json(Path(folder, "rank-none.json"), {"rank": None, "exit_code": error.exit_code, "message": str(error)})
         return 1
     except RuntimeError as error:
@@ -50,15 +50,15 @@ def main(folder: str, ranks: int) -> int:
 def _run_here(folder: str, ranks: int) -> None:
     import horovod.runner
 
-    # The network interface is pinned: among local ones Horovod takes any.
+    # Without a name Horovod would take any of the local network interfaces.
     horovod.runner.run(
         run_rank, (folder,), num_proc=ranks, use_gloo=True, network_interfaces=["lo"], disable_cache=True
     )
 
 
 def _end_with_stdin() -> None:
-    os.read(0, 1)  # not through sys.stdin: its lock, held here, would stop the processes that Horovod forks
-    os.kill(os.getpid(), signal.SIGTERM)  # which Horovod answers by ending its ranks
+    os.read(0, 1)  # sys.stdin has a lock, which processes that Horovod forks would wait for
+    os.kill(os.getpid(), signal.SIGTERM)  # Horovod then ends its ranks
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Starting a training's ranks, and saying what became of them."""
+"""Starting the ranks of a training, and reporting how they ended."""
 
 from __future__ import annotations
 
@@ -25,34 +25,37 @@ from tasks.training.job import Job, checkpoints
 
 log = logging.getLogger(__name__)
 
-#: What Horovod's launcher puts before a rank's lines. Only rank 0 logs more than errors, so nothing is lost.
+#: The prefix that Horovod's launcher adds to a rank's lines. Only rank 0 logs more than errors, so it is removed.
 _RANK_PREFIX = re.compile(r"^\[\d+\]<std(?:out|err)>:", re.MULTILINE)
 
 ROOT = Path(__file__).parents[2]
-FRUITLESS = 3  # losses of a rank without a new checkpoint since the one before, that end a training
-#: A rank that says nothing must not stop the others for ever. One that writes a checkpoint is silent for a while: in
-#: two minutes, 1.8 GB (of 109 million weights) get to a disk that takes 15 MB/s.
+FRUITLESS = 3  # a training ends after so many losses of a rank without a new checkpoint between them
+#: A silent rank must not stop the others forever, but a rank that writes a checkpoint is silent for a while: in two
+#: minutes, the 1.8 GB of an encoder with 109 million weights reach a disk of 15 MB/s.
 LIMITS = {
     "HOROVOD_GLOO_TIMEOUT_SECONDS": "30",
     "HOROVOD_STALL_CHECK_TIME_SECONDS": "60",
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "120",
-    "HOROVOD_SPARK_START_TIMEOUT": "300",  # until executors run all ranks at once
+    "HOROVOD_SPARK_START_TIMEOUT": "300",  # until the executors run all ranks at once
 }
-#: The engine's buckets are large enough. Horovod would join those that are ready: all would arrive with the last one.
+#: The engine's buckets are large enough. Horovod would fuse those that are ready, and all would wait for the last.
 UNFUSED = {"HOROVOD_FUSION_THRESHOLD": "0"}
 
 
 class LostRank(Transient):
-    """A rank is gone, or silent."""
+    """A rank was lost, or did not answer in time."""
 
 
 def launch(job: Job) -> None:
     """Train with the experiment's ranks: one in this process, more in processes of their own, here or on Spark.
 
-    training.ranks auto is settled here, on the machine that trains: one for each GPU, without any one.
+    `training.ranks: auto` becomes a number here, on the machine that trains: one rank per GPU, at least one. After a
+    rank is lost, training continues as runtime.lost_rank says.
 
-    A lost rank is met as runtime.lost_rank says. Raises BadInput as a rank did; Transient, naming the rank, when one
-    is lost for good; Stopped when SIGTERM or SIGINT ended it, after a checkpoint.
+    Raises:
+        BadInput: a rank raised it.
+        Transient: a rank was lost and training did not continue; the message names the rank.
+        Stopped: SIGTERM or SIGINT stopped the training, after a checkpoint.
     """
     job = with_ranks(job, _gpus() if job.training.ranks == "auto" else 0)
     with scratch_folder(_where_ranks_see_it(job), "spark-bert-ranks") as folder:
@@ -62,17 +65,17 @@ def launch(job: Job) -> None:
             except LostRank as lost:
                 raise Transient(f"{lost}: run the stage again") from lost
         if (folder / STOP).exists() and not (job.output / "training.json").exists():
-            raise Stopped("training was stopped: run the stage again, and it goes on from its last checkpoint")
+            raise Stopped("training was stopped: run the stage again, and it continues from its last checkpoint")
 
 
 def _gpus() -> int:
-    import torch  # the stage's process needs it for nothing else, unless it trains by itself
+    import torch  # slow to import, and not needed if ranks run in other processes
 
     return torch.cuda.device_count()
 
 
 def _where_ranks_see_it(job: Job) -> Path:
-    """Where to put what this process and its ranks tell one another."""
+    """Return the folder for files through which this process and its ranks communicate."""
     if job.experiment.runtime.ranks_on == "local":
         return Path(tempfile.gettempdir())
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -112,8 +115,8 @@ def _train(job: Job, folder: Path, ranks: int) -> None:
 
 @contextmanager
 def _signals_make(file: Path) -> Iterator[None]:
-    """SIGTERM and SIGINT make the file, for the ranks to see; a second signal does what it did before."""
-    if threading.current_thread() is not threading.main_thread():  # the only one that may handle signals
+    """Let SIGTERM and SIGINT create the file, which ranks watch; a second signal has its former effect."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield
         return
 
@@ -136,7 +139,7 @@ def _signals_make(file: Path) -> Iterator[None]:
 
 def _run_driver(folder: str, ranks: int) -> int:
     command = [sys.executable, "-m", "tasks.launching.driver", folder, str(ranks)]
-    # stdout belongs to the stage's result line
+    # The stage's own stdout is for its result line.
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_environment(ranks)
     )
@@ -145,12 +148,12 @@ def _run_driver(folder: str, ranks: int) -> int:
         _pass_on(process.stdout.fileno())
         return process.wait()
     finally:
-        process.stdin.close()  # ends the ranks, should they still run
+        process.stdin.close()  # ends the ranks if they still run
         process.wait()
 
 
 def _pass_on(ranks: int) -> None:
-    """What the ranks log, as they log it: in pieces, since a progress bar ends no line."""
+    """Copy what the ranks log to stderr, in pieces, because a progress bar does not end its line."""
     while piece := os.read(ranks, 65536):
         sys.stderr.write(_RANK_PREFIX.sub("", piece.decode(errors="replace")))
         sys.stderr.flush()
@@ -162,18 +165,18 @@ def _environment(ranks: int) -> dict[str, str]:
 
 
 def _explain(folder: Path) -> None:
-    """Raise what the ranks left behind: an error's own words, else which one went first."""
+    """Raise the error that a rank has written, else name the rank that was lost first."""
     errors = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("rank-*.json"))]
     if errors:
         rank, code, message = errors[0]["rank"], errors[0]["exit_code"], errors[0]["message"]
-        if code == ExitCode.BAD_INPUT:  # which all ranks find alike
+        if code == ExitCode.BAD_INPUT:  # all ranks raise the same
             raise BadInput(message)
         if code == ExitCode.TRANSIENT:
             raise Transient(message if rank is None else f"rank {rank}: {message}")
         raise RuntimeError(f"rank {rank} failed:\n{message}")
     if not (folder / LOST).is_file():
-        raise LostRank("Horovod's launcher ended without a word, its last lines are above")
+        raise LostRank("Horovod's launcher ended without an explanation; its last lines are above")
     lost = json.loads((folder / LOST).read_text(encoding="utf-8"))
     if lost["exit_code"] == ExitCode.TRANSIENT:
-        raise LostRank(f"rank {lost['rank']} had no answer from another rank")
+        raise LostRank(f"rank {lost['rank']} got no answer from another rank")
     raise LostRank(f"rank {lost['rank']} was lost (exit code {lost['exit_code']})")

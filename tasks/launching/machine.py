@@ -1,4 +1,4 @@
-"""What a training takes of its machine: how many ranks, and how many threads for each."""
+"""How many ranks a training has on this machine, and how many threads each of them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ log = logging.getLogger(__name__)
 
 
 def with_ranks(job: Job, gpus: int) -> Job:
-    """The job with a number for training.ranks: auto is one for each of this machine's GPUs, without any one.
+    """Return the job with a number for training.ranks: `auto` is one rank per GPU of this machine, at least one.
 
-    Where batches have a fixed size, auto takes the largest number up to that which divides it.
+    Where batches have a fixed size, `auto` is the largest such number that divides it.
     """
     ranks = _one_for_each(gpus, job) if job.training.ranks == "auto" else job.training.ranks
     compression = job.experiment.communication.compression
     if ranks == 1 and compression != "none":
         log.warning(
-            "one rank exchanges nothing, so communication.compression %s does nothing: write training.ranks: 2 or more",
+            "one rank exchanges nothing, so communication.compression %s has no effect: "
+            "write training.ranks: 2 or more",
             compression,
         )
     settled = job.training.model_copy(update={"ranks": ranks})
@@ -37,8 +38,8 @@ def _one_for_each(gpus: int, job: Job) -> int:
 
 
 def threads(ranks: int) -> int:
-    """Threads for each of so many ranks on this machine, at least one.
+    """Return the number of threads for each of so many ranks on this machine, at least one.
 
-    They share the CPUs that affinity and a container's quota (of cgroup v1 or v2) leave.
+    The ranks share the CPUs that affinity and the container's quota (of cgroup v1 or v2) allow.
     """
     return max(1, int(cpu_count()) // ranks)

@@ -1,7 +1,7 @@
-"""A training's ranks on a Spark cluster: Horovod starts one in each task of a Spark job.
+"""The ranks of a training on a Spark cluster: Horovod starts one rank per task of a Spark job.
 
-An executor needs what a rank does: this environment and the project's code, and under the same paths as here the
-artifact store, to write, and the cache.
+An executor needs this environment and the project's code and, under the same paths as here, the cache and the
+artifact store, which it writes.
 """
 
 from __future__ import annotations
@@ -16,20 +16,28 @@ from tasks.spark import session
 
 
 def run_on_spark(folder: str, ranks: int, experiment: Experiment) -> None:
-    """Run the ranks. Raises RuntimeError, which names the first that failed, as Horovod does for local ones.
+    """Run the ranks in Spark's executors.
 
-    Raises Transient when the cluster has no room for all of them.
+    Raises:
+        RuntimeError: a rank failed; the message names the first one, as Horovod's does for local ranks.
+        Transient: the cluster cannot run all ranks at the same time.
     """
     import horovod.spark
     from horovod.runner.common.util.timeout import TimeoutException
 
     with session(experiment, "ranks") as spark:
-        passed = ("HOROVOD_", "HF_", "PYTHONPATH", "GOMP_", "OMP_")
-        told = {name: value for name, value in os.environ.items() if name.startswith(passed)}
-        told["OMP_NUM_THREADS"] = str(spark.conf.get("spark.task.cpus", "1"))  # a task's cores are its rank's
+        forwarded = ("HOROVOD_", "HF_", "PYTHONPATH", "GOMP_", "OMP_")
+        environment = {name: value for name, value in os.environ.items() if name.startswith(forwarded)}
+        environment["OMP_NUM_THREADS"] = str(spark.conf.get("spark.task.cpus", "1"))  # a rank has the cores of its task
         try:
             horovod.spark.run(
-                run_rank, (folder,), num_proc=ranks, use_gloo=True, env=told, stdout=sys.stdout, stderr=sys.stderr
+                run_rank,
+                (folder,),
+                num_proc=ranks,
+                use_gloo=True,
+                env=environment,
+                stdout=sys.stdout,
+                stderr=sys.stderr,
             )
         except TimeoutException as error:
             raise Transient(

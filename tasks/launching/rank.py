@@ -1,6 +1,7 @@
-"""One rank of a training: Horovod starts it in a process of its own.
+"""One rank of a training, which Horovod starts in a process of its own.
 
-Imports what is heavy in its functions: the stage and Horovod's launcher name them without running them.
+Heavy packages are imported inside functions, because the stage and Horovod's launcher import this module without
+running a rank.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ JOB, STOP = "job.json", "stop"
 
 
 def train(job: Job, stop: Path) -> None:
-    """Train in this process, as the rank that Horovod says it is: the only one, unless Horovod started it.
+    """Train in this process, as the rank that Horovod assigned to it, or as the only rank.
 
-    As soon as there is a file `stop`, save a checkpoint and return.
+    When the file `stop` appears, a checkpoint is written and the function returns.
     """
     import horovod.torch as hvd
     import torch
@@ -32,8 +33,8 @@ def train(job: Job, stop: Path) -> None:
     from tasks.training.factory import build_trainer
 
     keep_freed_memory()
-    if "HOROVOD_RANK" not in os.environ:  # others were told by OMP_NUM_THREADS
-        torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))  # torch knows affinity, but no quota
+    if "HOROVOD_RANK" not in os.environ:  # the launcher sets OMP_NUM_THREADS for other ranks
+        torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))  # torch heeds affinity, but no quota
     sets = "dynamic" if job.experiment.communication.strategy == "hierarchical" else None  # see Hosts
     hvd.init(process_sets=sets)
     try:
@@ -44,7 +45,7 @@ def train(job: Job, stop: Path) -> None:
 
 
 def run_rank(folder: str) -> None:
-    """Train as told by job.json in the folder; leave there, as rank-<n>.json, why it could not be done."""
+    """Train as job.json in the folder describes; write an error to rank-<n>.json there."""
     from horovod.common.exceptions import HorovodInternalError
 
     rank = int(os.environ["HOROVOD_RANK"])
@@ -53,7 +54,7 @@ def run_rank(folder: str) -> None:
     try:
         train(Job.read(Path(folder, JOB)), Path(folder, STOP))
     except HorovodInternalError:
-        sys.exit(ExitCode.TRANSIENT)  # another rank is gone; that one is the news
+        sys.exit(ExitCode.TRANSIENT)  # another rank was lost; the launcher reports that one
     except Exception as error:
         code, message = _describe(error)
         write_json(Path(folder, f"rank-{rank}.json"), {"rank": rank, "exit_code": code, "message": message})
@@ -61,7 +62,7 @@ def run_rank(folder: str) -> None:
 
 
 def _describe(error: Exception) -> tuple[int, str]:
-    """Exit code and message: a person's words where there are some, else the traceback."""
+    """Return exit code and message; the message of an unexpected error is its traceback."""
     if isinstance(error, StageError):
         return error.exit_code, str(error)
     if isinstance(error, OSError):
@@ -70,9 +71,9 @@ def _describe(error: Exception) -> tuple[int, str]:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc reuse large blocks: a step frees and needs the same ones, and each fresh page costs a fault.
+    """Let glibc reuse large blocks: every step frees and allocates the same ones, and each new page costs a fault.
 
-    A step of MiniLM takes about a tenth less CPU time. Other C libraries have no mallopt, and no such habit.
+    A step of MiniLM then takes about a tenth less CPU time. C libraries without mallopt keep freed memory anyway.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):

@@ -9,18 +9,24 @@ from include.stages import BadInput
 
 
 def rank_device() -> torch.device:
-    """The device of this process, which is one of Horovod's ranks. Raises BadInput as device_of does."""
+    """Return the device of this process, which is one of Horovod's ranks. Raises BadInput as device_of does."""
     return torch.device(device_of(hvd.local_rank(), hvd.local_size(), torch.cuda.device_count()))
 
 
 def device_of(local_rank: int, local_size: int, gpus: int) -> str:
-    """The device of one of a machine's ranks: a GPU of its own where there are GPUs, else the CPU.
+    """Return the device of one of a machine's ranks: a GPU of its own where there are GPUs, else the CPU.
 
-    Raises BadInput when there are fewer GPUs than ranks.
+    Args:
+        local_rank: the rank's number on its machine.
+        local_size: the number of ranks on the machine.
+        gpus: the number of GPUs of the machine.
+
+    Raises:
+        BadInput: there are fewer GPUs than ranks.
     """
     if 0 < gpus < local_size:
         raise BadInput(
             f"{local_size} ranks are to train on one machine, which has fewer GPUs ({gpus}): write "
-            f"training.ranks: auto, or {gpus} for each such machine"
+            f"training.ranks: auto, or {gpus} per machine"
         )
     return f"cuda:{local_rank}" if gpus else "cpu"

@@ -1,4 +1,4 @@
-"""What a training is, in JSON: the experiment and the folders. All that a rank is told."""
+"""The description of a training that every rank receives: the experiment and the folders, as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tasks.encoder.spec import HeadSpec
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:
-    """The checkpoints in a training's folder, whole or damaged, by step and from the oldest to the newest."""
+    """Return the checkpoints in a training's folder, complete or damaged, by step from the oldest to the newest."""
     return dict(sorted((int(path.name.removeprefix("step-")), path) for path in folder.glob("step-*")))
 
 
@@ -23,13 +23,13 @@ class Job:
     """A training.
 
     Attributes:
-        experiment: what to do.
-        encoder: folder of the pretrained encoder.
-        data: token ids, in train/ and dev/: preprocess's artifact, or pretrain's blocks.
-        output: where rank 0 writes model/, metrics.jsonl and training.json.
-        objective: what is learned: a task's labels, or the words that are hidden in text.
-        checkpoints: a folder that outlives a stop: what a training needs to go on from there; None: output.
-        terminal: whether a person watches: a progress bar instead of a line every few seconds.
+        experiment: the experiment.
+        encoder: the folder of the pretrained encoder.
+        data: the folder of token ids, with train/ and dev/: the artifact of preprocess, or the blocks of pretrain.
+        output: the folder into which rank 0 writes model/, metrics.jsonl and training.json.
+        objective: what is learned: the labels of a task, or words that are hidden in text.
+        terminal: whether a person watches, who gets a progress bar instead of a line every few seconds.
+        checkpoints: a folder that outlives a stop, for checkpoints; None: they are written into the output.
     """
 
     experiment: Experiment
@@ -42,28 +42,28 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """Where everything is written while the training runs."""
+        """The folder that the training writes into while it runs."""
         return self.checkpoints or self.output
 
     @property
     def training(self) -> Training:
-        """How to train."""
+        """The experiment's section training."""
         return self.experiment.training
 
     @property
     def ranks(self) -> int:
-        """How many ranks were asked for, once launch has settled what auto is."""
+        """The number of ranks that was asked for. The launcher has replaced `auto` by a number."""
         assert self.training.ranks != "auto"
         return self.training.ranks
 
     @property
     def batching(self) -> Batching:
-        """Which rows share a step."""
+        """The experiment's section batching."""
         return self.experiment.batching
 
     @property
     def head(self) -> HeadSpec:
-        """The head that the experiment's task needs."""
+        """The head that the task of the experiment needs."""
         task, model = self.experiment.task, self.experiment.model
         return HeadSpec(
             kind=task.kind,
@@ -76,7 +76,7 @@ class Job:
         )
 
     def write(self, file: Path) -> None:
-        """Write it as JSON."""
+        """Write the job as JSON."""
         folders = {name: str(getattr(self, name)) for name in ("encoder", "data", "output")}
         folders["checkpoints"] = str(self.folder)
         told = {"objective": self.objective, "terminal": self.terminal, **folders}
@@ -84,7 +84,7 @@ class Job:
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Read what write wrote."""
+        """Read a job that `write` wrote."""
         values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return cls(
             experiment=Experiment.model_validate(values["experiment"]),

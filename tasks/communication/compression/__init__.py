@@ -1,8 +1,9 @@
-"""Ways of summing gradients over the ranks with fewer bytes: one interface (base.py), one file each."""
+"""Compressors: sums of gradients over the ranks with fewer bytes. One interface (base.py), one file per compressor."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -16,24 +17,20 @@ from tasks.communication.compression.quantize import Quantized
 from tasks.communication.compression.topk import TopK
 from tasks.communication.link import Link
 
+#: The compressors by the name that communication.compression gives them: a new one is a file and a row here.
+COMPRESSORS: dict[str, Callable[[Communication], Callable[..., Compressor]]] = {
+    "none": lambda settings: Uncompressed,
+    "fp16": lambda settings: Half,
+    "int8": lambda settings: partial(Quantized, bits=8),
+    "int4": lambda settings: partial(Quantized, bits=4),
+    "onebit": lambda settings: OneBit,
+    "topk": lambda settings: partial(TopK, share=settings.topk_share),
+    "powersgd": lambda settings: partial(PowerSGD, rank=settings.powersgd_rank),
+}
+
 
 def compressor(
     settings: Communication, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device
 ) -> Compressor:
-    """The compressor that the experiment names, for one bucket."""
-    bucket = (name, shapes, link, device)
-    match settings.compression:
-        case "none":
-            return Uncompressed(*bucket)
-        case "fp16":
-            return Half(*bucket)
-        case "int8":
-            return Quantized(*bucket, bits=8)
-        case "int4":
-            return Quantized(*bucket, bits=4)
-        case "onebit":
-            return OneBit(*bucket)
-        case "topk":
-            return TopK(*bucket, settings.topk_share)
-        case "powersgd":
-            return PowerSGD(*bucket, settings.powersgd_rank)
+    """Build the compressor that the experiment names, for one bucket (see Compressor)."""
+    return COMPRESSORS[settings.compression](settings)(name, shapes, link, device)

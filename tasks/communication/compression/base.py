@@ -1,4 +1,4 @@
-"""What every way of summing a gradient over the ranks offers, and error feedback, which most lossy ones need."""
+"""The interface of compressors, and error feedback, which most lossy compressors need."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tasks.communication.state import State
 class Compressor(ABC):
     """Sums one bucket's gradient over the ranks of a link.
 
-    Every step: start (while backward still runs), proceed once all buckets have started, then finish; and forget when
-    the step is then skipped.
+    Every step calls `start` (while the backward pass still runs), `proceed` when all buckets have started, then
+    `finish`, and `discard_step` when the step is then skipped.
     """
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device) -> None:
-        """The bucket's name, the shapes of the parameters in it, who to sum with, and where the gradients are."""
+        """Compress a bucket of parameters of these shapes, whose gradients are on `device`, over a link."""
         self.name = name
         self.shapes = tuple(shapes)
         self.link = link
@@ -27,39 +27,39 @@ class Compressor(ABC):
 
     @property
     def elements(self) -> int:
-        """Of the bucket's gradient."""
+        """The number of elements of the bucket's gradient."""
         return sum(shape.numel() for shape in self.shapes)
 
     @abstractmethod
     def start(self, gradient: torch.Tensor) -> None:
-        """Send off this rank's gradient, fp32 [elements], free of any loss scale; it may be overwritten."""
+        """Send this rank's gradient, fp32 [elements], without a loss scale. It may be overwritten."""
 
-    def proceed(self) -> None:  # noqa: B027  # most send only once
-        """Wait for what start has sent, and send what follows from it."""
+    def proceed(self) -> None:  # noqa: B027  # most compressors send only once
+        """Wait for what `start` sent, and send what depends on it."""
 
     @abstractmethod
     def finish(self) -> torch.Tensor:
-        """The sum over the ranks, fp32 [elements], equal on all of them; NaN or infinite if it was on any."""
+        """Return the sum over the ranks, fp32 [elements], equal on all of them. NaN and infinity survive."""
 
-    def discard_step(self) -> None:  # noqa: B027  # most have nothing to do
-        """The step was skipped: be again as before its start."""
+    def discard_step(self) -> None:  # noqa: B027  # compressors without state have nothing to do
+        """Restore the state that the compressor had before the step."""
 
     def state_dict(self) -> State:
-        """What the next step depends on, for a checkpoint."""
+        """Return what the next step depends on."""
         return {}
 
     def load_state_dict(self, state: State) -> None:  # noqa: B027
-        """Take over what state gave."""
+        """Replace the state."""
 
 
 class ErrorFeedback(Compressor):
-    """Keeps what it could not send of a step's gradient, and adds it to the next step's.
+    """Keeps the part of a step's gradient that was not sent, and adds it to the gradient of the next step.
 
-    So what this rank has sent so far plus the residual is the sum of its gradients so far (Seide et al. 2014;
+    At any time, what this rank has sent plus the residual equals the sum of its gradients (Seide et al. 2014;
     Karimireddy et al. 2019).
 
     Attributes:
-        residual: fp32 [elements].
+        residual: the part that was not sent yet, fp32 [elements].
     """
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device) -> None:
@@ -68,34 +68,34 @@ class ErrorFeedback(Compressor):
         self._before = self.residual
 
     def keep(self, residual: torch.Tensor) -> None:
-        """This step's residual; the one before is held until the next step, in case this one is skipped."""
+        """Replace the residual, and hold the one before until the next step, in case this step is skipped."""
         self._before, self.residual = self.residual, residual
 
     def discard_step(self) -> None:
-        """Put the residual back, so that nothing of a skipped step's NaN stays."""
+        """Restore the residual, so that the NaN of a skipped step does not stay."""
         self.residual = self._before
 
     def state_dict(self) -> State:
-        """The residual."""
+        """Return the residual."""
         return {"residual": self.residual}
 
     def load_state_dict(self, state: State) -> None:
-        """Take the residual over."""
+        """Replace the residual."""
         self.residual = state["residual"].to(self.device)
 
 
 class Coded(ErrorFeedback):
-    """Sends a code of gradient plus residual. The codes are gathered; every rank adds up what they stand for."""
+    """Sends a code of gradient plus residual. The codes are gathered, and every rank adds what they decode to."""
 
     _handle: Handle = -1
 
     @abstractmethod
     def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """The code of fp32 [n]: uint8, as long for all such values. That of NaN or infinity decodes to such again."""
+        """Encode fp32 [n] as uint8, whose length depends on n alone. NaN and infinity must decode to such again."""
 
     @abstractmethod
     def decode(self, code: torch.Tensor, count: int) -> torch.Tensor:
-        """What a code of so many elements stands for, fp32 [count]."""
+        """Decode a code of `count` elements to fp32 [count]."""
 
     def start(self, gradient: torch.Tensor) -> None:
         """Send the code of gradient plus residual."""
@@ -105,7 +105,7 @@ class Coded(ErrorFeedback):
         self._handle = self.link.all_gather(code, self.name)
 
     def finish(self) -> torch.Tensor:
-        """Add up what the ranks' codes stand for."""
+        """Decode the ranks' codes, and add them."""
         first, *others = self.link.wait(self._handle).chunk(self.link.size)
         total = self.decode(first, self.elements)
         for code in others:

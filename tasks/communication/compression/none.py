@@ -1,4 +1,4 @@
-"""No compression: the gradient as it is, in fp32."""
+"""No compression: the gradient is summed in fp32."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Uncompressed(Compressor):
     _handle: Handle = -1
 
     def start(self, gradient: torch.Tensor) -> None:
-        """Send it as it is."""
+        """Start the all-reduce."""
         self._handle = self.link.all_reduce(gradient, self.name)
 
     def finish(self) -> torch.Tensor:
-        """The sum."""
+        """Wait for the sum."""
         return self.link.wait(self._handle)

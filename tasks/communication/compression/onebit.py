@@ -1,4 +1,4 @@
-"""A thirty-second of the bytes: the sign of every element, and one size for every block."""
+"""A thirty-second of the bytes: the sign of every element, and one magnitude per block."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from torch.nn.functional import pad
 
 from tasks.communication.compression.recoded import Recoded
 
-BLOCK = 2048  # elements with a size of their own: the sizes are 1.5 % of the bytes
+BLOCK = 2048  # elements that share a magnitude: the magnitudes are 1.5 % of the bytes
 
 
 class OneBit(Recoded):
-    """Each element becomes plus or minus its block's mean absolute value (EF-SignSGD, Karimireddy et al. 2019)."""
+    """Replaces each element by its sign times the mean absolute value of its block.
+
+    This is EF-SignSGD (Karimireddy et al. 2019).
+    """
 
     block = BLOCK
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """The blocks' mean absolute values, fp32, then the signs."""
+        """Return the mean absolute values of the blocks, fp32, followed by the signs."""
         missing = -len(values) % BLOCK
         blocks = pad(values, (0, missing)).view(-1, BLOCK)
         sizes = blocks.abs().sum(1)
@@ -25,7 +28,7 @@ class OneBit(Recoded):
         return torch.cat([sizes.view(torch.uint8), pack(blocks.flatten() >= 0)])
 
     def decode(self, code: torch.Tensor, count: int) -> torch.Tensor:
-        """The signs times their block's size."""
+        """Multiply the signs by the magnitudes of their blocks."""
         sizes, signs = code.tensor_split([-(-count // BLOCK) * 4])
         sizes = sizes.view(torch.float32).unsqueeze(1)
         values: torch.Tensor = (unpack(signs).view(-1, BLOCK) * (2 * sizes)).sub_(sizes)
@@ -33,9 +36,10 @@ class OneBit(Recoded):
 
 
 def pack(bits: torch.Tensor) -> torch.Tensor:
-    """Truth values, bool [n] with n a multiple of 8, eight to a byte.
+    """Pack bool [n], n being a multiple of 8, eight per byte.
 
-    The first eighth is every byte's lowest bit, the second its next, and so on: long rows, which vector units like.
+    The first eighth becomes the lowest bit of every byte, the second eighth the next bit, and so on, so that vector
+    instructions work on long contiguous rows.
     """
     first, *others = bits.view(torch.uint8).chunk(8)
     code = first.clone()
@@ -45,6 +49,6 @@ def pack(bits: torch.Tensor) -> torch.Tensor:
 
 
 def unpack(code: torch.Tensor) -> torch.Tensor:
-    """What was packed, as 0 and 1: uint8 [n], out of uint8 [n / 8]."""
+    """Unpack uint8 [n / 8] to zeros and ones, uint8 [n]."""
     places = torch.arange(8, dtype=torch.uint8, device=code.device).unsqueeze(1)
     return ((code >> places) & 1).flatten()

@@ -1,4 +1,4 @@
-"""A hundredth of the bytes: every matrix as a product of two narrow ones, of which the ranks' sums travel."""
+"""A hundredth of the bytes: every matrix becomes a product of two narrow ones, which are summed over the ranks."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tasks.communication.compression.base import ErrorFeedback
 from tasks.communication.link import Handle, Link
 from tasks.communication.state import State
 
-SEED = 1905  # of the first bases, which all ranks draw alike
+SEED = 1905  # all ranks draw the same first bases
 
 
 class PowerSGD(ErrorFeedback):
-    """One step of power iteration a training step, begun at the last one's basis (Vogels et al. 2019, algorithm 1).
+    """One power iteration per training step, which starts at the basis of the last step (Vogels et al. 2019).
 
-    For a matrix M [rows, columns] of gradient plus residual and the basis Q [columns, rank]: P = sum of M Q over the
-    ranks, its columns made orthonormal; Q = sum of M^T P; the sum of M is about P Q^T. What a rank has sent is thus
-    its own P P^T M. Matrices that this would not make smaller travel along with P as they are.
+    This is their algorithm 1. For a matrix M [rows, columns] of gradient plus residual and the basis Q [columns,
+    rank]: P = sum of M Q over the ranks, with orthonormal columns; Q = sum of M^T P; the sum of M is about P Q^T. A
+    rank has therefore sent P P^T M of its own M. Matrices that would not become smaller are sent whole with P.
     """
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device, rank: int) -> None:
-        """rank: columns of P and Q."""
+        """Compress a bucket (see Compressor) to products of matrices with `rank` columns."""
         super().__init__(name, shapes, link, device)
         self._flat = [(shape[0], shape[1:].numel()) for shape in shapes]
         self._narrow = [(rows + columns) * rank < rows * columns for rows, columns in self._flat]
@@ -37,7 +37,7 @@ class PowerSGD(ErrorFeedback):
         self._handle: Handle = -1
 
     def start(self, gradient: torch.Tensor) -> None:
-        """Send M Q, and the matrices that travel whole."""
+        """Send M Q and the whole matrices."""
         self._wanted = gradient.add_(self.residual)
         packed, whole = self._matrices(self._wanted)
         # The basis must be orthonormal, or P would be a product of M and M^T.
@@ -46,9 +46,9 @@ class PowerSGD(ErrorFeedback):
         self._handle = self.link.all_reduce(join([*lefts, *whole], self.device), f"{self.name}.left")
 
     def proceed(self) -> None:
-        """Send M^T P; the residual is what P P^T M misses."""
+        """Send M^T P. The residual is M - P P^T M."""
         sums = split_matrices(self.link.wait(self._handle), [*self._left_shapes, *self._whole_shapes])
-        self._lefts = [torch.linalg.qr(left).Q for left in sums[: len(self._left_shapes)]]  # also of zeros
+        self._lefts = [torch.linalg.qr(left).Q for left in sums[: len(self._left_shapes)]]  # works for zeros, too
         self._wholes = sums[len(self._left_shapes) :]
         packed, _ = self._matrices(self._wanted)
         bases = [matrix.T @ left for matrix, left in zip(packed, self._lefts, strict=True)]
@@ -56,9 +56,9 @@ class PowerSGD(ErrorFeedback):
         self._handle = self.link.all_reduce(join(bases, self.device), f"{self.name}.basis")
 
     def finish(self) -> torch.Tensor:
-        """P Q^T, and the matrices that travelled whole."""
+        """Return P Q^T and the sums of the whole matrices."""
         self._basis_before, self.basis = self.basis, self.link.wait(self._handle)
-        packed, whole = self._matrices(self._wanted)  # whose place the sums take
+        packed, whole = self._matrices(self._wanted)  # the sums overwrite them
         for matrix, left, basis in zip(packed, self._lefts, self._bases(), strict=True):
             torch.mm(left, basis.T, out=matrix)
         for matrix, total in zip(whole, self._wholes, strict=True):
@@ -66,16 +66,16 @@ class PowerSGD(ErrorFeedback):
         return self._wanted
 
     def discard_step(self) -> None:
-        """Put residual and basis back."""
+        """Restore residual and basis."""
         super().discard_step()
         self.basis = self._basis_before
 
     def state_dict(self) -> State:
-        """Residual and basis."""
+        """Return residual and basis."""
         return {**super().state_dict(), "basis": self.basis}
 
     def load_state_dict(self, state: State) -> None:
-        """Take both over."""
+        """Replace residual and basis."""
         super().load_state_dict(state)
         self.basis = state["basis"].to(self.device)
 
@@ -92,19 +92,19 @@ class PowerSGD(ErrorFeedback):
         return residual
 
     def _matrices(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Views of those that are sent as a product, and of those that are sent whole."""
+        """Return views of the matrices that are sent as a product, and of those that are sent whole."""
         views = split_matrices(flat, self._flat)
         chosen = list(zip(views, self._narrow, strict=True))
         return [view for view, narrow in chosen if narrow], [view for view, narrow in chosen if not narrow]
 
 
 def split_matrices(flat: torch.Tensor, shapes: Iterable[tuple[int, int]]) -> list[torch.Tensor]:
-    """Views of a flat tensor as matrices, one after the other."""
+    """Return views of consecutive parts of a flat tensor as matrices of these shapes."""
     shapes = list(shapes)
     pieces = torch.split(flat, [rows * columns for rows, columns in shapes])
     return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def join(matrices: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
-    """The matrices in one flat tensor, which may be empty."""
+    """Concatenate matrices to one flat tensor, which may be empty."""
     return torch.cat([torch.empty(0, device=device), *(matrix.flatten() for matrix in matrices)])

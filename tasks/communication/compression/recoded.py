@@ -1,4 +1,4 @@
-"""Codes whose sum is coded again, so that a rank's traffic does not grow with the number of ranks."""
+"""Codes whose sum is encoded again, so that the traffic of a rank does not grow with the number of ranks."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import torch
 
 from tasks.communication.compression.base import Coded
 
-GATHERED = 2  # ranks, up to which a gathering brings no more bytes: it is one trip and one rounding
+GATHERED = 2  # up to so many ranks an all-gather brings no more bytes, and it takes one trip and one rounding
 
 
 class Recoded(Coded):
-    """Every rank adds up a shard of the gradient and hands out the code of that sum (DoubleSqueeze, Tang et al. 2019).
+    """Every rank sums one shard of the gradient, and sends the code of the sum (DoubleSqueeze, Tang et al. 2019).
 
-    The codes of the other shards go to the ranks that add them up. A rank takes its own shard as it is, and keeps as
-    that shard's residual what the code of the sum misses. So of a code of S bytes, N ranks receive 2 (N - 1) / N S
-    each; gathered, it would be (N - 1) S.
+    Each rank sends the codes of the other shards to the ranks that sum them. It adds its own shard without encoding
+    it, and keeps the error of the code of the sum as the residual of that shard. With codes of S bytes, each of N
+    ranks receives 2 (N - 1) / N S; an all-gather would bring (N - 1) S.
 
     Attributes:
-        block: elements that are coded together: shards are cut at its multiples.
+        block: the number of elements that are encoded together. Shards begin at its multiples.
     """
 
     block: int
 
     def start(self, gradient: torch.Tensor) -> None:
-        """Send each of the others the code of the shard that it adds up."""
+        """Send each of the other ranks the code of the shard that it sums."""
         if self.link.size <= GATHERED:
             super().start(gradient)
             return
@@ -38,7 +38,7 @@ class Recoded(Coded):
         self._handle = self.link.all_to_all(codes, self.name)
 
     def proceed(self) -> None:
-        """Add up this rank's shard, and send the code of the sum to all."""
+        """Sum this rank's shard, and send the code of the sum to all ranks."""
         if self.link.size <= GATHERED:
             return
         for code in self.link.wait(self._handle).chunk(self.link.size - 1):
@@ -48,14 +48,14 @@ class Recoded(Coded):
         self._handle = self.link.all_gather(code, f"{self.name}.sum")
 
     def finish(self) -> torch.Tensor:
-        """What the codes of the sums stand for."""
+        """Decode the codes of the sums."""
         if self.link.size <= GATHERED:
             return super().finish()
         codes = torch.split(self.link.wait(self._handle), self._sizes)
         return torch.cat([self.decode(code, count) for code, count in zip(codes, self._lengths(), strict=True)])
 
     def _lengths(self) -> list[int]:
-        """Elements of each rank's shard; the last ranks of many may have none."""
+        """Return the number of elements of each rank's shard; the last ranks may have none."""
         ranks = self.link.size
         length = -(-self.elements // (self.block * ranks)) * self.block
         ends = [min(rank * length, self.elements) for rank in range(ranks + 1)]

@@ -1,4 +1,4 @@
-"""The exchange of word embeddings' gradients: only the rows of the words that are in the batch. Nothing is lost."""
+"""Lossless sums of word embeddings' gradients: only the rows of the words in the batch are exchanged."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from tasks.communication.link import Handle, Link
 
 
 class SparseRows:
-    """Sums a row-sparse gradient [words, features] over the ranks: the ranks' rows, each behind its number."""
+    """Sums row-sparse gradients [words, features] by gathering the ranks' rows with their numbers."""
 
     def __init__(self, name: str, shape: torch.Size, link: Link, device: torch.device) -> None:
         self._name, self._shape, self._link, self._device = name, shape, link, device
         self._handle: Handle | None = None
 
     def start(self, gradient: torch.Tensor) -> None:
-        """Send a sparse COO gradient's rows, fp32. They travel as int32 with the same bits, as their numbers do."""
+        """Send the rows of a sparse COO gradient, fp32. Their bits are sent as int32, like their numbers."""
         rows = gradient.coalesce()
         numbers = rows.indices()[0].int().unsqueeze(1)
         self._handle = self._link.all_gather(torch.cat([numbers, rows.values().view(torch.int32)], dim=1), self._name)
 
     def proceed(self) -> None:
-        """Nothing follows."""
+        """Do nothing: rows are sent once."""
 
     def finish(self) -> torch.Tensor:
-        """The sum, sparse COO and coalesced. A rank that had no gradient takes part with no rows."""
+        """Return the sum, sparse COO and coalesced. A rank without a gradient contributes no rows."""
         if self._handle is None:
             self.start(self._nothing())
         assert self._handle is not None

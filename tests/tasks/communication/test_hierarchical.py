@@ -123,7 +123,7 @@ def test_a_training_on_one_host_compresses_nothing_and_says_so(
     )
     launch(alone)
     launch(two)
-    assert "all ranks share one host, so that nothing is compressed" in capfd.readouterr().err
+    assert "all ranks share one host, so nothing is compressed" in capfd.readouterr().err
     np.testing.assert_allclose(losses(two.output), losses(alone.output), rtol=1e-4)
     sent = json.loads((two.output / "training.json").read_text())["bytes"]
     assert sent["all"] == 0  # nothing leaves the host

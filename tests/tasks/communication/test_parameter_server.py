@@ -101,22 +101,22 @@ def test_parameters_travel_in_fp16_and_masters_stay_fp32() -> None:
         assert torch.equal(values, run.server.parameters[name].view_as(values).half().float())
 
 
-def test_the_centre_adds_momentum_and_forgets_a_skipped_step() -> None:
-    plain, centre = Run(), Run(server_momentum=0.9)
+def test_the_server_adds_momentum_and_undoes_a_skipped_step() -> None:
+    plain, with_momentum = Run(), Run(server_momentum=0.9)
     expected = {name: torch.zeros_like(piece) for name, piece in plain.server.parameters.items()}
     for number in (1, 2, 3):
         plain.gradients(number)  # both stay at the first parameters
-        norm, _ = centre.gradients(number)
-        received, given = gradients(plain), gradients(centre)
+        norm, _ = with_momentum.gradients(number)
+        received, given = gradients(plain), gradients(with_momentum)
         rows = received[EMBEDDINGS].coalesce().indices()[0]
         for name, values in expected.items():
             where = rows if name == EMBEDDINGS else slice(None)
             values[where] = received[name].to_dense()[where] + 0.9 * values[where]
             torch.testing.assert_close(given[name].to_dense()[where], values[where])
-        assert norm == pytest.approx(float(total_norm(centre.server.parameters)))
-        before = copied(centre.server.state_dict())
-        assert math.isnan(centre.step(number + 10, factor=math.nan)[0])
-        assert_equal(centre.server.state_dict(), before)
+        assert norm == pytest.approx(float(total_norm(with_momentum.server.parameters)))
+        before = copied(with_momentum.server.state_dict())
+        assert math.isnan(with_momentum.step(number + 10, factor=math.nan)[0])
+        assert_equal(with_momentum.server.state_dict(), before)
 
 
 def gradients(run: Run) -> Tensors:

@@ -151,9 +151,9 @@ def test_it_equals_all_reduce(trained: dict[int, Outputs], ranks: int, sparse: b
 
 @pytest.mark.usefixtures("trained")
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_masters_centre_and_moments_take_a_rank_its_share_of_the_memory(root: Path, ranks: int) -> None:
+def test_masters_and_moments_take_a_rank_its_share_of_the_memory(root: Path, ranks: int) -> None:
     share = sum(parameter.numel() for parameter in tiny_model().parameters()) / ranks
-    for part in ("server", "adamw"):  # master and centre, both moments
+    for part in ("server", "adamw"):  # master and momentum, both moments
         for state in saved(root / str(ranks), part):
             large = [values for name, values in state.items() if values.ndim and not name.endswith(".postponed")]
             assert sum(values.numel() for values in large) <= 2 * (share + ranks * HIDDEN)

@@ -30,6 +30,6 @@ def test_a_frozen_rank_ends_the_training_as_a_lost_one_does(tmp_path: Path, monk
         frozen.append(rank)
 
     threading.Thread(target=freeze, daemon=True).start()
-    with pytest.raises(Transient, match="rank 0 had no answer from another rank: run the stage again"):
+    with pytest.raises(Transient, match="rank 0 got no answer from another rank: run the stage again"):
         launching.launch(job)
     assert not frozen[0].is_running() or frozen[0].status() == psutil.STATUS_ZOMBIE

@@ -40,7 +40,7 @@ def test_auto_divides_a_batch_of_a_fixed_size(caplog: pytest.LogCaptureFixture) 
 
 def test_compression_without_another_rank_is_said_to_do_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with_ranks(job(communication={"compression": "int8"}), 0)
-    assert "compression int8 does nothing: write training.ranks: 2 or more" in caplog.text
+    assert "compression int8 has no effect: write training.ranks: 2 or more" in caplog.text
     caplog.clear()
     with_ranks(job(communication={"compression": "int8"}), 2)
     assert not caplog.text

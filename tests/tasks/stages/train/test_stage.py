@@ -92,7 +92,7 @@ def test_a_stopped_stage_takes_its_ranks_along_and_goes_on_when_it_is_run_again(
     os.kill(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
-    assert number == signal.SIGKILL or "run the stage again, and it goes on from its last checkpoint" in err
+    assert number == signal.SIGKILL or "run the stage again, and it continues from its last checkpoint" in err
     _, alive = psutil.wait_procs(family, timeout=30)
     assert alive == []
     assert committed(tmp_path) == []
