@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from include.artifacts import Artifact, ArtifactStore, write_json
 from include.experiment import Experiment
 from include.named import merge
-from include.stages import PIPELINE, STAGES, BadInput, StageError
+from include.stages import PIPELINE, STAGES, BadInput, StageError, flatten
 from include.text import is_unwritable
 
 
@@ -103,7 +103,7 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         whole = experiment.model_dump(mode="json")
         if "experiment" in record:  # of each field, what the stage that read it last was given
-            whole = merge(record["experiment"], _flat(STAGES[stage].part(experiment)))
+            whole = merge(record["experiment"], flatten(STAGES[stage].part(experiment)))
         write_json(self.file, {**record, "experiment": whole, "stages": {**stages, stage: entry}})
 
     def artifact(self, stage: str, experiment: Experiment | None = None) -> Artifact:
@@ -119,28 +119,19 @@ class Run:
         artifact = self.store.find(stage, entry["key"])
         if artifact is None:
             raise BadInput(f"{self.store.path(stage, entry['key'])} is gone: run the stage {stage} again")
-        if experiment is not None and artifact.manifest.part != STAGES[stage].part(experiment):
+        changed = STAGES[stage].differences(artifact.manifest.part, experiment) if experiment is not None else {}
+        if changed:
             raise BadInput(
-                f"{stage} of the run {self.folder.name} was made from another experiment: "
-                f"{_difference(artifact.manifest.part, STAGES[stage].part(experiment))}. "
+                f"{stage} of the run {self.folder.name} was made from another experiment: {_in_words(changed)}. "
                 f"Run the stage {stage} again, or use a new run folder"
             )
         return artifact
 
 
-def _difference(made: dict[str, Any], asked: dict[str, Any]) -> str:
-    """The fields that differ, with both values."""
-    before, now = _flat(made), _flat(asked)
-    changed = [key for key in now if before.get(key) != now[key]]
-    changed = [key for key in changed if key in before] or changed  # what an idle stage did not read is no news
-    return ", ".join(f"{key} was {before.get(key)!r} and is now {now[key]!r}" for key in changed)
-
-
-def _flat(part: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in part.items():
-        flat |= {f"{key}.{field}": one for field, one in value.items()} if isinstance(value, dict) else {key: value}
-    return flat
+def _in_words(changed: dict[str, tuple[Any, Any]]) -> str:
+    # A stage that was idle has not read most fields, and their values are no news.
+    known = {name: values for name, values in changed.items() if values[0] is not None} or changed
+    return ", ".join(f"{name} was {before!r} and is now {now!r}" for name, (before, now) in known.items())
 
 
 def descendants(stage: str) -> set[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,117 +44,256 @@ class Stopped(StageError):
     exit_code = ExitCode.STOPPED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What one process does: a step of the pipeline, or work beside its runs.
+    """One stage: what it does, what it reads and writes, and what its container needs.
 
     Attributes:
-        name: also the name of its package under tasks/ and of its folder in the artifact store.
+        name: the name of its package below tasks/stages, and of its folder in the artifact store.
         does: one line for help texts and the Airflow UI.
         version: raised when the same inputs would give another output; part of the artifact's key.
         reads: the sections ("training") or fields ("model.name") of the experiment that change its output.
         inputs: the stages whose artifacts it reads.
         switch: the field without which it makes nothing, whatever the others say; "": there is none.
-        image: the container image that holds what it needs; only train's has Horovod.
+        may_change: the fields in `reads` that may change between a stopped try and the one that continues it.
+        records: the other runs whose records it reads: none, those that submission.runs names, or all.
+        writes: the folders of the home that it writes besides its artifact and its run's record.
+        sees: the folders of the home that it reads besides artifacts.
+        cache: whether it reads downloaded models and corpora, and may download missing ones.
+        image: the container image that holds what it needs; only `train` has Horovod.
         spark: whether it works on Spark, and so may need to reach a cluster.
-        mlflow: whether it speaks with MLflow: a server, or else the database below the home, which it writes.
-        promotes: whether it moves the champion's alias there, with the login of whoever may.
+        mlflow: whether it uses MLflow: a server, or else the database below the home, which it writes.
+        promotes: whether it moves the champion's alias there, for which a login of its own may be needed.
+        limits: the limits of its container, as $SPARK_BERT_LIMITS writes them.
     """
 
     name: str
     does: str
     version: int
-    reads: tuple[str, ...]
+    reads: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     switch: str = ""
+    may_change: tuple[str, ...] = ()
+    records: Literal["none", "named", "all"] = "none"
+    writes: tuple[Literal["datasets", "runs"], ...] = ()
+    sees: tuple[Literal["datasets"], ...] = ()
+    cache: bool = False
     image: Literal["data", "train"] = "data"
     spark: bool = False
     mlflow: bool = False
     promotes: bool = False
+    limits: Mapping[str, str | int] = field(default_factory=lambda: _SMALL)
 
     def part(self, experiment: Experiment) -> dict[str, Any]:
-        """What changes its output, of an experiment, as JSON values."""
+        """Return the part of an experiment that changes the stage's output, as JSON values."""
+        return experiment.part(self._names(experiment))
+
+    def key_part(self, experiment: Experiment) -> dict[str, Any]:
+        """Return the fields of the part that differ from their defaults, by name ("section.field").
+
+        An artifact's key is made of them, so a new field with a default does not change the keys of artifacts.
+        """
+        default = flatten(self._default(experiment))
+        fields = flatten(self.part(experiment))
+        return {name: value for name, value in fields.items() if name not in default or default[name] != value}
+
+    def resume_part(self, experiment: Experiment) -> dict[str, Any]:
+        """Return what of key_part a stopped try and the one that continues it must have in common."""
+        return {name: value for name, value in self.key_part(experiment).items() if name not in self.may_change}
+
+    def differences(self, made: dict[str, Any], experiment: Experiment) -> dict[str, tuple[Any, Any]]:
+        """Compare the part that an artifact was made from with that of an experiment.
+
+        Args:
+            made: the part in the artifact's manifest. A field that it lacks had its default value.
+            experiment: the experiment.
+
+        Returns:
+            The old and the new value of each field that differs, by its name ("section.field").
+        """
+        before, now = flatten(self._default(experiment)) | flatten(made), flatten(self.part(experiment))
+        return {name: (before.get(name), value) for name, value in now.items() if before.get(name) != value}
+
+    def _names(self, experiment: Experiment) -> tuple[str, ...]:
         idle = self.switch and not experiment.part((self.switch,))[self.switch]
-        return experiment.part((self.switch,) if idle else self.reads)
+        return (self.switch,) if idle else self.reads
+
+    def _default(self, experiment: Experiment) -> dict[str, Any]:
+        return type(experiment)().part(self._names(experiment))
 
 
+def flatten(part: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a part by their names ("section.field")."""
+    flat: dict[str, Any] = {}
+    for key, value in part.items():
+        flat |= {f"{key}.{field}": one for field, one in value.items()} if isinstance(value, dict) else {key: value}
+    return flat
+
+
+_SMALL: dict[str, str | int] = {"memory": "1g", "cpus": 1, "tmp": "512m"}
+_TRAINING: dict[str, str | int] = {"memory": "12g", "cpus": 16, "pids": 2048, "shm": "2g"}
 #: The fields of the section training that pre-training follows too; for the others it has its own, or none.
 SHARED_WITH_PRETRAINING = ("accumulation", "clip_norm", "precision", "activation_checkpointing", "ranks")
+#: The fields that the name of a model in the registry is made of.
+_REGISTERED = ("data.task", "dataset.name")
+
 _PIPELINE = (
-    Stage("validate", "check the raw data with Great Expectations", 2, ("data", "validation"), spark=True),
     Stage(
-        "preprocess",
-        "clean, sample and tokenise on Spark",
-        1,
-        ("preprocessing", "model.name"),
-        ("validate",),
+        name="validate",
+        does="check the raw data with Great Expectations",
+        version=2,
+        reads=("data", "validation"),
+        cache=True,
         spark=True,
+        limits={"memory": "4g", "cpus": 4},
     ),
     Stage(
-        "pretrain",
-        "let the encoder learn from unlabelled text, if any",
-        3,
-        (
+        name="preprocess",
+        does="clean, sample and tokenize on Spark",
+        version=1,
+        reads=("preprocessing", "model.name"),
+        inputs=("validate",),
+        cache=True,
+        spark=True,
+        limits={"memory": "6g", "cpus": 8, "pids": 1024},
+    ),
+    Stage(
+        name="pretrain",
+        does="let the encoder learn from unlabeled text, if there is any",
+        version=3,
+        reads=(
             *("pretraining", "model.name", "preprocessing.max_length", "batching", "communication"),
             *(f"training.{name}" for name in SHARED_WITH_PRETRAINING),
         ),
         switch="pretraining.text",
+        may_change=("training.ranks",),
+        cache=True,
         image="train",
+        limits=_TRAINING,
     ),
     Stage(
-        "train",
-        "fine-tune the encoder on Horovod",
-        4,
-        ("model", "batching", "loss", "training", "communication"),
-        ("preprocess", "pretrain"),
+        name="train",
+        does="fine-tune the encoder on Horovod",
+        version=4,
+        reads=("model", "batching", "loss", "training", "communication"),
+        inputs=("preprocess", "pretrain"),
+        may_change=("training.ranks",),
+        cache=True,
         image="train",
+        limits=_TRAINING,
     ),
-    Stage("evaluate", "score the dev split and write the report", 2, ("gate",), ("validate", "preprocess", "train")),
-    Stage("gate", "hold the metrics against the thresholds", 2, ("gate",), ("validate", "preprocess", "evaluate")),
     Stage(
-        "predict", "label the test split on Spark", 2, ("prediction",), ("validate", "preprocess", "train"), spark=True
+        name="evaluate",
+        does="score the dev split and write the report",
+        version=2,
+        reads=("gate",),
+        inputs=("validate", "preprocess", "train"),
+        limits={"memory": "6g", "cpus": 8},
     ),
-    Stage("export", "write and check the submission zip", 1, ("submission",), ("validate", "predict")),
+    Stage(
+        name="gate",
+        does="compare the metrics with the thresholds",
+        version=2,
+        reads=("gate",),
+        inputs=("validate", "preprocess", "evaluate"),
+    ),
+    Stage(
+        name="predict",
+        does="label the test split on Spark",
+        version=2,
+        reads=("prediction",),
+        inputs=("validate", "preprocess", "train"),
+        spark=True,
+        limits={"memory": "8g", "cpus": 8, "pids": 1024},
+    ),
+    Stage(
+        name="export",
+        does="write and check the submission zip",
+        version=1,
+        reads=("submission",),
+        inputs=("validate", "predict"),
+        records="named",
+        limits={"memory": "2g", "cpus": 1, "tmp": "512m"},
+    ),
 )
-#: What a model's name in the registry is made of.
-_REGISTERED = ("data.task", "dataset.name")
 _BESIDE = (
-    Stage("study", "put the arms of an ablation together in one report", 1, ("study",)),
-    Stage("track", "write the run to MLflow, and earlier ones that it missed", 1, (), mlflow=True),
-    Stage("ingest", "add the rows of new files to a dataset", 2, ("data", "validation.max_quarantine", "dataset")),
-    Stage("champion", "find the champion in the registry and check its files", 1, _REGISTERED, mlflow=True),
     Stage(
-        "challenge",
-        "hold the model against the champion",
-        1,
-        tuple(f"retraining.{name}" for name in ("margin", "slice_margin", "max_latency", "max_size")),
-        ("preprocess", "train", "evaluate", "gate", "champion"),
+        name="study",
+        does="compare the arms of an ablation in one report",
+        version=1,
+        reads=("study",),
+        records="all",
+        limits={"memory": "2g", "cpus": 2, "tmp": "512m"},
     ),
     Stage(
-        "register",
-        "enter the model into the registry",
-        1,
-        _REGISTERED,
-        ("train", "evaluate", "gate", "challenge"),
+        name="track",
+        does="write the run to MLflow, and earlier ones that it missed",
+        version=1,
+        records="all",
         mlflow=True,
     ),
     Stage(
-        "promote",
-        "make the model the champion",
-        1,
-        (*_REGISTERED, "retraining.approval"),
-        ("challenge", "register"),
+        name="ingest",
+        does="add the rows of new files to a dataset",
+        version=2,
+        reads=("data", "validation.max_quarantine", "dataset"),
+        writes=("datasets",),
+        cache=True,
+        limits={"memory": "4g", "cpus": 2, "tmp": "512m"},
+    ),
+    Stage(
+        name="champion",
+        does="find the champion in the registry and check its files",
+        version=1,
+        reads=_REGISTERED,
+        mlflow=True,
+    ),
+    Stage(
+        name="challenge",
+        does="compare the model with the champion",
+        version=1,
+        reads=tuple(f"retraining.{name}" for name in ("margin", "slice_margin", "max_latency", "max_size")),
+        inputs=("preprocess", "train", "evaluate", "gate", "champion"),
+        limits={"memory": "6g", "cpus": 8},  # it holds two models
+    ),
+    Stage(
+        name="register",
+        does="enter the model into the registry",
+        version=1,
+        reads=_REGISTERED,
+        inputs=("train", "evaluate", "gate", "challenge"),
+        mlflow=True,
+    ),
+    Stage(
+        name="promote",
+        does="make the model the champion",
+        version=1,
+        reads=(*_REGISTERED, "retraining.approval"),
+        inputs=("challenge", "register"),
         mlflow=True,
         promotes=True,
     ),
     Stage(
-        "rollback", "make the champion before this one the champion again", 1, _REGISTERED, mlflow=True, promotes=True
+        name="rollback",
+        does="make the champion before this one the champion again",
+        version=1,
+        reads=_REGISTERED,
+        mlflow=True,
+        promotes=True,
     ),
-    Stage("prune", "list or remove what nothing refers to any more", 1, ("retention",), mlflow=True),
+    Stage(
+        name="prune",
+        does="list or remove what nothing refers to any more",
+        version=1,
+        reads=("retention",),
+        writes=("runs",),
+        sees=("datasets",),
+        mlflow=True,
+    ),
 )
 #: All stages by name, each after those that it reads.
 STAGES: dict[str, Stage] = {stage.name: stage for stage in (*_PIPELINE, *_BESIDE)}
-#: The names of those that a run of finetune goes through, in order.
+#: The names of the stages of a run of finetune, in order.
 PIPELINE: tuple[str, ...] = tuple(stage.name for stage in _PIPELINE)
 
 

@@ -52,16 +52,15 @@ def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
     module = cast(StageModule, importlib.import_module(f"tasks.stages.{name}.stage"))
     inputs = {needed: run.artifact(needed, experiment) for needed in stage.inputs}
     keys = {needed: artifact.manifest.key for needed, artifact in inputs.items()}
-    part, fingerprint = stage.part(experiment), module.fingerprint(experiment, run)
-    key = artifact_key(stage.version, part, keys, fingerprint)
+    fingerprint = module.fingerprint(experiment, run)
+    key = artifact_key(stage.version, stage.key_part(experiment), keys, fingerprint)
     _mark_used(run.folder, *(artifact.path for artifact in inputs.values()), run.store.path(name, key))
-    # A training may go on with another number of ranks.
-    progress = artifact_key(stage.version, stage.part(_with_one_rank(experiment)), keys, fingerprint)
+    progress = artifact_key(stage.version, stage.resume_part(experiment), keys, fingerprint)
     artifact = run.store.find(name, key)
     if artifact is not None:
         log.info("%s is done already: %s", name, artifact.path)
     else:
-        manifest = Manifest(name, key, stage.version, part, keys, fingerprint, revision())
+        manifest = Manifest(name, key, stage.version, stage.part(experiment), keys, fingerprint, revision())
         artifact = _make(module, experiment, run, inputs, manifest, progress)
         run.store.discard_checkpoints(name, progress)
     return artifact
@@ -79,10 +78,6 @@ def _follow(name: str, artifact: Artifact, run: Run) -> None:
     committed = getattr(importlib.import_module(f"tasks.stages.{name}.stage"), "committed", None)
     if committed is not None:
         committed(artifact, run)
-
-
-def _with_one_rank(experiment: Experiment) -> Experiment:
-    return experiment.model_copy(update={"training": experiment.training.model_copy(update={"ranks": 1})})
 
 
 def _make(

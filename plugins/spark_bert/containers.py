@@ -21,8 +21,6 @@ from spark_bert.places import cache, data_path, home
 CODE = PurePosixPath("/opt/spark-bert")
 #: The folder of the secret files in a container.
 SECRETS = PurePosixPath("/run/secrets")
-#: A stage that reads one of these parts of the experiment needs the cache of downloaded models and corpora.
-_CACHED_PARTS = {"data", "model", "model.name", "pretraining"}
 #: The user ids that have an entry in the images' /etc/passwd.
 NAMED_USERS = range(1000, 65534)
 
@@ -73,7 +71,7 @@ def user() -> tuple[int, int]:
 
 def is_online(stage: str, experiment: Experiment) -> bool:
     """Return whether the stage may download missing models and data."""
-    return experiment.runtime.download and _reads_cache(stage)
+    return experiment.runtime.download and STAGES[stage].cache
 
 
 def network(stage: str, experiment: Experiment) -> str:
@@ -124,9 +122,10 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
 
 def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
     """Return the folders that the stage writes into."""
-    folders = [home() / "artifacts", home() / "checkpoints", home() / "runs" if stage == "prune" else run]
-    if "dataset" in STAGES[stage].reads:
-        folders.append(home() / "datasets")
+    folders = [home() / "artifacts", home() / "checkpoints"]
+    if "runs" not in STAGES[stage].writes:
+        folders.append(run)
+    folders += [home() / name for name in STAGES[stage].writes]
     if STAGES[stage].mlflow and not _mlflow():  # without a server, MLflow writes its database into this folder
         folders.append(home() / "mlflow")
     return [*folders, cache()] if is_online(stage, experiment) else folders
@@ -144,7 +143,7 @@ def prepare_folders(stage: str, experiment: Experiment, run: Path) -> None:
     folders = writable(stage, experiment, run)
     if os.getuid() == 0:  # another user owns these folders already, or may not create them
         folders += [home() / "artifacts" / stage, home() / "checkpoints" / stage]
-    if os.getuid() == 0 and "dataset" in STAGES[stage].reads:
+    if os.getuid() == 0 and "datasets" in STAGES[stage].writes:
         folders.append(home() / "datasets" / (experiment.dataset.name or experiment.data.task))
     for folder in folders:
         root = home() if folder.is_relative_to(home()) else folder
@@ -161,22 +160,20 @@ def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePo
     """
     texts = map(_without_home, named_paths(stage, experiment))
     paths = {data_path(text): CODE / text for text in texts if not is_in_artifact_store(text)}
-    if _reads_cache(stage) and not is_online(stage, experiment):
+    if STAGES[stage].cache and not is_online(stage, experiment):
         paths[cache()] = PurePosixPath(cache())
-    if "submission" in STAGES[stage].reads:
+    if STAGES[stage].records == "named":
         runs = [home() / "runs" / name for name in experiment.submission.runs]
         paths |= {run: PurePosixPath(run) for run in runs if run.resolve().parent == (home() / "runs").resolve()}
-    if "study" in STAGES[stage].reads or stage == "track":  # study compares arms, track catches up on earlier runs
-        paths[home() / "runs"] = PurePosixPath(home() / "runs")
-    if stage == "prune":  # it keeps what datasets refer to
-        paths[home() / "datasets"] = PurePosixPath(home() / "datasets")
+    folders = ("runs", *STAGES[stage].sees) if STAGES[stage].records == "all" else STAGES[stage].sees
+    paths |= {home() / name: PurePosixPath(home() / name) for name in folders}
     write = writable(stage, experiment, run)
     return {path: target for path, target in paths.items() if path.exists() and path not in write}
 
 
 def drop_folder(stage: str, experiment: Experiment) -> Path | None:
     """Return the drop folder if the stage reads one. It is mounted writable, so that ingest can set files aside."""
-    drop = experiment.dataset.drop if "dataset" in STAGES[stage].reads else ""
+    drop = experiment.dataset.drop if "datasets" in STAGES[stage].writes else ""
     return data_path(drop) if drop and not is_in_artifact_store(drop) else None
 
 
@@ -204,7 +201,3 @@ def _without_home(text: str) -> str:
     if text.startswith("~"):
         raise BadInput(f"{text} starts from a home folder, which a container does not have: write the whole path")
     return text
-
-
-def _reads_cache(stage: str) -> bool:
-    return bool(_CACHED_PARTS & set(STAGES[stage].reads))

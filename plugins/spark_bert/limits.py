@@ -1,4 +1,4 @@
-"""Resource limits of the containers of stages: the defaults, and the deployment's changes to them."""
+"""Resource limits of the containers of stages: those of the stage's row, and the deployment's changes to them."""
 
 from __future__ import annotations
 
@@ -46,27 +46,6 @@ class Limits(BaseModel):
     shm: _Bytes = "64m"  # type: ignore[assignment]
 
 
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "validate": {"memory": "4g", "cpus": 4},
-    "preprocess": {"memory": "6g", "cpus": 8, "pids": 1024},
-    "pretrain": {"memory": "12g", "cpus": 16, "pids": 2048, "shm": "2g"},
-    "train": {"memory": "12g", "cpus": 16, "pids": 2048, "shm": "2g"},
-    "evaluate": {"memory": "6g", "cpus": 8},
-    "challenge": {"memory": "6g", "cpus": 8},  # it holds two models
-    "gate": {"memory": "1g", "cpus": 1, "tmp": "512m"},
-    "predict": {"memory": "8g", "cpus": 8, "pids": 1024},
-    "export": {"memory": "2g", "cpus": 1, "tmp": "512m"},
-    "ingest": {"memory": "4g", "cpus": 2, "tmp": "512m"},
-    "study": {"memory": "2g", "cpus": 2, "tmp": "512m"},
-    "track": {"memory": "1g", "cpus": 1, "tmp": "512m"},
-    "champion": {"memory": "1g", "cpus": 1, "tmp": "512m"},
-    "register": {"memory": "1g", "cpus": 1, "tmp": "512m"},
-    "promote": {"memory": "1g", "cpus": 1, "tmp": "512m"},
-    "rollback": {"memory": "1g", "cpus": 1, "tmp": "512m"},
-    "prune": {"memory": "1g", "cpus": 1, "tmp": "512m"},
-}
-
-
 def limits(stage: str) -> Limits:
     """Return the limits of the stage.
 
@@ -75,7 +54,7 @@ def limits(stage: str) -> Limits:
     """
     changes = _changes()
     try:
-        return Limits(**{**_DEFAULTS[stage], **changes.get(stage, {})})
+        return Limits.model_validate({**STAGES[stage].limits, **changes.get(stage, {})})
     except ValidationError as error:
         first = error.errors()[0]
         field, wrong = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")

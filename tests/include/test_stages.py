@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from include.experiment import Experiment
+from include.named import load
 from include.stages import PIPELINE, STAGES, StageError, parse_result, result_line
 
 
@@ -37,3 +39,23 @@ def test_the_pipeline_needs_no_stage_beside_it() -> None:
         "register": ("train", "evaluate", "gate", "challenge"),
         "promote": ("challenge", "register"),
     }  # fmt: skip
+
+
+def test_a_field_with_its_default_does_not_change_a_key() -> None:
+    assert STAGES["train"].key_part(Experiment()) == {}
+    wanted = load("movies", ["training.seed=7"])
+    assert STAGES["train"].key_part(wanted)["training.seed"] == 7
+
+
+def test_an_artifact_that_lacks_a_new_field_was_made_with_its_default() -> None:
+    train, made = STAGES["train"], STAGES["train"].part(Experiment())
+    del made["training"]["seed"]
+    assert train.differences(made, Experiment()) == {}
+    assert train.differences(made, load("movies", ["training.seed=7"])) == {"training.seed": (1, 7)}
+
+
+def test_a_training_may_continue_with_another_number_of_ranks() -> None:
+    one, two = load("movies", ["training.ranks=1"]), load("movies", ["training.ranks=2"])
+    for stage in (STAGES["train"], STAGES["pretrain"]):
+        assert stage.resume_part(one) == stage.resume_part(two)
+    assert STAGES["train"].key_part(one) != STAGES["train"].key_part(two)

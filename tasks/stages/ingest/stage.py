@@ -119,7 +119,7 @@ def _made_here(experiment: Experiment, run: Run, last: str) -> str:
     """Return the fingerprint of the last version if this run created it, so that running the stage again finds it."""
     artifact = run.store.find("ingest", last)
     mine = run.record()["stages"].get("ingest", {}).get("key") == last
-    if artifact is None or not mine or artifact.manifest.part != STAGES["ingest"].part(experiment):
+    if artifact is None or not mine or STAGES["ingest"].differences(artifact.manifest.part, experiment):
         return ""
     return artifact.manifest.fingerprint
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from spark_bert.limits import _DEFAULTS, Limits
+from include.stages import STAGES
+from spark_bert.limits import Limits
 from tests.e2e.docker.proxy import PREFIX, Proxy, deployment, refused, running_proxy
 from tests.e2e.make_run import ROOT
 
@@ -106,7 +107,7 @@ def test_a_name_of_another_deployment_is_refused(name: str, proxy: Proxy, good: 
 
 def test_the_policys_limits_are_the_tables() -> None:
     """Where a deployment says nothing, the policy knows the largest of each limit from its own lines."""
-    rows = [Limits(**row) for row in _DEFAULTS.values()]
+    rows = [Limits.model_validate(stage.limits) for stage in STAGES.values()]
     largest = {name: max(getattr(row, name) for row in rows) for name in Limits.model_fields}
     policy = (ROOT / "compose/proxy/policy.lua").read_text()
     for name in ("memory", "tmp", "shm"):
