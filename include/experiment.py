@@ -13,6 +13,7 @@ from pydantic import model_validator
 
 from include.answers import reserved
 from include.glue import TASKS, Task
+from include.losses import losses_for
 from include.sections import (
     Batching,
     Communication,
@@ -169,7 +170,7 @@ class Experiment(Section):
     @model_validator(mode="after")
     def _loss_fits_task(self) -> Self:
         kind, loss = TASKS[self.data.task].kind, self.loss
-        fitting = {"classification": ("auto", "cross-entropy", "focal"), "regression": ("auto", "mse", "huber")}[kind]
+        fitting = ["auto", *losses_for(kind)]
         if loss.kind not in fitting:
             raise ValueError(
                 f"loss.kind {loss.kind} does not fit the {kind} task {self.data.task}: write one of "

@@ -14,6 +14,11 @@ from include.named import merge
 from include.stages import PIPELINE, STAGES, BadInput, StageError, flatten
 from include.text import is_unwritable
 
+#: The file of a run that is an arm of an ablation: its study, configuration, task and seed.
+ARM = "arm.json"
+#: The file of a run with a person's answer to a request for approval.
+DECISION = "decision.json"
+
 
 class Entry(BaseModel):
     """What run.json says of one stage; the key is "" where it made nothing."""

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from include.experiment import Experiment
+from include.logs import LOG_FORMAT
 from include.named import load, names
 from include.runs import Run
 from include.stages import STAGES, BadInput, ExitCode, StageError, result_line
@@ -30,7 +31,7 @@ SPINS = "1000"
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line says; the exit code."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
     signal.signal(signal.SIGTERM, _stop)
     try:
         overrides = [*options.set, *(["submission.all_tasks=true"] if options.all_tasks else [])]

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from include.ablations import CONFIGURATIONS, EXPERIMENTS, Configuration, arm, day, find, study
 from include.artifacts import write_json
 from include.experiment import Experiment
+from include.runs import ARM
 from include.stages import BadInput
 from spark_bert.assets import ABLATION_ARM
 from spark_bert.params import filled, form, resolve
@@ -87,7 +88,7 @@ def record_arm(**context: Any) -> dict[str, Any]:
         "run": folder.name,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    write_json(folder / "arm.json", record)
+    write_json(folder / ARM, record)
     event = context["outlet_events"][ABLATION_ARM]
     event.add_partitions(arm_key(record["study"], configuration.id))
     event.extra = record

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.hitl import HITLUser
 
 from include.artifacts import write_json
-from include.runs import Run
+from include.runs import DECISION, Run
 from include.sections import Retraining
 from spark_bert.links import address
 from spark_bert.notices import Notice
@@ -72,7 +72,7 @@ class PromotionApproval(ApprovalOperator):
 
 
 def _answer(run: Run) -> Path:
-    return run.folder / "decision.json"
+    return run.folder / DECISION
 
 
 def request_body(context: Context, hours: float) -> str:

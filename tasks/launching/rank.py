@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from include.artifacts import locked, write_json
+from include.logs import LOG_FORMAT
 from include.stages import ExitCode, StageError
 from tasks.launching.machine import threads
 from tasks.training.job import Job
@@ -50,7 +51,7 @@ def run_rank(folder: str) -> None:
 
     rank = int(os.environ["HOROVOD_RANK"])
     level = logging.WARNING if rank else logging.INFO
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=level, stream=sys.stderr, format=LOG_FORMAT)
     try:
         train(Job.read(Path(folder, JOB)), Path(folder, STOP))
     except HorovodInternalError:

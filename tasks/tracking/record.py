@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from include.runs import Entry, Recorded, Run
+from include.runs import ARM, Entry, Recorded, Run
 from include.stages import PIPELINE, BadInput
 
 #: The tracked stages in order: those that create the model, and those that decide about it in a run of `retrain`.
@@ -58,7 +58,7 @@ def read(run: Run) -> Record:
     Raises:
         BadInput: If run.json or arm.json is damaged.
     """
-    arm = run.folder / "arm.json"
+    arm = run.folder / ARM
     try:
         record = Record.model_validate(run.record())
         return record.model_copy(update={"arm": json.loads(arm.read_text("utf-8")) if arm.is_file() else {}})

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from include.glue import Task
+from include.losses import losses_for
 from include.sections import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array
@@ -43,9 +44,8 @@ def huber(scores: torch.Tensor, labels: torch.Tensor, settings: Loss) -> torch.T
     return functional.huber_loss(scores.squeeze(-1), labels, reduction="none", delta=settings.huber_delta)
 
 
-#: The loss functions by the name that loss.kind gives them.
+#: The function of each loss in include/losses.py.
 LOSSES: dict[str, LossFunction] = {"cross-entropy": cross_entropy, "focal": focal, "mse": mse, "huber": huber}
-_DEFAULT = {"classification": "cross-entropy", "regression": "mse"}
 
 
 class Criterion:
@@ -61,7 +61,7 @@ class Criterion:
         Raises:
             BadInput: the loss is unknown, or a class that is to be balanced has no rows.
         """
-        name = _DEFAULT[task.kind] if loss.kind == "auto" else loss.kind
+        name = losses_for(task.kind)[0] if loss.kind == "auto" else loss.kind
         if name not in LOSSES:
             raise BadInput(f"loss.kind {name} has no function: write {', '.join(LOSSES)}, or add it to LOSSES")
         self._function, self._settings = LOSSES[name], loss

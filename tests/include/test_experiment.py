@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from include.experiment import Experiment
+from include.losses import LOSSES
 from include.named import build, load, names
 from include.stages import STAGES, BadInput
 
@@ -194,3 +195,11 @@ def test_class_weights_are_for_classes() -> None:
     values = {"data": {"task": "STS-B", "source": "glue", "path": "x"}, "loss": {"class_weights": "balanced"}}
     with pytest.raises(BadInput, match=r"loss.class_weights needs classes, but STS-B has scores: remove loss"):
         build(values, "the experiment")
+
+
+def test_a_loss_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadInput, match=r"loss\.kind: there is no loss 'hinge': write one of auto, cross-entropy"):
+        load("movies", ["loss.kind=hinge"])
+    monkeypatch.setitem(LOSSES, "hinge", "classification")
+    assert load("movies", ["loss.kind=hinge"]).loss.kind == "hinge"
+    assert Experiment.model_json_schema()["$defs"]["Loss"]["properties"]["kind"]["enum"][-1] == "hinge"

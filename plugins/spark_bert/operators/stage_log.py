@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
+
+from include.logs import LOG_LINE
 
 if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
 #: The maximum number of characters per log record. A longer line is split.
 _LONGEST = 8192
-#: The log format of tasks/__main__.py. Lines in other formats, such as Java's or a traceback's, get the level INFO.
-_LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) (\S+: .*)")
 
 
 def forward_log(stream: IO[str], log: Logger) -> str:
@@ -29,7 +28,8 @@ def forward_log(stream: IO[str], log: Logger) -> str:
     error = line = ""
     while text := stream.readline(_LONGEST):
         line = text.rstrip() or line
-        match = _LOG_LINE.match(text)
+        match = LOG_LINE.match(text)
+        # Lines in another format, such as Java's or a traceback's, get the level INFO.
         level = logging.getLevelNamesMapping()[match[1]] if match else logging.INFO
         log.log(level, "%s", match[2] if match else text.rstrip("\n"))
         if match and level >= logging.ERROR:
@@ -45,6 +45,6 @@ def parse_log_tail(lines: Sequence[str]) -> tuple[str, str]:
     """
     results = [line for line in lines if line.startswith("{")]
     others = [line for line in lines if line.strip() and line not in results]
-    matches = [match for match in map(_LOG_LINE.match, others) if match and match[1] in ("ERROR", "CRITICAL")]
+    matches = [match for match in map(LOG_LINE.match, others) if match and match[1] in ("ERROR", "CRITICAL")]
     errors = [match[2].partition(": ")[2] for match in matches]
     return (results or [""])[-1], (errors or others or [""])[-1]

@@ -7,10 +7,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
+from include.runs import DECISION
 from include.stages import BadInput
 from tasks.tracking.registry import now
 
-FILE, COMPARISON, ROLLBACK = "decision.json", "comparison", "rollback"
+COMPARISON, ROLLBACK = "comparison", "rollback"
 _EXAMPLE = '{"decision": "approved", "by": "NAME", "at": "2026-01-31T12:00:00+00:00", "timed_out": false}'
 
 
@@ -53,7 +54,7 @@ def of_person(folder: Path) -> Decision:
     Raises:
         BadInput: If there is no decision, or if it cannot be read.
     """
-    file = folder / FILE
+    file = folder / DECISION
     if not file.is_file():
         raise BadInput(
             f"{file} is missing, but retraining.approval requires a person's decision: clear the Airflow task that "

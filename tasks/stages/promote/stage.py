@@ -6,10 +6,10 @@ import json
 import logging
 
 from include.experiment import Experiment
-from include.runs import Run
+from include.runs import DECISION, Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
-from tasks.stages.promote.decision import FILE, Decision, of_comparison, of_person, of_rollback
+from tasks.stages.promote.decision import Decision, of_comparison, of_person, of_rollback
 from tasks.tracking.champions import Champions, champion_lock
 from tasks.tracking.registry import Version, now
 
@@ -21,7 +21,7 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 
     The tags are included because a version may be promoted again after a rollback.
     """
-    registry, file = Champions.of(experiment, run), run.folder / FILE
+    registry, file = Champions.of(experiment, run), run.folder / DECISION
     champion, version = registry.champion(), registry.version(run.artifact("register").manifest.result["version"])
     decision = file.read_text(encoding="utf-8") if experiment.retraining.approval and file.is_file() else ""
     moved = [version.tags.get(name, "") if version else "" for name in ("promoted", "rolled_back")]

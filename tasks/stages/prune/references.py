@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from include.artifacts import MANIFEST, ArtifactStore, read_manifest
 from include.datasets import Dataset
-from include.runs import Run
+from include.runs import ARM, Run
 from tasks.stages.prune.folders import folders
 from tasks.tracking.loading import EVALUATE, TRAIN
 from tasks.tracking.registry import Version
@@ -45,7 +45,7 @@ def referred(home: Path, versions: Sequence[Version], is_young: Callable[[Path],
         BadInput: If a record or a manifest is damaged, because its references are unknown then.
     """
     store = ArtifactStore(home)
-    names = [folder.name for folder in folders(home / "runs") if is_young(folder) or (folder / "arm.json").is_file()]
+    names = [folder.name for folder in folders(home / "runs") if is_young(folder) or (folder / ARM).is_file()]
     names += [version.tags["run"] for version in versions if "run" in version.tags]
     runs = _closure(names, lambda name: _runs_of(_record(home, name)))
     keys = [key for name in runs for key in _artifacts_of(_record(home, name), store)]

@@ -10,10 +10,8 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from include.runs import Run
+from include.runs import ARM, Run
 from include.stages import BadInput
-
-ARM = "arm.json"
 
 
 class ArmMetadata(BaseModel):

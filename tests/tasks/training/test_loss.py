@@ -11,10 +11,11 @@ from torch.autograd import gradcheck
 
 from include.experiment import Experiment
 from include.glue import TASKS
+from include.losses import LOSSES as ROWS
 from include.sections import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array
-from tasks.training.loss import Criterion, balanced_weights, focal
+from tasks.training.loss import LOSSES, Criterion, balanced_weights, focal
 from tasks.training.sampler import Sampler
 
 CLASSES, SCORES = TASKS["MNLI"], TASKS["STS-B"]
@@ -122,3 +123,10 @@ def test_the_ranks_losses_add_up_to_the_batch_s_weighted_mean(world: int, loss: 
         ]
         rows = np.unique(np.concatenate([part.indices for part in parts if part.weight]))
         assert float(sum(losses)) == pytest.approx(what.mean(logits[rows].numpy(), labels[rows]), rel=1e-5)
+
+
+def test_every_loss_has_a_function_and_one_without_is_refused() -> None:
+    assert ROWS.keys() == LOSSES.keys()
+    unknown = Loss.model_construct(kind="hinge", class_weights="none")
+    with pytest.raises(BadInput, match=r"loss\.kind hinge has no function"):
+        Criterion(unknown, CLASSES, LABELS)
