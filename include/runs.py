@@ -127,15 +127,16 @@ class Run:
         changed = STAGES[stage].differences(artifact.manifest.part, experiment) if experiment is not None else {}
         if changed:
             raise BadInput(
-                f"{stage} of the run {self.folder.name} was made from another experiment: {_in_words(changed)}. "
+                f"{stage} of the run {self.folder.name} was made from another experiment: "
+                f"{_in_words(changed, artifact.manifest.part)}. "
                 f"Run the stage {stage} again, or use a new run folder"
             )
         return artifact
 
 
-def _in_words(changed: dict[str, tuple[Any, Any]]) -> str:
-    # A stage that was idle has not read most fields, and their values are no news.
-    known = {name: values for name, values in changed.items() if values[0] is not None} or changed
+def _in_words(changed: dict[str, tuple[Any, Any]], made: dict[str, Any]) -> str:
+    # A stage that was idle had read its switch alone: that one changed, and the others are no news.
+    known = {name: values for name, values in changed.items() if name in flatten(made)} or changed
     return ", ".join(f"{name} was {before!r} and is now {now!r}" for name, (before, now) in known.items())
 
 

@@ -131,11 +131,12 @@ def test_a_killed_rank_ends_the_run_within_a_minute(root: Path) -> None:
         except Transient as error:
             ended["error"] = error
 
+    others = psutil.Process().children(recursive=True)  # Spark's, where other tests have started it
     thread = threading.Thread(target=run)
     thread.start()
     while not (job.output / "metrics.jsonl").exists() or not losses(job.output):
         time.sleep(0.1)
-    processes = psutil.Process().children(recursive=True)
+    processes = [process for process in psutil.Process().children(recursive=True) if process not in others]
     victim = next(process for process in processes if is_rank(process, 1))
     started = time.monotonic()
     victim.kill()
