@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from include.text import is_unwritable
+from include.written import shown
 
 Share = Annotated[float, Field(ge=0, le=1)]
 #: A metric's threshold. Correlations may be negative, hence the lower bound of -1 for every metric.
 Threshold = Annotated[float, Field(ge=-1, le=1)] | None
+
+
+def known_name(what: str, names: Callable[[], Iterable[str]]) -> AfterValidator:
+    """Return a validator for a field that names a row of a table; `what` is such a row in an error's words.
+
+    The table is read when a value is checked, so that a new row needs no change of the field.
+    """
+
+    def check(name: str) -> str:
+        if name not in names():
+            raise ValueError(f"there is no {what} {shown(name)}: write one of {', '.join(names())}")
+        return name
+
+    return AfterValidator(check)
+
+
+def listed_names(names: Callable[[], Iterable[str]]) -> Any:
+    """Return the field that adds the names to a JSON schema, so that the trigger form offers a drop-down list."""
+
+    def add(schema: dict[str, Any]) -> None:
+        schema["enum"] = list(names())
+
+    return Field(json_schema_extra=add)
 
 
 class Section(BaseModel):

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import Field, field_validator
 
 from include.glue import TASKS
-from include.sections.base import Section, Share
+from include.sections.base import Section, Share, known_name, listed_names
 from include.text import has_control, is_blank
-from include.written import shown
 
 Cleaning = Literal["html", "punctuation", "lowercase", "whitespace"]
 Augmentation = Literal["synonyms", "masking", "order"]
 
 
-def _check_task(name: str) -> str:
-    if name not in TASKS:
-        raise ValueError(f"there is no task {shown(name)}: write one of {', '.join(TASKS)}")
-    return name
+def _tasks() -> list[str]:
+    return list(TASKS)
 
 
-def _list_tasks(schema: dict[str, Any]) -> None:
-    """Add the tasks to a JSON schema, so that the trigger form offers them in a drop-down list."""
-    schema["enum"] = list(TASKS)
-
-
-#: The name of a task. The registry is read when a value is checked, so that a new row needs no change here.
-TaskName = Annotated[str, AfterValidator(_check_task), Field(json_schema_extra=_list_tasks)]
+TaskName = Annotated[str, known_name("task", _tasks), listed_names(_tasks)]
 
 
 class Data(Section):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
 from include.losses import LOSSES
-from include.sections.base import Section, Share
-from include.written import shown
+from include.sections.base import Section, Share, known_name, listed_names
 
 
 class Pretraining(Section):
@@ -64,19 +63,11 @@ class Batching(Section):
     )
 
 
-def _check_loss(name: str) -> str:
-    if name not in ("auto", *LOSSES):
-        raise ValueError(f"there is no loss {shown(name)}: write one of {', '.join(('auto', *LOSSES))}")
-    return name
+def _losses() -> list[str]:
+    return ["auto", *LOSSES]
 
 
-def _list_losses(schema: dict[str, Any]) -> None:
-    """Add the losses to a JSON schema, so that the trigger form offers them in a drop-down list."""
-    schema["enum"] = ["auto", *LOSSES]
-
-
-#: The name of a loss. The table is read when a value is checked, so that a new row needs no change here.
-LossName = Annotated[str, AfterValidator(_check_loss), Field(json_schema_extra=_list_losses)]
+LossName = Annotated[str, known_name("loss", _losses), listed_names(_losses)]
 
 
 class Loss(Section):

@@ -58,17 +58,17 @@ def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
     guard, best = NonFiniteGuard(), BestModel(job.folder / "model", training.patience)
     metrics = MetricsLogger(job.folder if rank == 0 else None, sampler.steps, job.terminal)
     meter = Meter(exchange.bytes_received)
-    moments = {"optimizer": optimizer}
+    moments, random = {"optimizer": optimizer}, RandomState(device, training.seed, rank)
     state = TrainingState(
         shared={"model": Weights(model), "average": average, **({} if exchange.sharded else moments)},
-        per_rank={"meter": meter},
+        per_rank={"meter": meter, "random": random},
         per_layout={**(moments if exchange.sharded else {}), "exchange": exchange},
         values={
             "sampler": sampler, "loss_scale": loss_scale, "guard": guard, "best": best, "meter": meter.totals,
             "metrics": metrics,
         },
         redistribute=exchange.redistribute,
-        random=RandomState(device, training.seed, rank),
+        random=random,
         hosts=hosts,
         rank=rank,
         identity=identity(job),

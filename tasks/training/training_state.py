@@ -62,7 +62,7 @@ class TrainingState:
             are loaded in this order.
         values: parts that JSON can hold, equal on all ranks.
         redistribute: makes this rank's state of one part out of the states of all ranks of another layout.
-        random: this rank's random numbers.
+        random: the one of `per_rank` with this rank's random numbers, which another world size seeds anew.
         hosts: the layout, as the number of ranks on each host.
         rank: this rank's number.
         identity: what a checkpoint must share with the training that continues from it.
@@ -81,7 +81,7 @@ class TrainingState:
     def snapshot(self) -> Snapshot:
         """Return the state of all parts."""
         values = {name: part.state_dict() for name, part in self.values.items()}
-        own = {**_join(self.per_rank), **_join(self.per_layout), **_join({"random": self.random})}
+        own = {**_join(self.per_rank), **_join(self.per_layout)}
         return Snapshot(_join(self.shared), own, {**self.identity, **values, "hosts": self.hosts})
 
     def restore(self, checkpoints: Checkpoints, step: int) -> None:
@@ -108,7 +108,7 @@ class TrainingState:
         if own is None:
             self.random.reseed(step)
         else:
-            _load({**self.per_rank, "random": self.random}, own)
+            _load(self.per_rank, own)
         if own is None or hosts != self.hosts:
             own = self._redistributed([self._own(checkpoints, step, rank) for rank in range(sum(hosts))])
             if self.rank == 0:
