@@ -2,8 +2,9 @@
 
 Two ranks, in two network namespaces joined by a link of 100 Mbit/s, 1 Gbit/s, 10 Gbit/s and without a limit; that needs
 root and iproute2, and without them, or with more ranks, it measures over the loopback alone. Every batch has one shape
-(32 rows of 32 tokens), so that steps differ in nothing but the link. --score also trains and compares the dev split's
-metric.
+(32 rows of 32 tokens), so that steps differ in nothing but the link. The methods take turns, because the machine's own
+speed drifts; a cell has the median over the rounds of a round's median step, and the lowest and highest round. --score
+also trains and compares the dev split's metric.
 """
 
 from __future__ import annotations
@@ -56,11 +57,12 @@ KINDS = ("embeddings", "matrices", "rest")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured: on which hosts, at which limits in bit/s, for how many steps at each."""
+    """What is measured: on which hosts, at which limits in bit/s, for how many steps at each in how many rounds."""
 
     hosts: Sequence[Host]
     links: dict[str, int | None]
     steps: int
+    rounds: int
 
     @property
     def real(self) -> bool:
@@ -73,6 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
     parser.add_argument("--steps", type=int, default=5, help="measured at each link, after two that are not")
+    parser.add_argument("--rounds", type=int, default=1, help="in which the methods take turns")
     parser.add_argument("--score", type=int, metavar="STEPS", help="also train so many steps and score dev")
     parser.add_argument("--links", choices=LINKS, nargs="*", default=list(LINKS), metavar="LINK", help="none: no costs")
     parser.add_argument("--methods", choices=METHODS, nargs="+", default=list(METHODS), metavar="METHOD")
@@ -93,23 +96,31 @@ def main() -> None:
             methods, links, steps = {name: METHODS[name] for name in QUICK}, dict(list(links.items())[:2]), 2
         if links:
             workload = prepare(arguments, scratch, *SHAPE)
-            print(cost(workload, scratch, methods, Plan(hosts, links, steps)))
+            print(cost(workload, scratch, methods, Plan(hosts, links, steps, arguments.rounds)))
         if arguments.score:
             whole = prepare(arguments, scratch / "whole")
             print("\n" + score(whole, scratch, methods, arguments.score, arguments.seeds, arguments.ranks))
 
 
 def cost(workload: Workload, scratch: Path, methods: dict[str, tuple[str, ...]], plan: Plan) -> str:
-    """The table of bytes and step times, those of rank 0."""
+    """The table of bytes and step times, those of rank 0 over all rounds."""
     timing = Timing(2, plan.steps, plan.hosts[0].interface, tuple(plan.links.values()))
-    lines: list[list[str]] = []
-    for name, overrides in methods.items():
-        told = (*overrides, f"training.ranks={len(plan.hosts)}", "communication.compression_start=0")
-        rates, *_ = measure(workload.job(scratch / f"cost-{len(lines)}", *told), timing, 1, plan.hosts)
-        times = [spread([1e3 * second for second in rate.seconds]) for rate in rates]
-        lines.append([name, *_bytes(rates[0], plan), *times])
+    rounds: dict[str, list[list[Measurement]]] = {name: [] for name in methods}
+    for number in range(plan.rounds):
+        for position, (name, overrides) in enumerate(methods.items()):
+            told = (*overrides, f"training.ranks={len(plan.hosts)}", "communication.compression_start=0")
+            job = workload.job(scratch / f"cost-{number}-{position}", *told)
+            rates, *_ = measure(job, timing, 1, plan.hosts)
+            rounds[name].append(rates)
     header = ["method", *(f"{kind}, kB/step" for kind in KINDS), "all, kB/step", "on the interface", "fp32 dense / all"]
+    lines = [[name, *_bytes(measured[0][0], plan), *_times(measured)] for name, measured in rounds.items()]
     return table([*header, *(f"ms/step, {link}" for link in plan.links)], lines)
+
+
+def _times(rounds: list[list[Measurement]]) -> list[str]:
+    """A round's median step at each link, in milliseconds, spread over the rounds."""
+    by_link = zip(*rounds, strict=True)
+    return [spread([1e3 * statistics.median(one.seconds) for one in measured]) for measured in by_link]
 
 
 def _bytes(measured: Measurement, plan: Plan) -> list[str]:
