@@ -10,7 +10,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback prune ui up down images fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean long-stages long-e2e long-docker benchmarks
+.PHONY: help run rollback prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean long-stages long-e2e long-docker benchmarks
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,8 +20,8 @@ run: images
 # The hub's files have to lie in the cache that containers see.
 export HF_HOME = $(or $(SPARK_BERT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/spark-bert)/huggingface
 endif
-run: fetch ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89" RUNTIME=docker
-	@scripts/airflow.sh python scripts/run.py $(CHOICE)
+run: setup ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89" RUNTIME=docker OPEN=1
+	@scripts/airflow.sh python scripts/run.py $(CHOICE) $(if $(OPEN),--open)
 
 rollback: setup ## make the champion before this one the champion again: EXPERIMENT=sst2 SET="dataset.name=reviews"
 	@.venv/tasks/bin/python -m tasks rollback --experiment '$(EXPERIMENT)' $(OVERRIDES) \
@@ -42,6 +42,11 @@ down: ## stop what `make up` started, and keep its data
 
 images: ## build the images of stages and Airflow
 	@scripts/images.sh
+
+package: ## a wheel of the plugin, for an Airflow of your own: dist/
+	@scripts/tools.sh
+	@scripts/uv.sh build --quiet --wheel --build-constraints requirements/tasks-build.lock --require-hashes
+	@ls dist/*.whl
 
 fetch: setup ## fetch the models and data that an experiment needs: EXPERIMENT=cola
 	@.venv/tasks/bin/python -m tasks fetch --experiment '$(EXPERIMENT)' $(if $(DATA),--set "data.path=$$(realpath -m '$(DATA)')") $(OVERRIDES)

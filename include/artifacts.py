@@ -15,9 +15,9 @@ import logging
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ class Manifest:
         exit_code: how the stage ended; evidence of a failure is committed too, but is no input.
         message: why it failed.
         files: relative path to [bytes, sha256].
+        modified: relative path to the time of its last change when it was hashed, in nanoseconds since 1970.
     """
 
     stage: str
@@ -56,6 +57,7 @@ class Manifest:
     exit_code: int = 0
     message: str = ""
     files: Files = field(default_factory=dict)
+    modified: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,17 @@ class Artifact:
 
 
 class ArtifactStore:
-    """The folder artifacts/ below a root."""
+    """The folder artifacts/ below a root.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: the home.
+        full_check: whether find() hashes every file. Otherwise it takes a file for unchanged if its size and the time
+            of its last change are still those of the commit, when every file was hashed.
+    """
+
+    def __init__(self, root: Path, full_check: bool = False) -> None:
         self.root = root / "artifacts"
+        self.full_check = full_check
 
     def path(self, stage: str, key: str) -> Path:
         """Where the artifact lies, or would lie."""
@@ -82,7 +91,7 @@ class ArtifactStore:
         if not (path / MANIFEST).is_file():
             return None
         manifest = read_manifest(path)
-        file = damaged(path, manifest.files)
+        file = damaged(path, manifest.files, {} if self.full_check else manifest.modified)
         if file is not None:
             raise BadInput(f"{file} is missing or damaged: remove {path} and run {stage} again")
         return Artifact(path, manifest)
@@ -112,7 +121,8 @@ class ArtifactStore:
 
     def commit(self, folder: Path, manifest: Manifest) -> Artifact:
         """Seal the folder and rename it into place. When another writer was first, its artifact is the one."""
-        sealed = Manifest(**{**asdict(manifest), "files": inventory(folder)})
+        modified = _modified(folder)  # before hashing, so that a change meanwhile does not go unnoticed
+        sealed = replace(manifest, files=inventory(folder), modified=modified)
         write_json(folder / MANIFEST, asdict(sealed))
         target = self.path(manifest.stage, manifest.key)
         try:
@@ -148,11 +158,23 @@ def inventory(folder: Path) -> Files:
     return files
 
 
-def damaged(folder: Path, files: Files) -> Path | None:
-    """The first of the files that is missing or not as the inventory says."""
+def _modified(folder: Path) -> dict[str, int]:
+    """When each file below the folder was last changed, in nanoseconds since 1970."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {file.relative_to(folder).as_posix(): file.stat().st_mtime_ns for file in files}
+
+
+def damaged(folder: Path, files: Files, modified: Mapping[str, int] | None = None) -> Path | None:
+    """The first of the files that is missing or not as the inventory says.
+
+    A file that was last changed at the time that `modified` gives for it is not hashed.
+    """
+    known = modified or {}
     for name, (size, digest) in files.items():
         file = folder / name
-        if not file.is_file() or file.stat().st_size != size or sha256(file) != digest:
+        if not file.is_file() or file.stat().st_size != size:
+            return file
+        if file.stat().st_mtime_ns != known.get(name) and sha256(file) != digest:
             return file
     return None
 

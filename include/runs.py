@@ -39,16 +39,16 @@ class Recorded(BaseModel):
 
 
 class Run:
-    """A run's folder, below runs/ of a root that also holds artifacts/."""
+    """A run's folder, below runs/ of a root that also holds artifacts/. For full_check, see ArtifactStore."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, full_check: bool = False) -> None:
         folder = folder.absolute()
         if is_unwritable(str(folder)):
             raise BadInput(f"the run folder {str(folder)!a} is not UTF-8: give it a name that is")
         if folder.parent.name != "runs" or folder.name == "..":
             raise BadInput(f"the run folder {folder} must lie in a folder named runs, as work/runs/first")
         self.folder = folder
-        self.store = ArtifactStore(folder.parent.parent)
+        self.store = ArtifactStore(folder.parent.parent, full_check)
 
     @property
     def file(self) -> Path:

@@ -93,9 +93,7 @@ class Stage:
 
         An artifact's key is made of them, so a new field with a default does not change the keys of artifacts.
         """
-        default = flatten(self._default(experiment))
-        fields = flatten(self.part(experiment))
-        return {name: value for name, value in fields.items() if name not in default or default[name] != value}
+        return non_defaults(experiment, self._names(experiment))
 
     def resume_part(self, experiment: Experiment) -> dict[str, Any]:
         """Return what of key_part a stopped try and the one that continues it must have in common."""
@@ -120,6 +118,17 @@ class Stage:
 
     def _default(self, experiment: Experiment) -> dict[str, Any]:
         return type(experiment)().part(self._names(experiment))
+
+
+def non_defaults(experiment: Experiment, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields that differ from their defaults, by name ("section.field").
+
+    Args:
+        experiment: the experiment.
+        names: the sections ("training") or fields ("model.name") to look at.
+    """
+    default, fields = (flatten(each.part(names)) for each in (type(experiment)(), experiment))
+    return {name: value for name, value in fields.items() if name not in default or default[name] != value}
 
 
 def flatten(part: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +169,7 @@ _PIPELINE = (
     Stage(
         name="pretrain",
         does="let the encoder learn from unlabeled text, if there is any",
-        version=3,
+        version=4,
         reads=(
             *("pretraining", "model.name", "preprocessing.max_length", "batching", "communication"),
             *(f"training.{name}" for name in SHARED_WITH_PRETRAINING),
@@ -174,7 +183,7 @@ _PIPELINE = (
     Stage(
         name="train",
         does="fine-tune the encoder on Horovod",
-        version=4,
+        version=5,
         reads=("model", "batching", "loss", "training", "communication"),
         inputs=("preprocess", "pretrain"),
         may_change=("training.ranks",),

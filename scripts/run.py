@@ -1,4 +1,4 @@
-"""Run the Dag `finetune` once and say what came of it: what `make run` calls, in Airflow's environment."""
+"""Run the Dag `finetune` once and show its progress and results: what `make run` calls, in Airflow's environment."""
 
 from __future__ import annotations
 
@@ -7,44 +7,74 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
+import webbrowser
 from contextlib import suppress
+from datetime import datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from include.named import load, names, parse_override, read
 from include.runs import Run
 from include.stages import PIPELINE, ExitCode, StageError
-from spark_bert.summary import summary
+from spark_bert.operators.stage_log import parse_log_tail
+from spark_bert.places import REPOSITORY, home, run_folder, tasks_python
+from spark_bert.progress import Display, Event, Listener, display
+from spark_bert.summary import files, summary
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: The log of a run, in its folder. Until the run has a folder, the log lies beside the folders of the runs.
+_LOG = "log.txt"
 
 
 def main() -> int:
-    """Run, then print the summary; the exit code is 0, or that of the stage that failed."""
+    """Fetch, run the Dag and print the summary; the exit code is 0, or that of the stage that failed."""
     options = _options()
     try:
         conf = _conf(options)
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    log = home() / "runs" / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    print(f"{'log':12}{log}", flush=True)
+    if code := _fetch(options, log):
+        return code
     try:
-        run_folder, succeeded = _run_dag(conf)
+        ended = _run_dag(conf, log)
     except KeyboardInterrupt:
         print("stopped: run the same command again to go on", file=sys.stderr)
         return ExitCode.STOPPED
-    run = Run(run_folder)
-    print(summary(run))
+    ended.folder.mkdir(exist_ok=True)  # no stage has made it if none could be started
+    log = log.rename(ended.folder / _LOG)
+    run = Run(ended.folder)
+    print(summary(run) + f"\n{'log':12}{log}")
+    if options.open and "Report" in files(run):
+        webbrowser.open(files(run)["Report"].as_uri())
     stages = run.record()["stages"]
     codes = [stages[name]["exit_code"] for name in PIPELINE if name in stages]  # tracking decides nothing
-    return max(codes, default=0) or int(not succeeded)
+    return max(codes, default=0) or int(not ended.succeeded)
 
 
-def _run_dag(conf: dict[str, Any]) -> tuple[Path, bool]:
-    """Run the Dag in a process of its own: the run's folder, and whether it succeeded.
+def _fetch(options: argparse.Namespace, log: Path) -> int:
+    """Fetch the models and data that are missing; the exit code."""
+    data = [f"data.path={options.data.resolve()}"] if options.data else []
+    sets = [argument for override in (*options.set, *data) for argument in ("--set", override)]
+    command = [str(tasks_python()), "-m", "tasks", "fetch", "--experiment", options.experiment, *sets]
+    with log.open("a", encoding="utf-8") as file:
+        done = subprocess.run(command, cwd=REPOSITORY, stdout=file, stderr=file, check=False)
+    if done.returncode:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        print(f"error: {parse_log_tail(lines)[1]}", file=sys.stderr)
+    return done.returncode
+
+
+def _run_dag(conf: dict[str, Any], log: Path) -> Event:
+    """Run the Dag in a process of its own and return its last event.
 
     Airflow takes an interrupt for a failed try, to be tried again. So the child has its own way to stop, see _stop.
     """
@@ -52,14 +82,15 @@ def _run_dag(conf: dict[str, Any]) -> tuple[Path, bool]:
         signal.signal(ending, _interrupt)
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
-    child = spawn.Process(target=_test_dag, args=(conf, sender))
+    child = spawn.Process(target=_test_dag, args=(conf, log, sender))
     child.start()
     assert child.pid is not None
     sender.close()
     try:
-        folder, succeeded = receiver.recv()
+        with log.open("a+", encoding="utf-8", errors="replace") as lines, display() as shown:
+            return _follow(receiver, lines, shown)
     except EOFError:
-        raise SystemExit("Airflow ended without running the Dag: its last lines are above") from None
+        raise SystemExit(f"Airflow ended without running the Dag: {log} says why") from None
     except KeyboardInterrupt:
         print("interrupted: the stage is being stopped, which may take a minute", file=sys.stderr)
         os.kill(child.pid, signal.SIGINT)
@@ -67,7 +98,19 @@ def _run_dag(conf: dict[str, Any]) -> tuple[Path, bool]:
         raise
     finally:
         child.kill()
-    return Path(folder), succeeded
+
+
+def _follow(receiver: Connection, log: TextIO, shown: Display) -> Event:
+    """Show what happens until the Dag run has ended, and return the last event. Raises EOFError if there is none."""
+    while True:
+        for line in log:
+            shown.logged(line)
+        if not receiver.poll(0.2):
+            continue
+        event: Event = receiver.recv()
+        if not event.stage:
+            return event
+        shown.show(event)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
@@ -76,15 +119,20 @@ def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _test_dag(conf: dict[str, Any], sender: Connection) -> None:
+def _test_dag(conf: dict[str, Any], log: Path, sender: Connection) -> None:
     os.setsid()  # out of reach of the terminal's Ctrl-C
     signal.signal(signal.SIGINT, _stop)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    from dags.finetune import dag
-    from spark_bert.places import run_folder
+    with log.open("a") as file:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), stream.fileno())
+    from airflow.sdk.listener import get_listener_manager
 
+    from dags.finetune import dag
+
+    get_listener_manager().add_listener(Listener(sender.send))  # type: ignore[no-untyped-call]
     dag_run = dag.test(run_conf=conf)
-    sender.send((str(run_folder(dag_run.dag_id, dag_run.run_id)), dag_run.state == "success"))
+    sender.send(Event(run_folder(dag_run.dag_id, dag_run.run_id), succeeded=dag_run.state == "success"))
 
 
 def _end_with_parent() -> None:
@@ -111,6 +159,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--experiment", default="movies", help=f"{', '.join(names())} or a YAML file")
     parser.add_argument("--data", type=Path, help="the folder of the experiment's data (data.path)")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE")
+    parser.add_argument("--open", action="store_true", help="open the report in a browser")
     return parser.parse_args()
 
 

@@ -58,7 +58,7 @@ def _run(stage: str, experiment: Experiment, folder: Path | None) -> int:
         os.environ["HF_HUB_OFFLINE"] = "1"
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():  # a person may know better
         os.environ["GOMP_SPINCOUNT"] = SPINS  # read when torch is loaded; ranks inherit it
-    manifest = run_stage(stage, experiment, Run(folder)).manifest
+    manifest = run_stage(stage, experiment, Run(folder, experiment.runtime.full_check)).manifest
     if manifest.message:
         log.error("%s", manifest.message)
     print(result_line(manifest.result), flush=True)

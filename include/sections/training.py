@@ -155,10 +155,11 @@ class Training(Section):
     clip_norm: float = Field(
         1.0, gt=0, description="Largest norm of the gradient of all parameters together. A larger one is scaled down."
     )
-    precision: Literal["fp32", "bf16", "fp16"] = Field(
-        "bf16",
-        description="Number format of the forward and backward pass. Weights are always kept in fp32. With fp16, the "
-        "loss is scaled dynamically.",
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "auto",
+        description="Number format of the forward and backward pass. auto is bf16 if the GPUs or CPUs of all ranks "
+        "compute in it, else fp32, because CPUs that only emulate bf16 are slower with it. Weights are always kept in "
+        "fp32. With fp16, the loss is scaled dynamically.",
     )
     fused_layers: bool = Field(
         True,

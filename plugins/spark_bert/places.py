@@ -12,14 +12,27 @@ from include.paths import user_path
 from include.runs import Run
 from include.stages import BadInput
 
-#: The folder of the checkout, which holds plugins/, include/ and tasks/. Relative data paths start here.
-REPOSITORY = Path(__file__).parents[2]
+
+def _repository() -> Path:
+    """Return the folder where relative data paths start, and below which the stages' code and the home lie by default.
+
+    It is $SPARK_BERT_CHECKOUT; or else the checkout that this file lies in; or else, where the plugin is installed as a
+    package, AIRFLOW_HOME.
+    """
+    if checkout := os.environ.get("SPARK_BERT_CHECKOUT"):
+        return Path(checkout).absolute()
+    above = Path(__file__).parents[2]
+    airflow_home = Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
+    return above if (above / "plugins").is_dir() else airflow_home.absolute()
+
+
+REPOSITORY = _repository()
 #: A name that can be part of a container's name and of a label. It has no dot, because a dot ends it in both.
 _DEPLOYMENT = re.compile(r"[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?")
 
 
 def home() -> Path:
-    """Return the folder that holds artifacts/ and runs/: $SPARK_BERT_HOME, or work/ in the checkout."""
+    """Return the folder that holds artifacts/ and runs/: $SPARK_BERT_HOME, or work/ in REPOSITORY."""
     return Path(os.environ.get("SPARK_BERT_HOME") or REPOSITORY / "work").absolute()
 
 

@@ -1,77 +1,136 @@
-"""The summary of a run for a terminal: data, metrics, verdict, throughput and paths of the results."""
+"""What a terminal shows of a run: one line for each stage as it ends, and a summary at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from include.runs import Run
+from spark_bert.links import LINKS
 
 _INDENT = 12
+Result = Mapping[str, Any]
+
+
+def outcome(stage: str, entry: Mapping[str, Any]) -> str:
+    """Say in one line how a stage has ended.
+
+    Args:
+        stage: the name of the stage.
+        entry: what the run's record has on it: exit_code and, depending on that, message or result.
+    """
+    if entry["exit_code"]:
+        return str(entry["message"])
+    return _OUTCOMES[stage](entry["result"]) if stage in _OUTCOMES else "done"
 
 
 def summary(run: Run) -> str:
-    """Return the summary, with one line per stage that ran, followed by one line per warning of that stage."""
-    stages = run.record()["stages"]
-    lines = ["", f"{'run':{_INDENT}}{run.folder}"]
-    for stage, describe in _DESCRIPTIONS.items():
-        if stage in stages:
-            entry = stages[stage]
-            lines.append(f"{stage:{_INDENT}}{entry['message'] if entry['exit_code'] else describe(entry['result'])}")
-            lines += [f"{'':{_INDENT}}warning: {text}" for text in entry.get("result", {}).get("warnings", [])]
-    return "\n".join(lines)
+    """Return the summary: data, training, metrics, verdict, warnings, failures, and the files to open."""
+    record = run.record()
+    lines = [("run", str(run.folder)), *_facts(record), *_warnings(record["stages"]), *_failures(record["stages"])]
+    lines += [("open", f"{title:24}{file}") for title, file in files(run).items()]
+    return "\n".join(["", *_labeled(lines)])
 
 
-def _files(result: Mapping[str, Any]) -> str:
-    return ", ".join(str(Path(result["artifact"], name)) for name in result["files"].values())
+def files(run: Run) -> dict[str, Path]:
+    """Return the files to open, by the titles of the buttons that open them in Airflow."""
+    return {
+        link.title: Path(entry["result"]["artifact"], entry["result"]["files"][link.file])
+        for stage, entry in run.record()["stages"].items()
+        for link in LINKS.get(stage, ())
+        if link.file in entry.get("result", {}).get("files", {})
+    }
 
 
-def _validated(result: Mapping[str, Any]) -> str:
-    rows = ", ".join(f"{split} {count:,}" for split, count in result["rows"].items())
-    counts = f"{result['quarantined']} set aside, {result['overlap_removed']} removed as overlap"
-    return f"{rows} rows; {counts}; {len(result['warnings'])} warnings: {_files(result)}"
+def _labeled(lines: list[tuple[str, str]]) -> Iterator[str]:
+    """Yield the lines behind their labels. A label that repeats itself is shown once."""
+    last = ""
+    for label, text in lines:
+        yield f"{'' if label == last else label:{_INDENT}}{text}"
+        last = label
 
 
-def _pretrained(result: Mapping[str, Any]) -> str:
+def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the stages that succeeded say about the run, and the gate's comparisons in any case."""
+    results = {stage: entry["result"] for stage, entry in record["stages"].items() if "result" in entry}
+    if "validate" in results:
+        yield "data", f"{record['experiment']['data']['task']}: {_validated(results['validate'])}"
+    if "train" in results:
+        yield "training", _trained(results["train"])
+    for check in results.get("gate", {}).get("checks", []):
+        yield "metrics", _check(check)
+    if "gate" in results:
+        yield "verdict", "passed" if results["gate"]["passed"] else "not passed"
+    if "track" in results:
+        yield "MLflow", _tracked(results["track"])
+
+
+def _warnings(stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for entry in stages.values():
+        for warning in entry.get("result", {}).get("warnings", []):
+            yield "warnings", warning
+
+
+def _failures(stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for stage, entry in stages.items():
+        if entry["exit_code"]:
+            yield "failed", f"{stage}: {entry['message']}"
+
+
+def _validated(result: Result) -> str:
+    rows = ", ".join(f"{count:,} {split}" for split, count in result["rows"].items())
+    return f"{rows} rows; {result['quarantined']} set aside, {result['overlap_removed']} removed as overlap"
+
+
+def _pretrained(result: Result) -> str:
     if not result["pretrained"]:
-        return "no text"
-    return f"perplexity {result['perplexity']:.2f}, {result['rows_per_second']:,.0f} blocks/s: {result['artifact']}"
+        return "no unlabeled text, so nothing to do"
+    return f"perplexity {result['perplexity']:.2f}, {result['rows_per_second']:,.0f} blocks per second"
 
 
-def _trained(result: Mapping[str, Any]) -> str:
-    return f"{result['rows_per_second']:,.0f} rows/s in {result['seconds']:,.0f} s on {_hardware(result)}"
+def _trained(result: Result) -> str:
+    return f"{result['rows_per_second']:,.0f} rows per second on {_hardware(result)}"
 
 
-def _hardware(result: Mapping[str, Any]) -> str:
+def _hardware(result: Result) -> str:
     """Describe the hardware of a training, for example `2 ranks x 4 threads (cpu)`."""
     ranks = "1 rank" if result["ranks"] == 1 else f"{result['ranks']} ranks"
     threads = "1 thread" if result["threads"] == 1 else f"{result['threads']} threads"
     return f"{ranks} x {threads} ({result['device']})"
 
 
-def _evaluated(result: Mapping[str, Any]) -> str:
-    metrics = (f"{name} {value:.4f}" for name, value in result["metrics"].items() if value is not None)
-    return f"{', '.join(metrics)}: {_files(result)}"
+def _evaluated(result: Result) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in result["metrics"].items() if value is not None)
 
 
-def _passed(result: Mapping[str, Any]) -> str:
-    return f"passed ({'; '.join(map(_check, result['checks']))}): {_files(result)}"
-
-
-def _check(check: Mapping[str, Any]) -> str:
-    beaten = "" if check["baseline"] is None else f", baseline {check['baseline']:.4f}"
+def _check(check: Result) -> str:
+    """Describe one comparison of the gate: value, interval, threshold and baseline, as far as there are any."""
     where = f" on {check['slice']}" if check["slice"] else ""
-    return f"{check['metric']}{where} {check['value']:.4f}, threshold {check['threshold']:g}{beaten}"
+    value = "is undefined" if check["value"] is None else f"{check['value']:.4f}"
+    parts = [f"{check['metric']}{where} {value}"]
+    if check["interval"]:
+        parts.append("95 % interval {:.3f} to {:.3f}".format(*check["interval"]))
+    parts.append(f"threshold {check['threshold']:g}")
+    if check["baseline"] is not None:
+        parts.append(f"a constant answer reaches {check['baseline']:.4f}")
+    return ", ".join(parts)
 
 
-_DESCRIPTIONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+def _predicted(result: Result) -> str:
+    return f"{result['rows']:,} rows, {result['rows_per_second']:,.0f} rows per second"
+
+
+def _tracked(result: Result) -> str:
+    return f"run {result['mlflow_run']} at {result['uri']}"
+
+
+_OUTCOMES: dict[str, Callable[[Result], str]] = {
     "validate": _validated,
     "pretrain": _pretrained,
     "train": _trained,
     "evaluate": _evaluated,
-    "gate": _passed,
-    "predict": lambda result: f"{result['rows']:,} rows, {result['rows_per_second']:,.0f} rows/s: {_files(result)}",
-    "export": _files,
-    "track": lambda result: f"MLflow run {result['mlflow_run']} at {result['uri']}",
+    "gate": lambda result: "passed",
+    "predict": _predicted,
+    "track": _tracked,
 }

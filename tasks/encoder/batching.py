@@ -108,7 +108,7 @@ class TokenTable:
         return len(self.rows)
 
     @property
-    def labelled(self) -> bool:
+    def labeled(self) -> bool:
         """Whether every row has a label."""
         return self._labels is not None
 

@@ -146,8 +146,8 @@ def matthews_of(matrices: Floats) -> Floats:
     """
     rows = matrices.sum(axis=(1, 2))
     right = np.trace(matrices, axis1=1, axis2=2)
-    labelled, predicted = matrices.sum(axis=2), matrices.sum(axis=1)
-    covariance = right * rows - (labelled * predicted).sum(axis=1)
-    spread = (rows**2 - (labelled**2).sum(axis=1)) * (rows**2 - (predicted**2).sum(axis=1))
+    labeled, predicted = matrices.sum(axis=2), matrices.sum(axis=1)
+    covariance = right * rows - (labeled * predicted).sum(axis=1)
+    spread = (rows**2 - (labeled**2).sum(axis=1)) * (rows**2 - (predicted**2).sum(axis=1))
     matthews: Floats = np.divide(covariance, np.sqrt(spread), out=np.zeros_like(covariance), where=spread > 0)
     return matthews

@@ -22,7 +22,7 @@ def open_source(experiment: Experiment) -> Source:
     data, task = experiment.data, experiment.task
     match data.source:
         case "bundled":
-            return BundledCorpus(corpus_file(experiment.runtime.download))
+            return BundledCorpus(corpus_file(experiment.runtime))
         case "glue":
             return GlueFolder(data.path, task)
         case "hub":

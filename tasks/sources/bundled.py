@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tasks.sources.base import Record, Source
 from tasks.sources.lines import Row, read_rows
-from tasks.sources.normalise import normalise
+from tasks.sources.normalize import normalize
 
 SPLIT_RULE = "1"  # must be increased when a change moves sentences to another split
 NEUTRAL = 0.5  # ratings range from -4 to 4; sentences this close to 0 are left out, since the raters disagreed
@@ -46,7 +46,7 @@ class BundledCorpus(Source):
 
 def split_of(text: str) -> str:
     """Return the split of a sentence: train for 80 %, dev for 10 % and test for 10 % of all sentences."""
-    tenth = int(hashlib.sha256(normalise(text).encode()).hexdigest()[:8], 16) % 10
+    tenth = int(hashlib.sha256(normalize(text).encode()).hexdigest()[:8], 16) % 10
     return {8: "dev", 9: "test"}.get(tenth, "train")
 
 

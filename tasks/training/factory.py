@@ -28,7 +28,7 @@ from tasks.training.metrics_logger import MetricsLogger
 from tasks.training.moving_average import MovingAverage
 from tasks.training.objectives import Objective, build_objective
 from tasks.training.optim import Optimizer, settings
-from tasks.training.precision import LossScale, NonFiniteGuard
+from tasks.training.precision import LossScale, NonFiniteGuard, resolve
 from tasks.training.sampler import Sampler, check_batch_size
 from tasks.training.selection import BestModel
 from tasks.training.training_state import RandomState, TrainingState, Weights, identity
@@ -54,7 +54,8 @@ def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
     exchange = build_exchange(model, job.experiment.communication, sampler.steps, job.ranks == 1, hosts)
     sparse = frozenset(by_kind(model)["embeddings"])
     optimizer = Optimizer(exchange.parameters, settings(model, training), sparse)
-    average, loss_scale = MovingAverage(model, training.average_decay), LossScale(training.precision)
+    precision = resolve(training.precision, device)
+    average, loss_scale = MovingAverage(model, training.average_decay), LossScale(precision)
     guard, best = NonFiniteGuard(), BestModel(job.folder / "model", training.patience)
     metrics = MetricsLogger(job.folder if rank == 0 else None, sampler.steps, job.terminal)
     meter = Meter(exchange.bytes_received)
@@ -75,8 +76,8 @@ def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
     )  # fmt: skip
     checkpoints = Checkpoints(job.folder, job.experiment.runtime.checkpoint_steps, rank, best.folder)
     return Trainer(
-        job, stopping, rank, world, device, objective, model, sampler, exchange, optimizer, average, loss_scale, guard,
-        best, metrics, meter, checkpoints, state,
+        job, stopping, rank, world, device, precision, objective, model, sampler, exchange, optimizer, average,
+        loss_scale, guard, best, metrics, meter, checkpoints, state,
     )  # fmt: skip
 
 

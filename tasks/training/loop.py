@@ -21,7 +21,7 @@ from tasks.training.metrics_logger import METRICS, MetricsLogger
 from tasks.training.moving_average import MovingAverage
 from tasks.training.objectives import Objective
 from tasks.training.optim import Optimizer, learning_rate
-from tasks.training.precision import LossScale, NonFiniteGuard, autocast
+from tasks.training.precision import LossScale, NonFiniteGuard, Precision, autocast
 from tasks.training.sampler import RankBatch, Sampler
 from tasks.training.selection import BestModel
 from tasks.training.training_state import TrainingState
@@ -46,6 +46,7 @@ class Trainer:
     rank: int
     world: int
     device: torch.device
+    precision: Precision
     objective: Objective
     model: EncoderWithHead
     sampler: Sampler
@@ -64,7 +65,10 @@ class Trainer:
         """Train until the last step, until the dev split stops improving, or until a stop is requested."""
         if self.rank == 0:
             threads = torch.get_num_threads()
-            log.info("training with ranks: %d, threads of each: %d, device: %s", self.world, threads, self.device.type)
+            log.info(
+                "training with ranks: %d, threads of each: %d, device: %s, precision: %s",
+                self.world, threads, self.device.type, self.precision,
+            )  # fmt: skip
         done = self.resume()
         for batch in self.sampler:
             if batch.step > done and self.advance(batch):
@@ -138,7 +142,7 @@ class Trainer:
     def loss(self, inputs: Batch, weight: float) -> torch.Tensor:
         """Return this micro-batch's part of the mean loss of the whole batch, a scalar."""
         here = inputs.to(self.device)
-        with autocast(self.job.training.precision, self.device):
+        with autocast(self.precision, self.device):
             losses = self.objective.losses(here)
         return (losses * weight).sum()
 
@@ -179,7 +183,6 @@ class Trainer:
 
     def summary(self, last: RankBatch) -> dict[str, object]:
         """Return the content of training.json: the result, the throughput, and what it was measured on."""
-        training = self.job.training
         return {
             "metric": self.objective.metric,
             "best": self.best.metric if self.best.defined else None,
@@ -194,7 +197,7 @@ class Trainer:
             "ranks": self.world,
             "threads": torch.get_num_threads(),
             "device": self.device.type,
-            "precision": training.precision,
+            "precision": self.precision,
             "compression": self.job.experiment.communication.compression,
             "torch": torch.__version__,
             "horovod": importlib.metadata.version("horovod"),

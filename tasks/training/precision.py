@@ -9,11 +9,35 @@ from typing import Literal
 import torch
 
 from include.stages import BadInput
+from tasks.communication.link import sum_over_ranks
 
+#: The capabilities of CPUs, as torch.cpu.get_capabilities names them, that compute matrix products in bf16.
+_BF16 = ("avx512_bf16", "amx_bf16")
 Precision = Literal["fp32", "bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 GROWTH_STEPS = 2000  # as torch.amp.GradScaler has it
 PATIENCE = 10  # consecutive steps without a finite gradient; the loss scale of fp16 needs fewer to settle
+
+
+def resolve(precision: Literal["auto"] | Precision, device: torch.device) -> Precision:
+    """Return the precision that all ranks train in, with `auto` resolved. Every rank calls it once.
+
+    Args:
+        precision: the experiment's field.
+        device: the device of this rank.
+    """
+    if precision != "auto":
+        return precision
+    lacking, *_ = sum_over_ranks([not computes_in_bf16(device)], name="ranks without bf16")
+    return "fp32" if lacking else "bf16"
+
+
+def computes_in_bf16(device: torch.device) -> bool:
+    """Return whether the device has instructions for matrix products in bf16, which it otherwise emulates in fp32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name) for name in _BF16)
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:

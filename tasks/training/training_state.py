@@ -28,7 +28,7 @@ import torch
 from torch import nn
 
 from include.artifacts import sha256
-from include.stages import BadInput
+from include.stages import BadInput, non_defaults
 from tasks.communication.state import State, Stateful
 from tasks.training.checkpoint import Checkpoints, Snapshot
 from tasks.training.job import Job
@@ -43,10 +43,11 @@ SECTIONS = ("model", "pretraining", "batching", "loss", "training", "communicati
 def identity(job: Job) -> dict[str, str]:
     """Return what a checkpoint must share with the training that continues from it.
 
-    These are hashes of the data and of the experiment without the number of ranks, and the checkpoint's format.
+    These are hashes of the data and of the experiment without the number of ranks, and the checkpoint's format. Fields
+    with default values stay out, so that a new field does not make a checkpoint useless.
     """
-    config = job.experiment.part(SECTIONS)
-    del config["training"]["ranks"]
+    config = non_defaults(job.experiment, SECTIONS)
+    config.pop("training.ranks", None)
     data = {str(file.relative_to(job.data)): sha256(file) for file in sorted(job.data.rglob("*.arrow"))}
     return {"format": FORMAT, "config": _hash(config), "data": _hash(data)}
 

@@ -23,7 +23,7 @@ from tasks.training.job import Job
 
 TRAINER, RESULT = "trainer.json", "trainer-result.json"
 #: Trainer's public switches that make it fast, beside dynamic padding; it needs no logs, scores or checkpoints.
-BEST: dict[str, Any] = {"bf16": True, "train_sampling_strategy": "group_by_length", "optim": "adamw_torch_fused"}
+BEST: dict[str, Any] = {"train_sampling_strategy": "group_by_length", "optim": "adamw_torch_fused"}
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,16 @@ def _arguments(job: Job, run: Run) -> Any:
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        **(BEST if run.best else {}),
+        **(BEST | {"bf16": _computes_in_bf16()} if run.best else {}),
     )
+
+
+def _computes_in_bf16() -> bool:
+    import torch
+
+    from tasks.training.precision import computes_in_bf16
+
+    return computes_in_bf16(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def _rows(job: Job, split: str, run: Run) -> Any:

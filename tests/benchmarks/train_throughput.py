@@ -74,7 +74,8 @@ ABLATION = {
     ONE_RANK: Case(),
     "without row-sparse embeddings": Case(overrides=(DENSE,)),
     "without fused layers": Case(overrides=("training.fused_layers=false",)),
-    "without bf16": Case(overrides=(FP32,)),
+    "in fp32": Case(overrides=(FP32,)),
+    "in bf16": Case(overrides=("training.precision=bf16",)),
     "without batches of like length": Case(overrides=(STATIC,), fixed=True),
     "without any of them": Case(overrides=(STATIC, FP32, DENSE), fixed=True),
 }

@@ -81,7 +81,7 @@ def prepare(arguments: argparse.Namespace, scratch: Path, *overrides: str) -> Wo
     experiment, run = load(values), Run(scratch / "runs" / "benchmark")
     run_stage("validate", experiment, run)
     data = run_stage("preprocess", experiment, run).path
-    return Workload(values, data, encoder_folder(experiment.model.name, download=False))
+    return Workload(values, data, encoder_folder(experiment.model.name, experiment.runtime))
 
 
 def _tiny(scratch: Path, overrides: tuple[str, ...]) -> Workload:

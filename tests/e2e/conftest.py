@@ -10,9 +10,15 @@ from tests.e2e.make_run import SLICE, make_run
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home in which one run has succeeded."""
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A home in which one run has succeeded, and what that run printed."""
     home = tmp_path_factory.mktemp("home")
     code, output = make_run(home, *SLICE)
     assert code == 0, output
-    return home
+    return home, output
+
+
+@pytest.fixture(scope="session")
+def home(first_run: tuple[Path, str]) -> Path:
+    """A home in which one run has succeeded."""
+    return first_run[0]

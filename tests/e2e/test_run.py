@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,22 @@ def test_a_run_ends_with_model_report_and_submission(home: Path) -> None:
     assert [line.split("\t")[0] for line in lines[1:]] == [str(index) for index in range(rows)]
 
 
+def test_a_run_prints_a_line_for_each_stage_and_the_rest_into_its_log(first_run: tuple[Path, str]) -> None:
+    home, output = first_run
+    stages = re.findall(r"^(\w+) +[\d:]+ (?:s|min)  ", output, re.MULTILINE)
+    assert stages == list(records(home)[0]["stages"])
+    (log,) = home.glob("runs/*/log.txt")
+    assert f"log         {log}" in output
+    assert "INFO tasks.training.metrics_logger: step" in log.read_text()
+    assert "INFO" not in output
+
+
 def test_a_second_run_shares_the_artifacts_and_a_failed_gate_stops_it(home: Path) -> None:
     first = records(home)[0]["stages"]
     code, output = make_run(home, *SLICE[:-1], "gate.accuracy=0.999")
     assert code == 3, output
-    assert "the model of movie-reviews did not pass the gate" in output
+    assert "verdict     not passed" in output
+    assert "failed      gate: the model of movie-reviews did not pass the gate" in output
     second = records(home)[-1]["stages"]
     assert list(second) == ["validate", "preprocess", "pretrain", "train", "evaluate", "gate", "track"]
     assert second["train"]["key"] == first["train"]["key"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,6 +37,25 @@ def test_what_is_committed_is_found_again(tmp_path: Path) -> None:
     assert found.manifest.result == {"rows": 1}
     assert set(found.manifest.files) == {"sub/data.txt"}
     assert [path.name for path in (tmp_path / "artifacts/validate").iterdir()] == ["k1"]
+
+
+def test_a_file_that_looks_unchanged_is_hashed_only_in_a_full_check(tmp_path: Path) -> None:
+    made = _commit(ArtifactStore(tmp_path), _manifest())
+    file = made.path / "sub" / "data.txt"
+    state = file.stat()
+    file.write_text("HELLO")
+    with pytest.raises(BadInput, match=r"data\.txt is missing or damaged"):
+        ArtifactStore(tmp_path).find("validate", "k1")
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert ArtifactStore(tmp_path).find("validate", "k1") is not None
+    with pytest.raises(BadInput, match=r"data\.txt is missing or damaged"):
+        ArtifactStore(tmp_path, full_check=True).find("validate", "k1")
+
+
+def test_a_copy_with_other_times_is_hashed_and_accepted(tmp_path: Path) -> None:
+    made = _commit(ArtifactStore(tmp_path), _manifest())
+    (made.path / "sub" / "data.txt").touch()
+    assert ArtifactStore(tmp_path).find("validate", "k1") is not None
 
 
 def test_a_crash_while_writing_leaves_nothing(tmp_path: Path) -> None:

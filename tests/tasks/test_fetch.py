@@ -3,16 +3,19 @@ from __future__ import annotations
 import pytest
 
 from include.named import load
+from include.sections import Runtime
 from include.stages import BadInput
 from tasks import assets
 from tasks.fetch import fetch
 
+OFFLINE = Runtime(download=False)
+
 
 def test_what_an_experiment_needs_is_fetched() -> None:
     fetch(load("movies", ["preprocessing.augment=[synonyms]"]))
-    assert assets.encoder_folder("all-MiniLM-L6-v2", download=False).is_dir()
-    assert assets.corpus_file(download=False).is_file()
-    assert assets.wordnet_folder(download=False).is_dir()
+    assert assets.encoder_folder("all-MiniLM-L6-v2", OFFLINE).is_dir()
+    assert assets.corpus_file(OFFLINE).is_file()
+    assert assets.wordnet_folder(OFFLINE).is_dir()
 
 
 def test_a_folder_that_is_not_there_is_said() -> None:

@@ -79,7 +79,7 @@ def load_champion(task: Task, dev: TokenTable, champion: Mapping[str, str], stor
         store.find("train", champion["train"])  # raises BadInput if a file was changed
         classifier = load_trained(folder)
         _check_task(task, classifier.spec)
-        table = retokenise(dev, folder / "tokenizer.json", classifier.spec.max_length)
+        table = retokenize(dev, folder / "tokenizer.json", classifier.spec.max_length)
         if table.largest_id() >= classifier.encoder.config.vocab_size:
             raise BadInput(f"{folder / 'tokenizer.json'} belongs to another encoder")
         logits = predict_logits(classifier, table)
@@ -91,7 +91,7 @@ def load_champion(task: Task, dev: TokenTable, champion: Mapping[str, str], stor
     return ScoredModel(folder, classifier, table, _scored(task, dev, logits))
 
 
-def retokenise(table: TokenTable, tokenizer: Path, max_length: int) -> TokenTable:
+def retokenize(table: TokenTable, tokenizer: Path, max_length: int) -> TokenTable:
     """Tokenize the rows of a table with another tokenizer.
 
     Args:

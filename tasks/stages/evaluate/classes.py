@@ -39,18 +39,18 @@ def averages(dev: ScoredSplit) -> dict[str, dict[str, float]]:
 
 
 def _entry(at: int, scores: list[Any], counts: Array) -> dict[str, Any]:
-    right, labelled, predicted = int(counts[at, at]), int(counts[at].sum()), int(counts[:, at].sum())
+    right, labeled, predicted = int(counts[at, at]), int(counts[at].sum()), int(counts[:, at].sum())
     rows = int(counts.sum())
     precision, recall, f1, _ = map(float, scores)
     return {
-        "rows": labelled,
-        "share": labelled / rows,
+        "rows": labeled,
+        "share": labeled / rows,
         "precision": precision,
         "precision_interval": of_share(right, predicted),
         "recall": recall,
-        "recall_interval": of_share(right, labelled),
+        "recall_interval": of_share(right, labeled),
         "f1": f1,
-        "f1_interval": of_class_f1(right, predicted - right, labelled - right, rows),
+        "f1_interval": of_class_f1(right, predicted - right, labeled - right, rows),
     }
 
 

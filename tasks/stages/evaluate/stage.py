@@ -29,7 +29,7 @@ from tasks.stages.evaluate.calibration import calibrate
 from tasks.stages.evaluate.operating_points import operating_points
 from tasks.stages.evaluate.provenance import Provenance, provenance_of
 from tasks.stages.evaluate.rows import listing, predictions_table
-from tasks.stages.evaluate.summary import summarise
+from tasks.stages.evaluate.summary import summarize
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def run(context: Context) -> Outcome:
     model = load_trained(trained / "model")
     dev = score(task, model, splits / "dev")
     heldout = score(task, model, splits / "heldout") if (splits / "heldout").is_dir() else None
-    summary = summarise(dev, heldout)
+    summary = summarize(dev, heldout)
     evidence = Evidence(summary, dev.labels, dev.predicted)
     verdict = judge(experiment, evidence, expected_rows(experiment, inputs))
     write(context.output, dev, summary, verdict, trained / "metrics.jsonl", provenance_of(context))

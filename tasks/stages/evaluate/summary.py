@@ -15,7 +15,7 @@ from tasks.stages.evaluate.classes import averages, by_class, most_confused
 from tasks.stages.evaluate.operating_points import operating_points
 
 
-def summarise(dev: ScoredSplit, heldout: ScoredSplit | None = None) -> dict[str, Any]:
+def summarize(dev: ScoredSplit, heldout: ScoredSplit | None = None) -> dict[str, Any]:
     """Compute everything that metrics.json contains.
 
     Args:

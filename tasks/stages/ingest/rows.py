@@ -1,6 +1,6 @@
 """Select the new rows to add to a dataset: no known rows, duplicates, contradictions, or texts of dev or test.
 
-Texts are compared by text_key (tasks/sources/normalise.py), which ignores case, punctuation and white space.
+Texts are compared by text_key (tasks/sources/normalize.py), which ignores case, punctuation and white space.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from include.glue import Task
 from include.stages import BadInput
 from tasks.sources import Record, Source
-from tasks.sources.normalise import text_key
+from tasks.sources.normalize import text_key
 from tasks.sources.quarantine import Quarantine, problem
 
 #: The possible outcomes for a new row.

@@ -49,7 +49,7 @@ class LabelPartition:
         model, table = _load(self.model, self.split)
         for batch in batches(table.lengths[positions], self.prediction):
             indices = positions[batch]
-            yield _labelled(table.rows[indices], batch_logits(model, table, indices), model.spec.kind)
+            yield _labeled(table.rows[indices], batch_logits(model, table, indices), model.spec.kind)
             self.done.add(len(indices))
 
 
@@ -59,7 +59,7 @@ def _load(model: str, split: str) -> tuple[Classifier, TokenTable]:
     return load_trained(Path(model)), TokenTable.open(Path(split))
 
 
-def _labelled(rows: Array, logits: Array, kind: str) -> pa.RecordBatch:
+def _labeled(rows: Array, logits: Array, kind: str) -> pa.RecordBatch:
     """Convert logits [batch, outputs] to the most probable class and all probabilities, or to the score."""
     if kind == "regression":
         return pa.RecordBatch.from_arrays([pa.array(rows), pa.array(logits[:, 0].astype(np.float64))], _names(kind))

@@ -95,7 +95,7 @@ def augmentation(spark: SparkSession, experiment: Experiment, tokenizer: Path) -
     options = experiment.preprocessing
     mask = mask_token(tokenizer) if "masking" in options.augment else ""
     wanted = "synonyms" in options.augment
-    table = read_synonyms(wordnet_folder(experiment.runtime.download)) if wanted else {}
+    table = read_synonyms(wordnet_folder(experiment.runtime)) if wanted else {}
     return AugmentPartition(options.seed, mask, spark.sparkContext.broadcast(table))
 
 

@@ -1,6 +1,6 @@
 """The stage preprocess: clean, sample, re-split, augment and tokenize on Spark, with one Arrow file per partition.
 
-The files of a split are in its folder and are numbered in the order of `row`. TokenisePartition defines their schema.
+The files of a split are in its folder and are numbered in the order of `row`. TokenizePartition defines their schema.
 The executors write the files in place, so they need the artifact store under the same path as the driver.
 """
 
@@ -26,24 +26,23 @@ from tasks.spark import partitions, session, ship
 from tasks.stages.preprocess.augment import add_copies, augmentation
 from tasks.stages.preprocess.clean import clean
 from tasks.stages.preprocess.sample import resplit, sample, stratum
-from tasks.stages.preprocess.tokenize import COUNTS, TokenisePartition
+from tasks.stages.preprocess.tokenize import COUNTS, TokenizePartition
 
 log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
     """Return a string that changes whenever the tokenizer changes, or WordNet if it is used."""
-    download = experiment.runtime.download
-    tokenizer = tokenizer_fingerprint(experiment.model.name, download)
+    tokenizer = tokenizer_fingerprint(experiment.model.name, experiment.runtime)
     if "synonyms" in experiment.preprocessing.augment:
-        return f"{tokenizer}-{wordnet_fingerprint(download)}"
+        return f"{tokenizer}-{wordnet_fingerprint(experiment.runtime)}"
     return tokenizer
 
 
 def run(context: Context) -> Outcome:
     """Write a folder of token ids for each split. The result counts rows, tokens and truncated rows."""
     experiment = context.experiment
-    tokenizer = encoder_folder(experiment.model.name, experiment.runtime.download) / "tokenizer.json"
+    tokenizer = encoder_folder(experiment.model.name, experiment.runtime) / "tokenizer.json"
     open_tokenizer(tokenizer, experiment.preprocessing.max_length)  # reports a damaged file before Spark starts
     with session(experiment, "preprocess") as spark:
         shipped = ship(spark, tokenizer)
@@ -53,7 +52,7 @@ def run(context: Context) -> Outcome:
             texts = _texts(rows, name, experiment.preprocessing.clean)
             if augment is not None and name == "train":
                 texts = texts.mapInArrow(augment, texts.schema)
-            counts[name] = _tokenise(texts, experiment, shipped, context.output / name)
+            counts[name] = _tokenize(texts, experiment, shipped, context.output / name)
             _report(name, counts[name])
     return Outcome(_result(counts))
 
@@ -80,12 +79,12 @@ def _texts(rows: DataFrame, split: str, rules: Collection[Cleaning]) -> DataFram
     return cut.select("row", "label", *(clean(F.col(name), rules).alias(name) for name in sentences))
 
 
-def _tokenise(texts: DataFrame, experiment: Experiment, tokenizer: str, folder: Path) -> dict[str, int]:
+def _tokenize(texts: DataFrame, experiment: Experiment, tokenizer: str, folder: Path) -> dict[str, int]:
     """Tokenize the partitions, and sum their counts."""
     folder.mkdir()
     _, _, *sentences = texts.columns
     scores = experiment.task.kind == "regression"
-    work = TokenisePartition(tokenizer, experiment.preprocessing.max_length, tuple(sentences), scores, str(folder))
+    work = TokenizePartition(tokenizer, experiment.preprocessing.max_length, tuple(sentences), scores, str(folder))
     parts = texts.mapInArrow(work, ", ".join(f"{count} long" for count in COUNTS)).toArrow()
     for leftover in folder.glob(".part-*"):  # written by attempts that Spark has abandoned
         leftover.unlink()

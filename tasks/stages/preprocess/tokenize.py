@@ -26,7 +26,7 @@ COUNTS = ("rows", "tokens", "truncated", "empty")
 
 
 @dataclass(frozen=True)
-class TokenisePartition:
+class TokenizePartition:
     """Writes the token ids of one partition; a function for DataFrame.mapInArrow.
 
     Attributes:

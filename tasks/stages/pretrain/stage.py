@@ -31,7 +31,7 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
         return ""
     file = _text(experiment)
     check_file(file)
-    return f"{sha256(file)}-{encoder_fingerprint(experiment.model.name, experiment.runtime.download)}"
+    return f"{sha256(file)}-{encoder_fingerprint(experiment.model.name, experiment.runtime)}"
 
 
 def run(context: Context) -> Outcome:
@@ -46,7 +46,7 @@ def run(context: Context) -> Outcome:
     if not experiment.pretraining.text:
         log.info("no pre-training, because pretraining.text is not set")
         return Outcome({"pretrained": False})
-    encoder = encoder_folder(experiment.model.name, experiment.runtime.download)
+    encoder = encoder_folder(experiment.model.name, experiment.runtime)
     counts = _cut(experiment, encoder, context.output / "blocks")
     launch(
         Job(

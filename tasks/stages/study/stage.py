@@ -13,7 +13,7 @@ from tasks.context import Context, Outcome
 from tasks.reporting import drawing
 from tasks.stages.study import plots, report
 from tasks.stages.study.arms import StudyArms, find
-from tasks.stages.study.table import summarise
+from tasks.stages.study.table import summarize
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def run(context: Context) -> Outcome:
     found = _found(context.experiment, context.run)
     for warning in found.warnings:
         log.warning("%s", warning)
-    summary = summarise(name, found)
+    summary = summarize(name, found)
     write_json(folder / "study.json", summary)
     (folder / "study.md").write_text(report.markdown(summary), encoding="utf-8")
     drawn = {"metric": plots.bars(summary), "tradeoff": plots.tradeoff(summary)}

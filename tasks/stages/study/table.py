@@ -23,7 +23,7 @@ COSTS = ("rows_per_second", "memory", "wire", "seconds")
 Row = dict[str, Any]
 
 
-def summarise(study: str, found: StudyArms) -> dict[str, Any]:
+def summarize(study: str, found: StudyArms) -> dict[str, Any]:
     """Return the content of study.json.
 
     Each row has the configuration, its description, its seeds, the mean of the metric, a 95 % interval, what the

@@ -15,7 +15,7 @@ from tasks.training.job import Job
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
     """Return a string that changes whenever the pretrained encoder changes."""
-    return encoder_fingerprint(experiment.model.name, experiment.runtime.download)
+    return encoder_fingerprint(experiment.model.name, experiment.runtime)
 
 
 def run(context: Context) -> Outcome:
@@ -26,7 +26,7 @@ def run(context: Context) -> Outcome:
     """
     experiment = context.experiment
     pretrained = context.inputs["pretrain"].path / "model"
-    original = encoder_folder(experiment.model.name, experiment.runtime.download)
+    original = encoder_folder(experiment.model.name, experiment.runtime)
     launch(
         Job(
             experiment,

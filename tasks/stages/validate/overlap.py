@@ -1,6 +1,6 @@
 """Find texts that occur in more than one row: in train and in dev or test, or with different labels.
 
-Texts are compared by text_key (tasks/sources/normalise.py), which ignores case, punctuation and white space.
+Texts are compared by text_key (tasks/sources/normalize.py), which ignores case, punctuation and white space.
 """
 
 from __future__ import annotations

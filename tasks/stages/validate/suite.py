@@ -39,7 +39,7 @@ def rules(task: Task, split: str, limits: Validation, summary: QuarantineSummary
     """
     found = [*_counts(), *_quarantine(split, limits, summary, rows), *_texts(task)]
     if split == "test":
-        found += _unlabelled(task)
+        found += _unlabeled(task)
     else:
         found += _labels(task)
     if split != "train":
@@ -153,9 +153,9 @@ def _scores(task: Task) -> Iterator[Expectation]:
     )  # fmt: skip
 
 
-def _unlabelled(task: Task) -> Iterator[Expectation]:
+def _unlabeled(task: Task) -> Iterator[Expectation]:
     yield _rule(
-        gxe.ExpectColumnValuesToBeNull, "unlabelled", CRITICAL, "{bad} of {rows} test rows have a label",
+        gxe.ExpectColumnValuesToBeNull, "unlabeled", CRITICAL, "{bad} of {rows} test rows have a label",
         "run the stage again", column="label",
     )  # fmt: skip
     if task.test_rows is not None:

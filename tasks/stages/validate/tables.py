@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from include.glue import Task
 from tasks.sources import Record, Source
-from tasks.sources.normalise import text_key
+from tasks.sources.normalize import text_key
 from tasks.sources.quarantine import Quarantine, QuarantineSummary, problem
 from tasks.stages.validate.overlap import Facts
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.docker.base_image import make_base_image
 from tests.e2e.docker.engine import running_engine
+from tests.e2e.docker.proxy import Proxy, running_proxy
 from tests.e2e.docker.wheelhouse import fill_wheelhouse
 from tests.e2e.make_run import ROOT
 
@@ -31,3 +32,10 @@ def images(engine: None) -> dict[str, str]:
     subprocess.run([ROOT / "scripts/images.sh", *IMAGES], check=True)
     repository, tag = os.environ.get("SPARK_BERT_IMAGES", "spark-bert"), os.environ.get("SPARK_BERT_TAG", "latest")
     return {name: f"{repository}/{name}:{tag}" for name in IMAGES}
+
+
+@pytest.fixture(scope="module")
+def proxy(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """The proxy before the engine, with a home of its own."""
+    with running_proxy(tmp_path_factory.mktemp("home")) as proxy:
+        yield proxy

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from include.stages import STAGES
 from spark_bert.operators.engine import container_names
-from tests.e2e.docker.proxy import PREFIX, Proxy, deployment, refused, running_proxy
+from tests.e2e.docker.proxy import PREFIX, Proxy, deployment, refused
 
 Body = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def proxy(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    with running_proxy(tmp_path_factory.mktemp("home")) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.docker.proxy import VERSION, Proxy, running_proxy
+from tests.e2e.docker.proxy import VERSION, Proxy
 
 _LISTING = "/containers/json?limit=-1&all=1&size=0&trunc_cmd=0&filters=%7B%22label%22%3A+%5B%22spark-bert.deployment%3D"
 #: Calls that have nothing to do with a container of ours.
@@ -89,12 +88,6 @@ OTHERS = (
     "0123456789ab" * 5 + "0123", "spark-bert-stage-proxy-test.x/../other", "spark-bert-stage-proxy-test.x%2f..%2fother",
     "%73park-bert-stage-proxy-test.x", "/spark-bert-stage-proxy-test.x",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def proxy(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    with running_proxy(tmp_path_factory.mktemp("home")) as proxy:
-        yield proxy
 
 
 def lines(text: str) -> list[str]:

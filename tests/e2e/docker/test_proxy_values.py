@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from include.stages import STAGES
 from spark_bert.limits import Limits
-from tests.e2e.docker.proxy import PREFIX, Proxy, deployment, refused, running_proxy
+from tests.e2e.docker.proxy import PREFIX, Proxy, deployment, refused
 from tests.e2e.make_run import ROOT
 
 Body = dict[str, Any]
@@ -47,12 +46,6 @@ VARIABLES = (
     "SPARK_BERT_HOME=/etc", "SPARK_BERT_CACHE=/tmp", "HF_HOME=/tmp", "HF_ENDPOINT=http://evil",
     "MLFLOW_TRACKING_URI=http://evil", "JAVA_TOOL_OPTIONS=-agentpath:/tmp/x", "LD_PRELOAD", "", "SPARK_BERT_HOME",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def proxy(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    with running_proxy(tmp_path_factory.mktemp("home")) as proxy:
-        yield proxy
 
 
 @pytest.fixture

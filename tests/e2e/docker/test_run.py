@@ -20,7 +20,6 @@ from tests.e2e.server import wait_for
 
 class Finished(NamedTuple):
     home: Path
-    output: str
     containers: list[Container]
 
 
@@ -31,7 +30,7 @@ def finished(images: object, tmp_path_factory: pytest.TempPathFactory) -> Finish
     with watched(home) as containers:
         code, output = make_run(home, *SLICE, SPARK_BERT_RUNTIME="docker")
     assert code == 0, output
-    return Finished(home, output, containers)
+    return Finished(home, containers)
 
 
 def manifests(home: Path) -> dict[str, dict[str, Any]]:
@@ -75,8 +74,9 @@ def test_every_stage_was_walled_in(finished: Finished) -> None:
 
 
 def test_the_log_is_airflows_and_no_container_is_left(finished: Finished) -> None:
-    assert "INFO tasks.training.metrics_logger: step" in finished.output
-    assert " ERROR tasks" not in finished.output
+    log = (first_record(finished.home).parent / "log.txt").read_text()
+    assert "INFO tasks.training.metrics_logger: step" in log
+    assert " ERROR tasks" not in log
     assert remaining(finished.home) == []
 
 

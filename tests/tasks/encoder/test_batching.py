@@ -55,7 +55,7 @@ def test_the_second_sentence_is_segment_one(tmp_path: Path) -> None:
 
 def test_a_split_without_labels_says_so(tmp_path: Path) -> None:
     table = TokenTable.open(write_split(tmp_path / "test", reviews(5)[0], None))
-    assert not table.labelled
+    assert not table.labeled
     assert len(table.batch(np.arange(5)).labels) == 0
     with pytest.raises(BadInput, match="has no labels"):
         _ = table.labels

@@ -16,7 +16,7 @@ from tasks.sources import Record, Source, open_source
 from tasks.sources.bundled import BundledCorpus, split_of
 from tasks.sources.files import OwnFiles
 from tasks.sources.glue import GlueFolder
-from tasks.sources.normalise import normalise, text_key
+from tasks.sources.normalize import normalize, text_key
 
 HEADER = b"sentence\tlabel\n"
 
@@ -232,13 +232,13 @@ def test_bundled_labels_are_the_rating_s_sign_and_neutral_rows_are_dropped(corpu
     assert {record.label for record in corpus.records("test")} == {""}
 
 
-def test_normalising_ignores_case_punctuation_and_spacing_only() -> None:
-    assert normalise("It 's   a `` Fine '' film , is n't it ?") == normalise(
+def test_normalizing_ignores_case_punctuation_and_spacing_only() -> None:
+    assert normalize("It 's   a `` Fine '' film , is n't it ?") == normalize(
         "it's a \u201cfine\u201d film \u2013 isn\u2019t it"
     )
-    assert normalise("great 😀") != normalise("great 😡")
-    assert normalise("!!!") != normalise("???")
-    assert normalise("हिन्दी") != normalise("हिन्दा")
+    assert normalize("great 😀") != normalize("great 😡")
+    assert normalize("!!!") != normalize("???")
+    assert normalize("हिन्दी") != normalize("हिन्दा")
 
 
 def test_text_key_is_a_stable_64_bit_number() -> None:

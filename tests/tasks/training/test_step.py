@@ -18,6 +18,7 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.models import load_trained
 from tasks.launching.launch import launch
+from tasks.training import precision
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
 from tasks.training.precision import GROWTH_STEPS, PATIENCE, LossScale, NonFiniteGuard, autocast
@@ -101,9 +102,24 @@ def test_frozen_layers_stay_as_they_were(root: Path) -> None:
 
 def test_matrix_work_is_done_in_the_precision() -> None:
     layer, device = nn.Linear(4, 4), torch.device("cpu")
-    for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)):
-        with autocast(precision, device):  # type: ignore[arg-type]
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)):
+        with autocast(name, device):  # type: ignore[arg-type]
             assert layer(torch.ones(1, 4)).dtype == dtype
+
+
+def _precision(monkeypatch: pytest.MonkeyPatch, lacking: int, **capabilities: bool) -> str:
+    """What `auto` becomes on a CPU with these capabilities, when so many other ranks do not compute in bf16."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    monkeypatch.setattr(precision, "sum_over_ranks", lambda values, name: [sum(values) + lacking])
+    return precision.resolve("auto", torch.device("cpu"))
+
+
+def test_auto_is_bf16_if_all_ranks_compute_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _precision(monkeypatch, 0, avx512_f=True, avx512_bf16=False) == "fp32"
+    assert _precision(monkeypatch, 0, avx512_bf16=True) == "bf16"
+    assert _precision(monkeypatch, 0, amx_bf16=True) == "bf16"
+    assert _precision(monkeypatch, 1, amx_bf16=True) == "fp32"
+    assert precision.resolve("fp16", torch.device("cpu")) == "fp16"
 
 
 def test_the_loss_scale_halves_after_an_overflow_and_doubles_after_many_good_steps() -> None:
@@ -120,9 +136,9 @@ def test_the_loss_scale_halves_after_an_overflow_and_doubles_after_many_good_ste
         assert one.value == 2.0**16
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_other_formats_need_no_loss_scale(precision: Any) -> None:
-    scale = LossScale(precision)
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_the_other_formats_need_no_loss_scale(name: Any) -> None:
+    scale = LossScale(name)
     scale.update(finite=False)
     assert scale.value == 1
 

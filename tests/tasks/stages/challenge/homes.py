@@ -115,7 +115,7 @@ def _learned(folder: Path, sentences: list[tuple[str, ...]], spec: HeadSpec) -> 
     encoder, random = tiny_encoder(folder / "encoder"), np.random.default_rng(3)
     model = load_pretrained(encoder, spec).eval()
     torch.nn.init.normal_(model.head.weight, std=0.5)
-    table = TokenTable.open(write_split(folder / "unlabelled", sentences, [0] * len(sentences)))
+    table = TokenTable.open(write_split(folder / "unlabeled", sentences, [0] * len(sentences)))
     logits = predict_logits(model, table)
     if spec.kind == "regression":
         labels = logits[:, 0] + random.normal(scale=logits.std() / 3, size=len(table))

@@ -19,7 +19,7 @@ from include.stages import BadInput, ExitCode, result_line
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.models import load_trained
 from tasks.runner import run_stage
-from tasks.stages.challenge.models import load_challenger, load_champion, retokenise
+from tasks.stages.challenge.models import load_challenger, load_champion, retokenize
 from tests.tasks.encoder.samples import WORDS, of_words
 from tests.tasks.stages.challenge.homes import ROWS, STSB, Home, changed, home, negate
 
@@ -157,7 +157,7 @@ def test_a_champion_with_other_token_ids_is_read_in_its_own(movies: Home, tmp_pa
 
 def test_a_champion_reads_as_far_as_it_was_trained_to(movies: Home) -> None:
     dev = TokenTable.open(movies.dev)
-    cut = retokenise(dev, movies.model / "tokenizer.json", 8)
+    cut = retokenize(dev, movies.model / "tokenizer.json", 8)
     assert dev.lengths.max() > 8 and cut.lengths.tolist() == dev.lengths.clip(max=8).tolist()
     assert cut.ids(0).tolist() == [*dev.ids(0)[:7], dev.ids(0)[-1]]
     spec = json.loads((movies.model / "head.json").read_text())

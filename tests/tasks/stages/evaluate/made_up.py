@@ -16,7 +16,7 @@ from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.verdict import Evidence, judge
 from tasks.stages.evaluate.provenance import Provenance
 from tasks.stages.evaluate.stage import write
-from tasks.stages.evaluate.summary import summarise
+from tasks.stages.evaluate.summary import summarize
 
 FACTS: dict[str, dict[str, Any]] = {
     "Training": {"encoder": "all-MiniLM-L6-v2", "seed": 1, "epochs": 3.0, "ranks": 2},
@@ -27,7 +27,7 @@ PROVENANCE = Provenance("tickets (classification)", "manual__2026-11-22", FACTS)
 
 def write_report(folder: Path, dev: ScoredSplit, heldout: ScoredSplit | None, history: Path) -> dict[str, Any]:
     """What the stage evaluate writes, with the verdict of the registered threshold; what metrics.json says."""
-    summary = summarise(dev, heldout)
+    summary = summarize(dev, heldout)
     registered = dev.task.name if dev.task.name in ("SST-2", "MNLI", "STS-B") else "SST-2"
     experiment = build({"data": {"task": registered, "source": "glue", "path": "glue"}}, "test")
     verdict = judge(experiment, Evidence(summary, dev.labels, dev.predicted), len(dev))

@@ -16,7 +16,7 @@ from tasks.stages.evaluate import slices
 from tasks.stages.evaluate.calibration import calibrate
 from tasks.stages.evaluate.mistakes import worst
 from tasks.stages.evaluate.operating_points import operating_points
-from tasks.stages.evaluate.summary import summarise
+from tasks.stages.evaluate.summary import summarize
 from tests.tasks.stages.evaluate.made_up import made_up
 
 
@@ -29,7 +29,7 @@ def scored(labels: list[int], right: list[float], texts: list[str] | None = None
 
 
 def test_overall(sst2: ScoredSplit) -> None:
-    summary = summarise(sst2)
+    summary = summarize(sst2)
     predicted = sst2.logits.argmax(axis=1)
     assert summary["rows"] == 120
     assert summary["metrics"]["accuracy"] == pytest.approx((predicted == sst2.labels).mean())
@@ -40,7 +40,7 @@ def test_overall(sst2: ScoredSplit) -> None:
 
 
 def test_held_out_beside_dev(stsb: ScoredSplit) -> None:
-    summary = summarise(stsb, made_up("STS-B", 30))
+    summary = summarize(stsb, made_up("STS-B", 30))
     assert summary["heldout"]["rows"] == 30
     assert set(summary["heldout"]["metrics"]) == {"pearson", "spearman", "mse", "rmse", "mae", "r2"}
     assert "confusion" not in summary
@@ -48,17 +48,17 @@ def test_held_out_beside_dev(stsb: ScoredSplit) -> None:
 
 @pytest.mark.parametrize("name", ["SST-2", "STS-B", "MNLI", "CoLA"])
 def test_is_json_without_nan(name: str) -> None:
-    json.dumps(summarise(made_up(name)), allow_nan=False)
+    json.dumps(summarize(made_up(name)), allow_nan=False)
 
 
 @pytest.mark.parametrize("name", ["SST-2", "STS-B", "MNLI"])
 def test_gate_can_name_just_these_slices(name: str) -> None:
-    assert set(summarise(made_up(name))["slices"]) == set(TASKS[name].slices)
+    assert set(summarize(made_up(name))["slices"]) == set(TASKS[name].slices)
 
 
 def test_constant_scores_are_null(stsb: ScoredSplit) -> None:
     flat = dataclasses.replace(stsb, logits=np.full((len(stsb), 1), 2.5))
-    summary = summarise(flat)
+    summary = summarize(flat)
     assert summary["metrics"]["pearson"] is None
     assert summary["interval"] is None
     assert summary["slices"]["length:short"]["pearson"] is None
@@ -150,10 +150,10 @@ def test_no_thresholds_for_one_class_or_three() -> None:
 
 
 def test_shares_and_intervals_of_classes() -> None:
-    found = summarise(scored([1, 1, 1, 0], [0.9, 0.9, 0.2, 0.8]))["classes"]
+    found = summarize(scored([1, 1, 1, 0], [0.9, 0.9, 0.2, 0.8]))["classes"]
     assert (found["positive"]["share"], found["positive"]["recall_interval"]) == (0.75, wilson(2, 3))
     assert found["negative"]["precision_interval"] == wilson(1, 2)
     low, high = found["positive"]["f1_interval"]
     assert low < found["positive"]["f1"] <= high
-    nothing = summarise(scored([1, 1], [0.9, 0.9]))["classes"]["negative"]
+    nothing = summarize(scored([1, 1], [0.9, 0.9]))["classes"]["negative"]
     assert (nothing["recall_interval"], nothing["precision_interval"], nothing["f1_interval"]) == (None, None, None)

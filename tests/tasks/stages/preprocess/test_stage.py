@@ -18,6 +18,7 @@ from transformers import AutoTokenizer
 from include.artifacts import Artifact
 from include.named import build
 from include.runs import Run
+from include.sections import Runtime
 from include.stages import BadInput
 from tasks.assets import wordnet_folder
 from tasks.context import Context, Outcome
@@ -179,7 +180,7 @@ def test_only_finished_parts_lie_in_the_folder(preprocess: Callable[..., Outcome
 
 
 def test_copies_are_added_to_train_only(preprocess: Callable[..., Outcome], tmp_path: Path, encoder: Path) -> None:
-    wordnet_folder(download=True)
+    wordnet_folder(Runtime(download=True))
     single(tmp_path / "in")
     result = preprocess(augment=["order", "masking", "synonyms"], clean=["punctuation", "lowercase"]).result
     assert result["rows"] == {"train": 120, "dev": 10, "test": 10}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from include.sections import Runtime
 from tasks.assets import wordnet_folder
 from tasks.stages.preprocess.synonyms import read_synonyms
 
@@ -36,7 +37,7 @@ def test_the_most_frequent_sense_counts(tmp_path: Path) -> None:
 
 
 def test_wordnets_table() -> None:
-    table = read_synonyms(wordnet_folder(download=True))
+    table = read_synonyms(wordnet_folder(Runtime(download=True)))
     assert len(table) == 5342
     assert table["movie"] == ("film", "picture")
     assert table["big"] == ("large",)

@@ -10,13 +10,13 @@ from scipy import stats
 
 from tasks.stages.study.arms import find
 from tasks.stages.study.paper import CLAIMS
-from tasks.stages.study.table import over_seeds, summarise
+from tasks.stages.study.table import over_seeds, summarize
 from tests.tasks.stages.study.homes import arm
 
 
 def study(home: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The summary, and its rows by configuration."""
-    summary = summarise("SST-2", find(home / "runs", "SST-2"))
+    summary = summarize("SST-2", find(home / "runs", "SST-2"))
     return summary, {row["configuration"]: row for row in summary["rows"]}
 
 

@@ -77,7 +77,7 @@ def test_validation_json_has_every_rule(sound: Artifact) -> None:
         "row count", "quarantine", "quarantine limit", "schema", "nulls", "encoding", "length", "long tail",
         "duplicates", "contradictory labels", "one class only", "label set", "class balance",
     }  # fmt: skip
-    assert {rule for split, rule in rules if split == "test"} >= {"unlabelled", "overlap", "overlap limit"}
+    assert {rule for split, rule in rules if split == "test"} >= {"unlabeled", "overlap", "overlap limit"}
     balance = rules["train", "class balance"]
     assert (balance["severity"], balance["success"], balance["seen"]) == (
         "warning", True, "101 of 203 rows are positive",

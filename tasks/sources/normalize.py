@@ -11,7 +11,7 @@ import unicodedata
 _IGNORED = re.compile(r"[\s!-/:-@\[-`{-~\u00a0-\u00bf\u2000-\u206f\u3000-\u303f]+")
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """Return the text in lower case, without punctuation and white space; unchanged if nothing else would be left.
 
     White space is removed too, so that a tokenized corpus ("do n't") matches its source ("don't").
@@ -21,6 +21,6 @@ def normalise(text: str) -> str:
 
 def text_key(sentences: tuple[str, ...]) -> int:
     """Return a signed 64-bit hash that is the same for all texts that are equal after normalization."""
-    joined = "\0".join(normalise(sentence) for sentence in sentences)
+    joined = "\0".join(normalize(sentence) for sentence in sentences)
     digest = hashlib.blake2b(joined.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
