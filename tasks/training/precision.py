@@ -35,7 +35,7 @@ def resolve(precision: Literal["auto"] | Precision, device: torch.device) -> Pre
 def computes_in_bf16(device: torch.device) -> bool:
     """Return whether the device has instructions for matrix products in bf16, which it otherwise emulates in fp32."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name) for name in _BF16)
 
