@@ -18,17 +18,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
+from airflow.sdk.configuration import conf as airflow_conf
+
 from include.named import load, names, parse_override, read
 from include.runs import Run
 from include.stages import PIPELINE, ExitCode, StageError
 from spark_bert.operators.stage_log import parse_log_tail
-from spark_bert.places import REPOSITORY, home, run_folder, tasks_python
+from spark_bert.places import REPOSITORY, run_folder, tasks_python
 from spark_bert.progress import Display, Event, Listener, display
 from spark_bert.summary import files, summary
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: The log of a run, in its folder. Until the run has a folder, the log lies beside the folders of the runs.
-_LOG = "log.txt"
 
 
 def main() -> int:
@@ -39,21 +39,31 @@ def main() -> int:
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    log = home() / "runs" / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log = _new_log()
     print(f"{'log':12}{log}", flush=True)
-    if code := _fetch(options, log):
-        return code
     try:
+        if code := _fetch(options, log):
+            return code
         ended = _run_dag(conf, log)
     except KeyboardInterrupt:
         print("stopped: run the same command again to go on", file=sys.stderr)
         return ExitCode.STOPPED
-    ended.folder.mkdir(exist_ok=True)  # no stage has made it if none could be started
-    log = log.rename(ended.folder / _LOG)
+    return _conclude(ended, log, options.open)
+
+
+def _new_log() -> Path:
+    """Return the path of this run's log. It lies among Airflow's logs, where the Dag `retention` removes old ones."""
+    run = f"run_id=make-run-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
+    folder = Path(airflow_conf.get("logging", "base_log_folder"), "dag_id=finetune", run)
+    folder.mkdir(parents=True)
+    return folder / "log.txt"
+
+
+def _conclude(ended: Event, log: Path, open_report: bool) -> int:
+    """Print the summary of a run that has ended, open its report if that is asked for, and return the exit code."""
     run = Run(ended.folder)
-    print(summary(run) + f"\n{'log':12}{log}")
-    if options.open and "Report" in files(run):
+    print(f"{summary(run)}\n{'log':12}{log}")
+    if open_report and "Report" in files(run):
         webbrowser.open(files(run)["Report"].as_uri())
     stages = run.record()["stages"]
     codes = [stages[name]["exit_code"] for name in PIPELINE if name in stages]  # tracking decides nothing

@@ -48,7 +48,7 @@ def test_a_run_prints_a_line_for_each_stage_and_the_rest_into_its_log(first_run:
     home, output = first_run
     stages = re.findall(r"^(\w+) +[\d:]+ (?:s|min)  ", output, re.MULTILINE)
     assert stages == list(records(home)[0]["stages"])
-    (log,) = home.glob("runs/*/log.txt")
+    (log,) = home.glob("airflow/logs/dag_id=finetune/run_id=make-run-*/log.txt")
     assert f"log         {log}" in output
     assert "INFO tasks.training.metrics_logger: step" in log.read_text()
     assert "INFO" not in output
