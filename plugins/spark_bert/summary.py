@@ -79,8 +79,17 @@ def _failures(stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _validated(result: Result) -> str:
-    rows = ", ".join(f"{count:,} {split}" for split, count in result["rows"].items())
-    return f"{rows} rows; {result['quarantined']} set aside, {result['overlap_removed']} removed as overlap"
+    removed = f"{result['quarantined']} set aside, {result['overlap_removed']} removed as overlap"
+    return f"{_rows(result)}; {removed}"
+
+
+def _preprocessed(result: Result) -> str:
+    return f"{_rows(result)}; {result['mean_length']['train']:.0f} tokens per row of train"
+
+
+def _rows(result: Result) -> str:
+    """Describe the rows of each split, for example `8,017 train, 1,037 dev, 989 test rows`."""
+    return ", ".join(f"{count:,} {split}" for split, count in result["rows"].items()) + " rows"
 
 
 def _pretrained(result: Result) -> str:
@@ -94,10 +103,10 @@ def _trained(result: Result) -> str:
 
 
 def _hardware(result: Result) -> str:
-    """Describe the hardware of a training, for example `2 ranks x 4 threads (cpu)`."""
+    """Describe the hardware of a training, for example `2 ranks x 4 threads (cpu, bf16)`."""
     ranks = "1 rank" if result["ranks"] == 1 else f"{result['ranks']} ranks"
     threads = "1 thread" if result["threads"] == 1 else f"{result['threads']} threads"
-    return f"{ranks} x {threads} ({result['device']})"
+    return f"{ranks} x {threads} ({result['device']}, {result['precision']})"
 
 
 def _evaluated(result: Result) -> str:
@@ -127,10 +136,12 @@ def _tracked(result: Result) -> str:
 
 _OUTCOMES: dict[str, Callable[[Result], str]] = {
     "validate": _validated,
+    "preprocess": _preprocessed,
     "pretrain": _pretrained,
     "train": _trained,
     "evaluate": _evaluated,
     "gate": lambda result: "passed",
     "predict": _predicted,
+    "export": lambda result: result["files"]["submission"],
     "track": _tracked,
 }

@@ -15,7 +15,7 @@ VALIDATED: dict[str, Any] = {
     "artifact": "/home/validate/1", "files": {"data_docs": "data_docs/index.html"}, "rows": {"train": 1200, "dev": 100},
     "quarantined": 2, "overlap_removed": 3, "warnings": ["train: 5 of 1,200 rows share their text", "dev: odd"],
 }  # fmt: skip
-TRAINED = {"rows_per_second": 157.4, "seconds": 51.2, "ranks": 1, "threads": 2, "device": "cpu"}
+TRAINED = {"rows_per_second": 157.4, "seconds": 51.2, "ranks": 1, "threads": 2, "device": "cpu", "precision": "bf16"}
 CHECKS: list[dict[str, Any]] = [
     {"metric": "accuracy", "slice": "", "value": 0.9, "threshold": 0.85, "baseline": 0.5625, "interval": [0.858, 0.92]},
     {"metric": "f1", "slice": "length:long", "value": None, "threshold": 0.7, "baseline": None, "interval": None},
@@ -49,7 +49,7 @@ def test_every_fact_has_a_line(run: Run) -> None:
     lines = said(run, validate=done(VALIDATED), train=done(TRAINED), gate=done(GATE))
     assert lines == [
         "data        movie-reviews: 1,200 train, 100 dev rows; 2 set aside, 3 removed as overlap",
-        "training    157 rows per second on 1 rank x 2 threads (cpu)",
+        "training    157 rows per second on 1 rank x 2 threads (cpu, bf16)",
         "metrics     accuracy 0.9000, 95 % interval 0.858 to 0.920, threshold 0.85, a constant answer reaches 0.5625",
         "            f1 on length:long is undefined, threshold 0.7",
         "verdict     passed",
@@ -79,8 +79,13 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
 @pytest.mark.parametrize(
     ("stage", "entry", "line"),
     [
-        ("train", done(TRAINED), "157 rows per second on 1 rank x 2 threads (cpu)"),
-        ("preprocess", done({}), "done"),
+        ("train", done(TRAINED), "157 rows per second on 1 rank x 2 threads (cpu, bf16)"),
+        (
+            "preprocess",
+            done({"rows": {"train": 9}, "mean_length": {"train": 26.6}}),
+            "9 train rows; 27 tokens per row of train",
+        ),
+        ("challenge", done({}), "done"),
         ("pretrain", done({"pretrained": False}), "no unlabeled text, so nothing to do"),
         ("predict", done({"rows": 989, "rows_per_second": 1842.4}), "989 rows, 1,842 rows per second"),
         ("train", {"key": "", "exit_code": 75, "message": "no space left"}, "no space left"),
