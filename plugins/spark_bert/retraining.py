@@ -28,12 +28,12 @@ APPROVERS = "SPARK_BERT_APPROVERS"
 log = logging.getLogger(__name__)
 
 
-def labelled_data() -> Asset:
+def labeled_data() -> Asset:
     """Return the asset of new labeled rows, which producers update, and so do new files in the drop folder if any."""
     drop = load(EXPERIMENT).dataset.drop
     trigger = DropFolderTrigger(folder=str(data_path(drop)))
     watchers = [AssetWatcher(name="drop-folder", trigger=trigger)] if drop else []
-    return Asset("labelled-data", uri="spark-bert://labelled-data", watchers=watchers)
+    return Asset("labeled-data", uri="spark-bert://labeled-data", watchers=watchers)
 
 
 def approvers() -> list[str]:

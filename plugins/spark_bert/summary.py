@@ -36,7 +36,7 @@ def summary(run: Run) -> str:
 def files(run: Run) -> dict[str, Path]:
     """Return the files to open, by the titles of the buttons that open them in Airflow."""
     return {
-        link.title: Path(entry["result"]["artifact"], entry["result"]["files"][link.file])
+        link.title: run.store.path(stage, entry["key"]) / entry["result"]["files"][link.file]
         for stage, entry in run.record()["stages"].items()
         for link in LINKS.get(stage, ())
         if link.file in entry.get("result", {}).get("files", {})
@@ -52,7 +52,7 @@ def _labeled(lines: list[tuple[str, str]]) -> Iterator[str]:
 
 
 def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what the stages that succeeded say about the run, and the gate's comparisons in any case."""
+    """Yield what the results of the stages say about the run. A gate that was not passed has a result, too."""
     results = {stage: entry["result"] for stage, entry in record["stages"].items() if "result" in entry}
     if "validate" in results:
         yield "data", f"{record['experiment']['data']['task']}: {_validated(results['validate'])}"
@@ -95,7 +95,8 @@ def _rows(result: Result) -> str:
 def _pretrained(result: Result) -> str:
     if not result["pretrained"]:
         return "no unlabeled text, so nothing to do"
-    return f"perplexity {result['perplexity']:.2f}, {result['rows_per_second']:,.0f} blocks per second"
+    perplexity = "undefined" if result["perplexity"] is None else f"{result['perplexity']:.2f}"
+    return f"perplexity {perplexity}, {result['rows_per_second']:,.0f} blocks per second"
 
 
 def _trained(result: Result) -> str:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 #: Names in a plot come from the user's data, so a dollar sign must not start a formula.
 matplotlib.rcParams["text.parse_math"] = False
-INK, GREY, BLUE, RED = "#2b2b2b", "#9a9a9a", "#31688e", "#c0504d"
+INK, GRAY, BLUE, RED = "#2b2b2b", "#9a9a9a", "#31688e", "#c0504d"
 
 
 def save(figure: Figure, file: Path) -> None:
@@ -40,4 +40,4 @@ def style_axes(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set_ylabel(y, color=INK, fontsize=9)
     axes.tick_params(colors=INK, labelsize=8.5)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GREY)
+    axes.spines[["left", "bottom"]].set_color(GRAY)

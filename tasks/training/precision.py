@@ -12,7 +12,7 @@ from include.stages import BadInput
 from tasks.communication.link import sum_over_ranks
 
 #: The capabilities of CPUs, as torch.cpu.get_capabilities names them, that compute matrix products in bf16.
-_BF16 = ("avx512_bf16", "amx_bf16")
+_BF16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # the last two are ARM's
 Precision = Literal["fp32", "bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 GROWTH_STEPS = 2000  # as torch.amp.GradScaler has it

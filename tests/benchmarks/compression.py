@@ -75,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
     parser.add_argument("--steps", type=int, default=5, help="measured at each link, after two that are not")
-    parser.add_argument("--rounds", type=int, default=1, help="in which the methods take turns")
+    parser.add_argument("--rounds", type=int, default=3, help="in which the methods take turns")
     parser.add_argument("--score", type=int, metavar="STEPS", help="also train so many steps and score dev")
     parser.add_argument("--links", choices=LINKS, nargs="*", default=list(LINKS), metavar="LINK", help="none: no costs")
     parser.add_argument("--methods", choices=METHODS, nargs="+", default=list(METHODS), metavar="METHOD")

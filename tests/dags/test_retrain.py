@@ -23,7 +23,7 @@ from spark_bert.drop_folder import DropFolderTrigger, acknowledge_event
 from spark_bert.operators.base import StageOperator
 from spark_bert.params import form, from_form
 from spark_bert.places import REPOSITORY, data_path, this_run
-from spark_bert.retraining import EXPERIMENT, labelled_data, news, versioned_experiment
+from spark_bert.retraining import EXPERIMENT, labeled_data, news, versioned_experiment
 
 #: An ingest's result, of a version that has been added, and of the run's own experiment.
 VERSION = {"data.source": "files", "data.path": "/home/artifacts/ingest/0123456789abcdef", "data.columns": {}}
@@ -65,7 +65,7 @@ def test_it_starts_on_mondays_and_when_files_come(dag: DAG) -> None:
     timetable = dag.timetable
     assert isinstance(timetable, AssetOrTimeSchedule)
     asset = timetable.asset_condition
-    assert isinstance(asset, Asset) and asset == labelled_data() and dag.is_paused_upon_creation
+    assert isinstance(asset, Asset) and asset == labeled_data() and dag.is_paused_upon_creation
     (watcher,) = asset.watchers
     assert isinstance(watcher.trigger, DropFolderTrigger)
     assert watcher.trigger.folder == str(data_path("data/drop"))
@@ -74,7 +74,7 @@ def test_it_starts_on_mondays_and_when_files_come(dag: DAG) -> None:
 def test_no_drop_folder_is_watched_where_none_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "retrain.yaml").write_text("dataset: {name: reviews}")
     monkeypatch.setattr("include.named.FOLDER", tmp_path)
-    assert labelled_data().watchers == []
+    assert labeled_data().watchers == []
 
 
 def test_relative_data_lie_in_the_checkout_or_where_the_deployment_has_them(
@@ -101,7 +101,7 @@ def test_the_order_of_its_tasks(dag: DAG) -> None:
 
 def test_a_run_says_which_event_it_has_begun_with(dag: DAG) -> None:
     ingest: Any = dag.get_task("ingest")
-    assert ingest.on_execute_callback == [acknowledge_event] and ingest.inlets == [labelled_data()]
+    assert ingest.on_execute_callback == [acknowledge_event] and ingest.inlets == [labeled_data()]
 
 
 def test_people_are_told_of_files_that_ingest_sets_aside(dag: DAG) -> None:

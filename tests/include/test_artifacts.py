@@ -44,6 +44,7 @@ def test_a_file_that_looks_unchanged_is_hashed_only_in_a_full_check(tmp_path: Pa
     file = made.path / "sub" / "data.txt"
     state = file.stat()
     file.write_text("HELLO")
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1))  # where the clock of files ticks slowly
     with pytest.raises(BadInput, match=r"data\.txt is missing or damaged"):
         ArtifactStore(tmp_path).find("validate", "k1")
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
@@ -115,7 +116,9 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
     file = made.path / "sub/data.txt"
     match damage:
         case "flip":
+            state = file.stat()
             file.write_text("hellO")
+            os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1))  # where the clock of files ticks slowly
         case "truncate":
             file.write_text("hell")
         case "remove":

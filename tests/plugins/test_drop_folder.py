@@ -104,7 +104,7 @@ def watch_with(state: State, folder: Path) -> AsyncIterator[TriggerEvent]:
 def begin_with(state: State, *payloads: Any) -> None:
     """Let a run begin with events, the newest first."""
     events = [SimpleNamespace(extra={"payload": payload}, timestamp=-age) for age, payload in enumerate(payloads)]
-    context: Any = {"triggering_asset_events": {"labelled-data": events}, "asset_state_store": state}
+    context: Any = {"triggering_asset_events": {"labeled-data": events}, "asset_state_store": state}
     acknowledge_event(context)
 
 

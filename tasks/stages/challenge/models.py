@@ -76,7 +76,7 @@ def load_champion(task: Task, dev: TokenTable, champion: Mapping[str, str], stor
     """
     name, folder = f"the champion, version {champion['version']} of {champion['model']}", Path(champion["folder"])
     try:
-        store.find("train", champion["train"])  # raises BadInput if a file was changed
+        store.find("train", champion["train"])  # raises BadInput if a file is damaged
         classifier = load_trained(folder)
         _check_task(task, classifier.spec)
         table = retokenize(dev, folder / "tokenizer.json", classifier.spec.max_length)

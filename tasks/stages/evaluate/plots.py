@@ -9,7 +9,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from tasks.reporting.drawing import BLUE, GREY, INK, RED, new_axes, style_axes
+from tasks.reporting.drawing import BLUE, GRAY, INK, RED, new_axes, style_axes
 from tasks.scoring.metrics import Array
 from tasks.stages.evaluate.calibration import Calibration
 from tasks.stages.evaluate.curves import Curves
@@ -45,9 +45,9 @@ def operating(found: OperatingPoints) -> Figure:
     figure = Figure(figsize=(9.4, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.plot(found.recall, found.precision, color=BLUE, linewidth=1.5)
-    left.axhline(found.share, color=GREY, linestyle="--", linewidth=1)
+    left.axhline(found.share, color=GRAY, linestyle="--", linewidth=1)
     right.plot(found.false_positive_rate, found.true_positive_rate, color=BLUE, linewidth=1.5)
-    right.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1)
+    right.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1)
     for point, marker in zip(found.points, "o^", strict=True):
         style = {"color": RED, "markersize": 6, "linestyle": "", "label": f"{point.about} ({point.threshold:.3f})"}
         left.plot(point.recall, point.precision, marker, **style)
@@ -72,7 +72,7 @@ def reliability(calibration: Calibration) -> Figure:
     upper.plot([one.confidence for one in bins], [one.accuracy for one in bins], ".", color=RED)
     upper.set_xlim(min(one.low for one in bins), 1)
     upper.set_ylim(0, 1.02)
-    lower.bar(middles, [one.rows for one in bins], widths, color=GREY, edgecolor="white")
+    lower.bar(middles, [one.rows for one in bins], widths, color=GRAY, edgecolor="white")
     style_axes(upper, f"Reliability (ECE {calibration.ece:.4f})", "", "accuracy")
     style_axes(lower, "", "confidence", "rows")
     return figure
@@ -83,7 +83,7 @@ def scatter(labels: Array, scores: Array) -> Figure:
     figure, axes = new_axes("Scores", "true score", "predicted score", size=(4.6, 4.4))
     axes.scatter(labels, scores, s=9, color=BLUE, alpha=0.35 if len(labels) > MANY else 0.8, linewidths=0)
     ends = [min(labels.min(), scores.min()), max(labels.max(), scores.max())]
-    axes.plot(ends, ends, color=GREY, linestyle="--", linewidth=1)
+    axes.plot(ends, ends, color=GRAY, linestyle="--", linewidth=1)
     return figure
 
 
@@ -92,7 +92,7 @@ def errors(labels: Array, scores: Array) -> Figure:
     error = scores - labels
     figure, axes = new_axes(f"Errors (mean {error.mean():+.3f})", "predicted - true", "rows", size=(4.6, 4.4))
     axes.hist(error, bins=min(40, max(5, len(error) // 10)), color=BLUE, alpha=0.85, edgecolor="white")
-    axes.axvline(0, color=GREY, linestyle="--", linewidth=1)
+    axes.axvline(0, color=GRAY, linestyle="--", linewidth=1)
     axes.axvline(error.mean(), color=RED, linewidth=1.2)
     return figure
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tasks.reporting.drawing import BLUE, GREY, INK, new_axes
+from tasks.reporting.drawing import BLUE, GRAY, INK, new_axes
 from tasks.stages.study.table import Row
 
 
@@ -20,11 +20,11 @@ def bars(summary: Mapping[str, Any]) -> Figure | None:
     cut = f", axis from {start:.2f}" if start > 0 else ""
     figure, axes = new_axes(f"{summary['metric']} with 95 % intervals{cut}", "", "", (7.4, 1.0 + 0.32 * len(rows)))
     for place, row in enumerate(rows):
-        axes.barh(place, row["metric"], color=_colour(row, summary), alpha=0.75, height=0.62)
+        axes.barh(place, row["metric"], color=_color(row, summary), alpha=0.75, height=0.62)
         if row["interval"]:
             axes.plot(row["interval"], [place, place], color=INK, linewidth=1.2, marker="|")
         if row["configuration"] == summary["reference"]:
-            axes.axvline(row["metric"], color=GREY, linestyle="--", linewidth=1)
+            axes.axvline(row["metric"], color=GRAY, linestyle="--", linewidth=1)
     axes.set_xlim(start, end)
     axes.set_yticks(range(len(rows)), [row["configuration"] for row in rows], parse_math=False)
     axes.tick_params(axis="y", length=0)
@@ -42,10 +42,10 @@ def tradeoff(summary: Mapping[str, Any]) -> Figure | None:
     )
     for number, row in enumerate(rows, 1):
         place = (row["rows_per_second"], row["metric"])
-        axes.plot(*place, "o", color=_colour(row, summary), markersize=13, alpha=0.85, linewidth=0)
+        axes.plot(*place, "o", color=_color(row, summary), markersize=13, alpha=0.85, linewidth=0)
         axes.annotate(str(number), place, ha="center", va="center", fontsize=8, color="white")
         height = 1 - number / max(18, len(rows) + 1)
-        axes.annotate(f"{number}", (1.04, height), xycoords="axes fraction", ha="right", fontsize=8.5, color=GREY)
+        axes.annotate(f"{number}", (1.04, height), xycoords="axes fraction", ha="right", fontsize=8.5, color=GRAY)
         axes.text(
             1.06, height, row["configuration"], transform=axes.transAxes, fontsize=8.5, color=INK, parse_math=False
         )
@@ -53,8 +53,8 @@ def tradeoff(summary: Mapping[str, Any]) -> Figure | None:
     return figure
 
 
-def _colour(row: Row, summary: Mapping[str, Any]) -> str:
-    return GREY if row["configuration"] == summary["reference"] else BLUE
+def _color(row: Row, summary: Mapping[str, Any]) -> str:
+    return GRAY if row["configuration"] == summary["reference"] else BLUE
 
 
 def _span(rows: list[Row]) -> tuple[float, float]:

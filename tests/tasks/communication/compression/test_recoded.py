@@ -15,14 +15,14 @@ from tasks.communication.link import Link
 from tests.tasks.communication.compression.samples import ELEMENTS, SHAPES, descend, gradient, make, step
 from tests.tasks.launching.ranks import on_ranks
 
-QUANTISERS = ("int8", "int4", "onebit")
+QUANTIZERS = ("int8", "int4", "onebit")
 RANKS, STEPS, SKIPPED = 3, 5, 2
 
 
 def sum_on_three_ranks(folder: Path) -> None:
     """Steps with every quantiser, one of them skipped for rank 1's NaN; then least squares with the coarsest."""
     rank, found = hvd.rank(), dict[str, torch.Tensor]()
-    for kind in QUANTISERS:
+    for kind in QUANTIZERS:
         link = Link()
         compressor = make(kind, link=link)
         for number in range(STEPS):
@@ -58,7 +58,7 @@ def test_ranks_agree_to_the_bit_and_all_see_the_nan_of_one(found: list[dict[str,
             assert total.isfinite().all() == (not name.endswith(f".{SKIPPED}")), name
 
 
-@pytest.mark.parametrize("kind", QUANTISERS)
+@pytest.mark.parametrize("kind", QUANTIZERS)
 def test_what_both_codes_miss_is_in_the_residuals(found: list[dict[str, torch.Tensor]], kind: str) -> None:
     steps = set(range(STEPS)) - {SKIPPED}
     wanted = sum((gradient(number, rank) for number in steps for rank in range(RANKS)), torch.zeros(ELEMENTS))
@@ -74,7 +74,7 @@ def test_least_squares_come_near_the_uncompressed_loss_with_the_coarsest_code(
     assert found[0]["left"] < 1e-3
 
 
-@pytest.mark.parametrize("kind", QUANTISERS)
+@pytest.mark.parametrize("kind", QUANTIZERS)
 def test_a_rank_receives_two_codes_less_what_is_its_own(found: list[dict[str, torch.Tensor]], kind: str) -> None:
     """Those of its shard from the others, and their sums' codes. Gathered, it would be two whole codes."""
     compressor = make(kind)
