@@ -39,7 +39,7 @@ class Runtime(Section):
     full_check: bool = Field(
         False,
         description="Compare the sha256 of every model, corpus and artifact that a stage reads. Otherwise a file is "
-        "taken for unchanged if its size and the time of its last change are those of the last comparison.",
+        "considered unchanged if its size and modification time are the same as at the last comparison.",
     )
 
 
