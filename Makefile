@@ -23,14 +23,14 @@ endif
 run: setup ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89" RUNTIME=docker OPEN=1
 	@scripts/airflow.sh python scripts/run.py $(CHOICE) $(if $(OPEN),--open)
 
-rollback: setup ## make the champion before this one the champion again: EXPERIMENT=sst2 SET="dataset.name=reviews"
+rollback: setup ## make the previous champion the champion again: EXPERIMENT=sst2 SET="dataset.name=reviews"
 	@.venv/tasks/bin/python -m tasks rollback --experiment '$(EXPERIMENT)' $(OVERRIDES) \
 		--run "$${SPARK_BERT_HOME:-work}/runs/rollback-$$(date -u +%Y%m%d-%H%M%S)"
 
 prune: setup ## list what no run, model, dataset or study refers to any more: SET="retention.days=60 retention.remove=true" removes it
 	@.venv/tasks/bin/python -m tasks prune $(OVERRIDES) --run "$${SPARK_BERT_HOME:-work}/runs/prune-$$(date -u +%Y%m%d-%H%M%S)"
 
-ui: setup ## Airflow with its web page, on http://localhost:8080
+ui: setup ## Airflow with its web UI, on http://localhost:8080
 	@scripts/airflow.sh ui
 
 up: images ## Airflow, Postgres, a Spark cluster and MLflow in containers: EXPERIMENT=sst2 DATA=/path/to/glue
@@ -40,17 +40,17 @@ up: images ## Airflow, Postgres, a Spark cluster and MLflow in containers: EXPER
 down: ## stop what `make up` started, and keep its data
 	@scripts/platform.sh down
 
-images: ## build the images of stages and Airflow
+images: ## build the images of the stages and of Airflow
 	@scripts/images.sh
 
-package: ## a wheel of the plugin, for an Airflow of your own: dist/
+package: ## build a wheel of the plugin, for an Airflow of your own, in dist/
 	@scripts/tools.sh
 	@rm -rf dist build plugins/*.egg-info # setuptools would put modules that are gone into the wheel
 	@scripts/uv.sh build --quiet --wheel --build-constraints requirements/tasks-build.lock --require-hashes
 	@rm -rf build plugins/*.egg-info
 	@ls dist/*.whl
 
-fetch: setup ## fetch the models and data that an experiment needs: EXPERIMENT=cola
+fetch: setup ## fetch the models and data that an experiment needs, and check its files: EXPERIMENT=cola DATA=/path/to/glue
 	@.venv/tasks/bin/python -m tasks fetch --experiment '$(EXPERIMENT)' $(if $(DATA),--set "data.path=$$(realpath -m '$(DATA)')") $(OVERRIDES)
 
 setup: ## make both environments and fetch the default corpus and encoder
@@ -62,9 +62,9 @@ setup-dev: setup
 
 # The longest first: with `make --jobs=2 test` the others run beside it.
 # In this order two jobs end at about the same time.
-test: docker-test unit-stages e2e unit-airflow lint ## all but long-test and platform-test; --jobs=2 --output-sync=target takes half the time
+test: docker-test unit-stages e2e unit-airflow lint ## all tests except long-test and platform-test; --jobs=2 --output-sync=target takes half the time
 
-check: ## ruff and import rules: seconds, and no environment but that of the tools
+check: ## ruff and import rules: takes seconds, and needs only the environment .venv/tools
 	scripts/tools.sh ruff check .
 	scripts/tools.sh ruff format --check .
 	PYTHONPATH=plugins scripts/tools.sh lint-imports
@@ -77,7 +77,7 @@ lint: check setup-dev ## make check, and mypy in both environments
 	.venv/tasks/bin/mypy include tasks tests/include tests/tasks tests/benchmarks
 	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts/run.py tests/airflow_home.py tests/plugins tests/dags tests/e2e
 
-unit: unit-stages unit-airflow ## unit tests of each environment, but for those marked long
+unit: unit-stages unit-airflow ## the unit tests of both environments, except those marked long
 
 # These folders start neither ranks nor Airflow. unit-slow runs everything else that is not marked long.
 FAST = tests/include tests/tasks/encoder tests/tasks/scoring tests/tasks/sources tests/tasks/tracking
@@ -95,13 +95,13 @@ unit-stages: setup-dev
 unit-airflow: setup-dev
 	.venv/airflow/bin/python -m pytest tests/plugins tests/dags
 
-e2e: setup-dev ## the pipeline on a slice of the bundled corpus, by make run and from the web page
+e2e: setup-dev ## the pipeline on some of the bundled corpus, by make run and from the web UI
 	.venv/airflow/bin/python -m pytest tests/e2e --ignore tests/e2e/docker -m "not long"
 
 # What make test leaves out for the time that it takes: each part can be run by itself.
 long-test: long-stages long-e2e long-docker benchmarks ## the tests marked long, and the quick form of each benchmark
 
-long-stages: setup-dev ## trainings of several ranks on each way of communicating, in Spark's executors, and with losses
+long-stages: setup-dev ## trainings of several ranks on each way of communicating, in Spark's executors, and with lost ranks
 	.venv/tasks/bin/python -m pytest tests/include tests/tasks -m long
 
 long-e2e: setup-dev ## ablations, studies, submissions and retraining through a scheduler
@@ -110,14 +110,14 @@ long-e2e: setup-dev ## ablations, studies, submissions and retraining through a 
 long-docker: setup-dev ## killed workers and containers, restarts and ownership on a Docker engine
 	.venv/airflow/bin/python -m pytest tests/e2e/docker --ignore tests/e2e/docker/test_compose.py -m long
 
-benchmarks: setup-dev ## the quick form of each benchmark: that it runs, and no measurement
+benchmarks: setup-dev ## the quick form of each benchmark, which only checks that it runs
 	.venv/tasks/bin/python -m pytest tests/benchmarks
 
-docker-test: setup-dev ## images and stages on a Docker engine, which is installed and started if need be
+docker-test: setup-dev ## images and stages on a Docker engine, which is installed and started if needed
 	.venv/airflow/bin/python -m pytest tests/e2e/docker --ignore tests/e2e/docker/test_compose.py -m "not long"
 
-platform-test: setup-dev ## the platform of docker-compose.yaml, likewise; apart from the others, for the time it takes
+platform-test: setup-dev ## the platform that make up starts, on a Docker engine: about ten minutes
 	.venv/airflow/bin/python -m pytest tests/e2e/docker/test_compose.py
 
-clean: ## remove environments and everything that runs made
+clean: ## remove .venv and work: the environments, and all runs, models, MLflow's and Airflow's databases
 	rm -rf .venv work

@@ -27,16 +27,16 @@ airflow backfill create --dag-id ablation {_RANGE} \\
     --max-active-runs 1 --reprocess-behavior completed --dag-run-conf '{{"task": "SST-2", "seed": 1}}'
 # To list the runs without starting them, add this option:
     --dry-run
-# To repeat only the arms whose last run failed, use this value instead:
+# To run only the arms that failed or are missing, use this value instead:
     --reprocess-behavior failed
 ```
 
 * `--max-active-runs` limits how many arms run at once. Airflow's default is 10, which is too many for one machine.
 * `--reprocess-behavior` is needed because Airflow identifies the runs of a backfill by their day only, not by task and
   seed. `none`, the default, skips every day that has ever run. `completed` runs all days, so that a second study is
-  added beside the first. `failed` runs the days whose last run failed. A stage whose artifact exists already reuses it
-  and takes only seconds.
-* Only one backfill can run at a time. Airflow refuses a second one until the first has ended or was cancelled.
+  added to the first. `failed` runs the days that have never run or whose last run failed. A stage whose artifact
+  exists already reuses it and takes only seconds.
+* Only one backfill can run at a time. Airflow refuses a second one until the first has ended or was canceled.
 * `conf` may set any of the fields below for the whole study, for example `"training.epochs": 1`. It may not set a field
   that a configuration sets.
 * To run a single arm, send `POST /api/v2/dags/ablation/dagRuns` with `"partition_key": "full"` to the REST API.

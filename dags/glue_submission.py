@@ -24,7 +24,7 @@ PARAMS = {
 
 DOC = f"""
 Puts the predictions of several tasks into the single zip that the GLUE server expects. The zip holds placeholders for
-the tasks without a run. The file `submission.json` beside the zip lists the placeholders and the run of every other
+the tasks without a run. The file `submission.json` next to the zip lists the placeholders and the run of every other
 file.
 
 The Dag starts when *finetune* has produced a model for each of {", ".join(TASKS)} since the Dag last started. Every

@@ -16,7 +16,7 @@ DOC = f"""
 Compares the arms of an ablation in one report. The report compares every configuration with `{TABLE_5[0]}`: its metric
 with a 95 % confidence interval, rows per second, memory, bytes sent between the ranks and training time. It also
 compares the results with table 5 of the paper. The button *Study* on the page of the Airflow task opens the report. The
-files study.md and study.json lie beside it.
+files study.md and study.json are in the same folder.
 
 The Dag starts when a study has, since the Dag last started, recorded a new arm for every configuration of table 5
 ({", ".join(TABLE_5)}). The report covers all arms of the study, including older ones. Trigger the Dag manually to

@@ -1,4 +1,4 @@
-"""The names of the columns that every file of predictions has. Columns kept from the user's file stand beside them."""
+"""The names of the columns that every file of predictions has. Columns kept from the user's file are added to them."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def _remove_remains(path: Path) -> None:
             entries = list(found)
         if any(entry.name == MANIFEST for entry in entries):
             return
-        log.warning("%s has no %s, so it is no artifact: it is removed, and made again", path, MANIFEST)
+        log.warning("%s has no %s, so it is not a complete artifact: it is removed and made again", path, MANIFEST)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.name, dir_fd=folder)

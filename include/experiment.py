@@ -108,8 +108,8 @@ class Experiment(Section):
         sources = ("bundled", "files") if data.task == "movie-reviews" else ("glue", "hub", "files")
         if data.source not in sources:
             raise ValueError(
-                f"data.task {data.task} is not available from data.source {data.source}: the bundled source holds only "
-                "movie-reviews; write data.source: glue, hub or files for the other tasks"
+                f"data.task {data.task} is not available from data.source {data.source}: for movie-reviews, write "
+                "data.source: bundled or files; for the other tasks, write data.source: glue, hub or files"
             )
         if data.source in ("glue", "files") and not data.path:
             raise ValueError(f"data.source {data.source} needs data.path: write the folder that holds the files")

@@ -46,7 +46,7 @@ class Run:
         if is_unwritable(str(folder)):
             raise BadInput(f"the run folder {str(folder)!a} is not UTF-8: give it a name that is")
         if folder.parent.name != "runs" or folder.name == "..":
-            raise BadInput(f"the run folder {folder} must lie in a folder named runs, as work/runs/first")
+            raise BadInput(f"the run folder {folder} must be in a folder named runs, such as work/runs/first")
         self.folder = folder
         self.store = ArtifactStore(folder.parent.parent, full_check)
 

@@ -53,7 +53,7 @@ def _run(stage: str, experiment: Experiment, folder: Path | None) -> int:
     from tasks.runner import run_stage  # after the arguments are known to be good
 
     if folder is None:
-        raise BadInput("--run FOLDER is missing: where this run keeps its record, as work/runs/first")
+        raise BadInput("--run FOLDER is missing: the folder where this run keeps its record, such as work/runs/first")
     if not experiment.runtime.download:
         os.environ["HF_HUB_OFFLINE"] = "1"
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():  # a person may know better
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--experiment", help=f"{', '.join(names())}, a YAML file or JSON; default: the run's own, overrides included"
     )
-    parser.add_argument("--run", type=Path, help="the run's folder, as work/runs/first")
+    parser.add_argument("--run", type=Path, help="the run's folder, such as work/runs/first")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="override")
     parser.add_argument("--all-tasks", action="store_true", help="export all eleven GLUE files")
     return parser

@@ -40,8 +40,8 @@ class Communication(Section):
         0.0,
         ge=0,
         lt=1,
-        description="Momentum of the gradient center; the Spark-BERT paper uses 0.9. 0 turns it off. Applies "
-        "only if strategy is parameter-server.",
+        description="Momentum that the parameter server adds to the gradients; the Spark-BERT paper uses 0.9. 0 turns "
+        "it off. Applies only if strategy is parameter-server.",
     )
     server_parameters: Literal["fp32", "fp16"] = Field(
         "fp32",

@@ -31,7 +31,11 @@ class Data(Section):
         "folder in GLUE's layout; hub: GLUE from the Hugging Face hub, downloaded beforehand; files: your own CSV, TSV "
         "or Parquet files.",
     )
-    path: str = Field("", description="The folder that holds the data. Applies only if data.source is glue or files.")
+    path: str = Field(
+        "",
+        description="The folder that holds the data. A relative path starts from the checkout. Applies only if "
+        "data.source is glue or files.",
+    )
     train: str = Field(
         "train.tsv", description="The training file, relative to data.path. Applies only if data.source is files."
     )
@@ -47,8 +51,9 @@ class Data(Section):
     )
     columns: dict[Literal["sentence", "sentence2", "label"], str] = Field(
         {},
-        description='The names of your columns, for example {"sentence": "review", "label": "stars"}. Applies only '
-        "if data.source is files.",
+        description='The names of your columns, for example {"sentence": "review", "label": "stars"}. A column that is '
+        "not listed has the name of its role: sentence or label. List sentence2 for pairs. Applies only if data.source "
+        "is files.",
     )
     keep: tuple[str, ...] = Field(
         (),
@@ -57,8 +62,8 @@ class Data(Section):
     )
     labels: tuple[str, ...] = Field(
         (),
-        description="The labels as they are written in your files, in the order of their class ids. Applies only if "
-        "data.task is classification.",
+        description="The labels as they are written in your files, in the order of their class ids. Of two labels, the "
+        "second is the positive class. Applies only if data.task is classification.",
     )
     score_range: tuple[float, float] | None = Field(
         None,
@@ -93,7 +98,7 @@ class Validation(Section):
     max_overlap: Share = Field(
         0.05,
         description="Largest share of the dev or test rows whose text may also occur in train, between 0 and 1. Texts "
-        "are compared without regard to case and punctuation.",
+        "are compared without regard to case, punctuation and white space.",
     )
 
 

@@ -10,9 +10,13 @@ from include.sections.base import Section, Threshold
 
 
 class Gate(Section):
-    """The lowest acceptable metrics. The task's own threshold applies when none is set."""
+    """The lowest acceptable metrics. If no metric is set, the task's own threshold applies."""
 
-    accuracy: Threshold = Field(None, description="Lowest acceptable accuracy on dev.")
+    accuracy: Threshold = Field(
+        None,
+        description="Lowest acceptable accuracy on dev. If no metric of this section is set, the task's own threshold "
+        "applies. If the task has none either, the gate fails.",
+    )
     f1: Threshold = Field(
         None,
         description="Lowest acceptable F1 score on dev: that of the positive class, or macro F1 for more than two "
@@ -28,8 +32,9 @@ class Gate(Section):
     )
     slices: dict[str, Annotated[float, Field(ge=-1, le=1)]] = Field(
         {},
-        description="Lowest acceptable values of the task's metric on slices of dev, for example "
-        '{"length:long": 0.8}.',
+        description="Lowest acceptable values on slices of dev, for example "
+        '{"length:long": 0.8}. The slices are length:short, length:medium and length:long, to which the task\'s metric '
+        "applies, and label: followed by the name of a label, to which the label's recall applies.",
     )
 
     @property

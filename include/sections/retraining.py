@@ -25,7 +25,8 @@ class Dataset(Section):
     drift_rows: int = Field(
         100,
         ge=1,
-        description="Minimum number of new rows for drift to reject them. The drift of fewer rows is only reported.",
+        description="Smallest number of new rows that can be rejected for drift. The drift of fewer rows is only "
+        "reported.",
     )
     max_label_drift: Share = Field(
         0.2,
@@ -57,14 +58,14 @@ class Retraining(Section):
         0.02,
         ge=0,
         lt=1,
-        description="Largest accepted loss of quality against the champion on the same dev rows. It is measured in "
+        description="Largest accepted decline in quality from the champion on the same dev rows. It is measured in "
         "accuracy for classes and in the task's metric for scores.",
     )
     slice_margin: float = Field(
         0.1,
         ge=0,
         lt=1,
-        description="Largest accepted loss of quality against the champion on every slice of the dev rows, measured "
+        description="Largest accepted decline in quality from the champion on every slice of the dev rows, measured "
         "like retraining.margin.",
     )
     max_latency: float = Field(
@@ -86,5 +87,5 @@ class Retraining(Section):
         72,
         gt=0,
         le=96,
-        description="Hours to wait for the decision of a person. After that time the promotion is rejected.",
+        description="Hours to wait for a person's decision. After that time the promotion is rejected.",
     )

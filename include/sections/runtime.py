@@ -38,9 +38,9 @@ class Runtime(Section):
     )
     full_check: bool = Field(
         False,
-        description="Compare the sha256 of every artifact and bundled model or corpus that a stage reads. Otherwise a "
-        "file that has been compared, or was committed, is not read again as long as its size and the time of its last "
-        "change are the same.",
+        description="Compare the sha256 of every artifact and every bundled model or corpus that a stage reads. "
+        "Otherwise a file is considered unchanged if its size and modification time are the same as when it was last "
+        "compared, or committed.",
     )
 
 

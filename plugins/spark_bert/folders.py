@@ -94,6 +94,6 @@ def make_owned_folder(root: Path, folder: Path, owner: tuple[int, int]) -> None:
                 os.fchown(descriptor, *owner)
     except NotADirectoryError as error:
         raise BadInput(
-            f"{folder} is a symbolic link or a file, or lies below one, but stages need a folder: replace it by one. "
+            f"{folder} is a symbolic link or a file, or lies below one, but stages need a folder: replace it with one. "
             f"To keep everything on another disk, set SPARK_BERT_HOME to a folder there"
         ) from error

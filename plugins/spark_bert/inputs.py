@@ -40,7 +40,7 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
         return
     for text in (*named_paths(stage, experiment), *_files(stage, experiment)):
         if not _is_below(text, Path(root)) and not is_in_artifact_store(text):
-            raise BadInput(f"{text} does not lie below {root}: move it there, or set SPARK_BERT_DATA to another folder")
+            raise BadInput(f"{text} is not below {root}: move it there, or set SPARK_BERT_DATA to another folder")
     for run in experiment.submission.runs if STAGES[stage].records == "named" else ():
         if Path(run).name != run or not _is_below(str(home() / "runs" / run), home() / "runs"):
             raise BadInput(f"submission.runs names {run}: write the name of a folder in {home() / 'runs'}")

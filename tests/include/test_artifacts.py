@@ -220,7 +220,7 @@ def test_descendants_follow_the_pipeline() -> None:
 
 @pytest.mark.parametrize("name", ["first", "runs/..", "runs/first/second", "runs/."])
 def test_a_run_folder_lies_among_runs(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadInput, match="must lie in a folder named runs"):
+    with pytest.raises(BadInput, match="must be in a folder named runs"):
         Run(tmp_path / name)
 
 

@@ -130,7 +130,7 @@ def test_the_command_line_ends_with_the_right_code(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--run", "{home}/runs/.."), "must lie in a folder named runs"),
+        (("--run", "{home}/runs/.."), "must be in a folder named runs"),
         (("--run", "{home}/runs/\udcff"), "is not UTF-8"),
         (("--run", "{home}/runs/" + "x" * 300), "xxx...: the name is longer than the file system allows"),
         (("--run", "{home}/file/runs/first"), "file/runs/first: there is a file where a folder is expected"),

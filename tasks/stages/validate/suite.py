@@ -62,7 +62,7 @@ def _rule(
 def _counts() -> Iterator[Expectation]:
     yield _rule(
         gxe.ExpectTableRowCountToBeBetween, "row count", CRITICAL, "{observed} usable rows",
-        "add rows that can be used to the split", min_value=1,
+        "add usable rows to the split", min_value=1,
     )  # fmt: skip
 
 

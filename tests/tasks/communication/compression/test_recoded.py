@@ -1,4 +1,4 @@
-"""Three ranks, whose quantised sums are coded again, shard by shard."""
+"""Three ranks, whose quantized sums are coded again, shard by shard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANKS, STEPS, SKIPPED = 3, 5, 2
 
 
 def sum_on_three_ranks(folder: Path) -> None:
-    """Steps with every quantiser, one of them skipped for rank 1's NaN; then least squares with the coarsest."""
+    """Steps with every quantizer, one of them skipped for rank 1's NaN; then least squares with the coarsest."""
     rank, found = hvd.rank(), dict[str, torch.Tensor]()
     for kind in QUANTIZERS:
         link = Link()

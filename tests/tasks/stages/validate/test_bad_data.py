@@ -62,7 +62,7 @@ def test_a_split_without_a_usable_row_stops_the_run(tmp_path: Path) -> None:
     folder = made_up.write_sst2(tmp_path)
     (folder / "dev.tsv").write_bytes(b"sentence\tlabel\nlost\t7\n")
     message = refused(tmp_path, made_up.sst2(tmp_path, max_quarantine=1))
-    assert "dev: row count: 0 usable rows; add rows that can be used to the split" in message
+    assert "dev: row count: 0 usable rows; add usable rows to the split" in message
 
 
 def test_limits_can_be_raised(tmp_path: Path) -> None:
