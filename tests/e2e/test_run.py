@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.make_run import SLICE, make_run
+import psutil
+
+from tests.e2e.make_run import SLICE, command, make_run
+from tests.e2e.server import wait_for
 
 
 def records(home: Path) -> list[dict[str, Any]]:
@@ -71,3 +77,43 @@ def test_a_wrong_override_is_refused_before_anything_starts(tmp_path: Path) -> N
     assert code == 2
     assert "training.epochs = -1: input should be greater than 0" in output
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_stage_that_may_not_start_tells_why(tmp_path: Path) -> None:
+    home, data = tmp_path / "home", tmp_path / "elsewhere/SST-2"
+    home.mkdir()
+    data.mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        (data / f"{split}.tsv").write_text("sentence\tlabel\ngood\t1\nbad\t0\n")
+    own = ("data.task=SST-2", "data.source=glue", f"data.path={data.parent}")
+    code, output = make_run(home, *own, SPARK_BERT_DATA=str(tmp_path / "allowed"))
+    assert code == 1, output
+    (line,) = (line for line in output.splitlines() if line.startswith("validate"))
+    assert re.match(r"validate {16}.*elsewhere.* SPARK_BERT_DATA", line), output
+    assert line.split()[-1] in next(line for line in output.splitlines() if line.startswith("failed"))
+
+
+def test_a_failed_fetch_ends_before_airflow_starts(tmp_path: Path) -> None:
+    code, output = make_run(tmp_path, "model.name=./nowhere")
+    assert code == 2
+    assert "error: the model folder nowhere has no config.json" in output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_interrupted_run_leaves_no_process(tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        command(*SLICE), env=os.environ | {"SPARK_BERT_HOME": str(tmp_path)}, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: [*tmp_path.glob("artifacts/validate/.*")])
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=120)
+    assert run.returncode == 143
+    assert said.splitlines()[-1] == "stopped: run the same command again to go on"
+    assert not [process for process in psutil.process_iter() if str(tmp_path) in " ".join(_command_line(process))]
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
