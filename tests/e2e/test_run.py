@@ -109,11 +109,11 @@ def test_an_interrupted_run_leaves_no_process(tmp_path: Path) -> None:
     _, said = run.communicate(timeout=120)
     assert run.returncode == 143
     assert said.splitlines()[-1] == "stopped: run the same command again to go on"
-    assert not [process for process in psutil.process_iter() if str(tmp_path) in " ".join(_command_line(process))]
+    assert not [process for process in psutil.process_iter() if str(tmp_path) in _command_line(process)]
 
 
-def _command_line(process: psutil.Process) -> list[str]:
+def _command_line(process: psutil.Process) -> str:
     try:
-        return process.cmdline()
+        return " ".join(process.cmdline())
     except psutil.Error:
-        return []
+        return ""
