@@ -118,7 +118,7 @@ def _run_dag(conf: dict[str, Any], log: Path) -> Event:
 
 
 def _follow(receiver: Connection, log: TextIO, shown: Display) -> Event:
-    """Show what happens until the Dag run has ended, and return its last event, with the last reason of a failure.
+    """Show what happens until the Dag run has ended, and return its last event, with the reason of the first failure.
 
     Raises EOFError if the process that runs the Dag has ended before.
     """
@@ -134,7 +134,7 @@ def _follow(receiver: Connection, log: TextIO, shown: Display) -> Event:
         event: Event = receiver.recv()
         if not event.stage:
             return event._replace(reason=reason)
-        reason = event.reason or reason
+        reason = "" if event.succeeded else reason or event.reason
         shown.show(event)
 
 
