@@ -34,9 +34,11 @@ def on_ranks(function: Callable[[Path], None], ranks: int | Sequence[int], folde
 
 def is_rank(process: psutil.Process, rank: int) -> bool:
     """Whether a process below this one is the training's rank of this number."""
-    command = process.cmdline()
-    return "python" in command[0] and "horovod.runner.run_task" in command and \
-        process.environ().get("HOROVOD_RANK") == str(rank)  # fmt: skip
+    try:
+        command, environment = process.cmdline(), process.environ()
+    except psutil.Error:  # a process that ended meanwhile, or a zombie
+        return False
+    return "horovod.runner.run_task" in command and environment.get("HOROVOD_RANK") == str(rank)
 
 
 def _call(module: str, name: str, folder: str) -> None:
