@@ -229,7 +229,7 @@ _BESIDE = (
     Stage(
         name="study",
         does="compare the arms of an ablation in one report",
-        version=1,
+        version=2,
         reads=("study",),
         records="all",
         limits={"memory": "2g", "cpus": 2, "tmp": "512m"},

@@ -11,21 +11,20 @@ from tasks.reporting.drawing import BLUE, GRAY, INK, new_axes
 from tasks.stages.study.table import Row
 
 
-def bars(summary: Mapping[str, Any]) -> Figure | None:
-    """Draw the metric of each configuration as a bar with its interval; None if no configuration has a metric."""
+def intervals(summary: Mapping[str, Any]) -> Figure | None:
+    """Draw the metric of each configuration as a dot with its interval; None if no configuration has a metric."""
     rows = [row for row in summary["rows"] if row["metric"] is not None]
     if not rows:
         return None
-    start, end = _span(rows)
-    cut = f", axis from {start:.2f}" if start > 0 else ""
-    figure, axes = new_axes(f"{summary['metric']} with 95 % intervals{cut}", "", "", (7.4, 1.0 + 0.32 * len(rows)))
+    figure, axes = new_axes(f"{summary['metric']} with 95 % intervals", "", "", (7.4, 1.0 + 0.32 * len(rows)))
     for place, row in enumerate(rows):
-        axes.barh(place, row["metric"], color=_color(row, summary), alpha=0.75, height=0.62)
+        color = _color(row, summary)
+        axes.plot(row["metric"], place, "o", color=color, markersize=7)
         if row["interval"]:
-            axes.plot(row["interval"], [place, place], color=INK, linewidth=1.2, marker="|")
+            axes.plot(row["interval"], [place, place], color=color, linewidth=1.6, marker="|")
         if row["configuration"] == summary["reference"]:
             axes.axvline(row["metric"], color=GRAY, linestyle="--", linewidth=1)
-    axes.set_xlim(start, end)
+    axes.margins(0.06, 0.12)
     axes.set_yticks(range(len(rows)), [row["configuration"] for row in rows], parse_math=False)
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()  # puts the first configuration on top
@@ -55,12 +54,3 @@ def tradeoff(summary: Mapping[str, Any]) -> Figure | None:
 
 def _color(row: Row, summary: Mapping[str, Any]) -> str:
     return GRAY if row["configuration"] == summary["reference"] else BLUE
-
-
-def _span(rows: list[Row]) -> tuple[float, float]:
-    """Return the limits of the axis: close to the values, or from zero if the values are close to zero."""
-    ends = [end for row in rows for end in (row["metric"], *(row["interval"] or ()))]
-    low, high = min(ends), max(ends)
-    room = 0.1 * (high - low) or 0.01
-    start = low - 4 * room
-    return (start if low > 0 and start > 0 else min(0.0, low - room)), high + room

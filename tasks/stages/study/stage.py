@@ -38,7 +38,7 @@ def run(context: Context) -> Outcome:
     summary = summarize(name, found)
     write_json(folder / "study.json", summary)
     (folder / "study.md").write_text(report.markdown(summary), encoding="utf-8")
-    drawn = {"metric": plots.bars(summary), "tradeoff": plots.tradeoff(summary)}
+    drawn = {"metric": plots.intervals(summary), "tradeoff": plots.tradeoff(summary)}
     images: dict[str, Path] = {}
     for title, figure in drawn.items():
         if figure is not None:
