@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 import urllib.error
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -43,6 +47,15 @@ def test_a_gate_too_high_ends_red_at_the_gate_without_a_retry(call: Call) -> Non
     assert state == "failed"
     assert tasks["gate"]["state"] == "failed" and tasks["gate"]["try_number"] == 1
     assert tasks["predict"]["state"] == "upstream_failed"
+
+
+def test_the_api_waits_for_a_process_that_writes_for_a_while(call: Call, home: Path) -> None:
+    with closing(sqlite3.connect(home / "airflow/airflow.db")) as database, ThreadPoolExecutor() as pool:
+        database.execute("BEGIN IMMEDIATE")
+        answer = pool.submit(call, "POST", "/api/v2/variables", {"key": "waited", "value": "for the database"})
+        time.sleep(10)  # SQLite itself waits for 5 seconds.
+        database.rollback()
+    assert answer.result()["value"] == "for the database"
 
 
 def test_a_wrong_value_is_refused_by_the_form(call: Call) -> None:
