@@ -10,7 +10,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean long-stages long-e2e long-docker benchmarks
+.PHONY: help run rollback prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean long-stages long-e2e long-docker benchmarks pictures
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -75,7 +75,7 @@ fix: ## repair what ruff can repair, and format
 
 lint: check setup-dev ## make check, and mypy in both environments
 	.venv/tasks/bin/mypy include tasks tests/include tests/tasks tests/benchmarks
-	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts/run.py tests/airflow_home.py tests/plugins tests/dags tests/e2e
+	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts tests/airflow_home.py tests/plugins tests/dags tests/e2e
 
 unit: unit-stages unit-airflow ## the unit tests of both environments, except those marked long
 
@@ -118,6 +118,10 @@ docker-test: setup-dev ## images and stages on a Docker engine, which is install
 
 platform-test: setup-dev ## the platform that make up starts, on a Docker engine: about ten minutes
 	.venv/airflow/bin/python -m pytest tests/e2e/docker/test_compose.py
+
+pictures: setup ## take the pictures of README and docs again: needs chromium, and takes about ten minutes
+	@scripts/environment.sh airflow pictures
+	@.venv/airflow/bin/python -m scripts.pictures
 
 clean: ## remove .venv and work: the environments, and all runs, models, MLflow's and Airflow's databases
 	rm -rf .venv work

@@ -18,7 +18,7 @@ PARAMS = {
         type="array",
         items={"type": "string"},
         description_md="Names of the folders below `runs/` whose predictions go into the zip, one per task. If empty, "
-        f"the newest runs of {', '.join(TASKS)} that have passed their gates are used. Default: `[]`.",
+        f"the newest runs of {', '.join(TASKS)} that have passed their gates are used. Default: **[]**.",
     )
 }
 

@@ -77,10 +77,10 @@ case $name in
         done
         ;;
     airflow)
-        resolve requirements/airflow requirements/dev requirements/schemas
+        resolve requirements/airflow requirements/dev requirements/schemas requirements/pictures
         base=$(needed requirements/airflow)
         part airflow <<<"$base"
-        for extra in dev schemas; do
+        for extra in dev schemas pictures; do
             needed requirements/airflow "requirements/$extra" | without "$base" | part "airflow-$extra"
         done
         ;;

@@ -33,7 +33,7 @@ def ablation_form() -> dict[str, Param]:
             type="string",
             enum=list(EXPERIMENTS),
             section="Study",
-            description_md="The task whose named experiment the configurations change. Default: `movie-reviews`.",
+            description_md="The task whose named experiment the configurations change. Default: **movie-reviews**.",
         ),
         _SEED: Param(
             1,
@@ -42,8 +42,8 @@ def ablation_form() -> dict[str, Param]:
             minimum=0,
             maximum=2**31 - 1,
             section="Study",
-            description_md="The seed of the classification head, dropout and the order of the rows (`training.seed`). "
-            "Default: `1`.",
+            description_md="The seed of the classification head, dropout and the order of the rows (training.seed). "
+            "Default: **1**.",
         ),
         **{key: param for key, param in form().items() if key not in _REPLACED},
     }

@@ -55,7 +55,7 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
             enum=names(),
             section="Experiment",
             description_md=f"The named experiment to start from: {', '.join(names())}. An empty field keeps the "
-            f"value of this experiment. Default: `{experiment}`.",
+            f"value of this experiment. Default: **{experiment}**.",
         )
     }
     for field in _fields(_PIPELINE.union(more)):
@@ -63,7 +63,7 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
             None,
             title=field.key,
             section=field.section.capitalize(),
-            description_md=f"{field.description} Default: `{json.dumps(field.default)}`.{_remark(field.default)}",
+            description_md=f"{field.description} Default: **{json.dumps(field.default)}**.{_remark(field.default)}",
             **_nullable(field.schema),
         )
     return params
@@ -111,7 +111,7 @@ def _may_be_absent(default: Any) -> bool:
 
 
 def _remark(default: Any) -> str:
-    return f" Write `{NOTHING}` to remove the text of the named experiment." if _may_be_absent(default) else ""
+    return f" Write **{NOTHING}** to remove the text of the named experiment." if _may_be_absent(default) else ""
 
 
 def _fields(sections: Collection[str]) -> Iterator[_Field]:

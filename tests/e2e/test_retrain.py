@@ -15,8 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.e2e.checkout import own_checkout
-from tests.e2e.server import Call, airflow_ui, to_end, trigger, wait_for
+from scripts.server import Call, airflow_ui, own_checkout, to_end, trigger, wait_for
 
 pytestmark = pytest.mark.long
 

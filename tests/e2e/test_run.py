@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 
+from scripts.server import wait_for
 from tests.e2e.make_run import SLICE, command, make_run
-from tests.e2e.server import wait_for
 
 
 def records(home: Path) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.e2e.server import Call, airflow_ui, to_end, trigger
+from scripts.server import Call, airflow_ui, to_end, trigger
 
 CONF = {"preprocessing.sample": 0.1, "training.epochs": 1}
 

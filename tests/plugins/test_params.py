@@ -42,7 +42,7 @@ def test_every_field_that_the_pipeline_reads_has_a_param_with_section_title_and_
 def test_a_dag_may_have_more_sections_and_start_from_another_experiment() -> None:
     params = form("sst2", more=("retraining",))
     assert set(params) - set(form()) == {f"retraining.{field}" for field in Experiment().retraining.model_dump()}
-    assert params["experiment"].schema["description_md"].endswith("Default: `sst2`.")
+    assert params["experiment"].schema["description_md"].endswith("Default: **sst2**.")
     assert ParamsDict(params).validate()["experiment"] == "sst2"
 
 
@@ -118,7 +118,7 @@ def test_none_takes_away_text_that_an_experiment_may_go_without(reviews: Experim
 
 def test_the_form_says_which_text_can_be_taken_away() -> None:
     params = form(more=("dataset",))
-    told = {key for key, param in params.items() if "`none` to remove the text" in param.schema["description_md"]}
+    told = {key for key, param in params.items() if "**none** to remove the text" in param.schema["description_md"]}
     assert told == {"data.path", "pretraining.text", "dataset.name", "dataset.drop"}
 
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from include.stages import PIPELINE
+from scripts.server import wait_for
 from tests.e2e.docker.watch import Container, remaining, watched
 from tests.e2e.docker.worker import first_record
 from tests.e2e.make_run import SLICE, command, make_run
-from tests.e2e.server import wait_for
 
 
 class Finished(NamedTuple):

@@ -1,0 +1,134 @@
+"""Airflow with its scheduler and web page as `make ui` starts it, driven through its REST API."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Call:
+    """Calls the REST API of an Airflow.
+
+    Attributes:
+        url: the address of the web page, without a slash at its end.
+        token: what the user who is logged in is recognized by; empty before the login.
+    """
+
+    url: str
+    token: str = ""
+
+    def __call__(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Return the JSON, or else the text, of the answer to a method, a path and a JSON body."""
+        headers = {"Content-Type": "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        # A busy machine may let the API server wait for the database for more than a minute.
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            text = answer.read().decode()
+        return json.loads(text) if "json" in answer.headers["Content-Type"] else text
+
+
+@contextmanager
+def airflow_ui(home: Path, checkout: Path = ROOT, **environment: str) -> Iterator[Call]:
+    """Start the checkout's Airflow on a free port, log in, and stop it in the end.
+
+    Args:
+        home: the folder of its database, its runs and its log, ui.log.
+        checkout: the checkout whose Dags it runs.
+        environment: variables that it gets in addition.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = os.environ | {"SPARK_BERT_HOME": str(home), "AIRFLOW__API__PORT": str(port)} | environment
+    with (home / "ui.log").open("w") as log:
+        command = [str(checkout / "scripts/airflow.sh"), "ui"]
+        server = subprocess.Popen(command, env=settings, stdout=log, stderr=log, start_new_session=True)
+    try:
+        passwords = home / "airflow/simple_auth_manager_passwords.json.generated"
+        yield log_in(f"http://127.0.0.1:{port}", passwords, home / "ui.log")
+    finally:
+        _stop(server)
+
+
+def own_checkout(folder: Path) -> Path:
+    """Copy the part of this checkout that runs into the folder, so that data/ may be filled. It shares .venv."""
+    for name in ("dags", "include", "plugins", "tasks", "scripts", "requirements"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / ".venv").symlink_to(ROOT / ".venv")
+    return folder
+
+
+def trigger(call: Call, conf: dict[str, Any], dag: str = "finetune") -> str:
+    """Start a run of the Dag and return its path in the API."""
+    run = call("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, "conf": conf})
+    return f"/api/v2/dags/{dag}/dagRuns/{run['dag_run_id']}"
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 480) -> Any:
+    """Return what the condition returns as soon as it is true.
+
+    Raises:
+        TimeoutError: if it does not become true within this time.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited in vain for {seconds:g} seconds")
+        time.sleep(0.5)
+    return found
+
+
+def to_end(call: Call, run: str) -> tuple[str, dict[str, Any]]:
+    """Wait for the run's end and return its state, and its Airflow tasks by name."""
+    state = wait_for(lambda: {"success": "success", "failed": "failed"}.get(call("GET", run)["state"]))
+    tasks = call("GET", f"{run}/taskInstances")["task_instances"]
+    return state, {task["task_id"]: task | {"path": f"{run}/taskInstances/{task['task_id']}"} for task in tasks}
+
+
+def log_in(url: str, passwords: Path, log: Path) -> Call:
+    """Wait until the Airflow at the address answers, and log in as its administrator.
+
+    Args:
+        url: its address.
+        passwords: the file of passwords by user.
+        log: the file whose end tells why it did not start.
+
+    Raises:
+        TimeoutError: if it does not answer within five minutes.
+    """
+    for _ in range(300):
+        try:
+            login = {"username": "admin", "password": json.loads(passwords.read_text())["admin"]}
+            call = Call(url, Call(url)("POST", "/auth/token", login)["access_token"])
+            call("GET", "/api/v2/dags/finetune")
+            return call
+        except (OSError, ValueError):
+            time.sleep(1)
+    raise TimeoutError(f"Airflow did not start: {log.read_text()[-2000:]}")
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+    os.killpg(server.pid, signal.SIGTERM)
+    _, alive = psutil.wait_procs(family, timeout=15)
+    for process in alive:
+        process.kill()
