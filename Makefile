@@ -1,6 +1,5 @@
 # Every target starts from a bare checkout: it makes what it needs, once.
 SHELL := bash
-EXPERIMENT ?= movies
 DATA ?=
 SET ?=
 OVERRIDES = $(foreach pair,$(SET),--set '$(pair)')
@@ -8,9 +7,9 @@ OVERRIDES = $(foreach pair,$(SET),--set '$(pair)')
 SPARK_BERT_RUNTIME ?= process
 RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
-CHOICE = --experiment '$(EXPERIMENT)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
+CHOICE = --experiment '$(or $(EXPERIMENT),movies)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean long-stages long-e2e long-docker benchmarks pictures
+.PHONY: help run rollback prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -23,8 +22,8 @@ endif
 run: setup ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89" RUNTIME=docker OPEN=1
 	@scripts/airflow.sh python scripts/run.py $(CHOICE) $(if $(OPEN),--open)
 
-rollback: setup ## make the previous champion the champion again: EXPERIMENT=sst2 SET="dataset.name=reviews"
-	@.venv/tasks/bin/python -m tasks rollback --experiment '$(EXPERIMENT)' $(OVERRIDES) \
+rollback: setup ## make the previous champion the champion again: EXPERIMENT=retrain SET="dataset.name=reviews"
+	@.venv/tasks/bin/python -m tasks rollback --experiment '$(or $(EXPERIMENT),retrain)' $(OVERRIDES) \
 		--run "$${SPARK_BERT_HOME:-work}/runs/rollback-$$(date -u +%Y%m%d-%H%M%S)"
 
 prune: setup ## list what no run, model, dataset or study refers to any more: SET="retention.days=60 retention.remove=true" removes it
@@ -34,7 +33,7 @@ ui: setup ## Airflow with its web UI, on http://localhost:8080
 	@scripts/airflow.sh ui
 
 up: images ## Airflow, Postgres, a Spark cluster and MLflow in containers: EXPERIMENT=sst2 DATA=/path/to/glue
-	@$(if $(DATA),SPARK_BERT_DATA='$(DATA)') scripts/platform.sh up --experiment '$(EXPERIMENT)' \
+	@$(if $(DATA),SPARK_BERT_DATA='$(DATA)') scripts/platform.sh up --experiment '$(or $(EXPERIMENT),movies)' \
 		$(if $(DATA),--set "data.path=$$(realpath -m '$(DATA)')") $(OVERRIDES)
 
 down: ## stop what `make up` started, and keep its data
@@ -51,7 +50,7 @@ package: ## build a wheel of the plugin, for an Airflow of your own, in dist/
 	@ls dist/*.whl
 
 fetch: setup ## fetch the models and data that an experiment needs, and check its files: EXPERIMENT=cola DATA=/path/to/glue
-	@.venv/tasks/bin/python -m tasks fetch --experiment '$(EXPERIMENT)' $(if $(DATA),--set "data.path=$$(realpath -m '$(DATA)')") $(OVERRIDES)
+	@.venv/tasks/bin/python -m tasks fetch --experiment '$(or $(EXPERIMENT),movies)' $(if $(DATA),--set "data.path=$$(realpath -m '$(DATA)')") $(OVERRIDES)
 
 setup: ## make both environments and fetch the default corpus and encoder
 	@scripts/setup.sh
@@ -123,5 +122,8 @@ pictures: setup ## take the pictures of README and docs again: needs chromium, a
 	@scripts/environment.sh airflow pictures
 	@.venv/airflow/bin/python -m scripts.pictures
 
-clean: ## remove .venv and work: the environments, and all runs, models, MLflow's and Airflow's databases
-	rm -rf .venv work
+clean: ## remove the environments and what was built; runs and models stay
+	rm -rf .venv dist build
+
+clean-all: clean ## remove work as well: all runs, models, MLflow's and Airflow's databases
+	rm -rf work

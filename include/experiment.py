@@ -7,6 +7,8 @@ experiment in include/experiments is a file of differences from the defaults.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Self
 
 from pydantic import model_validator
@@ -34,11 +36,14 @@ from include.sections import (
     Training,
     Validation,
 )
+from include.stages import BadInput
 
 _METRICS = {
     "classification": {"accuracy", "f1", "matthews"},
     "regression": {"pearson", "spearman"},
 }
+#: The tasks whose labels and columns the experiment describes.
+_GENERIC = ("classification", "regression")
 
 
 class Experiment(Section):
@@ -84,6 +89,19 @@ class Experiment(Section):
             return {self.task.metric: self.task.gate}
         return self.gate.thresholds
 
+    def require_threshold(self) -> Self:
+        """Return this experiment if its gate has a threshold. Without one, the gate refuses every model.
+
+        Raises:
+            BadInput: if there is none; ablations need none, so this is not a rule of the model.
+        """
+        if not self.thresholds:
+            raise BadInput(
+                f"{self.task.name} has no threshold of its own, so the gate would refuse every model: set "
+                f"gate.{self.task.metric}, the lowest acceptable {self.task.metric}"
+            )
+        return self
+
     def part(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Return some sections or fields as JSON values.
 
@@ -103,128 +121,123 @@ class Experiment(Section):
         return part
 
     @model_validator(mode="after")
-    def _source_fits_task(self) -> Self:
-        data = self.data
-        sources = ("bundled", "files") if data.task == "movie-reviews" else ("glue", "hub", "files")
-        if data.source not in sources:
-            raise ValueError(
-                f"data.task {data.task} is not available from data.source {data.source}: for movie-reviews, write "
-                "data.source: bundled or files; for the other tasks, write data.source: glue, hub or files"
-            )
-        if data.source in ("glue", "files") and not data.path:
-            raise ValueError(f"data.source {data.source} needs data.path: write the folder that holds the files")
-        if data.source == "hub" and TASKS[data.task].hub is None:
-            raise ValueError(f"data.task {data.task} is not on the hub: write data.source: files")
+    def _sections_fit(self) -> Self:
+        """Raise ValueError with every problem at once, so that a person need not meet them one by one."""
+        rules = (
+            self._source_fits_task(),
+            self._own_files_are_described(),
+            self._kept_columns_fit(),
+            self._whole_batches(),
+            self._loss_fits_task(),
+            self._pretraining_has_whole_batches(),
+            self._spark_needs_a_number_of_ranks(),
+            self._average_needs_current_parameters(),
+            self._gate_fits_task(),
+        )
+        if problems := list(chain.from_iterable(rules)):
+            raise ValueError("; ".join(problems))
         return self
 
-    @model_validator(mode="after")
-    def _own_files_are_described(self) -> Self:
-        data, generic = self.data, self.data.task in ("classification", "regression")
-        if generic and data.source != "files":
-            raise ValueError(f"data.task {data.task} works only with data.source files: write data.source: files")
+    def _source_fits_task(self) -> Iterator[str]:
+        data, sources = self.data, _sources(TASKS[self.data.task])
+        if data.source not in sources:
+            yield (
+                f"data.task {data.task} is not available from data.source {data.source}: "
+                f"write data.source: {' or '.join(sources)}"
+            )
+        source = sources[0] if len(sources) == 1 else data.source
+        if source in ("glue", "files") and not data.path:
+            yield f"data.source {source} needs data.path: write the folder that holds the files"
+
+    def _own_files_are_described(self) -> Iterator[str]:
+        data, generic = self.data, self.data.task in _GENERIC
         if data.task == "classification" and len(set(data.labels)) < 2:
-            raise ValueError(
-                'data.task classification needs two or more data.labels: write, for example, ["no", "yes"]'
-            )
+            yield ('data.task classification needs two or more data.labels: write, for example, ["no", "yes"]')
         if data.task == "regression" and (data.score_range is None or data.score_range[0] >= data.score_range[1]):
-            raise ValueError(
-                "data.task regression needs data.score_range: write the lowest and highest score, as [0, 5]"
-            )
+            yield ("data.task regression needs data.score_range: write the lowest and highest score, as [0, 5]")
         if data.columns and data.source != "files":
-            raise ValueError(
-                f"data.columns works only with data.source files, not with {data.source}: remove data.columns"
-            )
+            yield (f"data.columns works only with data.source files, not with {data.source}: remove data.columns")
         if not generic and (data.labels or data.score_range):
-            raise ValueError(
+            yield (
                 f"data.task {data.task} has its own labels: remove data.labels and data.score_range, "
                 "or write data.task: classification or regression"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _kept_columns_fit(self) -> Self:
+    def _kept_columns_fit(self) -> Iterator[str]:
         keep = self.data.keep
         if keep and self.data.source != "files":
-            raise ValueError(
-                f"data.keep works only with data.source files, not with {self.data.source}: remove data.keep"
-            )
-        for name in keep:
+            yield (f"data.keep works only with data.source files, not with {self.data.source}: remove data.keep")
+        for name in dict.fromkeys(keep):
             if keep.count(name) > 1:
-                raise ValueError(f"data.keep names {name!r} twice: name it once")
+                yield f"data.keep names {name!r} twice: name it once"
             if reserved(name):
-                raise ValueError(
+                yield (
                     f"data.keep names {name!r}, but the predictions have a column of that name: rename it in your file"
                 )
-        return self
 
-    @model_validator(mode="after")
-    def _whole_batches(self) -> Self:
+    def _whole_batches(self) -> Iterator[str]:
         size, ranks = self.training.batch_size, self.training.ranks
         if ranks != "auto" and self.batching.kind in ("length", "static") and size % ranks:
-            raise ValueError(
+            yield (
                 f"training.batch_size {size} is not a multiple of training.ranks {ranks}: "
                 f"write {max(size // ranks, 1) * ranks}"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _loss_fits_task(self) -> Self:
+    def _loss_fits_task(self) -> Iterator[str]:
         kind, loss = TASKS[self.data.task].kind, self.loss
         fitting = ["auto", *losses_for(kind)]
         if loss.kind not in fitting:
-            raise ValueError(
+            yield (
                 f"loss.kind {loss.kind} does not fit the {kind} task {self.data.task}: write one of "
                 f"{', '.join(fitting)}"
             )
         if kind == "regression" and loss.class_weights != "none":
-            raise ValueError(
-                f"loss.class_weights needs classes, but {self.data.task} has scores: remove loss.class_weights"
-            )
-        return self
+            yield (f"loss.class_weights needs classes, but {self.data.task} has scores: remove loss.class_weights")
 
-    @model_validator(mode="after")
-    def _pretraining_has_whole_batches(self) -> Self:
+    def _pretraining_has_whole_batches(self) -> Iterator[str]:
         rows, ranks = self.pretraining.batch_size, self.training.ranks
-        if ranks == "auto":
-            return self
-        if self.pretraining.text and self.batching.kind in ("length", "static") and rows % ranks:
-            raise ValueError(
+        if ranks == "auto" or not self.pretraining.text:
+            return
+        if self.batching.kind in ("length", "static") and rows % ranks:
+            yield (
                 f"pretraining.batch_size {rows} is not a multiple of training.ranks {ranks}: "
                 f"write {max(rows // ranks, 1) * ranks}"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _spark_needs_a_number_of_ranks(self) -> Self:
+    def _spark_needs_a_number_of_ranks(self) -> Iterator[str]:
         if self.training.ranks == "auto" and self.runtime.ranks_on == "spark":
-            raise ValueError(
+            yield (
                 "training.ranks auto counts the GPUs of one machine, but runtime.ranks_on is spark: write "
                 "training.ranks as a number, at most the number of Spark tasks that the executors run at once"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _average_needs_current_parameters(self) -> Self:
+    def _average_needs_current_parameters(self) -> Iterator[str]:
         if self.training.average_decay and self.communication.staleness:
-            raise ValueError(
+            yield (
                 "training.average_decay needs the current parameters at every step, but with communication.staleness 1 "
                 "they are not available: set one of the two fields to 0"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _gate_fits_task(self) -> Self:
+    def _gate_fits_task(self) -> Iterator[str]:
         kind = TASKS[self.data.task].kind
         wrong = sorted(set(self.gate.thresholds) - _METRICS[kind])
         if wrong:
-            raise ValueError(
+            yield (
                 f"gate.{wrong[0]} does not exist for the {kind} task {self.data.task}: "
                 f"write one of {', '.join(sorted(_METRICS[kind]))}"
             )
         unknown = sorted(set(self.gate.slices) - set(self.task.slices))
         if unknown:
-            raise ValueError(
+            yield (
                 f"gate.slices names {unknown[0]!r}, which is not a slice of dev: "
                 f"write one of {', '.join(self.task.slices)}"
             )
-        return self
+
+
+def _sources(task: Task) -> tuple[str, ...]:
+    """Return the values of data.source from which the task is available."""
+    if task.name in _GENERIC:
+        return ("files",)
+    if task.name == "movie-reviews":
+        return ("bundled", "files")
+    return ("glue", "files") if task.hub is None else ("glue", "hub", "files")

@@ -193,7 +193,7 @@ def _conf(options: argparse.Namespace) -> dict[str, Any]:
     overrides = dict(parse_override(text) for text in options.set)
     if options.data:
         overrides["data.path"] = str(options.data.resolve())
-    load(options.experiment, [f"{key}={json.dumps(value)}" for key, value in overrides.items()])
+    load(options.experiment, [f"{key}={json.dumps(value)}" for key, value in overrides.items()]).require_threshold()
     if options.experiment in names():
         return {"experiment": options.experiment, **overrides}
     sections = read(options.experiment)

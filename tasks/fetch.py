@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from include.experiment import Experiment
+from include.paths import check_file, user_path
 from tasks.assets import encoder_folder, wordnet_folder
 from tasks.sources import open_source
 
@@ -12,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def fetch(experiment: Experiment) -> None:
-    """Fetch the encoder, the data and, if the experiment uses it, WordNet.
+    """Fetch the encoder, the data and, if the experiment uses it, WordNet, and look for the text for pre-training.
 
     Raises:
         BadInput: If a folder or file that the experiment names does not exist.
@@ -22,5 +23,9 @@ def fetch(experiment: Experiment) -> None:
     log.info("encoder: %s", encoder_folder(experiment.model.name, online))
     if "synonyms" in experiment.preprocessing.augment:
         log.info("WordNet: %s", wordnet_folder(online))
+    if experiment.pretraining.text:
+        text = user_path(experiment.pretraining.text)
+        check_file(text, "put the text there, or correct pretraining.text")
+        log.info("text for pre-training: %s", text)
     source = open_source(experiment.model_copy(update={"runtime": online}))
     log.info("data: sha256 %s", source.fingerprint())

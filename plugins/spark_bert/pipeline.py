@@ -48,14 +48,22 @@ def pipeline(last: str = PIPELINE[-1], experiment_of: Callable[[Context], Experi
         last: the last stage to add.
         experiment_of: returns the experiment of a run from the context of an Airflow task.
     """
+    stages = PIPELINE[: PIPELINE.index(last) + 1]
+    if "gate" in stages:
+        experiment_of = _with_threshold(experiment_of)
     with TaskGroup("pipeline", prefix_group_id=False, tooltip=f"from raw text to {last}") as group:
         before = None
-        for name in PIPELINE[: PIPELINE.index(last) + 1]:
+        for name in stages:
             task = stage_task(name, experiment_of=experiment_of)
             if before is not None:
                 before >> task
             before = task
     return group
+
+
+def _with_threshold(experiment_of: Callable[[Context], Experiment]) -> Callable[[Context], Experiment]:
+    """Refuse an experiment without a threshold when the run's first stage starts, instead of after its training."""
+    return lambda context: experiment_of(context).require_threshold()
 
 
 def stage_task(stage: str, **keywords: Any) -> StageOperator:

@@ -19,6 +19,7 @@ from include.experiment import Experiment
 from include.named import load
 from spark_bert.ablation import arm_experiment, record_arm
 from spark_bert.assets import ABLATION_ARM
+from spark_bert.operators.base import StageOperator
 from spark_bert.places import run_folder
 from spark_bert.timetable import ConfigurationTimetable
 
@@ -48,6 +49,11 @@ def test_stages_end_with_evaluate_and_the_arms_record(dag: DAG) -> None:
     for before, after in zip([*STAGES, "arm"], [*STAGES[1:], "arm", "track"], strict=True):
         assert dag.get_task(before).downstream_task_ids == {after}
     assert dag.get_task("arm").outlets == [ABLATION_ARM] == [Asset("ablation-arm", uri="spark-bert://ablation-arm")]
+
+
+def test_an_arm_needs_no_threshold_because_it_ends_before_the_gate(dag: DAG) -> None:
+    first = dag.get_task("validate")
+    assert isinstance(first, StageOperator) and first.experiment_of is arm_experiment
 
 
 def test_what_arms_share_is_made_by_one_at_a_time(dag: DAG) -> None:

@@ -146,6 +146,13 @@ def test_a_mistake_across_fields_fails_the_first_task_at_once(dag: DAG) -> None:
         rendered(dag, "validate", {"experiment": "movies", "training.batch_size": 33, "training.ranks": 2})
 
 
+def test_an_experiment_without_a_threshold_fails_before_it_trains(dag: DAG) -> None:
+    mrpc = {"experiment": "sst2", "data.task": "MRPC", "data.path": "/data/glue"}
+    with pytest.raises(AirflowFailException, match=r"MRPC has no threshold .* set gate.f1"):
+        rendered(dag, "validate", mrpc)
+    assert rendered(dag, "validate", {**mrpc, "gate.accuracy": 0.7})
+
+
 def test_the_command_is_the_experiment_and_nothing_else(dag: DAG, interpreter: Interpreter) -> None:
     python = interpreter("")
     command = rendered(dag, "train", {"experiment": "cola", "data.path": "/data/{{ no template }}"})

@@ -21,3 +21,5 @@ def test_what_an_experiment_needs_is_fetched() -> None:
 def test_a_folder_that_is_not_there_is_said() -> None:
     with pytest.raises(BadInput, match="/nowhere"):
         fetch(load("sst2", ["data.path=/nowhere"]))
+    with pytest.raises(BadInput, match=r"/nowhere.txt .*or correct pretraining.text"):
+        fetch(load("movies", ["pretraining.text=/nowhere.txt"]))
