@@ -9,7 +9,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(or $(EXPERIMENT),movies)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
+.PHONY: help run rollback prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -19,14 +19,14 @@ run: images
 # The hub's files have to lie in the cache that containers see.
 export HF_HOME = $(or $(SPARK_BERT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/spark-bert)/huggingface
 endif
-run: setup ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89" RUNTIME=docker OPEN=1
+run: setup-one-rank ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89" RUNTIME=docker OPEN=1
 	@scripts/airflow.sh python scripts/run.py $(CHOICE) $(if $(OPEN),--open)
 
-rollback: setup ## make the previous champion the champion again: EXPERIMENT=retrain SET="dataset.name=reviews"
+rollback: setup-one-rank ## make the previous champion the champion again: EXPERIMENT=retrain SET="dataset.name=reviews"
 	@.venv/tasks/bin/python -m tasks rollback --experiment '$(or $(EXPERIMENT),retrain)' $(OVERRIDES) \
 		--run "$${SPARK_BERT_HOME:-work}/runs/rollback-$$(date -u +%Y%m%d-%H%M%S)"
 
-prune: setup ## list what no run, model, dataset or study refers to any more: SET="retention.days=60 retention.remove=true" removes it
+prune: setup-one-rank ## list what no run, model, dataset or study refers to any more: SET="retention.days=60 retention.remove=true" removes it
 	@.venv/tasks/bin/python -m tasks prune $(OVERRIDES) --run "$${SPARK_BERT_HOME:-work}/runs/prune-$$(date -u +%Y%m%d-%H%M%S)"
 
 ui: setup ## Airflow with its web UI, on http://localhost:8080
@@ -49,11 +49,14 @@ package: ## build a wheel of the plugin, for an Airflow of your own, in dist/
 	@rm -rf build plugins/*.egg-info
 	@ls dist/*.whl
 
-fetch: setup ## fetch the models and data that an experiment needs, and check its files: EXPERIMENT=cola DATA=/path/to/glue
+fetch: setup-one-rank ## fetch the models and data that an experiment needs, and check its files: EXPERIMENT=cola DATA=/path/to/glue
 	@.venv/tasks/bin/python -m tasks fetch --experiment '$(or $(EXPERIMENT),movies)' $(if $(DATA),--set "data.path=$$(realpath -m '$(DATA)')") $(OVERRIDES)
 
 setup: ## make both environments and fetch the default corpus and encoder
 	@scripts/setup.sh
+
+setup-one-rank: ## the same without Horovod, which takes minutes to compile; make run adds it once a training needs it
+	@scripts/setup.sh one-rank
 
 setup-dev: setup
 	@scripts/environment.sh tasks dev benchmarks

@@ -102,6 +102,10 @@ class Experiment(Section):
             )
         return self
 
+    def uses_horovod(self, ranks: int) -> bool:
+        """Return whether a training of so many ranks needs Horovod. One rank does if it is its own parameter server."""
+        return ranks > 1 or self.communication.strategy == "parameter-server"
+
     def part(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Return some sections or fields as JSON values.
 

@@ -20,10 +20,12 @@ from typing import Any, NoReturn, TextIO
 
 from airflow.sdk.configuration import conf as airflow_conf
 
+from include.experiment import Experiment
 from include.named import load, names, parse_override, read
 from include.runs import Run
-from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient
+from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient, flatten
 from spark_bert.operators.stage_log import parse_log_tail
+from spark_bert.pipeline import runtime
 from spark_bert.places import REPOSITORY, run_folder, tasks_python
 from spark_bert.progress import Display, Event, Listener, display
 from spark_bert.summary import files, summary
@@ -39,10 +41,11 @@ def main() -> int:
     for ending in _ENDINGS:
         signal.signal(ending, _interrupt)
     try:
-        conf = _conf(options)
+        experiment = _experiment(options)
         log = _new_log()
+        _set_up_ranks(experiment, log)
         _fetch(options, log)
-        return _conclude(_run_dag(conf, log), log, options.open)
+        return _conclude(_run_dag(conf_of(options), log), log, options.open)
     except (StageError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code if isinstance(error, StageError) else ExitCode.TRANSIENT
@@ -75,12 +78,28 @@ def _conclude(ended: Event, log: Path, open_report: bool) -> int:
     return max(codes, default=0) or int(not ended.succeeded)
 
 
+def _set_up_ranks(experiment: Experiment, log: Path) -> None:
+    """Install Horovod if this training needs it. The first run, on one rank, should not wait until it has compiled."""
+    ranks = experiment.training.ranks
+    if ranks == "auto":  # see tasks.launching
+        ranks = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    if runtime() != "process" or not experiment.uses_horovod(ranks):
+        return
+    print(f"{'horovod':12}installed, or compiled once, which takes two to three minutes", flush=True)
+    _run_logged([str(REPOSITORY / "scripts/setup.sh")], log)
+
+
 def _fetch(options: argparse.Namespace, log: Path) -> None:
     """Fetch the models and data that are missing. Raises StageError, with the exit code of the fetch."""
-    data = [f"data.path={options.data.resolve()}"] if options.data else []
-    sets = [argument for override in (*options.set, *data) for argument in ("--set", override)]
+    overrides = [f"{key}={json.dumps(value)}" for key, value in _overrides(options).items()]
+    sets = [argument for override in overrides for argument in ("--set", override)]
     command = [str(tasks_python()), "-m", "tasks", "fetch", "--experiment", options.experiment, *sets]
     print(f"{'fetch':12}models and data", flush=True)
+    _run_logged(command, log)
+
+
+def _run_logged(command: list[str], log: Path) -> None:
+    """Run a command with its output in the log. Raises StageError, with the exit code of the command, if it fails."""
     with log.open("a", encoding="utf-8") as file:
         code = subprocess.run(command, cwd=REPOSITORY, stdout=file, stderr=file, check=False).returncode
     if code:
@@ -188,17 +207,28 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _conf(options: argparse.Namespace) -> dict[str, Any]:
-    """What the trigger form would send. Raises BadInput before anything has started."""
+def _overrides(options: argparse.Namespace) -> dict[str, Any]:
     overrides = dict(parse_override(text) for text in options.set)
-    if options.data:
-        overrides["data.path"] = str(options.data.resolve())
-    load(options.experiment, [f"{key}={json.dumps(value)}" for key, value in overrides.items()]).require_threshold()
+    return overrides | ({"data.path": str(options.data.resolve())} if options.data else {})
+
+
+def _experiment(options: argparse.Namespace) -> Experiment:
+    """Return what is asked for. Raises BadInput before anything has started."""
+    overrides = [f"{key}={json.dumps(value)}" for key, value in _overrides(options).items()]
+    return load(options.experiment, overrides).require_threshold()
+
+
+def conf_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the trigger form would send.
+
+    The form starts from a named experiment, but a file of the user's own starts from the defaults. So what the named
+    one sets is set back.
+    """
+    overrides, named = _overrides(options), names()[0]
     if options.experiment in names():
         return {"experiment": options.experiment, **overrides}
-    sections = read(options.experiment)
-    flat = {f"{section}.{field}": value for section, fields in sections.items() for field, value in fields.items()}
-    return {"experiment": names()[0], **flat, **overrides}
+    keys = flatten(read(named)) | flatten(read(options.experiment)) | overrides
+    return {"experiment": named, **_experiment(options).part(tuple(keys))}
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Everything that `make run` needs and does not find: system packages, environments, Horovod, corpus and encoder.
+# Everything that a run needs and does not find: system packages, environments, Horovod, corpus and encoder.
+# usage: scripts/setup.sh [one-rank]  (one-rank: without Horovod, which only trainings of several ranks need)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,10 +9,11 @@ mkdir -p .venv
 exec 9>.venv/.lock
 flock 9
 
-scripts/system_packages.sh
+scope=${1:-all}
+scripts/system_packages.sh "$scope"
 # Horovod's wheel takes longest and needs only torch. So it is compiled first, while everything else is downloaded.
 scripts/environment.sh tasks build
-scripts/horovod.sh wheel &
+[ "$scope" = one-rank ] || scripts/horovod.sh wheel &
 wheel=$!
 nice scripts/environment.sh airflow run &
 airflow=$!
@@ -24,4 +26,4 @@ if [ "$(cat $ready 2>/dev/null)" != "$(sha256sum tasks/assets.py)" ]; then
 fi
 wait $airflow
 wait $wheel
-scripts/horovod.sh
+[ "$scope" = one-rank ] || scripts/horovod.sh

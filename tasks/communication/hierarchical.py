@@ -32,7 +32,7 @@ class Hosts:
     """
 
     def __init__(self, ranks: Sequence[int]) -> None:
-        """Group ranks, given the number of ranks on each host (see ranks_by_host)."""
+        """Group ranks, given the number of ranks on each host (see tasks.communication.ranks)."""
         ends = [0, *accumulate(ranks)]
         sets = [_process_set(list(range(first, end))) for first, end in pairwise(ends)]
         firsts = ends[:-1]
@@ -41,13 +41,6 @@ class Hosts:
         self.across = _process_set(firsts)
         self.first = firsts[self.number]
         self.is_leader = hvd.rank() == self.first
-
-
-def ranks_by_host() -> list[int]:
-    """Return the number of ranks on each host. Horovod numbers the ranks host by host."""
-    local = hvd.allgather(torch.tensor([hvd.local_rank()]), name="local_rank").tolist()
-    firsts = [rank for rank, number in enumerate(local) if number == 0]
-    return [end - first for first, end in pairwise([*firsts, len(local)])]
 
 
 def _process_set(ranks: list[int]) -> hvd.ProcessSet:

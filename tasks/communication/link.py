@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import horovod.torch as hvd
@@ -99,15 +99,3 @@ def _add(own: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
     for part in torch.split(received, len(own)) if len(received) else ():
         own += part
     return own
-
-
-def sum_over_ranks(values: Iterable[float], name: str) -> list[float]:
-    """Return each value summed over all ranks, in double precision."""
-    summed = hvd.allreduce(torch.tensor(list(values), dtype=torch.float64), op=hvd.Sum, name=name)
-    return [float(value) for value in summed]
-
-
-def gather_rows(rows: torch.Tensor, name: str) -> torch.Tensor:
-    """Return the rows of all ranks in the order of the ranks; a rank may have none."""
-    gathered: torch.Tensor = hvd.allgather(rows, name=name)
-    return gathered

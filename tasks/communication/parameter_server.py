@@ -18,7 +18,8 @@ from torch import nn
 from include.sections import Communication
 from tasks.communication.buckets import group_by_size
 from tasks.communication.exchange import Exchange, Kind, Parameters, by_kind, total_norm
-from tasks.communication.link import Link, sum_over_ranks
+from tasks.communication.link import Link
+from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.shards import Rows, Served, Shard
 from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead

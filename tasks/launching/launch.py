@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
@@ -58,6 +59,7 @@ def launch(job: Job) -> None:
         Stopped: SIGTERM or SIGINT stopped the training, after a checkpoint.
     """
     job = with_ranks(job, _gpus() if job.training.ranks == "auto" else 0)
+    _check_horovod(job)
     with scratch_folder(_where_ranks_see_it(job), "spark-bert-ranks") as folder:
         with _signals_make(folder / STOP):
             try:
@@ -66,6 +68,15 @@ def launch(job: Job) -> None:
                 raise Transient(f"{lost}: run the stage again") from lost
         if (folder / STOP).exists() and not (job.output / "training.json").exists():
             raise Stopped("training was stopped: run the stage again, and it continues from its last checkpoint")
+
+
+def _check_horovod(job: Job) -> None:
+    """Raise BadInput if the training needs Horovod and it is not installed: a set-up for one rank leaves it out."""
+    if job.uses_horovod and find_spec("horovod") is None:
+        raise BadInput(
+            "a training of several ranks, or with a parameter server, needs Horovod, which is not installed: "
+            "run `make setup`, or write training.ranks: 1 and communication.strategy: all-reduce"
+        )
 
 
 def _gpus() -> int:

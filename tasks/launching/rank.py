@@ -11,7 +11,8 @@ import logging
 import os
 import sys
 import traceback
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from include.artifacts import locked, write_json
@@ -28,19 +29,29 @@ def train(job: Job, stop: Path) -> None:
 
     When the file `stop` appears, a checkpoint is written and the function returns.
     """
-    import horovod.torch as hvd
     import torch
 
+    from tasks.communication import ranks
     from tasks.training.factory import build_trainer
 
     keep_freed_memory()
     if "HOROVOD_RANK" not in os.environ:  # the launcher sets OMP_NUM_THREADS for other ranks
         torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))  # torch heeds affinity, but no quota
+    with (
+        _horovod(job) if job.uses_horovod else nullcontext(),
+        locked(job.folder) if ranks.rank() == 0 else nullcontext(),
+    ):
+        build_trainer(job, stop.exists).run()
+
+
+@contextmanager
+def _horovod(job: Job) -> Iterator[None]:
+    import horovod.torch as hvd
+
     sets = "dynamic" if job.experiment.communication.strategy == "hierarchical" else None  # see Hosts
     hvd.init(process_sets=sets)
     try:
-        with locked(job.folder) if hvd.rank() == 0 else nullcontext():
-            build_trainer(job, stop.exists).run()
+        yield
     finally:
         hvd.shutdown()
 

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from include.artifacts import MANIFEST, damaged, inventory, sync, write_json
-from tasks.communication.link import sum_over_ranks
+from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.state import State
 from tasks.training.job import checkpoints
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import horovod.torch as hvd
 import torch
 
 from include.stages import BadInput
+from tasks.communication.ranks import local_rank, local_size
 
 
 def rank_device() -> torch.device:
-    """Return the device of this process, which is one of Horovod's ranks. Raises BadInput as device_of does."""
-    return torch.device(device_of(hvd.local_rank(), hvd.local_size(), torch.cuda.device_count()))
+    """Return the device of this rank. Raises BadInput as device_of does."""
+    return torch.device(device_of(local_rank(), local_size(), torch.cuda.device_count()))
 
 
 def device_of(local_rank: int, local_size: int, gpus: int) -> str:

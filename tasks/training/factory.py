@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import horovod.torch as hvd
 import torch
 from torch import nn
 
 from include.sections import Communication
-from tasks.communication.all_reduce import AllReduce
+from tasks.communication import ranks
 from tasks.communication.exchange import Exchange, SingleRank, by_kind
-from tasks.communication.hierarchical import Hosts, ranks_by_host
-from tasks.communication.parameter_server import ParameterServer
 from tasks.encoder.dropout import replace_dropout
 from tasks.encoder.fused_layer import fuse_layers
 from tasks.encoder.models import EncoderWithHead
@@ -35,7 +32,7 @@ from tasks.training.training_state import RandomState, TrainingState, Weights, i
 
 
 def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
-    """Load data and model, and build the trainer of this process, which is one of Horovod's ranks.
+    """Load data and model, and build the trainer of this process, which is one of the training's ranks.
 
     Args:
         job: the training.
@@ -44,14 +41,14 @@ def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
     Raises:
         BadInput: encoder, data and experiment do not fit each other.
     """
-    training, rank, world = job.training, hvd.rank(), hvd.size()
-    hosts, device = ranks_by_host(), rank_device()
+    training, rank, world = job.training, ranks.rank(), ranks.size()
+    hosts, device = ranks.ranks_by_host(), rank_device()
     torch.manual_seed(training.seed)  # every rank draws the same head
     objective = build_objective(job)
     model = prepare_model(objective.model, job, device)
     torch.manual_seed(training.seed * 1024 + rank)  # and dropout of its own
     sampler = _sampler(objective, job, rank, world)
-    exchange = build_exchange(model, job.experiment.communication, sampler.steps, job.ranks == 1, hosts)
+    exchange = build_exchange(model, job.experiment.communication, sampler.steps, job.ranks, hosts)
     sparse = frozenset(by_kind(model)["embeddings"])
     optimizer = Optimizer(exchange.parameters, settings(model, training), sparse)
     precision = resolve(training.precision, device)
@@ -99,7 +96,7 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
 
 
 def build_exchange(
-    model: EncoderWithHead, communication: Communication, steps: int, single: bool, hosts: Sequence[int]
+    model: EncoderWithHead, communication: Communication, steps: int, began_with: int, hosts: Sequence[int]
 ) -> Exchange:
     """Build the exchange that the experiment asks for.
 
@@ -107,14 +104,19 @@ def build_exchange(
         model: whose gradients are synchronized.
         communication: the experiment's section.
         steps: of the whole training.
-        single: whether the training began with one rank. One that lost its other ranks still compresses, so that
-            residuals are not lost.
+        began_with: the number of ranks at the training's start. A rank that lost its only other one still compresses,
+            so that residuals are not lost.
         hosts: the number of ranks on each host.
     """
+    if began_with == 1 and communication.strategy != "parameter-server":
+        return SingleRank(model)
+    # These modules import Horovod, which need not be installed for a single rank.
+    from tasks.communication.all_reduce import AllReduce
+    from tasks.communication.hierarchical import Hosts
+    from tasks.communication.parameter_server import ParameterServer
+
     if communication.strategy == "parameter-server":
         return ParameterServer(model, communication)
-    if single:
-        return SingleRank(model)
     hierarchy = Hosts(hosts) if communication.strategy == "hierarchical" else None
     return AllReduce(model, communication, round(communication.compression_start * steps) + 1, hierarchy)
 

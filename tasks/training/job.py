@@ -57,6 +57,11 @@ class Job:
         return self.training.ranks
 
     @property
+    def uses_horovod(self) -> bool:
+        """Whether the training needs Horovod."""
+        return self.experiment.uses_horovod(self.ranks)
+
+    @property
     def batching(self) -> Batching:
         """The experiment's section batching."""
         return self.experiment.batching

@@ -200,7 +200,7 @@ class Trainer:
             "precision": self.precision,
             "compression": self.job.experiment.communication.compression,
             "torch": torch.__version__,
-            "horovod": importlib.metadata.version("horovod"),
+            **({"horovod": importlib.metadata.version("horovod")} if self.job.uses_horovod else {}),
         }
 
     def bytes_received(self, last: RankBatch) -> dict[str, int]:

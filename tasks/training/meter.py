@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 
 from tasks.communication.exchange import Kind
-from tasks.communication.link import sum_over_ranks
+from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.state import State
 from tasks.encoder.batching import Batch
 from tasks.training.sampler import RankBatch

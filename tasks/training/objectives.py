@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from tasks.communication.link import sum_over_ranks
+from tasks.communication.ranks import sum_over_ranks
 from tasks.encoder.batching import Array, Batch, TokenTable, length_batches
 from tasks.encoder.masked_lm import MaskedLanguageModel, load_masked_lm
 from tasks.encoder.models import Classifier, EncoderWithHead, load_pretrained

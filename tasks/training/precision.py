@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from include.stages import BadInput
-from tasks.communication.link import sum_over_ranks
+from tasks.communication.ranks import sum_over_ranks
 
 #: The capabilities of CPUs, as torch.cpu.get_capabilities names them, that compute matrix products in bf16.
 _BF16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # the last two are ARM's

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from include.glue import Task
-from tasks.communication.link import gather_rows
+from tasks.communication.ranks import gather_rows
 from tasks.encoder.batching import Array, TokenTable, length_batches
 from tasks.encoder.inference import batch_logits
 from tasks.encoder.models import Classifier, EncoderWithHead

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from scripts.server import wait_for
 from tests.e2e.make_run import SLICE, command, make_run
@@ -58,6 +59,7 @@ def test_a_run_prints_a_line_for_each_stage_and_the_rest_into_its_log(first_run:
     assert f"log         {log}" in output
     assert "INFO tasks.training.metrics_logger: step" in log.read_text()
     assert "INFO" not in output
+    assert "horovod" not in output  # one rank does without
 
 
 def test_a_second_run_shares_the_artifacts_and_a_failed_gate_stops_it(home: Path) -> None:
@@ -98,6 +100,17 @@ def test_a_failed_fetch_ends_before_airflow_starts(tmp_path: Path) -> None:
     assert code == 2
     assert "error: the model folder nowhere has no config.json" in output
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.long
+def test_two_ranks_train_on_horovod(tmp_path: Path) -> None:
+    code, output = make_run(tmp_path, *SLICE, "training.ranks=2")
+    assert code == 0, output
+    assert "horovod     installed" in output
+    training = json.loads(
+        Path(records(tmp_path)[0]["stages"]["train"]["result"]["artifact"], "training.json").read_text()
+    )
+    assert training["ranks"] == 2 and training["horovod"]
 
 
 def test_an_interrupted_run_leaves_no_process(tmp_path: Path) -> None:

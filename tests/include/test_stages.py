@@ -4,6 +4,7 @@ import pytest
 
 from include.experiment import Experiment
 from include.named import load
+from include.sections import Training
 from include.stages import PIPELINE, STAGES, StageError, parse_result, result_line
 
 
@@ -51,7 +52,7 @@ def test_an_artifact_that_lacks_a_new_field_was_made_with_its_default() -> None:
     train, made = STAGES["train"], STAGES["train"].part(Experiment())
     del made["training"]["seed"]
     assert train.differences(made, Experiment()) == {}
-    assert train.differences(made, load("movies", ["training.seed=7"])) == {"training.seed": (1, 7)}
+    assert train.differences(made, Experiment(training=Training(seed=7))) == {"training.seed": (1, 7)}
 
 
 def test_a_training_may_continue_with_another_number_of_ranks() -> None:

@@ -17,7 +17,7 @@ from include.sections import Communication
 from tasks.communication import buckets
 from tasks.communication.all_reduce import AllReduce
 from tasks.communication.exchange import Exchange, SingleRank, by_kind, total_norm
-from tasks.communication.link import gather_rows, sum_over_ranks
+from tasks.communication.ranks import gather_rows, sum_over_ranks
 from tasks.encoder.models import Classifier, load_pretrained
 from tasks.training.job import Job
 from tests.tasks.launching.jobs import make_job

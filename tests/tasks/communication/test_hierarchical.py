@@ -14,8 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.communication.compression.sparse_rows import SparseRows
-from tasks.communication.hierarchical import HostFirst, HostRowsFirst, Hosts, ranks_by_host
+from tasks.communication.hierarchical import HostFirst, HostRowsFirst, Hosts
 from tasks.communication.link import Link
+from tasks.communication.ranks import ranks_by_host
 from tasks.launching.launch import launch
 from tests.tasks.communication.compression.samples import CPU, ELEMENTS, gradient, make, step
 from tests.tasks.launching.jobs import losses, make_job

@@ -15,12 +15,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tasks.communication import hierarchical
 from tasks.communication.all_reduce import AllReduce
 from tasks.communication.exchange import SingleRank
-from tasks.communication.hierarchical import Hosts, ranks_by_host
+from tasks.communication.hierarchical import Hosts
+from tasks.communication.ranks import ranks_by_host
 from tasks.communication.state import State
 from tasks.encoder.models import load_pretrained
-from tasks.training import factory
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tests.tasks.communication.compression.samples import KINDS
@@ -76,7 +77,7 @@ def stop_and_go_on(folder: Path) -> None:
     """On every rank of the layout that the folder is named for."""
     hosts = Hosts(ranks_by_host())  # for all trainings of this process: Horovod refuses sets of the same ranks
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(factory, "Hosts", lambda _: hosts)
+        patch.setattr(hierarchical, "Hosts", lambda _: hosts)
         for communication in COMMUNICATIONS:
             train_as(communication, folder)
 

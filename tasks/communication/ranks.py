@@ -1,0 +1,65 @@
+"""This process among the ranks of its training, and the collectives of a few numbers that any part of it may need.
+
+Only Horovod knows of other ranks, and it takes minutes to compile. The only rank of a training therefore does without
+it: as long as nobody has initialized Horovod, this process is rank 0 of 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+
+def rank() -> int:
+    """Return this rank's number among all ranks."""
+    horovod = _horovod()
+    return int(horovod.rank()) if horovod else 0
+
+
+def size() -> int:
+    """Return the number of all ranks."""
+    horovod = _horovod()
+    return int(horovod.size()) if horovod else 1
+
+
+def local_rank() -> int:
+    """Return this rank's number among those of its host."""
+    horovod = _horovod()
+    return int(horovod.local_rank()) if horovod else 0
+
+
+def local_size() -> int:
+    """Return the number of ranks of this rank's host."""
+    horovod = _horovod()
+    return int(horovod.local_size()) if horovod else 1
+
+
+def ranks_by_host() -> list[int]:
+    """Return the number of ranks on each host. Horovod numbers the ranks host by host."""
+    local = gather_rows(torch.tensor([local_rank()]), name="local_rank").tolist()
+    firsts = [rank for rank, number in enumerate(local) if number == 0]
+    return [end - first for first, end in pairwise([*firsts, len(local)])]
+
+
+def sum_over_ranks(values: Iterable[float], name: str) -> list[float]:
+    """Return each value summed over all ranks, in double precision."""
+    own, horovod = torch.tensor(list(values), dtype=torch.float64), _horovod()
+    total = horovod.allreduce(own, op=horovod.Sum, name=name) if horovod else own
+    return [float(value) for value in total]
+
+
+def gather_rows(rows: torch.Tensor, name: str) -> torch.Tensor:
+    """Return the rows of all ranks in the order of the ranks; a rank may have none."""
+    horovod = _horovod()
+    gathered: torch.Tensor = horovod.allgather(rows, name=name) if horovod else rows
+    return gathered
+
+
+def _horovod() -> Any:
+    """Return Horovod if it is initialized, else None. Whoever initializes it has imported it before."""
+    horovod = sys.modules.get("horovod.torch")
+    return horovod if horovod and horovod.is_initialized() else None
