@@ -13,9 +13,9 @@ from spark_bert.submission import announce
 PARAMS = form()
 DOC = f"""
 Fine-tunes a transformer encoder and exports its predictions. The stages **validate** the raw text with Great
-Expectations, **preprocess** it on Spark, **pretrain** the encoder on unlabeled text if there is any, **train** it on
-Horovod, **evaluate** it on the dev split, compare its metrics with the thresholds of the **gate**, **predict** the
-labels of the test split and **export** the submission zip.
+Expectations, **preprocess** it on Spark, **pretrain** the encoder on unlabeled text if there is any, **train** it, on
+several ranks with Horovod, **evaluate** it on the dev split, compare its metrics with the thresholds of the **gate**,
+**predict** the labels of the test split and **export** the submission zip.
 
 * When the gate fails, the run fails, and predict and export do not run. Airflow does not retry a stage after bad input
   or a failed gate. It does retry a stage after a crash or a lost process.

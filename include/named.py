@@ -86,7 +86,8 @@ def build(values: Mapping[str, Any], label: str) -> Experiment:
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:
-        problems = [shorten(_explain(problem), 1000) for problem in error.errors(include_url=False)]
+        explained = [_explain(problem) for problem in error.errors(include_url=False)]
+        problems = [shorten(line, 1000) for text in explained for line in text.splitlines()]
         more = [f"and {len(problems) - _PROBLEMS} more"] if len(problems) > _PROBLEMS else []
         raise BadInput(f"{label}: {'; '.join([*problems[:_PROBLEMS], *more])}") from None
 

@@ -182,7 +182,7 @@ _PIPELINE = (
     ),
     Stage(
         name="train",
-        does="fine-tune the encoder on Horovod",
+        does="fine-tune the encoder, on Horovod if there are several ranks",
         version=5,
         reads=("model", "batching", "loss", "training", "communication"),
         inputs=("preprocess", "pretrain"),

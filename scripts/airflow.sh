@@ -7,9 +7,12 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 export SPARK_BERT_HOME=${SPARK_BERT_HOME:-$root/work}
 export SPARK_BERT_TASKS_PYTHON=${SPARK_BERT_TASKS_PYTHON:-$root/.venv/tasks/bin/python}
 export AIRFLOW_HOME=${AIRFLOW_HOME:-$SPARK_BERT_HOME/airflow}
-# A busy machine lets one of Airflow's processes write for longer than the 5 seconds that SQLite waits by itself; the
-# API server then answers 500.
-export AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=${AIRFLOW__DATABASE__SQL_ALCHEMY_CONN:-sqlite:///$AIRFLOW_HOME/airflow.db?timeout=120}
+# On a busy machine, one of Airflow's processes may write for longer than the 5 seconds that SQLite waits by itself. The
+# API server would then answer 500.
+if [ -z "${AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_CMD:-}${AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_SECRET:-}" ]; then
+    database=sqlite:///$AIRFLOW_HOME/airflow.db?timeout=120
+    export AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=${AIRFLOW__DATABASE__SQL_ALCHEMY_CONN:-$database}
+fi
 export AIRFLOW__CORE__DAGS_FOLDER=$root/dags AIRFLOW__CORE__PLUGINS_FOLDER=$root/plugins
 export AIRFLOW__CORE__LOAD_EXAMPLES=False AIRFLOW__CORE__EXECUTOR=LocalExecutor
 export AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=False

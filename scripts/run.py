@@ -43,8 +43,8 @@ def main() -> int:
     try:
         experiment = _experiment(options)
         log = _new_log()
-        _set_up_ranks(experiment, log)
         _fetch(options, log)
+        set_up_ranks(experiment, log)
         return _conclude(_run_dag(conf_of(options), log), log, options.open)
     except (StageError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -78,15 +78,26 @@ def _conclude(ended: Event, log: Path, open_report: bool) -> int:
     return max(codes, default=0) or int(not ended.succeeded)
 
 
-def _set_up_ranks(experiment: Experiment, log: Path) -> None:
-    """Install Horovod if this training needs it. The first run, on one rank, should not wait until it has compiled."""
-    ranks = experiment.training.ranks
-    if ranks == "auto":  # see tasks.launching
-        ranks = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    if runtime() != "process" or not experiment.uses_horovod(ranks):
+def set_up_ranks(experiment: Experiment, log: Path) -> None:
+    """Install Horovod if this training needs it. The first run, on one rank, should not wait until it has compiled.
+
+    Only the environment that this checkout makes is changed: the others, and images, are the deployment's.
+    """
+    ours = runtime() == "process" and tasks_python().is_relative_to(REPOSITORY / ".venv")
+    if not ours or (REPOSITORY / ".venv/tasks/.horovod").exists() or not experiment.uses_horovod(_ranks(experiment)):
         return
-    print(f"{'horovod':12}installed, or compiled once, which takes two to three minutes", flush=True)
-    _run_logged([str(REPOSITORY / "scripts/setup.sh")], log)
+    print(f"{'horovod':12}is compiled for several ranks, which takes two to three minutes, once", flush=True)
+    run_logged([str(REPOSITORY / "scripts/setup.sh")], log)
+
+
+def _ranks(experiment: Experiment) -> int:
+    """Return the number of ranks, which `auto` may at most become."""
+    if experiment.training.ranks != "auto":
+        return experiment.training.ranks
+    if len(list(Path("/dev").glob("nvidia[0-9]*"))) < 2:
+        return 1
+    command = [str(tasks_python()), "-c", "import torch; print(torch.cuda.device_count())"]
+    return int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 
 def _fetch(options: argparse.Namespace, log: Path) -> None:
@@ -95,13 +106,19 @@ def _fetch(options: argparse.Namespace, log: Path) -> None:
     sets = [argument for override in overrides for argument in ("--set", override)]
     command = [str(tasks_python()), "-m", "tasks", "fetch", "--experiment", options.experiment, *sets]
     print(f"{'fetch':12}models and data", flush=True)
-    _run_logged(command, log)
+    run_logged(command, log)
 
 
-def _run_logged(command: list[str], log: Path) -> None:
+def run_logged(command: list[str], log: Path) -> None:
     """Run a command with its output in the log. Raises StageError, with the exit code of the command, if it fails."""
     with log.open("a", encoding="utf-8") as file:
-        code = subprocess.run(command, cwd=REPOSITORY, stdout=file, stderr=file, check=False).returncode
+        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=file, stderr=file, start_new_session=True)
+    try:
+        code = process.wait()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGTERM)  # a compiler runs in processes of its own
+        process.wait()
+        raise
     if code:
         raise (BadInput if code == ExitCode.BAD_INPUT else Transient)(_reason(log))
 

@@ -113,7 +113,7 @@ def log_in(url: str, passwords: Path, log: Path) -> Call:
         log: the file whose end tells why it did not start.
 
     Raises:
-        TimeoutError: if it does not answer within five minutes.
+        TimeoutError: if it does not answer.
     """
     for _ in range(300):
         try:

@@ -13,7 +13,7 @@ scope=${1:-all}
 scripts/system_packages.sh "$scope"
 # Horovod's wheel takes longest and needs only torch. So it is compiled first, while everything else is downloaded.
 scripts/environment.sh tasks build
-[ "$scope" = one-rank ] || scripts/horovod.sh wheel &
+[ "$scope" = one-rank ] || scripts/horovod.sh wheel 9>&- & # what outlives a killed set-up must not keep its lock
 wheel=$!
 nice scripts/environment.sh airflow run &
 airflow=$!

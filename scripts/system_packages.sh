@@ -25,6 +25,8 @@ find_missing() {
     has_headers || missing+=(python3.11-dev)
 }
 
+needed="Java 17 or newer and Python 3.11 with venv"
+[ "$1" = one-rank ] || needed+=", and to compile Horovod a C++ compiler, CMake 3 (not 4) and Python's headers"
 find_missing "$1"
 [ ${#missing[@]} -eq 0 ] && exit
 
@@ -33,10 +35,10 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 else
-    echo "Something is missing. On Debian 12: sudo apt-get install ${missing[*]}" >&2
+    echo "The set-up needs $needed. On Debian 12: sudo apt-get install ${missing[*]}" >&2
     exit 1
 fi
 find_missing "$1"
 [ ${#missing[@]} -eq 0 ] && exit
-echo "Still missing after the install: ${missing[*]} (Java 17 or newer, and CMake 3, not 4)" >&2
+echo "The set-up needs $needed. Still missing after the install: ${missing[*]}" >&2
 exit 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 from include.experiment import Experiment
 from include.paths import check_file, user_path
@@ -19,13 +20,16 @@ def fetch(experiment: Experiment) -> None:
         BadInput: If a folder or file that the experiment names does not exist.
         Transient: If a download fails.
     """
+    _check_text(experiment.pretraining.text)
     online = experiment.runtime.model_copy(update={"download": True})
     log.info("encoder: %s", encoder_folder(experiment.model.name, online))
     if "synonyms" in experiment.preprocessing.augment:
         log.info("WordNet: %s", wordnet_folder(online))
-    if experiment.pretraining.text:
-        text = user_path(experiment.pretraining.text)
-        check_file(text, "put the text there, or correct pretraining.text")
-        log.info("text for pre-training: %s", text)
     source = open_source(experiment.model_copy(update={"runtime": online}))
     log.info("data: sha256 %s", source.fingerprint())
+
+
+def _check_text(text: str) -> None:
+    """Look for the text for pre-training, unless stages will see data/ at another place than this process does."""
+    if text and not (os.environ.get("SPARK_BERT_DATA") and not user_path(text).is_absolute()):
+        check_file(user_path(text), "put the text there, or correct pretraining.text")

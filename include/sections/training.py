@@ -173,9 +173,9 @@ class Training(Section):
     )
     ranks: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
         "auto",
-        description="Number of Horovod processes, or auto. If batching.kind is length or static, batch_size must be "
-        "a multiple of it. auto: one per GPU of the machine; without a GPU a single process, with one thread per "
-        "CPU that the machine or the container grants.",
+        description="Number of ranks, which are processes that train together, or auto. If batching.kind is length or "
+        "static, batch_size must be a multiple of it. auto: one per GPU of the machine; without a GPU a single one, "
+        "with one thread per CPU that the machine or the container grants.",
     )
     evaluations: int = Field(2, ge=1, le=1000, description="Number of evaluations on the dev split per epoch.")
     best_by: Literal["metric", "loss"] = Field(

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from airflow.sdk import Context, Param
 
 from include.experiment import Experiment
-from include.named import build, merge, names, read
+from include.named import build, load, merge, names, read
 from include.sections import Section
-from include.stages import PIPELINE, STAGES, BadInput
+from include.stages import PIPELINE, STAGES, BadInput, flatten
 
 #: The keywords of the model's JSON schema that are copied to a Param unchanged.
 _RULES = (
@@ -58,12 +58,16 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
             f"value of this experiment. Default: **{experiment}**.",
         )
     }
+    changes = load(experiment).part(tuple(flatten(read(experiment))))
     for field in _fields(_PIPELINE.union(more)):
+        default = f"Default: **{json.dumps(field.default)}**."
+        if field.key in changes:
+            default += f" In {experiment}: **{json.dumps(changes[field.key])}**."
         params[field.key] = Param(
             None,
             title=field.key,
             section=field.section.capitalize(),
-            description_md=f"{field.description} Default: **{json.dumps(field.default)}**.{_remark(field.default)}",
+            description_md=f"{field.description} {default}{_remark(field.default)}",
             **_nullable(field.schema),
         )
     return params

@@ -11,7 +11,7 @@ from typing import Any, cast
 from airflow.sdk import Context, TaskGroup
 
 from include.experiment import Experiment
-from include.stages import PIPELINE, STAGES
+from include.stages import PIPELINE, STAGES, BadInput
 from spark_bert.notices import Notice
 from spark_bert.operators.base import StageOperator
 from spark_bert.params import from_form
@@ -92,9 +92,9 @@ def runtime() -> str:
     """Return the runtime in which the deployment runs stages: `process`, or the value of $SPARK_BERT_RUNTIME.
 
     Raises:
-        ValueError: if the value is not a runtime.
+        BadInput: if the value is not a runtime.
     """
     name = os.environ.get("SPARK_BERT_RUNTIME") or "process"
     if name not in _RUNTIMES:
-        raise ValueError(f"SPARK_BERT_RUNTIME={name!r} is not a runtime: write one of {', '.join(_RUNTIMES)}")
+        raise BadInput(f"SPARK_BERT_RUNTIME={name!r} is not a runtime: write one of {', '.join(_RUNTIMES)}")
     return name

@@ -45,9 +45,9 @@ def retraining_experiment(context: Context) -> Experiment:
     """Return the run's experiment. It always requires approval if the deployment names approvers.
 
     Raises:
-        BadInput: if the params make no valid experiment.
+        BadInput: if the params make no valid experiment, or one whose gate has no threshold.
     """
-    experiment = from_form(context)
+    experiment = from_form(context).require_threshold()
     if not approvers():
         return experiment
     return build(merge(experiment.model_dump(mode="json"), {"retraining.approval": True}), "the retraining")

@@ -14,6 +14,11 @@ from typing import Any
 import torch
 
 
+def connected() -> bool:
+    """Return whether Horovod is initialized."""
+    return _horovod() is not None
+
+
 def rank() -> int:
     """Return this rank's number among all ranks."""
     horovod = _horovod()
@@ -41,7 +46,7 @@ def local_size() -> int:
 def ranks_by_host() -> list[int]:
     """Return the number of ranks on each host. Horovod numbers the ranks host by host."""
     local = gather_rows(torch.tensor([local_rank()]), name="local_rank").tolist()
-    firsts = [rank for rank, number in enumerate(local) if number == 0]
+    firsts = [index for index, number in enumerate(local) if number == 0]
     return [end - first for first, end in pairwise([*firsts, len(local)])]
 
 

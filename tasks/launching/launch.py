@@ -54,7 +54,7 @@ def launch(job: Job) -> None:
     rank is lost, training continues as runtime.lost_rank says.
 
     Raises:
-        BadInput: a rank raised it.
+        BadInput: a rank raised it, or the training needs Horovod and it is not installed.
         Transient: a rank was lost and training did not continue; the message names the rank.
         Stopped: SIGTERM or SIGINT stopped the training, after a checkpoint.
     """

@@ -1,4 +1,4 @@
-"""One rank of a training, which Horovod starts in a process of its own.
+"""One rank of a training: the only one, in the process of the stage, or one that Horovod starts in its own process.
 
 Heavy packages are imported inside functions, because the stage and Horovod's launcher import this module without
 running a rank.

@@ -42,6 +42,7 @@ def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
         BadInput: encoder, data and experiment do not fit each other.
     """
     training, rank, world = job.training, ranks.rank(), ranks.size()
+    assert ranks.connected() or not job.uses_horovod, "Horovod is not initialized"
     hosts, device = ranks.ranks_by_host(), rank_device()
     torch.manual_seed(training.seed)  # every rank draws the same head
     objective = build_objective(job)

@@ -119,6 +119,15 @@ def test_training_is_on_the_version_that_ingest_ended_with() -> None:
     assert found.model.name == "all-MiniLM-L6-v2"
 
 
+def test_without_a_threshold_no_data_are_taken_in(dag: DAG) -> None:
+    ingest = dag.get_task("ingest")
+    assert isinstance(ingest, StageOperator)
+    own = {"data.task": "classification", "data.source": "files", "data.path": "data/own", "data.labels": ["no", "yes"]}
+    with pytest.raises(BadInput, match=r"classification has no threshold of its own.* set gate\.accuracy"):
+        ingest.experiment_of(context("now", **own))
+    assert ingest.experiment_of(context("now", **own, **{"gate.accuracy": 0.8})).thresholds == {"accuracy": 0.8}
+
+
 def test_dev_rows_that_the_champion_was_trained_on_compare_nothing() -> None:
     now = context("now", **{"preprocessing.resplit": True})
     made(now, "ingest", data=VERSION)

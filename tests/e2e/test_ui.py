@@ -50,7 +50,7 @@ def test_a_gate_too_high_ends_red_at_the_gate_without_a_retry(call: Call) -> Non
 
 
 def test_the_api_waits_for_a_process_that_writes_for_a_while(call: Call, home: Path) -> None:
-    with closing(sqlite3.connect(home / "airflow/airflow.db")) as database, ThreadPoolExecutor() as pool:
+    with closing(sqlite3.connect(home / "airflow/airflow.db", timeout=120)) as database, ThreadPoolExecutor() as pool:
         database.execute("BEGIN IMMEDIATE")
         answer = pool.submit(call, "POST", "/api/v2/variables", {"key": "waited", "value": "for the database"})
         time.sleep(10)  # SQLite itself waits for 5 seconds.

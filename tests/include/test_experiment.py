@@ -33,7 +33,7 @@ def test_an_experiment_is_frozen() -> None:
         ("training.epoch=1", "unknown key training.epoch, did you mean epochs?"),
         ("trainig.epochs=1", "unknown key trainig, did you mean training?"),
         ("data.task=SST-3", "data.task: there is no task 'SST-3': write one of movie-reviews, SST-2, CoLA"),
-        ("data.task=SST-2", "write data.source: glue or hub or files"),
+        ("data.task=SST-2", "write data.source: glue, hub or files"),
         ("data.source=glue", "is not available from data.source glue"),
         ("training.ranks=3", "batch_size 32 is not a multiple of training.ranks 3: write 30"),
         (
@@ -64,9 +64,10 @@ def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(override: str, messa
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(BadInput) as error:
-        load("movies", ["data.task=classification", "training.ranks=3"])
+        load("movies", ["data.task=classification", "data.columns={sentence: text}", "training.ranks=3"])
     for remedy in ("write data.source: files;", "needs data.path", "needs two or more data.labels", "write 30"):
         assert remedy in str(error.value)
+    assert "remove data.columns" not in str(error.value)  # they belong to files
 
 
 def test_movie_reviews_may_come_from_files_too() -> None:

@@ -1,4 +1,4 @@
-"""What make run sends to the Dag."""
+"""What make run sends to the Dag, and when it compiles Horovod first."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from airflow.sdk.definitions.param import ParamsDict
 
 from include.experiment import Experiment
 from include.named import load
+from include.stages import Transient
+from scripts import run
 from scripts.run import conf_of
 from spark_bert.params import form, resolve
 
@@ -22,7 +24,7 @@ def run_of(experiment: str, *overrides: str, data: Path | None = None) -> Experi
 
 
 @pytest.mark.parametrize("name", ["movies", "cola"])
-def test_a_named_experiment_with_overrides(name: str, tmp_path: Path) -> None:
+def test_a_named_experiment_with_overrides(name: str) -> None:
     assert run_of(name, "training.epochs=7") == load(name, ["training.epochs=7"])
 
 
@@ -38,3 +40,47 @@ def test_a_file_starts_from_the_defaults_and_not_from_the_default_experiment(tmp
     found = run_of(str(file), "gate.accuracy=0.7")
     assert found == load(str(file), ["gate.accuracy=0.7"])
     assert found.training == Experiment().training
+
+
+@pytest.mark.parametrize(
+    ("overrides", "compiled"),
+    [
+        ([], False),
+        (["training.ranks=1"], False),
+        (["training.ranks=2"], True),
+        (["communication.strategy=parameter-server", "communication.compression=none", "training.ranks=1"], True),
+    ],
+)
+def test_horovod_is_compiled_when_a_training_first_needs_it(
+    overrides: list[str], compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(run, "run_logged", lambda command, log: commands.append(command))
+    monkeypatch.setattr(run, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(run, "tasks_python", lambda: tmp_path / ".venv/tasks/bin/python")
+    run.set_up_ranks(load("movies", overrides), tmp_path / "log.txt")
+    assert commands == ([[str(tmp_path / "scripts/setup.sh")]] if compiled else [])
+    (tmp_path / ".venv/tasks").mkdir(parents=True)
+    (tmp_path / ".venv/tasks/.horovod").touch()
+    run.set_up_ranks(load("movies", overrides), tmp_path / "log.txt")
+    assert len(commands) == compiled, "it is installed now"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("SPARK_BERT_RUNTIME", "docker"), ("SPARK_BERT_TASKS_PYTHON", "/x/py")]
+)
+def test_images_and_other_environments_bring_their_own_horovod(
+    variable: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "run_logged", lambda command, log: pytest.fail("they are not set up here"))
+    monkeypatch.setattr(run, "REPOSITORY", tmp_path)
+    monkeypatch.setenv("SPARK_BERT_TASKS_PYTHON", str(tmp_path / ".venv/tasks/bin/python"))
+    monkeypatch.setenv(variable, value)
+    run.set_up_ranks(load("movies", ["training.ranks=2"]), tmp_path / "log.txt")
+
+
+def test_a_command_that_fails_tells_its_last_error(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    with pytest.raises(Transient, match="no compiler"):
+        run.run_logged(["sh", "-c", "echo at work; echo no compiler >&2; exit 1"], log)
+    assert log.read_text() == "at work\nno compiler\n"

@@ -116,6 +116,11 @@ def test_none_takes_away_text_that_an_experiment_may_go_without(reviews: Experim
     assert resolve({"experiment": "reviews", "loss.class_weights": "none", "data.train": "none"}).data.train == "none"
 
 
+def test_the_form_says_where_its_experiment_differs_from_the_defaults() -> None:
+    assert "Default: **2.0**. In movies: **1.0**." in form()["training.epochs"].schema["description_md"]
+    assert form("cola")["training.epochs"].schema["description_md"].endswith("Default: **2.0**.")
+
+
 def test_the_form_says_which_text_can_be_taken_away() -> None:
     params = form(more=("dataset",))
     told = {key for key, param in params.items() if "**none** to remove the text" in param.schema["description_md"]}
@@ -170,7 +175,7 @@ def test_the_form_refuses_and_names_the_field(key: str, value: Any) -> None:
     ("conf", "message"),
     [
         ({"training.batch_size": 33, "training.ranks": 2}, "batch_size 33 is not a multiple of training.ranks 2"),
-        ({"data.task": "SST-2"}, "write data.source: glue or hub or files"),
+        ({"data.task": "SST-2"}, "write data.source: glue, hub or files"),
         ({"gate.pearson": 0.5}, r"gate\.pearson does not exist for the classification task movie-reviews"),
         ({"training.epoch": 1}, r"unknown key training\.epoch, did you mean epochs\?"),
         ({"trainig.epochs": 1}, "unknown key trainig, did you mean training"),

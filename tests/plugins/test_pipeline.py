@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.sdk import DAG
 
-from include.stages import PIPELINE
+from include.stages import PIPELINE, BadInput
 from spark_bert.pipeline import pipeline
 
 
@@ -30,5 +30,5 @@ def test_the_deployment_names_the_runtime(runtime: str | None, operator: str, mo
 
 def test_an_unknown_runtime_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_RUNTIME", "podman")
-    with DAG("made_up", schedule=None), pytest.raises(ValueError, match="'podman' is not a runtime: write one of"):
+    with DAG("made_up", schedule=None), pytest.raises(BadInput, match="'podman' is not a runtime: write one of"):
         pipeline()

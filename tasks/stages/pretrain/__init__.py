@@ -1,1 +1,1 @@
-"""The stage pretrain: adapts the encoder to a domain by masked language modeling on unlabeled text, with Horovod."""
+"""The stage pretrain: adapts the encoder to a domain by masked language modeling on unlabeled text."""

@@ -1,1 +1,1 @@
-"""The stage train: fine-tunes the encoder with Horovod and keeps the best model."""
+"""The stage train: fine-tunes the encoder, on Horovod if there are several ranks, and keeps the best model."""

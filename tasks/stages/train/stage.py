@@ -1,4 +1,4 @@
-"""The stage train: fine-tune the encoder with Horovod and keep the best model."""
+"""The stage train: fine-tune the encoder, on Horovod if there are several ranks, and keep the best model."""
 
 from __future__ import annotations
 
