@@ -99,7 +99,8 @@ def wait_for(condition: Callable[[], Any], seconds: float = 480) -> Any:
 
 def to_end(call: Call, run: str) -> tuple[str, dict[str, Any]]:
     """Wait for the run's end and return its state, and its Airflow tasks by name."""
-    state = wait_for(lambda: {"success": "success", "failed": "failed"}.get(call("GET", run)["state"]))
+    ended = {"success": "success", "failed": "failed"}
+    state = wait_for(lambda: ended.get(call("GET", run)["state"]), seconds=1800)  # a busy machine takes its time
     tasks = call("GET", f"{run}/taskInstances")["task_instances"]
     return state, {task["task_id"]: task | {"path": f"{run}/taskInstances/{task['task_id']}"} for task in tasks}
 

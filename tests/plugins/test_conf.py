@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk.definitions.param import ParamsDict
 
+from include import named
 from include.experiment import Experiment
 from include.named import load
 from include.stages import Transient
@@ -33,10 +34,14 @@ def test_data_is_the_folder_as_an_absolute_path(tmp_path: Path, monkeypatch: pyt
     assert run_of("cola", data=Path("glue")).data.path == str(tmp_path / "glue")
 
 
-def test_a_file_starts_from_the_defaults_and_not_from_the_default_experiment(tmp_path: Path) -> None:
+def test_a_file_starts_from_the_defaults_and_not_from_the_default_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named, "FOLDER", tmp_path)
+    (tmp_path / "movies.yaml").write_text("training: {epochs: 7}\n")
     file = tmp_path / "own.yaml"
     file.write_text("data: {path: data/own, source: files, columns: {sentence: text}}\nmodel: {dropout: 0.2}\n")
-    assert load("movies").training != Experiment().training
+    assert run_of("movies").training.epochs == 7
     found = run_of(str(file), "gate.accuracy=0.7")
     assert found == load(str(file), ["gate.accuracy=0.7"])
     assert found.training == Experiment().training

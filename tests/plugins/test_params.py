@@ -117,8 +117,8 @@ def test_none_takes_away_text_that_an_experiment_may_go_without(reviews: Experim
 
 
 def test_the_form_says_where_its_experiment_differs_from_the_defaults() -> None:
-    assert "Default: **2.0**. In movies: **1.0**." in form()["training.epochs"].schema["description_md"]
-    assert form("cola")["training.epochs"].schema["description_md"].endswith("Default: **2.0**.")
+    assert form("sst2")["training.learning_rate"].schema["description_md"].endswith("**5e-05**. In sst2: **6e-05**.")
+    assert form()["training.learning_rate"].schema["description_md"].endswith("Default: **5e-05**.")
 
 
 def test_the_form_says_which_text_can_be_taken_away() -> None:
