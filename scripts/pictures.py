@@ -31,7 +31,7 @@ ROWS = "sentence\tlabel\na film of rare and quiet grace\t1\ntwo hours that nobod
 def main() -> int:
     """Start Airflow and the browser, and take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--home", type=Path, help="an empty folder for the runs, to be kept (a temporary one)")
+    parser.add_argument("--home", type=Path, help="the folder in which the runs are kept (a temporary one)")
     home = parser.parse_args().home
     chromium = shutil.which("chromium")
     if not chromium:
