@@ -36,7 +36,6 @@ from include.sections import (
     Training,
     Validation,
 )
-from include.stages import BadInput
 
 _METRICS = {
     "classification": {"accuracy", "f1", "matthews"},
@@ -88,19 +87,6 @@ class Experiment(Section):
         if not self.gate.thresholds and self.task.gate is not None:
             return {self.task.metric: self.task.gate}
         return self.gate.thresholds
-
-    def require_threshold(self) -> Self:
-        """Return this experiment if its gate has a threshold. Without one, the gate refuses every model.
-
-        Raises:
-            BadInput: if there is none; ablations need none, so this is not a rule of the model.
-        """
-        if not self.thresholds:
-            raise BadInput(
-                f"{self.task.name} has no threshold of its own, so the gate would refuse every model: set "
-                f"gate.{self.task.metric}, the lowest acceptable {self.task.metric}"
-            )
-        return self
 
     def uses_horovod(self, ranks: int) -> bool:
         """Return whether a training of so many ranks needs Horovod. One rank does if it is its own parameter server."""

@@ -92,6 +92,21 @@ def build(values: Mapping[str, Any], label: str) -> Experiment:
         raise BadInput(f"{label}: {'; '.join([*problems[:_PROBLEMS], *more])}") from None
 
 
+def require_threshold(experiment: Experiment) -> Experiment:
+    """Return the experiment if its gate has a threshold. Ablations need none, so this is not a rule of Experiment.
+
+    Raises:
+        BadInput: if there is none, because the gate would refuse every model, after its training.
+    """
+    if not experiment.thresholds:
+        task = experiment.task
+        raise BadInput(
+            f"{task.name} has no threshold of its own, so the gate would refuse every model: set gate.{task.metric}, "
+            f"the lowest acceptable {task.metric}"
+        )
+    return experiment
+
+
 def read_file(path: Path) -> dict[str, Any]:
     """Read the mapping in a JSON file (with the suffix .json) or a YAML file (with any other suffix).
 

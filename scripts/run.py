@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TextIO
 from airflow.sdk.configuration import conf as airflow_conf
 
 from include.experiment import Experiment
-from include.named import load, names, parse_override, read
+from include.named import load, names, parse_override, read, require_threshold
 from include.runs import Run
 from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient, flatten
 from spark_bert.operators.stage_log import parse_log_tail
@@ -232,7 +232,7 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
 def _experiment(options: argparse.Namespace) -> Experiment:
     """Return what is asked for. Raises BadInput before anything has started."""
     overrides = [f"{key}={json.dumps(value)}" for key, value in _overrides(options).items()]
-    return load(options.experiment, overrides).require_threshold()
+    return require_threshold(load(options.experiment, overrides))
 
 
 def conf_of(options: argparse.Namespace) -> dict[str, Any]:

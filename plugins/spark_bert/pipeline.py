@@ -11,6 +11,7 @@ from typing import Any, cast
 from airflow.sdk import Context, TaskGroup
 
 from include.experiment import Experiment
+from include.named import require_threshold
 from include.stages import PIPELINE, STAGES, BadInput
 from spark_bert.notices import Notice
 from spark_bert.operators.base import StageOperator
@@ -63,7 +64,7 @@ def pipeline(last: str = PIPELINE[-1], experiment_of: Callable[[Context], Experi
 
 def _with_threshold(experiment_of: Callable[[Context], Experiment]) -> Callable[[Context], Experiment]:
     """Refuse an experiment without a threshold when the run's first stage starts, instead of after its training."""
-    return lambda context: experiment_of(context).require_threshold()
+    return lambda context: require_threshold(experiment_of(context))
 
 
 def stage_task(stage: str, **keywords: Any) -> StageOperator:

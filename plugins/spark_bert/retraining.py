@@ -11,7 +11,7 @@ from airflow.sdk import Asset, AssetWatcher, Context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.experiment import Experiment
-from include.named import build, load, merge
+from include.named import build, load, merge, require_threshold
 from include.runs import Run
 from include.stages import BadInput, ExitCode
 from spark_bert.drop_folder import DropFolderTrigger
@@ -47,7 +47,7 @@ def retraining_experiment(context: Context) -> Experiment:
     Raises:
         BadInput: if the params make no valid experiment, or one whose gate has no threshold.
     """
-    experiment = from_form(context).require_threshold()
+    experiment = require_threshold(from_form(context))
     if not approvers():
         return experiment
     return build(merge(experiment.model_dump(mode="json"), {"retraining.approval": True}), "the retraining")
