@@ -41,11 +41,11 @@ def main() -> int:
     for ending in _ENDINGS:
         signal.signal(ending, _interrupt)
     try:
-        experiment = _experiment(options)
+        experiment = experiment_of(options)
         log = _new_log()
-        _fetch(options, log)
+        _fetch(experiment, log)
         set_up_ranks(experiment, log)
-        return _conclude(_run_dag(conf_of(options), log), log, options.open)
+        return _conclude(_run_dag(conf_of(options, experiment), log), log, options.open)
     except (StageError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code if isinstance(error, StageError) else ExitCode.TRANSIENT
@@ -100,11 +100,10 @@ def _ranks(experiment: Experiment) -> int:
     return int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 
-def _fetch(options: argparse.Namespace, log: Path) -> None:
+def _fetch(experiment: Experiment, log: Path) -> None:
     """Fetch the models and data that are missing. Raises StageError, with the exit code of the fetch."""
-    overrides = [f"{key}={json.dumps(value)}" for key, value in _overrides(options).items()]
-    sets = [argument for override in overrides for argument in ("--set", override)]
-    command = [str(tasks_python()), "-m", "tasks", "fetch", "--experiment", options.experiment, *sets]
+    inline = experiment.model_dump_json(exclude_defaults=True)
+    command = [str(tasks_python()), "-m", "tasks", "fetch", "--experiment", inline]
     print(f"{'fetch':12}models and data", flush=True)
     run_logged(command, log)
 
@@ -229,13 +228,13 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
     return overrides | ({"data.path": str(options.data.resolve())} if options.data else {})
 
 
-def _experiment(options: argparse.Namespace) -> Experiment:
+def experiment_of(options: argparse.Namespace) -> Experiment:
     """Return what is asked for. Raises BadInput before anything has started."""
     overrides = [f"{key}={json.dumps(value)}" for key, value in _overrides(options).items()]
     return require_threshold(load(options.experiment, overrides))
 
 
-def conf_of(options: argparse.Namespace) -> dict[str, Any]:
+def conf_of(options: argparse.Namespace, experiment: Experiment) -> dict[str, Any]:
     """Return what the trigger form would send.
 
     The form starts from a named experiment, but a file of the user's own starts from the defaults. So what the named
@@ -245,7 +244,7 @@ def conf_of(options: argparse.Namespace) -> dict[str, Any]:
     if options.experiment in names():
         return {"experiment": options.experiment, **overrides}
     keys = flatten(read(named)) | flatten(read(options.experiment)) | overrides
-    return {"experiment": named, **_experiment(options).part(tuple(keys))}
+    return {"experiment": named, **experiment.part(tuple(keys))}
 
 
 if __name__ == "__main__":

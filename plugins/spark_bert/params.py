@@ -58,7 +58,7 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
             f"value of this experiment. Default: **{experiment}**.",
         )
     }
-    changes = load(experiment).part(tuple(flatten(read(experiment))))
+    changes = flatten(load(experiment).model_dump(mode="json", exclude_defaults=True))
     for field in _fields(_PIPELINE.union(more)):
         default = f"Default: **{json.dumps(field.default)}**."
         if field.key in changes:

@@ -49,7 +49,9 @@ def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
     model = prepare_model(objective.model, job, device)
     torch.manual_seed(training.seed * 1024 + rank)  # and dropout of its own
     sampler = _sampler(objective, job, rank, world)
-    exchange = build_exchange(model, job.experiment.communication, sampler.steps, job.ranks, hosts)
+    # A rank that lost its only other one still compresses, so that residuals are not lost.
+    communication = job.experiment.communication
+    exchange = build_exchange(model, communication, sampler.steps, hosts) if job.uses_horovod else SingleRank(model)
     sparse = frozenset(by_kind(model)["embeddings"])
     optimizer = Optimizer(exchange.parameters, settings(model, training), sparse)
     precision = resolve(training.precision, device)
@@ -96,21 +98,15 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
     return model
 
 
-def build_exchange(
-    model: EncoderWithHead, communication: Communication, steps: int, began_with: int, hosts: Sequence[int]
-) -> Exchange:
-    """Build the exchange that the experiment asks for.
+def build_exchange(model: EncoderWithHead, communication: Communication, steps: int, hosts: Sequence[int]) -> Exchange:
+    """Build the exchange of a training that uses Horovod, as the experiment asks for.
 
     Args:
         model: whose gradients are synchronized.
         communication: the experiment's section.
         steps: of the whole training.
-        began_with: the number of ranks at the training's start. A rank that lost its only other one still compresses,
-            so that residuals are not lost.
         hosts: the number of ranks on each host.
     """
-    if began_with == 1 and communication.strategy != "parameter-server":
-        return SingleRank(model)
     # These modules import Horovod, which need not be installed for a single rank.
     from tasks.communication.all_reduce import AllReduce
     from tasks.communication.hierarchical import Hosts

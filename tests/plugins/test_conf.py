@@ -13,14 +13,15 @@ from include.experiment import Experiment
 from include.named import load
 from include.stages import Transient
 from scripts import run
-from scripts.run import conf_of
+from scripts.run import conf_of, experiment_of
 from spark_bert.params import form, resolve
 
 
 def run_of(experiment: str, *overrides: str, data: Path | None = None) -> Experiment:
     """The experiment of the run that make run starts."""
     params = ParamsDict(form())
-    params.update(conf_of(Namespace(experiment=experiment, set=list(overrides), data=data)))
+    options = Namespace(experiment=experiment, set=list(overrides), data=data)
+    params.update(conf_of(options, experiment_of(options)))
     return resolve(params.validate())
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from include.stages import BadInput
-from tasks.launching.launch import launch
+from tasks.launching.launch import ROOT, launch
 from tests.tasks.launching.jobs import losses, make_job
 
-ROOT = Path(__file__).parents[3]
 #: Where Horovod cannot be imported, train as job.json in the folder says, but write into the folder itself.
 WITHOUT = """
 import dataclasses, pathlib, sys
