@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from include.artifacts import sha256, sync, write_json
-from include.paths import check_file, user_path
+from include.paths import user_path
 from include.scratch import scratch_folder
 from include.sections import Runtime
 from include.stages import BadInput, Transient
@@ -204,12 +204,8 @@ def encoder_folder(name: str, runtime: Runtime) -> Path:
 
 
 def encoder_fingerprint(name: str, runtime: Runtime) -> str:
-    """Return a string that changes whenever the encoder's weights, configuration, tokenizer or saved head change."""
-    files = sorted(encoder_folder(name, runtime).glob("head.*"))
-    for file in files:
-        check_file(file, "restore the model's own file, or remove it")
-    head = [sha256(file) for file in files]
-    return "-".join([*_digests(name, ENCODER_FILES, runtime), *head])
+    """Return a string that changes whenever the encoder's weights, configuration or tokenizer change."""
+    return "-".join(_digests(name, ENCODER_FILES, runtime))
 
 
 def tokenizer_fingerprint(name: str, runtime: Runtime) -> str:

@@ -19,9 +19,10 @@ class Model(Section):
         "or ./) or a name on the Hugging Face hub.",
         examples=["all-MiniLM-L6-v2", "all-mpnet-base-v2"],
     )
-    pooling: Literal["mean", "cls"] = Field(
+    pooling: Literal["native", "mean", "cls"] = Field(
         "mean",
-        description="How token embeddings become one sentence embedding. mean: their average; cls: the embedding of "
-        "the first token.",
+        description="The head on top of the encoder. native: the head that transformers defines for the encoder's "
+        "family, so that every tool can load the model; mean: a linear layer on the average of the token embeddings; "
+        "cls: a linear layer on the embedding of the first token.",
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout probability before the head.")

@@ -154,14 +154,14 @@ def by_kind(model: EncoderWithHead) -> dict[Kind, Parameters]:
         "embeddings": word embeddings with row-sparse gradients, "matrices": the encoder's other parameters of two or
         more dimensions, "rest": all others. Each group maps names to parameters.
     """
-    words = model.encoder.get_input_embeddings()
+    words, prefix = model.encoder.get_input_embeddings(), model.encoder_prefix
     kinds: dict[Kind, Parameters] = {"embeddings": {}, "matrices": {}, "rest": {}}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         if parameter is words.weight and words.sparse:
             kinds["embeddings"][name] = parameter
-        elif parameter.ndim > 1 and name.startswith("encoder."):
+        elif parameter.ndim > 1 and name.startswith(prefix):
             kinds["matrices"][name] = parameter
         else:
             kinds["rest"][name] = parameter

@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from tasks.encoder.models import EncoderWithHead, load_encoder
+from tasks.encoder.loading import load_encoder
+from tasks.encoder.models import EncoderWithHead
 from tasks.encoder.packing import Packing
 
 
@@ -48,6 +49,9 @@ class MaskedLanguageModel(EncoderWithHead):
 
     def __init__(self, encoder: PreTrainedModel) -> None:
         super().__init__(encoder)
+        pooler = getattr(encoder, "pooler", None)
+        if pooler is not None:  # It is not trained here, but the native head of a fine-tuning may use it.
+            pooler.requires_grad_(False)
         epsilon = getattr(encoder.config, "layer_norm_eps", 1e-12)
         self.head = WordHead(encoder.config.hidden_size, self.words, epsilon)
 
@@ -76,7 +80,7 @@ class MaskedLanguageModel(EncoderWithHead):
         Returns:
             Logits of the selected tokens, row by row, float32 [selected tokens, vocabulary].
         """
-        tokens = self.encode(input_ids, attention_mask, token_type_ids, packing)
+        tokens = self.run(input_ids, attention_mask, token_type_ids, packing)
         return cast(torch.Tensor, self.head(tokens[places], self.words.weight).float())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -10,6 +12,7 @@ from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from include.stages import BadInput
 from tasks.encoder.packing import Packing
@@ -19,16 +22,23 @@ _LARGEST_HEAD = 256  # largest head size that the kernels of flash attention sup
 _TOLERANCE = 1e-3  # for outputs in fp32 whose magnitude is about 1
 
 
-def allow_packing(encoder: PreTrainedModel) -> None:
-    """Enable an encoder to compute packed batches in addition to padded ones.
+def allow_packing(model: PreTrainedModel) -> None:
+    """Enable a model to compute packed batches in addition to padded ones.
+
+    Afterwards the model takes the argument `packing`, and its encoder computes the tokens as one sequence.
+
+    Args:
+        model: an encoder, or a model for sequence classification.
 
     Raises:
         BadInput: if the encoder does not support it, because it implements attention itself (MPNet, DeBERTa) or because
             something other than attention mixes tokens (a convolution) or its attention is causal.
     """
+    encoder = cast(PreTrainedModel, model.base_model)
     if encoder.is_backend_compatible():  # type: ignore[no-untyped-call]
         encoder.set_attn_implementation(ATTENTION)
-        if _keeps_rows_apart(encoder):
+        encoder.forward = partial(_forward, encoder, encoder.forward)
+        if _keeps_rows_apart(encoder) and _keeps_rows_apart(model):
             return
     raise BadInput(
         f"the encoder ({encoder.config.model_type}) cannot do without padding, because it does not use "
@@ -36,21 +46,48 @@ def allow_packing(encoder: PreTrainedModel) -> None:
     )
 
 
-def encode_packed(encoder: PreTrainedModel, packing: Packing, **inputs: torch.Tensor) -> torch.Tensor:
-    """Run an encoder on a packed batch.
+def _forward(
+    encoder: PreTrainedModel,
+    forward: Callable[..., Any],
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    *,
+    packing: Packing | None = None,
+    token_type_ids: torch.Tensor | None = None,
+    **rest: Any,
+) -> Any:
+    """Run an encoder on a batch, which is packed if `packing` is given.
 
     Args:
-        encoder: an encoder that allow_packing has accepted.
+        encoder: the encoder.
+        forward: the encoder's own forward pass.
+        input_ids: token ids, [rows, longest row].
+        attention_mask: the mask of a padded batch; not used for a packed one.
         packing: the packing of the batch.
-        **inputs: inputs of the encoder by name, each [rows, longest row].
+        token_type_ids: segment of each token, [rows, longest row].
+        **rest: other arguments of the encoder's own forward pass; not used for a packed batch.
 
     Returns:
-        The output for every token and 0 for padding, [rows, longest row, hidden].
+        The encoder's output. That of a packed batch is 0 for padding, [rows, longest row, hidden].
     """
-    row = {name: packing.pack(values).unsqueeze(0) for name, values in inputs.items()}
-    positions = packing.positions.unsqueeze(0) + first_position(encoder)
-    output = encoder(**row, position_ids=positions, packing=packing)  # The layers pass packing on to attention.
-    return packing.pad(output.last_hidden_state[0])
+    segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+    if packing is None:
+        return forward(input_ids, attention_mask=attention_mask, **segments, **rest)
+    row = {name: packing.pack(values)[None] for name, values in {"input_ids": input_ids, **segments}.items()}
+    positions = packing.positions[None] + first_position(encoder)
+    output = forward(**row, position_ids=positions, packing=packing)  # The layers pass packing on to attention.
+    tokens = packing.pad(output.last_hidden_state[0])
+    return BaseModelOutputWithPooling(last_hidden_state=tokens, pooler_output=_pool(encoder, tokens))
+
+
+def _pool(encoder: PreTrainedModel, tokens: torch.Tensor) -> torch.Tensor | None:
+    """Return what the encoder's own pooler, which has seen only a packed batch, computes for each row."""
+    pooler, activation = getattr(encoder, "pooler", None), getattr(encoder, "pooler_activation", None)
+    if pooler is None:
+        return None
+    if activation is not None:  # ALBERT's pooler is only a linear layer
+        return cast(torch.Tensor, activation(pooler(tokens[:, 0])))
+    return cast(torch.Tensor, pooler(tokens))
 
 
 def first_position(encoder: PreTrainedModel) -> int:
@@ -162,18 +199,20 @@ def _mask(attention_mask: torch.Tensor | None = None, **rest: Any) -> torch.Tens
 
 
 @torch.no_grad()
-def _keeps_rows_apart(encoder: PreTrainedModel) -> bool:
+def _keeps_rows_apart(model: PreTrainedModel) -> bool:
     """Return whether the output of a small batch of two rows is the same packed and padded."""
-    training = encoder.training
-    encoder.eval()  # type: ignore[no-untyped-call]
-    words = encoder.config.vocab_size
-    ids = (torch.arange(2, 14, device=encoder.device) * (words // 14)).view(2, 6)
+    training = model.training
+    model.eval()  # type: ignore[no-untyped-call]
+    words = cast(PreTrainedModel, model.base_model).config.vocab_size
+    ids = (torch.arange(2, 14, device=model.device) * (words // 14)).view(2, 6)
     mask = torch.ones_like(ids)
     mask[0, 3:] = 0
-    packing = Packing.of(mask.cpu()).to(encoder.device)
-    packed = packing.pack(encode_packed(encoder, packing, input_ids=ids))
-    padded = packing.pack(encoder(input_ids=ids, attention_mask=mask).last_hidden_state)
-    encoder.train(training)
+    packing = Packing.of(mask.cpu()).to(model.device)
+    packed = model(input_ids=ids, attention_mask=mask, packing=packing)[0]
+    padded = model(input_ids=ids, attention_mask=mask)[0]
+    if padded.ndim == 3:  # The output for padding means nothing.
+        packed, padded = packing.pack(packed), packing.pack(padded)
+    model.train(training)
     return torch.allclose(packed, padded, rtol=_TOLERANCE, atol=_TOLERANCE)
 
 

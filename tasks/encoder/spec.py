@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self
 
 from include.glue import Kind
+
+_PROBLEM_TYPES: dict[Kind, str] = {
+    "classification": "single_label_classification",
+    "regression": "regression",
+}
 
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """The head on top of an encoder, as stored in head.json.
+    """The head on top of an encoder.
 
     Attributes:
         kind: classification (one logit per class) or regression (a single output, the score).
         outputs: number of outputs: the number of classes, or 1.
-        pooling: how token embeddings become one sentence embedding: their mean, or the first token's (cls).
-        dropout: dropout probability before the head.
+        pooling: native is the head that transformers defines for the encoder's family. With mean or cls, a linear
+            head follows the mean of the token embeddings, or the first token's.
+        dropout: dropout probability of the head.
         max_length: maximum length of an input in training, in tokens.
         label_names: names of the classes, in the order of their ids.
         score_range: lowest and highest score of a regression. The head predicts the position within this range.
@@ -24,8 +30,49 @@ class HeadSpec:
 
     kind: Kind
     outputs: int
-    pooling: Literal["mean", "cls"] = "mean"
+    pooling: Literal["native", "mean", "cls"] = "native"
     dropout: float = 0.1
     max_length: int = 128
     label_names: tuple[str, ...] = ()
     score_range: tuple[float, float] | None = None
+
+    @property
+    def meaning(self) -> tuple[Any, ...]:
+        """What determines the shape of the head and the meaning of its outputs."""
+        return self.kind, self.outputs, self.pooling, self.label_names, self.score_range
+
+    def config(self) -> dict[str, Any]:
+        """Return the values that describe the head in a model's config.json.
+
+        All of them are transformers' own, except for score_range.
+        """
+        names = self.label_names or tuple(f"LABEL_{number}" for number in range(self.outputs))
+        names = names if self.kind == "classification" else ("score",)
+        values = {
+            "problem_type": _PROBLEM_TYPES[self.kind],
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: number for number, name in enumerate(names)},
+            "classifier_dropout": self.dropout,
+        }
+        return values | ({"score_range": list(self.score_range)} if self.score_range else {})
+
+    @classmethod
+    def of(cls, config: Any, max_length: int) -> Self:
+        """Return the head that a model's configuration describes.
+
+        Args:
+            config: the configuration of a model for sequence classification.
+            max_length: maximum length of an input, in tokens.
+        """
+        kind: Kind = "regression" if config.num_labels == 1 else "classification"
+        names = tuple(name for _, name in sorted(config.id2label.items()))
+        score_range = getattr(config, "score_range", None)
+        return cls(
+            kind=kind,
+            outputs=config.num_labels,
+            pooling=config.pooling if config.model_type == "pooled-encoder" else "native",
+            dropout=getattr(config, "classifier_dropout", None) or 0.0,
+            max_length=max_length,
+            label_names=names if kind == "classification" else (),
+            score_range=score_range and tuple(score_range),
+        )

@@ -87,7 +87,7 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
     model = model.to(device)
     freeze(model.encoder, training.freeze_layers)
     if job.batching.padding_free:
-        allow_packing(model.encoder)
+        allow_packing(model.model)
     if training.fused_layers and device.type == "cpu":
         replace_dropout(model)
         fuse_layers(model)

@@ -13,7 +13,8 @@ import torch
 from include.artifacts import write_json
 from tasks.communication.exchange import Exchange
 from tasks.encoder.batching import Batch
-from tasks.encoder.models import EncoderWithHead, copy_tokenizer
+from tasks.encoder.loading import copy_tokenizer
+from tasks.encoder.models import EncoderWithHead
 from tasks.training.checkpoint import Checkpoints
 from tasks.training.job import Job
 from tasks.training.meter import Meter, memory_use
@@ -178,7 +179,7 @@ class Trainer:
         if job.folder != job.output:
             shutil.copytree(self.best.folder, job.output / "model", dirs_exist_ok=True)
             shutil.copyfile(job.folder / METRICS, job.output / METRICS)
-        copy_tokenizer(job.encoder, job.output / "model")
+        copy_tokenizer(job.encoder, job.output / "model", job.experiment.preprocessing.max_length)
         write_json(job.output / "training.json", self.summary(last))
 
     def summary(self, last: RankBatch) -> dict[str, object]:

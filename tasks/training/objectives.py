@@ -11,8 +11,9 @@ from torch.nn import functional
 
 from tasks.communication.ranks import sum_over_ranks
 from tasks.encoder.batching import Array, Batch, TokenTable, length_batches
+from tasks.encoder.loading import load_pretrained
 from tasks.encoder.masked_lm import MaskedLanguageModel, load_masked_lm
-from tasks.encoder.models import Classifier, EncoderWithHead, load_pretrained
+from tasks.encoder.models import Classifier, EncoderWithHead
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
 from tasks.training.masking import IGNORED, Masking, Vocabulary

@@ -21,7 +21,7 @@ def settings(model: EncoderWithHead, training: Training) -> dict[str, Setting]:
     2018; ELECTRA's fine-tuning). Parameters of one dimension, which are biases and norms, have no weight decay, nor
     have parameters with "bias" in their name, such as MPNet's table of relative positions.
     """
-    level = {f"encoder.{name}": number for name, number in levels(model.encoder).items()}
+    level = {f"{model.encoder_prefix}{name}": number for name, number in levels(model.encoder).items()}
     top = max(level.values())
     found = {}
     for name, parameter in model.named_parameters():

@@ -10,7 +10,6 @@ also trains and compares the dev split's metric.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -18,14 +17,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from scipy import stats
-
-from tasks.launching.launch import launch
 from tests.benchmarks.links import LOCAL, Host, missing, two_hosts
 from tests.benchmarks.ranks import measure
+from tests.benchmarks.scores import dev_metric, paired_difference
 from tests.benchmarks.tables import spread, table
 from tests.benchmarks.timed_rank import Measurement, Timing
-from tests.benchmarks.workload import BATCH, Workload, add_arguments, prepare
+from tests.benchmarks.workload import Workload, add_arguments, prepare
 
 SHAPE = ("batching.kind=static", "preprocessing.max_length=32")
 DENSE = "training.sparse_embeddings=false"
@@ -144,30 +141,15 @@ def score(
     Differences are paired by seed; their interval is Student's at 95 %.
     """
     metrics: dict[str, list[float]] = {name: [] for name in methods}
-    epochs = steps * BATCH / workload.rows
     for seed in seeds:
         for position, (name, overrides) in enumerate(methods.items()):
-            told = (f"training.seed={seed}", f"training.epochs={epochs}", f"training.ranks={ranks}")
-            fixed = ("training.evaluations=1", "training.patience=0")
-            job = workload.job(scratch / f"score-{seed}-{position}", *overrides, *told, *fixed)
-            launch(job)
-            lines = (job.output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-            metrics[name].append(json.loads(lines[-1])[job.experiment.task.metric])
+            folder = scratch / f"score-{seed}-{position}"
+            metrics[name].append(dev_metric(workload, folder, steps, seed, *overrides, f"training.ranks={ranks}"))
     header = ("method", f"dev metric after {steps} steps, seeds {', '.join(map(str, seeds))}", "less that of none")
     return table(
-        header, [(name, spread(values, 4), _paired(values, metrics["none"])) for name, values in metrics.items()]
+        header,
+        [(name, spread(values, 4), paired_difference(values, metrics["none"])) for name, values in metrics.items()],
     )
-
-
-def _paired(values: Sequence[float], base: Sequence[float]) -> str:
-    """The mean difference and its 95 % interval."""
-    differences = [value - other for value, other in zip(values, base, strict=True)]
-    mean = statistics.mean(differences)
-    if len(set(differences)) == 1:
-        return f"{mean:+.4f}"
-    error = statistics.stdev(differences) / len(differences) ** 0.5
-    low, high = stats.t.interval(0.95, len(differences) - 1, mean, error)
-    return f"{mean:+.4f} ({low:+.4f} to {high:+.4f})"
 
 
 if __name__ == "__main__":

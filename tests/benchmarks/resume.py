@@ -27,7 +27,7 @@ from transformers import BertConfig, BertModel
 from include.artifacts import write_json
 from include.experiment import Experiment
 from include.sections import Runtime
-from tasks.encoder.models import Classifier
+from tasks.encoder.loading import add_head
 from tasks.training.checkpoint import Checkpoints, Snapshot
 from tasks.training.job import Job, checkpoints
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
@@ -101,7 +101,7 @@ def _print_cost(scratch: Path, name: str) -> None:
     """Of a checkpoint with weights, both of AdamW's moments and the best model."""
     folder = scratch / name
     encoder = BertModel(BertConfig(num_attention_heads=12, **ENCODERS[name]))
-    model = Classifier(encoder, Job(Experiment(), folder, folder, folder).head)
+    model = add_head(encoder, Job(Experiment(), folder, folder, folder).head)
     model.save(folder / "model")
     weights = dict(model.named_parameters())
     moments = {f"{kind}.{key}": torch.rand_like(p) for key, p in weights.items() for kind in ("mean", "square")}

@@ -128,8 +128,9 @@ def test_an_unknown_model_says_how_to_get_one(
 
 def test_a_pipe_in_a_model_folder_is_not_opened(copied_cache: Path) -> None:
     folder = copied_cache / "encoders" / NAME
-    os.mkfifo(folder / "head.json")
-    with pytest.raises(BadInput, match=r"head\.json is a pipe, a socket or a device, not a file: .* or remove it"):
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    with pytest.raises(BadInput, match=r"has no config\.json: it must contain"):
         assets.encoder_fingerprint(str(folder), OFFLINE)
 
 
@@ -137,8 +138,8 @@ def test_a_local_folder_is_a_model(copied_cache: Path) -> None:
     folder = copied_cache / "encoders" / NAME
     assert assets.encoder_folder(str(folder), OFFLINE) == folder
     assert assets.encoder_fingerprint(str(folder), OFFLINE) == assets.encoder_fingerprint(NAME, OFFLINE)
-    without_head = assets.encoder_fingerprint(str(folder), OFFLINE)
-    (folder / "head.json").write_text("{}")
-    assert assets.encoder_fingerprint(str(folder), OFFLINE) != without_head
+    before = assets.encoder_fingerprint(str(folder), OFFLINE)
+    (folder / "config.json").write_text("{}")
+    assert assets.encoder_fingerprint(str(folder), OFFLINE) != before
     (folder / "tokenizer.json").write_text("{}")
     assert assets.tokenizer_fingerprint(str(folder), OFFLINE) != assets.ENCODERS[NAME].files["tokenizer.json"]

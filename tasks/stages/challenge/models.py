@@ -16,7 +16,8 @@ from include.stages import BadInput
 from tasks.encoder import tokens
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
-from tasks.encoder.models import Classifier, load_trained
+from tasks.encoder.loading import load_trained
+from tasks.encoder.models import Classifier
 from tasks.encoder.spec import HeadSpec
 from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit

@@ -19,7 +19,8 @@ from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
-from tasks.encoder.models import Classifier, load_trained
+from tasks.encoder.loading import load_trained
+from tasks.encoder.models import Classifier
 from tasks.reporting import drawing
 from tasks.scoring.predictions import write_csv
 from tasks.scoring.scored import ScoredSplit

@@ -15,7 +15,8 @@ from pyspark.accumulators import Accumulator
 from include.sections import Prediction
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.inference import batch_logits
-from tasks.encoder.models import Classifier, load_trained
+from tasks.encoder.loading import load_trained
+from tasks.encoder.models import Classifier
 from tasks.stages.predict.batches import batches
 
 #: The columns that are returned for each row, as Spark schemas.

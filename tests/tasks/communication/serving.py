@@ -14,6 +14,7 @@ from transformers import BertConfig, BertModel
 from include.sections import Communication, Training
 from tasks.communication.exchange import Parameters, by_kind
 from tasks.communication.parameter_server import ParameterServer
+from tasks.encoder.loading import add_head
 from tasks.encoder.models import Classifier
 from tasks.encoder.spec import HeadSpec
 from tasks.training.optim import Optimizer, settings
@@ -33,7 +34,7 @@ def tiny_model() -> Classifier:
         kind="classification", outputs=2, pooling="mean", dropout=0.0, max_length=16, label_names=("no", "yes"),
         score_range=None,
     )  # fmt: skip
-    model = Classifier(BertModel(config, add_pooling_layer=False), spec)
+    model = add_head(BertModel(config, add_pooling_layer=False), spec)
     words = model.encoder.get_input_embeddings()
     assert isinstance(words, nn.Embedding)
     words.sparse = True

@@ -23,7 +23,8 @@ from tests.tasks.communication.serving import (
     weights,
 )
 
-EMBEDDINGS = "encoder.embeddings.word_embeddings.weight"
+EMBEDDINGS = "model.encoder.embeddings.word_embeddings.weight"
+HEAD = "model.classifier.weight"
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def test_under_staleness_a_gradient_is_that_of_the_parameters_one_step_ago() -> 
     for run in (stale, fresh):
         run.server.receive_parameters()
     torch.testing.assert_close(weights(stale.model), expected[6])
-    assert not torch.allclose(fresh.model.head.weight, expected[6]["head.weight"], atol=RATE / 10)
+    assert not torch.allclose(fresh.model.output_layer.weight, expected[6][HEAD], atol=RATE / 10)
 
 
 def test_a_layer_waits_for_its_own_parameters_and_settle_for_all() -> None:
@@ -72,12 +73,12 @@ def test_a_layer_waits_for_its_own_parameters_and_settle_for_all() -> None:
     run.step(1)
     assert arrived(run) == set()
     encoder.embeddings(torch.zeros(1, 2, dtype=torch.long))  # waits for what is outside the layers
-    assert {EMBEDDINGS, "head.weight"} < arrived(run)
-    in_lower = {f"encoder.encoder.layer.0.{name}" for name, _ in lower.named_parameters()}
+    assert {EMBEDDINGS, HEAD} < arrived(run)
+    in_lower = {f"model.encoder.encoder.layer.0.{name}" for name, _ in lower.named_parameters()}
     assert not in_lower <= arrived(run)
     lower(torch.zeros(1, 2, HIDDEN))
     assert in_lower <= arrived(run) < set(weights(run.model))
-    assert "encoder.encoder.layer.1.output.dense.weight" not in arrived(run)
+    assert "model.encoder.encoder.layer.1.output.dense.weight" not in arrived(run)
     run.server.receive_parameters()
     assert arrived(run) == set(weights(run.model))
 

@@ -144,9 +144,8 @@ def test_it_equals_all_reduce(trained: dict[int, Outputs], ranks: int, sparse: b
     served, reduced = trained[ranks]["parameter-server", sparse], trained[ranks]["all-reduce", sparse]
     assert len(losses(served)) == 10
     np.testing.assert_allclose(losses(served), losses(reduced), rtol=1e-5)
-    for file in ("model.safetensors", "head.safetensors"):
-        expected = load_file(reduced / "model" / file)
-        torch.testing.assert_close(load_file(served / "model" / file), expected, atol=2e-5, rtol=1e-4)
+    expected, found = (load_file(folder / "model" / "model.safetensors") for folder in (reduced, served))
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.usefixtures("trained")

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModel, BertModel, PreTrainedModel
 
 from include.stages import BadInput
 from tasks.encoder.batching import Batch, TokenTable
+from tasks.encoder.loading import add_head
 from tasks.encoder.masked_lm import MaskedLanguageModel
 from tasks.encoder.models import Classifier
 from tasks.encoder.packing import Packing
@@ -56,12 +57,12 @@ def logits_and_gradients(model: Classifier, batch: Batch) -> dict[str, torch.Ten
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "electra", "albert", "modernbert"])
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("pooling", ["native", "mean", "cls"])
 @pytest.mark.parametrize("sentences", [SENTENCES, PAIRS], ids=["one segment", "two segments"])
 def test_a_packed_batch_has_the_logits_and_gradients_of_the_padded_one(
     tmp_path: Path, kind: str, pooling: Any, sentences: Sequence[tuple[str, ...]]
 ) -> None:
-    model = Classifier(encoder(kind), HeadSpec("classification", 2, pooling, dropout=0.0)).train()
+    model = add_head(encoder(kind), HeadSpec("classification", 2, pooling, dropout=0.0)).train()
     padded = batch(tmp_path / "train", sentences)
     expected = logits_and_gradients(model, padded)
     allow_packing(model.encoder)
@@ -74,7 +75,7 @@ def test_a_packed_batch_has_the_logits_and_gradients_of_the_padded_one(
 
 
 def test_no_padding_goes_through_a_layer(tmp_path: Path) -> None:
-    model = Classifier(encoder("bert"), HeadSpec("classification", 2)).train()
+    model = add_head(encoder("bert"), HeadSpec("classification", 2)).train()
     allow_packing(model.encoder)
     packed = batch(tmp_path / "train", SENTENCES, length=32).packed()
     shapes: list[tuple[int, ...]] = []

@@ -29,7 +29,7 @@ def test_the_champion_is_the_training_that_was_registered(run: Run) -> None:
 
 
 def test_a_changed_and_a_missing_file_are_named(run: Run) -> None:
-    file = run.artifact("train").path / "model/head.json"
+    file = run.artifact("train").path / "model/config.json"
     file.write_text(file.read_text().replace("}", " "))
     with pytest.raises(BadInput, match=f"{file} of version 1 of .* is missing or damaged: {REMEDY}"):
         load_champion(registry(run), run.store)

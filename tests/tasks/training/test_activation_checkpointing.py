@@ -11,6 +11,7 @@ from torch import nn
 from include.stages import BadInput
 from tasks.encoder.dropout import replace_dropout
 from tasks.encoder.fused_layer import fuse_layers
+from tasks.encoder.loading import add_head
 from tasks.encoder.models import Classifier
 from tasks.encoder.spec import HeadSpec
 from tasks.training.factory import build_trainer
@@ -25,7 +26,7 @@ from tests.tasks.training.test_layers import encoder
 def built(kind: str, fused: bool = False) -> Classifier:
     """In training mode; BERT and its kin drop 10 %."""
     torch.manual_seed(0)
-    model = Classifier(encoder(kind), HeadSpec("classification", 2)).train()
+    model = add_head(encoder(kind), HeadSpec("classification", 2)).train()
     cast(nn.Embedding, model.encoder.get_input_embeddings()).sparse = True
     if fused:
         replace_dropout(model)

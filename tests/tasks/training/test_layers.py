@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from include.sections import Training
 from include.stages import BadInput
-from tasks.encoder.models import Classifier
+from tasks.encoder.loading import add_head
 from tasks.encoder.spec import HeadSpec
 from tasks.training.layers import freeze, levels
 from tasks.training.optim import settings
@@ -61,7 +61,8 @@ def expected_levels(kind: str, model: PreTrainedModel) -> dict[str, int]:
     names = [name for name, _ in model.named_parameters()]
     expected = {name: level for prefix, level in LEVELS[kind].items() for name in names if name.startswith(prefix)}
     assert expected.keys() == set(names)
-    assert all(any(name.startswith(prefix) for name in names) for prefix in LEVELS[kind])
+    present = {prefix for prefix in LEVELS[kind] if any(name.startswith(prefix) for name in names)}
+    assert present | {"pooler."} == {*LEVELS[kind], "pooler."}  # A pooler that is not used is removed.
     return expected
 
 
@@ -73,39 +74,41 @@ def test_every_parameter_has_its_level(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", LEVELS)
 def test_rates_fall_layer_by_layer_and_only_matrices_decay(kind: str) -> None:
-    model = Classifier(encoder(kind), HeadSpec("classification", 2))
+    model = add_head(encoder(kind), HeadSpec("classification", 2, "mean"))
     level = expected_levels(kind, model.encoder)
     found = settings(model, Training(layer_decay=0.5, head_rate=3, weight_decay=0.1))
     assert found.keys() == {name for name, _ in model.named_parameters()}
     top = max(level.values())
     for name, parameter in model.named_parameters():
-        below = name.removeprefix("encoder.")
-        assert found[name].rate == (3 if name.startswith("head.") else 0.5 ** (top - level[below])), name
-        vector = parameter.ndim == 1 or name == "encoder.encoder.relative_attention_bias.weight"
+        below = name.removeprefix("model.encoder.")
+        assert found[name].rate == (3 if name.startswith("model.classifier.") else 0.5 ** (top - level[below])), name
+        vector = parameter.ndim == 1 or below == "encoder.relative_attention_bias.weight"
         assert found[name].weight_decay == (0 if vector else 0.1), name
 
 
 def test_the_rates_of_bert_by_hand() -> None:
-    found = settings(Classifier(encoder("bert"), HeadSpec("classification", 2)), Training(layer_decay=0.8, head_rate=2))
+    found = settings(
+        add_head(encoder("bert"), HeadSpec("classification", 2, "mean")), Training(layer_decay=0.8, head_rate=2)
+    )
     rates = {name: found[name].rate for name in found if name.endswith(("query.weight", "word_embeddings.weight"))}
     assert rates == pytest.approx({
-        "encoder.embeddings.word_embeddings.weight": 0.512,
-        "encoder.encoder.layer.0.attention.self.query.weight": 0.64,
-        "encoder.encoder.layer.1.attention.self.query.weight": 0.8,
-        "encoder.encoder.layer.2.attention.self.query.weight": 1,
+        "model.encoder.embeddings.word_embeddings.weight": 0.512,
+        "model.encoder.encoder.layer.0.attention.self.query.weight": 0.64,
+        "model.encoder.encoder.layer.1.attention.self.query.weight": 0.8,
+        "model.encoder.encoder.layer.2.attention.self.query.weight": 1,
     })  # fmt: skip
-    assert found["head.bias"].rate == 2
+    assert found["model.classifier.bias"].rate == 2
 
 
 @pytest.mark.parametrize("kind", LEVELS)
 def test_the_lowest_layers_and_the_embeddings_are_frozen(kind: str) -> None:
-    model = Classifier(encoder(kind), HeadSpec("classification", 2))
+    model = add_head(encoder(kind), HeadSpec("classification", 2, "mean"))
     level = expected_levels(kind, model.encoder)
     freeze(model.encoder, 0)
     assert all(parameter.requires_grad for parameter in model.parameters())
     freeze(model.encoder, 1)
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    assert frozen == {f"encoder.{name}" for name, number in level.items() if number <= 1}
+    assert frozen == {f"model.encoder.{name}" for name, number in level.items() if number <= 1}
     assert settings(model, Training()).keys() == {name for name, _ in model.named_parameters()} - frozen
 
 

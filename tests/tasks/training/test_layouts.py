@@ -21,7 +21,7 @@ from tasks.communication.exchange import SingleRank
 from tasks.communication.hierarchical import Hosts
 from tasks.communication.ranks import ranks_by_host
 from tasks.communication.state import State
-from tasks.encoder.models import load_pretrained
+from tasks.encoder.loading import load_pretrained
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tests.tasks.communication.compression.samples import KINDS

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from include.artifacts import MANIFEST, inventory, write_json
 from include.stages import BadInput, Transient
 from tasks.communication.all_reduce import AllReduce
-from tasks.encoder.models import load_pretrained
+from tasks.encoder.loading import load_pretrained
 from tasks.launching import launch as launching
 from tasks.launching.launch import ROOT, launch
 from tasks.launching.rank import train

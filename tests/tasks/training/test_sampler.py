@@ -10,7 +10,7 @@ import pytest
 from include.sections import Batching, Training
 from include.stages import BadInput
 from tasks.encoder.batching import Array, TokenTable
-from tasks.encoder.models import load_pretrained
+from tasks.encoder.loading import load_pretrained
 from tasks.encoder.spec import HeadSpec
 from tasks.training.sampler import (
     RankBatch,

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from include.stages import BadInput, Transient
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
-from tasks.encoder.models import load_trained
+from tasks.encoder.loading import load_trained
 from tasks.launching.launch import launch
 from tasks.scoring.metrics import main_metric
 from tasks.training.job import Job

@@ -19,7 +19,7 @@ from include.runs import Run
 from include.stages import STAGES
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
-from tasks.encoder.models import copy_tokenizer, load_pretrained, load_trained
+from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained
 from tasks.encoder.spec import HeadSpec
 from tasks.stages.evaluate.rows import predictions_table
 from tasks.stages.evaluate.stage import score
@@ -99,7 +99,7 @@ def changed(model: Path, target: Path, change: Callable[[torch.nn.Linear], objec
     """A copy of a model whose head has been changed."""
     copy = load_trained(_copy(model, target))
     with torch.no_grad():
-        change(copy.head)
+        change(copy.output_layer)
     copy.save(target)
     return target
 
@@ -114,18 +114,18 @@ def _learned(folder: Path, sentences: list[tuple[str, ...]], spec: HeadSpec) -> 
     """A model, and labels that it has learned, as it were: its own predictions, but for a tenth of the rows."""
     encoder, random = tiny_encoder(folder / "encoder"), np.random.default_rng(3)
     model = load_pretrained(encoder, spec).eval()
-    torch.nn.init.normal_(model.head.weight, std=0.5)
+    torch.nn.init.normal_(model.output_layer.weight, std=0.5)
     table = TokenTable.open(write_split(folder / "unlabeled", sentences, [0] * len(sentences)))
     logits = predict_logits(model, table)
     if spec.kind == "regression":
         labels = logits[:, 0] + random.normal(scale=logits.std() / 3, size=len(table))
     else:
         middle = float(np.median(logits[:, 1] - logits[:, 0]))
-        model.head.bias.data += torch.tensor([middle, 0.0])  # so that it says each class for half of the rows
+        model.output_layer.bias.data += torch.tensor([middle, 0.0])  # so that it says each class for half of the rows
         predicted = predict_logits(model, table).argmax(axis=1)
         labels = np.where(random.random(len(table)) < 0.1, 1 - predicted, predicted)
     model.save(folder / "model")
-    copy_tokenizer(encoder, folder / "model")
+    copy_tokenizer(encoder, folder / "model", spec.max_length)
     return folder / "model", labels.tolist()
 
 

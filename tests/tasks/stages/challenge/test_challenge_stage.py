@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from include.artifacts import Artifact, write_json
 from include.stages import BadInput, ExitCode, result_line
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.models import load_trained
+from tasks.encoder.loading import load_trained
 from tasks.runner import run_stage
 from tasks.stages.challenge.models import load_challenger, load_champion, retokenize
 from tests.tasks.encoder.samples import WORDS, of_words
@@ -160,8 +160,8 @@ def test_a_champion_reads_as_far_as_it_was_trained_to(movies: Home) -> None:
     cut = retokenize(dev, movies.model / "tokenizer.json", 8)
     assert dev.lengths.max() > 8 and cut.lengths.tolist() == dev.lengths.clip(max=8).tolist()
     assert cut.ids(0).tolist() == [*dev.ids(0)[:7], dev.ids(0)[-1]]
-    spec = json.loads((movies.model / "head.json").read_text())
-    write_json(movies.model / "head.json", {**spec, "max_length": 8})
+    tokenizer = movies.model / "tokenizer_config.json"
+    write_json(tokenizer, {**json.loads(tokenizer.read_text()), "model_max_length": 8})
     named = {"model": "movies", "version": "3", "train": "", "folder": str(movies.model)}
     champion = load_champion(movies.experiment().task, dev, named, movies.run.store)
     assert champion.table.lengths.max() == 8
@@ -176,8 +176,8 @@ def test_a_champion_of_another_task_is_refused(movies: Home, tmp_path: Path) -> 
 def test_a_champion_with_other_labels_is_refused(movies: Home, tmp_path: Path) -> None:
     folder = tmp_path / "other"
     shutil.copytree(movies.model, folder)
-    spec = json.loads((folder / "head.json").read_text())
-    write_json(folder / "head.json", {**spec, "label_names": ["positive", "negative"]})
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", {**config, "id2label": {"0": "positive", "1": "negative"}})
     movies.crown(folder)
     with pytest.raises(BadInput, match=r"a classification of 2 classes \(positive, negative\), but movie-reviews"):
         challenge(movies)
@@ -195,10 +195,10 @@ def test_a_champion_that_was_damaged_is_refused(movies: Home) -> None:
 def test_a_champion_from_elsewhere_is_checked_as_it_is_read(movies: Home, tmp_path: Path) -> None:
     task, dev, named = movies.experiment().task, TokenTable.open(movies.dev), {"model": "movies", "version": "3"}
     elsewhere = {**named, "train": "", "folder": str(tmp_path / "gone")}
-    with pytest.raises(BadInput, match="does not hold a trained head"):
+    with pytest.raises(BadInput, match=r"config\.json is missing"):
         load_champion(task, dev, elsewhere, movies.run.store)
     (movies.model / "tokenizer.json").write_text("{}")
-    with pytest.raises(BadInput, match=r"tokenizer\.json is not a valid tokenizer"):
+    with pytest.raises(BadInput, match="does not contain a valid tokenizer"):
         load_champion(task, dev, {**elsewhere, "folder": str(movies.model)}, movies.run.store)
 
 

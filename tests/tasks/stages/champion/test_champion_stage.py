@@ -46,7 +46,7 @@ def test_another_champion_is_another_artifact(tmp_path: Path) -> None:
 def test_damage_is_noticed_by_a_stage_that_was_done_already(tmp_path: Path) -> None:
     first, second = retrain(tmp_path, "first"), made(tmp_path, "second", last="gate", training__seed=7)
     stage("champion", second)
-    file = first.artifact("train").path / "model/head.json"
+    file = first.artifact("train").path / "model/config.json"
     file.write_text("{}")
     with pytest.raises(BadInput, match=f"{file} of version 1 of {MODEL} is missing or damaged: restore it"):
         stage("champion", second)
@@ -54,7 +54,7 @@ def test_damage_is_noticed_by_a_stage_that_was_done_already(tmp_path: Path) -> N
 
 def test_a_first_champion_whose_files_are_lost_makes_room(tmp_path: Path) -> None:
     run = retrain(tmp_path, "first")
-    (run.artifact("train").path / "model/head.json").unlink()
+    (run.artifact("train").path / "model/config.json").unlink()
     with pytest.raises(BadInput, match="if there is no previous champion, delete the alias champion in MLflow"):
         stage("champion", run)
     registry(run).client.delete_registered_model_alias(MODEL, "champion")

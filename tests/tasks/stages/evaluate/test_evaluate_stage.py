@@ -18,7 +18,8 @@ from include.runs import Run
 from include.stages import STAGES, BadInput, ExitCode, result_line
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.models import Classifier, copy_tokenizer, load_pretrained
+from tasks.encoder.loading import copy_tokenizer, load_pretrained
+from tasks.encoder.models import Classifier
 from tasks.encoder.spec import HeadSpec
 from tasks.scoring.metrics import Array
 from tasks.stages.evaluate.stage import run
@@ -34,9 +35,9 @@ def trained(folder: Path, spec: HeadSpec) -> Classifier:
     """What train leaves, but for the training."""
     (folder / "model").mkdir(parents=True)
     model = load_pretrained(tiny_encoder(folder.parent / "encoder"), spec).eval()
-    torch.nn.init.normal_(model.head.weight, std=0.5)
+    torch.nn.init.normal_(model.output_layer.weight, std=0.5)
     model.save(folder / "model")
-    copy_tokenizer(folder.parent / "encoder", folder / "model")
+    copy_tokenizer(folder.parent / "encoder", folder / "model", spec.max_length)
     (folder / "metrics.jsonl").write_text(
         '{"step": 1, "loss": 0.7}\n{"step": 2, "loss": 0.6}\n{"step": 2, "accuracy": 0.5, "pearson": null}\n'
     )
@@ -112,7 +113,7 @@ def test_a_regression_with_a_held_out_split(tmp_path: Path) -> None:
 
 def test_a_model_that_says_one_score_only_fails_the_gate(tmp_path: Path) -> None:
     model = trained(tmp_path / "train", SCORE)
-    torch.nn.init.zeros_(model.head.weight)
+    torch.nn.init.zeros_(model.output_layer.weight)
     model.save(tmp_path / "train" / "model")
     write_split(tmp_path / "preprocess" / "dev", [("good", "bad")] * 20, np.linspace(0, 5, 20).tolist())
     surroundings = context(tmp_path, build(STSB | {"gate": {"pearson": -1}}, "test"), 20)
@@ -124,7 +125,7 @@ def test_a_model_that_says_one_score_only_fails_the_gate(tmp_path: Path) -> None
 
 def test_a_diverged_model_is_refused(tmp_path: Path) -> None:
     model = trained(tmp_path / "train", CLASSES)
-    torch.nn.init.constant_(model.head.bias, float("nan"))
+    torch.nn.init.constant_(model.output_layer.bias, float("nan"))
     model.save(tmp_path / "train" / "model")
     write_split(tmp_path / "preprocess" / "dev", *reviews(5))
     with pytest.raises(BadInput, match=r"training diverged: lower training\.learning_rate"):

@@ -24,7 +24,7 @@ from include.stages import BadInput
 from tasks.context import Context
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
-from tasks.encoder.models import copy_tokenizer, load_pretrained
+from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.spec import HeadSpec
 from tasks.stages.predict.progress import progress
 from tasks.stages.predict.stage import predict, run
@@ -59,10 +59,10 @@ def trained(folder: Path, encoder: Path, spec: HeadSpec) -> Path:
     """An artifact of train: the encoder under a head wide enough for predictions to differ."""
     torch.manual_seed(0)
     model = load_pretrained(encoder, spec)
-    torch.nn.init.normal_(model.head.weight, std=1.0)
+    torch.nn.init.normal_(model.output_layer.weight, std=1.0)
     (folder / "model").mkdir()
     model.save(folder / "model")
-    copy_tokenizer(encoder, folder / "model")
+    copy_tokenizer(encoder, folder / "model", spec.max_length)
     return folder
 
 
@@ -73,7 +73,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
 
 
 def in_one_process(model: Path, split: Path) -> Any:
-    from tasks.encoder.models import load_trained
+    from tasks.encoder.loading import load_trained
 
     return predict_logits(load_trained(model), TokenTable.open(split))
 

@@ -83,7 +83,7 @@ def test_there_is_no_champion_yet(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_not_gone_back_to(tmp_path: Path, third: Run) -> None:
-    file = Run(tmp_path / "runs/run-2").artifact("train").path / "model/head.json"
+    file = Run(tmp_path / "runs/run-2").artifact("train").path / "model/config.json"
     file.write_text("{}")
     with pytest.raises(BadInput, match=f"{file} of version 2 of {MODEL} is missing or damaged"):
         stage("rollback", back(tmp_path))

@@ -34,7 +34,7 @@ def made(home: Path, name: str, last: str = "export", passed: bool = True, **cha
         with run.store.writing(stage, key) as folder:
             if stage == "train":
                 (folder / "model").mkdir()
-                (folder / "model" / "head.json").write_text(json.dumps({"seed": experiment.training.seed}))
+                (folder / "model" / "config.json").write_text(json.dumps({"seed": experiment.training.seed}))
                 (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in STEPS))
             code, message = (ExitCode.GATE_FAILED, "accuracy 0.8 is below 0.85") if failed else (ExitCode.DONE, "")
             manifest = Manifest(

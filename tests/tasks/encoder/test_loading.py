@@ -4,7 +4,7 @@ import dataclasses
 import json
 import resource
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoTokenizer, MPNetConfig, MPNetModel
 from include.stages import BadInput, Transient
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
-from tasks.encoder.models import Classifier, copy_tokenizer, load_pretrained, load_trained
+from tasks.encoder.loading import add_head, copy_tokenizer, load_pretrained, load_trained
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.tokens import open_tokenizer
 from tests.tasks.encoder.samples import WORDS, reviews, tiny_encoder, write_split
@@ -42,14 +42,18 @@ def test_padding_changes_nothing(folder: Path) -> None:
     torch.testing.assert_close(alone, beside, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("pooling", ["native", "mean", "cls"])
 def test_pooling_by_hand(folder: Path, pooling: Any) -> None:
     model = load_pretrained(folder, dataclasses.replace(SPEC, pooling=pooling)).eval()
     ids = torch.tensor([[2, 4, 9, 3], [2, 5, 3, 0]])
     mask = (ids != 0).long()
     tokens = model.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-    rows = [tokens[0].mean(0), tokens[1, :3].mean(0)] if pooling == "mean" else [tokens[0, 0], tokens[1, 0]]
-    torch.testing.assert_close(model(ids, mask), model.head(torch.stack(rows)))
+    rows = torch.stack(
+        [tokens[0].mean(0), tokens[1, :3].mean(0)] if pooling == "mean" else [tokens[0, 0], tokens[1, 0]]
+    )
+    if pooling == "native":  # BERT's pooler
+        rows = torch.tanh(cast(Any, model.encoder).pooler.dense(rows))
+    torch.testing.assert_close(model(ids, mask), model.output_layer(rows))
 
 
 def test_segments_reach_an_encoder_that_has_them_and_no_other(folder: Path, tmp_path: Path) -> None:
@@ -57,7 +61,7 @@ def test_segments_reach_an_encoder_that_has_them_and_no_other(folder: Path, tmp_
     mask, segments = torch.ones_like(ids), torch.tensor([[0, 0, 0, 1, 1]])
     bert = load_pretrained(folder, SPEC).eval()
     assert not torch.equal(bert(ids, mask, segments), bert(ids, mask))
-    mpnet = Classifier(_tiny_mpnet(), SPEC).eval()
+    mpnet = add_head(_tiny_mpnet(), SPEC).eval()
     assert torch.equal(mpnet(ids, mask, segments), mpnet(ids, mask))
 
 
@@ -78,7 +82,7 @@ def test_an_untrained_regression_says_the_middle_of_its_range(folder: Path) -> N
 def test_what_is_saved_comes_back_and_plain_transformers_reads_it(folder: Path, tmp_path: Path) -> None:
     model, saved = load_pretrained(folder, SPEC).eval(), tmp_path / "model"
     model.save(saved)
-    copy_tokenizer(folder, saved)
+    copy_tokenizer(folder, saved, SPEC.max_length)
     again = load_trained(saved)
     ids = torch.tensor([[2, 4, 9, 3]])
     mask = torch.ones_like(ids)
@@ -93,12 +97,13 @@ def test_what_is_saved_comes_back_and_plain_transformers_reads_it(folder: Path, 
 def test_a_trained_model_brings_its_head_where_it_says_the_same(folder: Path, tmp_path: Path) -> None:
     model, saved = load_pretrained(folder, SPEC), tmp_path / "model"
     model.save(saved)
-    copy_tokenizer(folder, saved)
+    copy_tokenizer(folder, saved, SPEC.max_length)
     warm = load_pretrained(saved, dataclasses.replace(SPEC, dropout=0.3))
     assert warm.training and warm.spec.dropout == 0.3
-    assert torch.equal(warm.head.weight, model.head.weight)
+    assert torch.equal(warm.output_layer.weight, model.output_layer.weight)
+    assert [part.p for part in warm.model.children() if isinstance(part, torch.nn.Dropout)] == [0.3]
     other = load_pretrained(saved, dataclasses.replace(SPEC, label_names=("bad", "worse")))
-    assert not torch.equal(other.head.weight, model.head.weight)
+    assert not torch.equal(other.output_layer.weight, model.output_layer.weight)
 
 
 def test_logits_of_a_split_are_in_table_order(folder: Path, tmp_path: Path) -> None:
@@ -226,10 +231,17 @@ def test_positions_that_start_after_the_padding_id(tmp_path: Path) -> None:
 def test_a_damaged_head(folder: Path, tmp_path: Path) -> None:
     model, saved = load_pretrained(folder, SPEC), tmp_path / "model"
     model.save(saved)
-    copy_tokenizer(folder, saved)
-    save_file({"weight": torch.zeros(3, 32), "bias": torch.zeros(3)}, saved / "head.safetensors")
-    with pytest.raises(BadInput, match=r"does not match head\.json"):
+    copy_tokenizer(folder, saved, SPEC.max_length)
+    weights = load_file(saved / "model.safetensors")
+    save_file({**weights, "classifier.weight": torch.zeros(3, 32)}, saved / "model.safetensors")
+    with pytest.raises(BadInput, match=r"model\.safetensors cannot be read into the model"):
         load_trained(saved)
-    (saved / "head.json").unlink()
-    with pytest.raises(BadInput, match="does not hold a trained head"):
+    del weights["classifier.bias"]
+    save_file(weights, saved / "model.safetensors")
+    with pytest.raises(BadInput, match=r"lacks 1 weights, for example classifier\.bias"):
         load_trained(saved)
+
+
+def test_an_encoder_is_no_trained_model(folder: Path) -> None:
+    with pytest.raises(BadInput, match=r"config\.json does not describe a trained head: run the stage train again"):
+        load_trained(folder)

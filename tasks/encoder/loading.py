@@ -1,0 +1,228 @@
+"""Load models from folders in transformers' format, and say clearly what is wrong with a folder."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from include.stages import BadInput
+from include.written import shorten
+from tasks.encoder.models import Classifier
+from tasks.encoder.padding_free import first_position
+from tasks.encoder.pooled_encoder import PooledEncoderConfig, PooledEncoderForSequenceClassification
+from tasks.encoder.spec import HeadSpec
+
+transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # _load checks what a load reports
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+# With these, the class is loaded from this repository instead of from the file in the model's folder.
+AutoConfig.register(PooledEncoderConfig.model_type, PooledEncoderConfig)
+AutoModelForSequenceClassification.register(PooledEncoderConfig, PooledEncoderForSequenceClassification)
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+
+
+def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
+    """Load a pretrained encoder and add a head.
+
+    The weights of the head are drawn from torch's generator, unless the folder contains a model whose head predicts
+    the same labels or the same range of scores, and pools in the same way. In that case its head is kept.
+
+    Args:
+        folder: the folder of the encoder.
+        spec: the head.
+
+    Returns:
+        The model in training mode.
+
+    Raises:
+        BadInput: if files are missing or damaged, do not fit one another or do not allow inputs of spec.max_length
+            tokens, or if transformers has no head for the encoder.
+    """
+    config = _read_config(folder)
+    if _has_head(config) and HeadSpec.of(config, spec.max_length).meaning == spec.meaning:
+        classifier = _load_classifier(folder, config, spec)
+        _set_dropout(classifier.model, spec.dropout)
+    else:
+        classifier = add_head(_load_encoder(folder, config), spec)
+    _check_fit(folder, classifier.encoder, spec.max_length)
+    return classifier.train()
+
+
+def load_trained(folder: Path) -> Classifier:
+    """Load a model that the stage train wrote.
+
+    Returns:
+        The model in evaluation mode.
+
+    Raises:
+        BadInput: if files are missing or damaged.
+    """
+    config = _read_config(folder)
+    if not _has_head(config):
+        raise BadInput(f"{folder / 'config.json'} does not describe a trained head: run the stage train again")
+    limit = _tokenizer(folder).model_max_length
+    classifier = _load_classifier(folder, config, HeadSpec.of(config, limit)).eval()
+    positions = _positions(classifier.encoder)
+    if positions is not None:  # A tokenizer that sets no limit names a very large one.
+        classifier.spec = dataclasses.replace(classifier.spec, max_length=min(limit, positions))
+    return classifier
+
+
+def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
+    """Load a pretrained encoder without a head.
+
+    Args:
+        folder: the folder of the encoder.
+        max_length: maximum length of an input in tokens.
+
+    Returns:
+        The encoder in fp32 and evaluation mode.
+
+    Raises:
+        BadInput: if files are missing or damaged, do not fit one another or do not allow inputs of max_length tokens.
+    """
+    encoder = _load_encoder(folder, _read_config(folder))
+    _check_fit(folder, encoder, max_length)
+    return encoder
+
+
+def copy_tokenizer(source: Path, target: Path, max_length: int) -> None:
+    """Copy the tokenizer of one model's folder to another, in the format of AutoTokenizer.
+
+    Args:
+        source: the folder with the tokenizer.
+        target: the folder to copy it to.
+        max_length: maximum length of an input in tokens, which the copy truncates inputs to where it is asked to.
+    """
+    tokenizer = _tokenizer(source)
+    tokenizer.model_max_length = max_length
+    tokenizer.save_pretrained(target)
+
+
+def _has_head(config: Any) -> bool:
+    architectures = getattr(config, "architectures", None) or []
+    return any(name.endswith("ForSequenceClassification") for name in architectures)
+
+
+def _load_classifier(folder: Path, config: Any, spec: HeadSpec) -> Classifier:
+    classifier = Classifier(_load(AutoModelForSequenceClassification, folder, config), spec)
+    if spec.score_range is not None:
+        low, high = spec.score_range
+        layer = classifier.output_layer
+        with torch.no_grad():  # the inverse of Classifier.weights
+            layer.weight.div_(high - low)
+            layer.bias.sub_(low).div_(high - low).sub_(0.5)
+    return classifier
+
+
+def _load_encoder(folder: Path, config: Any) -> PreTrainedModel:
+    if isinstance(config, PooledEncoderConfig):
+        return cast(PreTrainedModel, _load(AutoModelForSequenceClassification, folder, config).base_model)
+    return _load(AutoModel, folder, config)
+
+
+def add_head(encoder: PreTrainedModel, spec: HeadSpec) -> Classifier:
+    """Add a head to an encoder. Its weights are drawn from torch's generator.
+
+    Raises:
+        BadInput: if transformers has no head for the encoder's family.
+    """
+    kind = encoder.config.model_type
+    with _bad_input_for(f"transformers has no head for this encoder ({kind}): write model.pooling: mean"):
+        model: Any = AutoModelForSequenceClassification.from_config(_config_with(encoder, spec))  # type: ignore[no-untyped-call]
+    if getattr(model.base_model, "pooler", None) is None and getattr(encoder, "pooler", None) is not None:
+        cast(Any, encoder).pooler = None  # Its output is not used, and its parameters would take memory.
+    setattr(model, model.base_model_prefix, encoder)
+    _set_dropout(model, spec.dropout)
+    return Classifier(model, spec)
+
+
+def _config_with(encoder: PreTrainedModel, spec: HeadSpec) -> Any:
+    """Return the configuration of the encoder with the head."""
+    if spec.pooling == "native":
+        config = copy.deepcopy(encoder.config)
+        for name, value in spec.config().items():
+            setattr(config, name, value)
+        return config
+    values = {name: value for name, value in encoder.config.to_dict().items() if name != "_name_or_path"}
+    return PooledEncoderConfig(values, spec.pooling, **spec.config())
+
+
+def _set_dropout(model: PreTrainedModel, probability: float) -> None:
+    """Set the dropout of the head. Only some families read it from their configuration."""
+    inside = set(model.base_model.modules())
+    for part in model.modules():
+        if isinstance(part, nn.Dropout) and part not in inside:
+            part.p = probability
+    model.config.classifier_dropout = probability
+
+
+def _read_config(folder: Path) -> Any:
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise BadInput(f"{folder / name} is missing: the folder of an encoder must contain this file")
+    with _bad_input_for(f"{folder / 'config.json'} is not the configuration of a known encoder"):
+        config = AutoConfig.from_pretrained(folder, **_LOCAL)
+    if config.is_encoder_decoder:
+        raise BadInput(
+            f"{folder} contains an encoder-decoder model ({config.model_type}): choose a model without a decoder"
+        )
+    return config
+
+
+def _load(kind: Any, folder: Path, config: Any) -> PreTrainedModel:
+    """Load a model of one of transformers' auto classes. Only the weights of an encoder's pooler may be missing."""
+    weights = f"{folder / 'model.safetensors'} cannot be read into the model that config.json describes"
+    with _bad_input_for(f"{weights}: fetch the model again"):
+        model, report = kind.from_pretrained(
+            folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **_LOCAL
+        )  # fmt: skip
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+    if missing:
+        raise BadInput(f"{folder / 'model.safetensors'} lacks {len(missing)} weights, for example {missing[0]}: "
+                       "use the file that belongs to config.json")  # fmt: skip
+    return cast(PreTrainedModel, model)
+
+
+@contextmanager
+def _bad_input_for(what: str) -> Iterator[None]:
+    """Raise BadInput for any error within, because transformers has no class of errors for damaged files."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        message = shorten(" ".join(str(error).split()))
+        raise BadInput(f"{what} ({type(error).__name__}: {message})") from error
+
+
+def _tokenizer(folder: Path) -> Any:
+    with _bad_input_for(f"{folder} does not contain a valid tokenizer: fetch the model again"):
+        return AutoTokenizer.from_pretrained(folder, **_LOCAL)
+
+
+def _check_fit(folder: Path, encoder: Any, max_length: int) -> None:
+    words = len(_tokenizer(folder))
+    if words > encoder.config.vocab_size:
+        raise BadInput(f"{folder}: the tokenizer has {words} words, but the encoder only {encoder.config.vocab_size}. "
+                       "tokenizer.json belongs to another model: fetch the model again")  # fmt: skip
+    positions = _positions(encoder)
+    if positions is not None and max_length > positions:
+        raise BadInput(
+            f"preprocessing.max_length is {max_length}, but the encoder in {folder} has {positions} positions: "
+            f"write preprocessing.max_length: {positions} or less"
+        )
+
+
+def _positions(encoder: PreTrainedModel) -> int | None:
+    """Return the maximum length of an input in tokens, or None if the encoder sets no limit."""
+    limit = getattr(encoder.config, "max_position_embeddings", None)
+    return None if limit is None else limit - first_position(encoder)

@@ -1,0 +1,96 @@
+"""A sequence classifier for any encoder: pooling of the token embeddings, dropout and a linear layer.
+
+transformers has no class for it, so this file is saved with each model of this kind, and transformers refuses to load
+such a model until its user passes `trust_remote_code=True`. For that reason the file imports only torch and
+transformers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+
+class PooledEncoderConfig(PretrainedConfig):
+    """The configuration of a PooledEncoderForSequenceClassification.
+
+    Args:
+        encoder: the configuration of the encoder, as values of its class. It must contain model_type.
+        pooling: how token embeddings become one sentence embedding: their mean, or the first token's (cls).
+        classifier_dropout: dropout probability before the linear layer.
+        initializer_range: standard deviation of the initial weights of the linear layer. The default is that of BERT
+            (Devlin et al. 2019).
+        **values: values that every configuration has, such as id2label.
+    """
+
+    model_type = "pooled-encoder"
+
+    def __init__(
+        self,
+        encoder: dict[str, Any] | None = None,
+        pooling: str = "mean",
+        classifier_dropout: float = 0.1,
+        initializer_range: float = 0.02,
+        **values: Any,
+    ) -> None:
+        super().__init__(**values)
+        self.encoder: Any = AutoConfig.for_model(**(encoder or {"model_type": "bert"}))
+        self.pooling = pooling
+        self.classifier_dropout = classifier_dropout
+        self.initializer_range = initializer_range
+
+
+class PooledEncoderForSequenceClassification(PreTrainedModel):
+    """An encoder followed by pooling, dropout and a linear layer."""
+
+    config_class = PooledEncoderConfig
+    base_model_prefix = "encoder"
+    _supports_sdpa = True  # The encoder chooses its attention itself.
+
+    def __init__(self, config: PooledEncoderConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.encoder: Any = AutoModel.from_config(config.encoder)
+        if getattr(self.encoder, "pooler", None) is not None:
+            self.encoder.pooler = None  # Its output is not used, and its parameters would take memory.
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.encoder.hidden_size, self.num_labels)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **inputs: Any,
+    ) -> SequenceClassifierOutput:
+        """Compute logits, and the loss if there are labels.
+
+        Args:
+            input_ids: token ids, [batch, tokens].
+            attention_mask: 1 for tokens and 0 for padding, [batch, tokens]; None if there is no padding.
+            labels: class ids or scores, [batch]; None if no loss is needed.
+            **inputs: other inputs of the encoder.
+        """
+        inputs.pop("return_dict", None)
+        tokens = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **inputs).last_hidden_state
+        sentence = tokens[:, 0] if self.config.pooling == "cls" else _mean(tokens, attention_mask)
+        logits = self.classifier(self.dropout(sentence))
+        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+def _mean(tokens: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """Return the mean over the tokens without padding, [batch, hidden]."""
+    if attention_mask is None:
+        return tokens.mean(1)
+    mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
+    return (tokens * mask).sum(1) / mask.sum(1)
+
+
+PooledEncoderConfig.register_for_auto_class()
+PooledEncoderForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")
