@@ -65,11 +65,15 @@ def reviews(count: int, seed: int = 0) -> tuple[list[tuple[str]], list[int]]:
 
 
 def write_split(
-    folder: Path, sentences: Sequence[tuple[str, ...]], labels: Sequence[float] | None, parts: int = 2
+    folder: Path,
+    sentences: Sequence[tuple[str, ...]],
+    labels: Sequence[float] | None,
+    parts: int = 2,
+    words: Tokenizer | None = None,
 ) -> Path:
     """Write a split as part-*.arrow files with record batches of ten rows, and return its folder."""
     folder.mkdir(parents=True)
-    words = tokenizer()
+    words = words or tokenizer()
     encoded = [words.encode(texts[0], texts[1] if len(texts) > 1 else None) for texts in sentences]
     columns = {
         "row": pa.array(range(len(sentences)), pa.int64()),

@@ -67,7 +67,7 @@ def record(output: Path) -> list[dict[str, Any]]:
 
 
 def weights(output: Path) -> list[bytes]:
-    return [(output / "model" / name).read_bytes() for name in ("model.safetensors", "head.safetensors")]
+    return [(output / "model" / name).read_bytes() for name in ("model.safetensors", "config.json")]
 
 
 def same(one: Path, other: Path) -> bool:

@@ -23,7 +23,7 @@ from tests.tasks.launching.jobs import lines, losses, make_job
 
 
 def weights(output: Path) -> dict[str, torch.Tensor]:
-    return {**load_file(output / "model" / "model.safetensors"), **load_file(output / "model" / "head.safetensors")}
+    return load_file(output / "model" / "model.safetensors")
 
 
 @pytest.fixture(scope="module")
