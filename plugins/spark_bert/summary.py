@@ -26,9 +26,11 @@ def outcome(stage: str, entry: Mapping[str, Any]) -> str:
 
 
 def summary(run: Run) -> str:
-    """Return the summary: data, training, metrics, verdict, warnings, failures, and the files to open."""
+    """Return the summary: data, training, metrics, verdict, warnings, failures, the model, and the files to open."""
     record = run.record()
     lines = [("run", str(run.folder)), *_facts(record), *_warnings(record["stages"]), *_failures(record["stages"])]
+    if "result" in record["stages"].get("train", {}):
+        lines.append(("model", str(run.store.path("train", record["stages"]["train"]["key"]) / "model")))
     lines += [("open", f"{title:24}{file}") for title, file in files(run).items()]
     return "\n".join(["", *_labeled(lines)])
 

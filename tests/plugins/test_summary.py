@@ -55,6 +55,7 @@ def test_every_fact_has_a_line(run: Run) -> None:
         "verdict     passed",
         "warnings    train: 5 of 1,200 rows share their text",
         "            dev: odd",
+        f"model       {run.store.root}/train/1/model",
         f"open        Data Docs               {run.store.root}/validate/1/data_docs/index.html",
         f"            Verdict                 {run.store.root}/gate/1/verdict.html",
     ]
