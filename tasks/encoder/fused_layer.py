@@ -1,4 +1,4 @@
-"""BERT's layer for training on a CPU in bf16, with hand-written forward and backward passes.
+"""The layers of BERT and MPNet for training on a CPU in bf16, with hand-written forward and backward passes.
 
 For a small encoder, matrix products take only 60 % of the time of forward and backward. Most of the rest is overhead of
 autograd, repeated casts of the same values and random numbers for dropout. Here, each half of a layer is a single
@@ -10,80 +10,162 @@ from __future__ import annotations
 
 import math
 import types
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
 from torch.nn import functional
+from transformers.activations import GELUActivation
 from transformers.models.bert.modeling_bert import BertLayer
+from transformers.models.mpnet.modeling_mpnet import MPNetLayer
 
 from tasks.encoder.dropout import Noise
+from tasks.encoder.packing import Packing
 
 _aten = torch.ops.aten
 Gradients = tuple[torch.Tensor | None, ...]
 
 
-def fuse_layers(model: nn.Module) -> None:
-    """Make the BERT layers of a model use the fused passes when they train on a CPU under bf16 autocast.
+class SelfAttention(NamedTuple):
+    """The modules of a layer's first half.
 
-    Layers with another activation than GELU are left unchanged.
+    Attributes:
+        query: the projection of the hidden states to queries; key and value are like it.
+        dropout: dropout of the attention weights.
+        output: the projection of the attention's output.
+        output_dropout: dropout of the projected output.
+        norm: the layer normalization after the residual connection.
+        heads: the number of heads.
     """
-    for layer in model.modules():
-        if isinstance(layer, BertLayer) and layer.attention.self.config.hidden_act == "gelu":
-            layer.forward = types.MethodType(_forward, layer)  # type: ignore[method-assign]
+
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    dropout: nn.Dropout
+    output: nn.Linear
+    output_dropout: nn.Dropout
+    norm: nn.LayerNorm
+    heads: int
 
 
-def _forward(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None = None, *others: Any, **more: Any) -> Any:
-    bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+def bert_attention(layer: Any) -> SelfAttention:
+    """Return the modules of a BertLayer's first half."""
+    own, out = layer.attention.self, layer.attention.output
+    return SelfAttention(
+        own.query, own.key, own.value, own.dropout, out.dense, out.dropout, out.LayerNorm, own.num_attention_heads
+    )  # fmt: skip
+
+
+def mpnet_attention(layer: Any) -> SelfAttention:
+    """Return the modules of an MPNetLayer's first half."""
+    own, out = layer.attention.attn, layer.attention
+    return SelfAttention(own.q, own.k, own.v, own.dropout, own.o, out.dropout, out.LayerNorm, own.num_attention_heads)
+
+
+def fuse_layers(encoder: nn.Module) -> bool:
+    """Make the layers of BERT and MPNet use the fused passes when they train on a CPU under bf16 autocast.
+
+    Layers of other families, and those with another activation than GELU, are left unchanged.
+
+    Returns:
+        Whether there is a layer that now uses them.
+    """
+    layers = [layer for layer in encoder.modules() if type(layer) in _FORWARDS and _has_gelu(layer)]
+    for layer in layers:
+        layer.forward = types.MethodType(_FORWARDS[type(layer)], layer)
+    return bool(layers)
+
+
+def _has_gelu(layer: Any) -> bool:
+    return isinstance(layer.intermediate.intermediate_act_fn, GELUActivation)
+
+
+def _bert_forward(
+    layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None = None, *others: Any, **more: Any
+) -> torch.Tensor:
     sdpa = layer.attention.self.config._attn_implementation == "sdpa"  # Only this implementation has a boolean mask.
-    if not (layer.training and bf16 and sdpa and hidden.device.type == "cpu"):
+    if not (sdpa and _trains_in_bf16_on_cpu(layer, hidden)):
         return BertLayer.forward(layer, hidden, mask, *others, **more)
-    hidden = Attention.of(layer, hidden, mask, torch.bfloat16)
+    hidden = Attention.of(bert_attention(layer), hidden, mask, None, torch.bfloat16)
     return FeedForward.of(layer, hidden, torch.bfloat16)
+
+
+def _mpnet_forward(
+    layer: Any,
+    hidden: torch.Tensor,
+    mask: torch.Tensor | Packing | None = None,
+    position_bias: torch.Tensor | None = None,
+    output_attentions: bool = False,
+    **more: Any,
+) -> tuple[torch.Tensor, ...]:
+    if isinstance(mask, Packing) or output_attentions or not _trains_in_bf16_on_cpu(layer, hidden):
+        usual: Any = MPNetLayer.forward
+        return cast(tuple[torch.Tensor, ...], usual(layer, hidden, mask, position_bias, output_attentions, **more))
+    bias = position_bias if mask is None or position_bias is None else position_bias + mask
+    hidden = Attention.of(mpnet_attention(layer), hidden, None, bias, torch.bfloat16)
+    return (FeedForward.of(layer, hidden, torch.bfloat16),)
+
+
+def _trains_in_bf16_on_cpu(layer: nn.Module, hidden: torch.Tensor) -> bool:
+    bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return layer.training and bf16 and hidden.device.type == "cpu"
+
+
+_FORWARDS: dict[type[nn.Module], Any] = {BertLayer: _bert_forward, MPNetLayer: _mpnet_forward}
 
 
 class Attention(torch.autograd.Function):
     """The first half of a layer: self-attention, dropout, the residual connection and layer normalization."""
 
     @staticmethod
-    def of(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
-        """Compute the output of a BertLayer's attention.
+    def of(
+        modules: SelfAttention,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        """Compute the output of a layer's first half.
 
         Args:
-            layer: the BertLayer that holds the parameters.
+            modules: the modules that hold the parameters.
             hidden: hidden states, [batch, tokens, features].
             mask: True where a token may attend to another one, [batch, 1, 1 or tokens, tokens]; None if every token
                 may attend to all.
+            bias: what is added to the attention scores, [batch or 1, heads, tokens, tokens]; None for nothing.
             dtype: the type of the matrix products.
 
         Returns:
             Hidden states, [batch, tokens, features].
         """
-        own, out = layer.attention.self, layer.attention.output
-        weights = (m.weight for m in (own.query, own.key, own.value))
-        biases = (m.bias for m in (own.query, own.key, own.value))
+        rates, projections = (modules.dropout.p, modules.output_dropout.p), (modules.query, modules.key, modules.value)
+        output, norm = modules.output, modules.norm
         result: torch.Tensor = Attention.apply(  # type: ignore[no-untyped-call]
-            hidden, mask, dtype, own.num_attention_heads, (own.dropout.p, out.dropout.p), out.LayerNorm.eps,
-            *weights, *biases, out.dense.weight, out.dense.bias, out.LayerNorm.weight, out.LayerNorm.bias,
+            hidden, bias, mask, dtype, modules.heads, rates, norm.eps,
+            *(m.weight for m in projections), *(m.bias for m in projections),
+            output.weight, output.bias, norm.weight, norm.bias,
         )  # fmt: skip
         return result
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: torch.Tensor, mask: torch.Tensor | None, dtype: torch.dtype, heads: int,
-        rates: tuple[float, float], epsilon: float, *parameters: torch.Tensor,
+        ctx: Any, hidden: torch.Tensor, bias: torch.Tensor | None, mask: torch.Tensor | None, dtype: torch.dtype,
+        heads: int, rates: tuple[float, float], epsilon: float, *parameters: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
         """Compute the output and keep what the backward pass needs."""
         *projections, out_weight, out_bias, norm_weight, norm_bias = parameters
         batch, tokens, features = hidden.shape
         ctx.shape, ctx.dtype, ctx.scale = (batch, tokens, heads, features // heads), dtype, (features // heads) ** -0.5
+        ctx.bias_shape = None if bias is None else bias.shape
         noise = Noise()
         hidden = hidden.reshape(-1, features)
         narrow = hidden.to(dtype)
-        weight, bias = torch.cat(projections[:3]).to(dtype), torch.cat(projections[3:]).to(dtype)
-        projected = torch.addmm(bias, narrow, weight.t()).view(batch, tokens, 3, heads, -1)
+        weight, shift = torch.cat(projections[:3]).to(dtype), torch.cat(projections[3:]).to(dtype)
+        projected = torch.addmm(shift, narrow, weight.t()).view(batch, tokens, 3, heads, -1)
         parts = projected.permute(2, 0, 3, 1, 4).reshape(3, batch * heads, tokens, -1)  # query, key, value
         scores = torch.bmm(parts[0], parts[1].transpose(1, 2)).mul_(ctx.scale)
+        if bias is not None:
+            scores.view(batch, heads, tokens, tokens).add_(bias.to(dtype))
         if mask is not None:
             scores.view(batch, heads, tokens, tokens).masked_fill_(~mask, -math.inf)
         probabilities = torch.softmax(scores, -1)
@@ -113,14 +195,19 @@ class Attention(torch.autograd.Function):
         of_parts = torch.empty_like(parts)
         torch.bmm((probabilities * attention_noise).transpose(1, 2), of_context, out=of_parts[2])
         of_probabilities = torch.bmm(of_context, parts[2].transpose(1, 2)).mul_(attention_noise)
-        of_scores = _aten._softmax_backward_data(of_probabilities, probabilities, -1, ctx.dtype).mul_(ctx.scale)
+        of_scores = _aten._softmax_backward_data(of_probabilities, probabilities, -1, ctx.dtype)
+        of_bias = None
+        if ctx.needs_input_grad[1]:  # It is a copy, because the scores' gradient is overwritten.
+            each = of_scores.view(batch, heads, tokens, tokens)
+            of_bias = each.sum_to_size(ctx.bias_shape).to(torch.float32, copy=True)
+        of_scores.mul_(ctx.scale)
         torch.bmm(of_scores, parts[1], out=of_parts[0])
         torch.bmm(of_scores.transpose(1, 2), parts[0], out=of_parts[1])
         projected = of_parts.view(3, batch, heads, tokens, size).permute(1, 3, 0, 2, 4).reshape(batch * tokens, -1)
         of_weights, of_biases = _linear_backward(projected, narrow)
         of_hidden = residual.add_(projected @ weight).view_as(gradients[0])
         return (
-            of_hidden, None, None, None, None, None, *of_weights.chunk(3), *of_biases.chunk(3),
+            of_hidden, of_bias, None, None, None, None, None, *of_weights.chunk(3), *of_biases.chunk(3),
             *_linear_backward(out, context), *of_norm,
         )  # fmt: skip
 
@@ -130,10 +217,10 @@ class FeedForward(torch.autograd.Function):
 
     @staticmethod
     def of(layer: Any, hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Compute the output of a BertLayer from the output of its attention.
+        """Compute the output of a layer from that of its first half.
 
         Args:
-            layer: the BertLayer that holds the parameters.
+            layer: the BertLayer or MPNetLayer that holds the parameters.
             hidden: hidden states, [batch, tokens, features].
             dtype: the type of the matrix products.
 

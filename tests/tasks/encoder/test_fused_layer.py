@@ -5,38 +5,60 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel, BertConfig, BertModel
+from transformers import AutoConfig, AutoModel
 
 from tasks.encoder.dropout import Noise
-from tasks.encoder.fused_layer import Attention, FeedForward, fuse_layers
-from tests.tasks.encoder.samples import tiny_encoder
+from tasks.encoder.fused_layer import Attention, FeedForward, bert_attention, fuse_layers, mpnet_attention
+from tests.tasks.encoder.families import FAMILIES, family
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
 }  # fmt: skip
+KINDS = {"bert": bert_attention, "mpnet": mpnet_attention}
+both = pytest.mark.parametrize("kind", KINDS)
 
 
-def encoder(dropout: float = 0.0) -> Any:
+def encoder(kind: str, dropout: float = 0.0, **values: Any) -> Any:
     torch.manual_seed(0)
-    config = BertConfig(**SIZES, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    return BertModel(config, add_pooling_layer=False).train()
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    config = AutoConfig.for_model(kind, **{**SIZES, **rates, **values})
+    model: Any = AutoModel.from_config(config, add_pooling_layer=False)  # type: ignore[no-untyped-call]
+    if kind == "mpnet":  # As drawn, its biases are too small to matter.
+        torch.nn.init.normal_(model.encoder.relative_attention_bias.weight)
+    return model.train()
 
 
-def fused(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    return FeedForward.of(layer, Attention.of(layer, hidden, mask, torch.float32), torch.float32)
+def fused(
+    kind: str, layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None, bias: torch.Tensor | None
+) -> torch.Tensor:
+    attended = Attention.of(KINDS[kind](layer), hidden, mask, bias, hidden.dtype)
+    return FeedForward.of(layer, attended, hidden.dtype)
 
 
+def padding(allowed: torch.Tensor, kind: str) -> torch.Tensor:
+    """The mask as a layer gets it: BERT's is boolean, and MPNet's is added to the scores."""
+    return allowed if kind == "bert" else torch.where(allowed, 0.0, torch.finfo(torch.float32).min)
+
+
+@both
 @pytest.mark.parametrize("padded", [False, True])
-def test_in_fp32_it_is_transformers_layer_and_gradient(padded: bool) -> None:
-    layer, hidden = encoder().encoder.layer[0], torch.randn(3, 7, 32, requires_grad=True)
-    mask = None
+@pytest.mark.parametrize("rows", [1, 3])
+def test_in_fp32_it_is_transformers_layer_and_gradient(kind: str, padded: bool, rows: int) -> None:
+    layer, hidden = encoder(kind).encoder.layer[0], torch.randn(3, 7, 32, requires_grad=True)
+    mask, bias = None, torch.randn(rows, 4, 7, 7, requires_grad=True)
     if padded:
-        mask = torch.ones(3, 1, 1, 7, dtype=torch.bool)
-        mask[1, ..., 4:] = False
+        allowed = torch.ones(3, 1, 1, 7, dtype=torch.bool)
+        allowed[1, ..., 4:] = False
+        mask = padding(allowed, kind)
     weight = torch.randn(3, 7, 32)
-    expected, result = layer(hidden, mask), fused(layer, hidden, mask)
+    if kind == "bert":
+        expected, result, inputs = layer(hidden, mask), fused(kind, layer, hidden, mask, None), [hidden]
+    else:
+        (expected,) = layer(hidden, mask, bias)
+        result = fused(kind, layer, hidden, None, bias if mask is None else bias + mask)
+        inputs = [hidden, bias]
     torch.testing.assert_close(result, expected)
-    inputs = [hidden, *layer.parameters()]
+    inputs += layer.parameters()
     for own, reference in zip(
         torch.autograd.grad((result * weight).sum(), inputs),
         torch.autograd.grad((expected * weight).sum(), inputs),
@@ -45,9 +67,13 @@ def test_in_fp32_it_is_transformers_layer_and_gradient(padded: bool) -> None:
         torch.testing.assert_close(own, reference, rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_with_dropout_are_those_of_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+@both
+@pytest.mark.parametrize("rows", [1, 2])
+def test_gradients_with_dropout_are_those_of_the_function(
+    monkeypatch: pytest.MonkeyPatch, kind: str, rows: int
+) -> None:
     """Compare them with finite differences; every call draws the same noise."""
-    layer = encoder(dropout=0.3).encoder.layer[0].double()
+    layer = encoder(kind, dropout=0.3).encoder.layer[0].double()
     monkeypatch.setattr(Noise, "__init__", lambda self: setattr(self, "_random", torch.Generator().manual_seed(3)))
     monkeypatch.setattr(
         Noise, "draw", lambda self, shape, rate, dtype: (
@@ -55,33 +81,59 @@ def test_gradients_with_dropout_are_those_of_the_function(monkeypatch: pytest.Mo
         ).to(dtype) / (1 - rate),
     )  # fmt: skip
     hidden = torch.randn(2, 3, 32, dtype=torch.double, requires_grad=True)
+    bias = None if kind == "bert" else torch.randn(rows, 4, 3, 3, dtype=torch.double, requires_grad=True)
 
     def function(values: torch.Tensor) -> torch.Tensor:
-        return FeedForward.of(layer, Attention.of(layer, values, None, torch.double), torch.double)
+        return fused(kind, layer, values, None, bias)
 
     assert torch.autograd.gradcheck(function, hidden, atol=1e-6)
+    if bias is not None:
+        assert torch.autograd.gradcheck(lambda values: fused(kind, layer, hidden, None, values), bias, atol=1e-6)
 
 
-def test_in_bf16_it_is_as_near_to_fp32_as_autocast_is() -> None:
-    ids = torch.randint(0, 50, (8, 12), generator=torch.Generator().manual_seed(1))
-    plain, quick = encoder(), encoder()
-    fuse_layers(quick)
-    exact = plain(input_ids=ids).last_hidden_state
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        usual, own = plain(input_ids=ids).last_hidden_state, quick(input_ids=ids).last_hidden_state
-    assert own.dtype == torch.float32
-    assert 0 < (own - exact).norm() < 1.5 * (usual - exact).norm()
+def batch() -> dict[str, torch.Tensor]:
+    """Token ids, and a mask under which the second row is shorter."""
+    ids = torch.randint(2, 50, (8, 12), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    mask[1, 7:] = 0
+    return {"input_ids": ids, "attention_mask": mask}
 
 
-def test_only_training_in_bf16_goes_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def output_and_gradients(model: Any, bf16: bool) -> dict[str, torch.Tensor]:
+    """Return them for a loss to which every output for a token contributes differently."""
+    inputs, kept = batch(), batch()["attention_mask"].bool()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        output = model(**inputs).last_hidden_state[kept]
+    weight = torch.randn(output.shape, generator=torch.Generator().manual_seed(2))
+    (output * weight).sum().backward()
+    return {"output": output.detach(), **{name: p.grad for name, p in model.named_parameters() if p.grad is not None}}
+
+
+@both
+def test_in_bf16_output_and_gradients_are_as_near_to_fp32_as_autocasts(kind: str) -> None:
+    plain, usual, quick = encoder(kind), encoder(kind), encoder(kind)
+    assert fuse_layers(quick)
+    exact = output_and_gradients(plain, bf16=False)
+    expected, found = output_and_gradients(usual, bf16=True), output_and_gradients(quick, bf16=True)
+    assert found.keys() == expected.keys() == exact.keys()
+    assert ("encoder.relative_attention_bias.weight" in found) == (kind == "mpnet")
+    assert not torch.equal(found["output"], expected["output"])  # It is another implementation.
+    for name, values in exact.items():
+        assert found[name].dtype == torch.float32
+        if values.norm() > 1e-3:  # A bias of keys has no gradient but noise, as softmax ignores it.
+            assert (found[name] - values).norm() <= 1.5 * (expected[name] - values).norm(), name
+
+
+@both
+def test_only_training_in_bf16_goes_this_way(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     calls = []
 
-    def note(layer: Any, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:
-        calls.append(layer)
+    def note(modules: Any, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:
+        calls.append(modules)
         return hidden
 
     monkeypatch.setattr(Attention, "of", note)
-    ids, model = torch.ones(1, 4, dtype=torch.long), encoder()
+    ids, model = torch.ones(1, 4, dtype=torch.long), encoder(kind)
     fuse_layers(model)
     model(input_ids=ids)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -91,8 +143,16 @@ def test_only_training_in_bf16_goes_this_way(monkeypatch: pytest.MonkeyPatch) ->
     assert len(calls) == 2
 
 
-def test_parameters_and_their_names_stay(tmp_path: Path) -> None:
-    model = AutoModel.from_pretrained(tiny_encoder(tmp_path / "encoder"))
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_parameters_and_their_names_stay(tmp_path: Path, kind: str) -> None:
+    model = AutoModel.from_pretrained(family(tmp_path / "encoder", kind))
     names = list(model.state_dict())
-    fuse_layers(model)
+    assert fuse_layers(model) == (kind in KINDS)
     assert list(model.state_dict()) == names
+
+
+@both
+def test_layers_with_another_activation_are_left_as_they_were(kind: str) -> None:
+    model = encoder(kind, hidden_act="relu")
+    assert not fuse_layers(model)
+    assert all("forward" not in vars(layer) for layer in model.encoder.layer)

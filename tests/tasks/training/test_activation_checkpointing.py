@@ -30,7 +30,7 @@ def built(kind: str, fused: bool = False) -> Classifier:
     cast(nn.Embedding, model.encoder.get_input_embeddings()).sparse = True
     if fused:
         replace_dropout(model)
-        fuse_layers(model)
+        fuse_layers(model.encoder)
     return model
 
 
