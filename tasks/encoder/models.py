@@ -21,12 +21,14 @@ class EncoderWithHead(nn.Module):
     Attributes:
         model: the encoder as transformers defines it, with or without a head of its own.
         segments: whether the encoder distinguishes the segments of a pair.
+        packs: whether the model was enabled to compute packed batches (allow_packing).
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
         self.segments = getattr(self.encoder.config, "type_vocab_size", 0) > 1
+        self.packs = False
 
     @property
     def encoder(self) -> PreTrainedModel:
@@ -56,7 +58,7 @@ class EncoderWithHead(nn.Module):
             input_ids: token ids, [batch, tokens].
             attention_mask: 1 for tokens and 0 for padding, [batch, tokens].
             token_type_ids: segment of each token, [batch, tokens]. It is ignored if the encoder has no segments.
-            packing: the packing of the batch. If it is given, the encoder must allow packing: padding is then not
+            packing: the packing of the batch. If it is given, the model must pack: padding is then not
                 computed, and its output is zero.
 
         Returns:

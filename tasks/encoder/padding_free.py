@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -9,12 +10,12 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, MPNetModel, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from include.stages import BadInput
+from tasks.encoder import mpnet
 from tasks.encoder.packing import Packing
 
 ATTENTION = "padding_free"  # name under which transformers finds the attention function
@@ -22,28 +23,38 @@ _LARGEST_HEAD = 256  # largest head size that the kernels of flash attention sup
 _TOLERANCE = 1e-3  # for outputs in fp32 whose magnitude is about 1
 
 
-def allow_packing(model: PreTrainedModel) -> None:
-    """Enable a model to compute packed batches in addition to padded ones.
+def allow_packing(model: PreTrainedModel) -> bool:
+    """Enable a model to compute packed batches in addition to padded ones, if it can.
 
-    Afterwards the model takes the argument `packing`, and its encoder computes the tokens as one sequence.
+    Afterwards the model takes the argument `packing`, and its encoder computes the tokens as one sequence. This is
+    tried on a copy, so a model that cannot is left as it was.
 
     Args:
         model: an encoder, or a model for sequence classification.
 
-    Raises:
-        BadInput: if the encoder does not support it, because it implements attention itself (MPNet, DeBERTa) or because
-            something other than attention mixes tokens (a convolution) or its attention is causal.
+    Returns:
+        Whether the model can. It cannot if its encoder implements attention itself (DeBERTa; MPNet does too, but can),
+        if something other than attention mixes tokens (a convolution), or if its attention is causal.
     """
     encoder = cast(PreTrainedModel, model.base_model)
-    if encoder.is_backend_compatible():  # type: ignore[no-untyped-call]
+    if not (isinstance(encoder, MPNetModel) or encoder.is_backend_compatible()):  # type: ignore[no-untyped-call]
+        return False
+    trial = copy.deepcopy(model)
+    _accept_packing(trial)
+    if not (_keeps_rows_apart(cast(PreTrainedModel, trial.base_model)) and _keeps_rows_apart(trial)):
+        return False
+    _accept_packing(model)
+    return True
+
+
+def _accept_packing(model: PreTrainedModel) -> None:
+    """Make a model and its encoder take the argument `packing`."""
+    encoder = cast(PreTrainedModel, model.base_model)
+    if isinstance(encoder, MPNetModel):
+        mpnet.accept_packing(model)
+    else:
         encoder.set_attn_implementation(ATTENTION)
-        encoder.forward = partial(_forward, encoder, encoder.forward)
-        if _keeps_rows_apart(encoder) and _keeps_rows_apart(model):
-            return
-    raise BadInput(
-        f"the encoder ({encoder.config.model_type}) cannot do without padding, because it does not use "
-        "transformers' attention interface or would mix the rows of a batch: write batching.padding_free: false"
-    )
+    encoder.forward = partial(_forward, encoder, encoder.forward)
 
 
 def _forward(
@@ -200,20 +211,27 @@ def _mask(attention_mask: torch.Tensor | None = None, **rest: Any) -> torch.Tens
 
 @torch.no_grad()
 def _keeps_rows_apart(model: PreTrainedModel) -> bool:
-    """Return whether the output of a small batch of two rows is the same packed and padded."""
-    training = model.training
+    """Return whether the output of a small batch of two rows is the same packed and padded.
+
+    The packing must also reach the encoder: a head that keeps it to itself would compute the padding.
+    """
     model.eval()  # type: ignore[no-untyped-call]
-    words = cast(PreTrainedModel, model.base_model).config.vocab_size
-    ids = (torch.arange(2, 14, device=model.device) * (words // 14)).view(2, 6)
+    encoder, reached = cast(PreTrainedModel, model.base_model), list[bool]()
+
+    def note(module: nn.Module, values: tuple[Any, ...], inputs: dict[str, Any]) -> None:
+        reached.append(inputs.get("packing") is not None)
+
+    ids = (torch.arange(2, 14, device=model.device) * (encoder.config.vocab_size // 14)).view(2, 6)
     mask = torch.ones_like(ids)
     mask[0, 3:] = 0
     packing = Packing.of(mask.cpu()).to(model.device)
+    hook = encoder.register_forward_pre_hook(note, with_kwargs=True)
     packed = model(input_ids=ids, attention_mask=mask, packing=packing)[0]
+    hook.remove()
     padded = model(input_ids=ids, attention_mask=mask)[0]
     if padded.ndim == 3:  # The output for padding means nothing.
         packed, padded = packing.pack(packed), packing.pack(padded)
-    model.train(training)
-    return torch.allclose(packed, padded, rtol=_TOLERANCE, atol=_TOLERANCE)
+    return reached == [True] and torch.allclose(packed, padded, rtol=_TOLERANCE, atol=_TOLERANCE)
 
 
 AttentionInterface.register(ATTENTION, attention)

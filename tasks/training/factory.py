@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -29,6 +30,16 @@ from tasks.training.precision import LossScale, NonFiniteGuard, resolve
 from tasks.training.sampler import Sampler, check_batch_size
 from tasks.training.selection import BestModel
 from tasks.training.training_state import RandomState, TrainingState, Weights, identity
+
+log = logging.getLogger(__name__)
+_NO_PACKING = (
+    "batching.padding_free has no effect: the encoder (%s) cannot compute a batch without padding, because it "
+    "implements attention itself or would mix the rows; batches are padded"
+)
+_NO_FUSED_LAYERS = (
+    "training.fused_layers has no effect except on dropout: none of the layers of the encoder (%s) can be fused, only "
+    "BERT's and MPNet's with GELU"
+)
 
 
 def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
@@ -82,20 +93,32 @@ def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
 
 
 def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> EncoderWithHead:
-    """Move the model to the device and make it what the experiment asks for. Raises BadInput where it cannot be."""
-    training = job.training
+    """Move the model to the device and make it what the experiment asks for.
+
+    Where the encoder supports neither packing nor fused layers, it is trained without them, and rank 0 logs a warning.
+
+    Raises:
+        BadInput: if the encoder has fewer layers than shall be frozen, or its activations cannot be recomputed.
+    """
+    training, kind = job.training, model.encoder.config.model_type
     model = model.to(device)
     freeze(model.encoder, training.freeze_layers)
     if job.batching.padding_free:
-        allow_packing(model.model)
+        model.packs = allow_packing(model.model)
+        _warn_unless(model.packs, _NO_PACKING, kind)
     if training.fused_layers and device.type == "cpu":
         replace_dropout(model)
-        fuse_layers(model)
+        _warn_unless(fuse_layers(model.encoder), _NO_FUSED_LAYERS, kind)
     if training.activation_checkpointing:
         recompute_activations(model.encoder)
     words = cast(nn.Embedding, model.encoder.get_input_embeddings())
     words.sparse = training.sparse_embeddings
     return model
+
+
+def _warn_unless(supported: bool, message: str, kind: str) -> None:
+    if not supported and ranks.rank() == 0:
+        log.warning(message, kind)
 
 
 def build_exchange(model: EncoderWithHead, communication: Communication, steps: int, hosts: Sequence[int]) -> Exchange:

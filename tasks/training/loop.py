@@ -136,9 +136,9 @@ class Trainer:
         self.exchange.discard_step()
 
     def inputs(self, batch: RankBatch) -> Batch:
-        """Return the rows of a batch as token ids and labels."""
+        """Return the rows of a batch as token ids and labels, packed if the model packs."""
         rows = self.objective.batch(batch.indices, batch.step)
-        return rows.packed() if self.job.batching.padding_free else rows
+        return rows.packed() if self.model.packs else rows
 
     def loss(self, inputs: Batch, weight: float) -> torch.Tensor:
         """Return this micro-batch's part of the mean loss of the whole batch, a scalar."""

@@ -7,10 +7,19 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, BertModel, PreTrainedModel
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    MPNetModel,
+    PreTrainedModel,
+)
 
-from include.stages import BadInput
 from tasks.encoder.batching import Batch, TokenTable
+from tasks.encoder.fused_layer import fuse_layers
 from tasks.encoder.loading import add_head
 from tasks.encoder.masked_lm import MaskedLanguageModel
 from tasks.encoder.models import Classifier
@@ -40,6 +49,8 @@ def encoder(kind: str, **values: Any) -> PreTrainedModel:
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, **{**SIZES, **OWN_SIZES.get(kind, {}), **values})
     model: PreTrainedModel = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    if isinstance(model, MPNetModel):  # As drawn, its biases are too small to matter.
+        nn.init.normal_(model.encoder.relative_attention_bias.weight)
     return model
 
 
@@ -56,7 +67,7 @@ def logits_and_gradients(model: Classifier, batch: Batch) -> dict[str, torch.Ten
     return {"logits": logits.detach(), **gradients}
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "electra", "albert", "modernbert"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "electra", "albert", "modernbert", "mpnet"])
 @pytest.mark.parametrize("pooling", ["native", "mean", "cls"])
 @pytest.mark.parametrize("sentences", [SENTENCES, PAIRS], ids=["one segment", "two segments"])
 def test_a_packed_batch_has_the_logits_and_gradients_of_the_padded_one(
@@ -65,7 +76,7 @@ def test_a_packed_batch_has_the_logits_and_gradients_of_the_padded_one(
     model = add_head(encoder(kind), HeadSpec("classification", 2, pooling, dropout=0.0)).train()
     padded = batch(tmp_path / "train", sentences)
     expected = logits_and_gradients(model, padded)
-    allow_packing(model.encoder)
+    assert allow_packing(model.model)
     found = logits_and_gradients(model, padded.packed())
     assert found.keys() == expected.keys()
     for name, values in expected.items():
@@ -74,9 +85,11 @@ def test_a_packed_batch_has_the_logits_and_gradients_of_the_padded_one(
     assert all(torch.equal(still_padded[name], values) for name, values in expected.items())
 
 
-def test_no_padding_goes_through_a_layer(tmp_path: Path) -> None:
-    model = add_head(encoder("bert"), HeadSpec("classification", 2)).train()
-    allow_packing(model.encoder)
+@pytest.mark.parametrize("kind", ["bert", "mpnet"])
+@pytest.mark.parametrize("pooling", ["native", "mean"])
+def test_no_padding_goes_through_a_layer(tmp_path: Path, kind: str, pooling: Any) -> None:
+    model = add_head(encoder(kind), HeadSpec("classification", 2, pooling)).train()
+    allow_packing(model.model)
     packed = batch(tmp_path / "train", SENTENCES, length=32).packed()
     shapes: list[tuple[int, ...]] = []
     for layer in cast(BertModel, model.encoder).encoder.layer:
@@ -87,38 +100,85 @@ def test_no_padding_goes_through_a_layer(tmp_path: Path) -> None:
     assert shapes == [(1, packed.places, 16)] * 2
 
 
-def test_hidden_words_are_predicted_without_padding_too(tmp_path: Path) -> None:
-    model = MaskedLanguageModel(encoder("roberta")).train()
+def test_a_position_bias_is_computed_for_the_longest_row_and_once(tmp_path: Path) -> None:
+    model = add_head(encoder("mpnet"), HeadSpec("classification", 2)).train()
+    allow_packing(model.model)
+    shapes: list[tuple[int, ...]] = []
+    table = cast(MPNetModel, model.encoder).encoder.relative_attention_bias
+    table.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
+    logits_and_gradients(model, batch(tmp_path / "train", SENTENCES).packed())
+    assert shapes == [(10, 10)]
+
+
+@pytest.mark.parametrize("kind", ["bert", "mpnet"])
+def test_fused_layers_compute_a_packed_batch_as_the_others_do(tmp_path: Path, kind: str) -> None:
+    model = add_head(encoder(kind), HeadSpec("classification", 2, dropout=0.0)).train()
+    allow_packing(model.model)
+    packed = batch(tmp_path / "train", SENTENCES).packed()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = logits_and_gradients(model, packed)
+        assert fuse_layers(model.encoder)
+        found = logits_and_gradients(model, packed)
+    assert all(torch.equal(found[name], values) for name, values in expected.items())
+
+
+@pytest.mark.parametrize("kind", ["roberta", "mpnet"])
+def test_hidden_words_are_predicted_without_padding_too(tmp_path: Path, kind: str) -> None:
+    model = MaskedLanguageModel(encoder(kind)).train()
     padded = batch(tmp_path / "train", SENTENCES)
     hidden = torch.zeros_like(padded.input_ids, dtype=torch.bool)
     hidden[[0, 2, 2, 3], [1, 4, 9, 0]] = True
     parts = (padded.input_ids, padded.attention_mask, padded.token_type_ids, hidden)
     expected = model(*parts)
-    allow_packing(model.encoder)
+    assert allow_packing(model.encoder)
     torch.testing.assert_close(model(*parts, padded.packed().packing), expected)
 
 
-@pytest.mark.parametrize("kind", ["mpnet", "deberta-v2", "convbert"])
-def test_an_encoder_with_attention_of_its_own_is_refused(kind: str) -> None:
-    sizes = {"embedding_size": 16} if kind == "convbert" else {}
-    with pytest.raises(BadInput, match=rf"the encoder \({kind}\) cannot .* write batching.padding_free: false"):
-        allow_packing(encoder(kind, **sizes))
+REFUSED: dict[str, dict[str, Any]] = {
+    "deberta-v2": {}, "convbert": {"embedding_size": 16}, "llama": {"num_key_value_heads": 1, "head_dim": 8},
+}  # fmt: skip
 
 
-def test_an_encoder_that_would_mix_rows_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"the encoder \(llama\) cannot"):  # it looks back only
-        allow_packing(encoder("llama", num_key_value_heads=1, head_dim=8))
+@pytest.mark.parametrize("kind", REFUSED)  # attention of its own, a convolution, and attention that looks back only
+def test_an_encoder_that_cannot_is_left_as_it_was(tmp_path: Path, kind: str) -> None:
+    model = encoder(kind, **REFUSED[kind]).train()
+    padded = batch(tmp_path / "train", SENTENCES)
+    inputs = {"input_ids": padded.input_ids, "attention_mask": padded.attention_mask}
+    attention, expected = model.config._attn_implementation, model(**inputs)[0]
+    weights = {name: values.clone() for name, values in model.state_dict().items()}
+    assert not allow_packing(model)
+    assert model.training
+    assert model.config._attn_implementation == attention
+    assert all("forward" not in vars(module) for module in model.modules())
+    assert all(torch.equal(values, weights[name]) for name, values in model.state_dict().items())
+    assert torch.equal(model(**inputs)[0], expected)
 
 
-def test_allowing_it_changes_neither_random_numbers_nor_the_mode_nor_what_is_saved(tmp_path: Path) -> None:
-    model = encoder("bert").train()
+class HeadThatKeepsPacking(BertForSequenceClassification):  # type: ignore[no-untyped-call]
+    """A head that does not pass `packing` on to its encoder, which computes the padding then."""
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, packing: Packing | None = None) -> Any:
+        return super().forward(input_ids, attention_mask=attention_mask)
+
+
+def test_a_head_that_does_not_pass_packing_on_is_refused() -> None:
+    model = HeadThatKeepsPacking(cast(BertConfig, encoder("bert").config))
+    assert not allow_packing(model)
+    assert allow_packing(cast(PreTrainedModel, model.base_model))
+
+
+@pytest.mark.parametrize(("kind", "attention"), [("bert", "sdpa"), ("mpnet", "eager")])
+def test_allowing_it_changes_neither_random_numbers_nor_the_mode_nor_what_is_saved(
+    tmp_path: Path, kind: str, attention: str
+) -> None:
+    model = encoder(kind).train()
     state, config = torch.get_rng_state(), model.config.to_dict()
-    allow_packing(model)
+    assert allow_packing(model)
     assert model.training
     assert torch.equal(torch.get_rng_state(), state)
     assert model.config.to_dict() == config
     model.save_pretrained(tmp_path)
-    assert AutoModel.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
+    assert AutoModel.from_pretrained(tmp_path).config._attn_implementation == attention
 
 
 def test_packing_by_hand() -> None:

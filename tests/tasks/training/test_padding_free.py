@@ -12,7 +12,6 @@ import pytest
 from transformers import BertModel
 
 from include.named import build
-from include.stages import BadInput
 from tasks.encoder.batching import Batch
 from tasks.stages.pretrain.blocks import BlockWriter
 from tasks.training.factory import build_trainer
@@ -22,6 +21,8 @@ from tests.tasks.stages.pretrain.samples import text
 from tests.tasks.stages.pretrain.samples import tiny_encoder as words_encoder
 from tests.tasks.training.test_layers import encoder
 from tests.tasks.training.test_objectives import pretraining
+
+NO_DROPOUT = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +38,11 @@ def padding_free(job: Job) -> Job:
     return dataclasses.replace(job, experiment=build(values, "the test's experiment"))
 
 
+@pytest.mark.parametrize("kind", ["bert", "mpnet"])
 @pytest.mark.parametrize("recomputing", [False, True])
-def test_a_training_without_padding_is_the_same_training(tmp_path: Path, recomputing: bool) -> None:
+def test_a_training_without_padding_is_the_same_training(tmp_path: Path, kind: str, recomputing: bool) -> None:
     padded = make_job(tmp_path, accumulation=2)
+    encoder(kind, max_position_embeddings=40, **NO_DROPOUT).save_pretrained(padded.encoder)
     packed = padding_free(make_job(tmp_path, accumulation=2, activation_checkpointing=recomputing))
     for job in (padded, packed):
         build_trainer(job, lambda: False).run()
@@ -77,8 +80,30 @@ def test_no_layer_sees_padding(tmp_path: Path, objective: str) -> None:
     assert [shape[:2] for shape in shapes] == [(1, tokens)] * 2
 
 
-def test_an_encoder_that_cannot_is_named_before_training(tmp_path: Path) -> None:
-    job = padding_free(make_job(tmp_path))
-    encoder("mpnet", max_position_embeddings=40).save_pretrained(job.encoder)
-    with pytest.raises(BadInput, match=r"\(mpnet\) cannot do without padding.*batching.padding_free: false"):
-        build_trainer(job, lambda: False)
+def test_an_encoder_that_cannot_is_named_and_trained_with_padding(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = make_job(tmp_path, fused_layers=False)
+    encoder("deberta-v2", max_position_embeddings=40, **NO_DROPOUT).save_pretrained(job.encoder)
+    expected, padded, shapes = first_step(job)
+    assert not caplog.messages
+    loss, batch, same = first_step(padding_free(job))
+    assert loss == expected
+    assert (batch.packing, same) == (None, shapes)
+    assert batch.places == padded.places
+    (message,) = caplog.messages
+    assert message.startswith("batching.padding_free has no effect: the encoder (deberta-v2) cannot compute")
+
+
+@pytest.mark.parametrize("kind", ["bert", "mpnet", "roberta"])
+def test_an_encoder_without_layers_to_fuse_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    job = make_job(tmp_path)
+    encoder(kind, max_position_embeddings=40).save_pretrained(job.encoder)
+    build_trainer(job, lambda: False)
+    if kind == "roberta":
+        (message,) = caplog.messages
+        assert "fused_layers has no effect except on dropout: none of the layers of the encoder (roberta)" in message
+    else:
+        assert not caplog.messages
