@@ -59,7 +59,8 @@ class Batching(Section):
     padding_free: bool = Field(
         False,
         description="Concatenate the rows of a batch into one sequence of tokens, so that no padding is computed. It "
-        "saves time on a GPU.",
+        "saves time on a GPU. An encoder that cannot do so, such as DeBERTa, is trained with padding, and a warning "
+        "says so.",
     )
 
 
@@ -164,7 +165,8 @@ class Training(Section):
     fused_layers: bool = Field(
         True,
         description="Use faster implementations on a CPU: of dropout, and with bf16 also of the forward and backward "
-        "pass of BERT's layers.",
+        "pass of the layers of BERT and MPNet if batches are padded. For an encoder without such layers, a warning "
+        "says so.",
     )
     activation_checkpointing: bool = Field(
         False,
