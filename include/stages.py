@@ -169,7 +169,7 @@ _PIPELINE = (
     Stage(
         name="pretrain",
         does="let the encoder learn from unlabeled text, if there is any",
-        version=6,
+        version=5,
         reads=(
             *("pretraining", "model.name", "preprocessing.max_length", "batching", "communication"),
             *(f"training.{name}" for name in SHARED_WITH_PRETRAINING),
@@ -183,7 +183,7 @@ _PIPELINE = (
     Stage(
         name="train",
         does="fine-tune the encoder, on Horovod if there are several ranks",
-        version=7,
+        version=6,
         reads=("model", "batching", "loss", "training", "communication"),
         inputs=("preprocess", "pretrain"),
         may_change=("training.ranks",),

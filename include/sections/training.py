@@ -165,8 +165,7 @@ class Training(Section):
     fused_layers: bool = Field(
         True,
         description="Use faster implementations on a CPU: of dropout, and with bf16 also of the forward and backward "
-        "pass of the layers of BERT and MPNet if batches are padded. For an encoder without such layers, a warning "
-        "says so.",
+        "pass of the layers of BERT and MPNet if batches are padded.",
     )
     activation_checkpointing: bool = Field(
         False,

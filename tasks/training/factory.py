@@ -95,7 +95,7 @@ def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
 def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> EncoderWithHead:
     """Move the model to the device and make it what the experiment asks for.
 
-    Where the encoder supports neither packing nor fused layers, it is trained without them, and rank 0 logs a warning.
+    An encoder that supports no packing, or has no layers that can be fused, is trained without, and rank 0 says so.
 
     Raises:
         BadInput: if the encoder has fewer layers than shall be frozen, or its activations cannot be recomputed.
@@ -105,10 +105,11 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
     freeze(model.encoder, training.freeze_layers)
     if job.batching.padding_free:
         model.packs = allow_packing(model.model)
-        _warn_unless(model.packs, _NO_PACKING, kind)
+        _log_unless(model.packs, logging.WARNING, _NO_PACKING, kind)
     if training.fused_layers and device.type == "cpu":
         replace_dropout(model)
-        _warn_unless(fuse_layers(model.encoder), _NO_FUSED_LAYERS, kind)
+        fused = fuse_layers(model.encoder)
+        _log_unless(fused, logging.INFO, _NO_FUSED_LAYERS, kind)  # The option is on by default.
     if training.activation_checkpointing:
         recompute_activations(model.encoder)
     words = cast(nn.Embedding, model.encoder.get_input_embeddings())
@@ -116,9 +117,9 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
     return model
 
 
-def _warn_unless(supported: bool, message: str, kind: str) -> None:
+def _log_unless(supported: bool, level: int, message: str, kind: str) -> None:
     if not supported and ranks.rank() == 0:
-        log.warning(message, kind)
+        log.log(level, message, kind)
 
 
 def build_exchange(model: EncoderWithHead, communication: Communication, steps: int, hosts: Sequence[int]) -> Exchange:
