@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,12 +9,18 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import logging as transformers_logging
 
 from include.stages import BadInput
 from include.written import shorten
-from tasks.encoder.models import Classifier
+from tasks.encoder.models import Classifier, EncoderWithHead
 from tasks.encoder.padding_free import first_position
 from tasks.encoder.pooled_encoder import PooledEncoderConfig, PooledEncoderForSequenceClassification
 from tasks.encoder.spec import HeadSpec
@@ -26,6 +30,12 @@ transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 # With these, the class is loaded from this repository instead of from the file in the model's folder.
 AutoConfig.register(PooledEncoderConfig.model_type, PooledEncoderConfig)
 AutoModelForSequenceClassification.register(PooledEncoderConfig, PooledEncoderForSequenceClassification)
+#: Values of an encoder's configuration that the model made of it must not have.
+_OF_ANOTHER_MODEL = (
+    "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "problem_type", "score_range",
+    "classifier_dropout", "transformers_version",
+)  # fmt: skip
+_TOLERANCE = 1e-2  # for logits of random heads, whose magnitude is 0.1 to 1; a convolution over padding costs 1e-3
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -44,16 +54,33 @@ def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
 
     Raises:
         BadInput: if files are missing or damaged, do not fit one another or do not allow inputs of spec.max_length
-            tokens, or if transformers has no head for the encoder.
+            tokens, or if the encoder cannot be used with this head.
     """
     config = _read_config(folder)
     if _has_head(config) and HeadSpec.of(config, spec.max_length).meaning == spec.meaning:
-        classifier = _load_classifier(folder, config, spec)
-        _set_dropout(classifier.model, spec.dropout)
+        classifier = Classifier.of_saved(_load(AutoModelForSequenceClassification, folder, config), spec)
+        _describe(classifier.model, spec)
     else:
         classifier = add_head(_load_encoder(folder, config), spec)
     _check_fit(folder, classifier.encoder, spec.max_length)
     return classifier.train()
+
+
+def add_head(encoder: PreTrainedModel, spec: HeadSpec) -> Classifier:
+    """Add a head to an encoder. Its weights are drawn from torch's generator.
+
+    Raises:
+        BadInput: if transformers has no head for the encoder's family, or the encoder cannot be used with this head.
+    """
+    kind = encoder.config.model_type
+    with _bad_input_for(f"transformers has no head for this encoder ({kind}): write model.pooling: mean"):
+        model: Any = AutoModelForSequenceClassification.from_config(_config_with(encoder, spec))  # type: ignore[no-untyped-call]
+    _exchange_poolers(encoder, model.base_model)
+    setattr(model, model.base_model_prefix, encoder)
+    _describe(model, spec)
+    classifier = Classifier(model, spec)
+    _check_head(classifier)
+    return classifier
 
 
 def load_trained(folder: Path) -> Classifier:
@@ -69,11 +96,11 @@ def load_trained(folder: Path) -> Classifier:
     if not _has_head(config):
         raise BadInput(f"{folder / 'config.json'} does not describe a trained head: run the stage train again")
     limit = _tokenizer(folder).model_max_length
-    classifier = _load_classifier(folder, config, HeadSpec.of(config, limit)).eval()
-    positions = _positions(classifier.encoder)
-    if positions is not None:  # A tokenizer that sets no limit names a very large one.
-        classifier.spec = dataclasses.replace(classifier.spec, max_length=min(limit, positions))
-    return classifier
+    model = _load(AutoModelForSequenceClassification, folder, config)
+    positions = _positions(cast(PreTrainedModel, model.base_model))
+    # A tokenizer that sets no limit names a very large one.
+    max_length = limit if positions is None else min(limit, positions)
+    return Classifier.of_saved(model, HeadSpec.of(config, max_length)).eval()
 
 
 def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
@@ -94,33 +121,22 @@ def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
     return encoder
 
 
-def copy_tokenizer(source: Path, target: Path, max_length: int) -> None:
+def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_length: int) -> None:
     """Copy the tokenizer of one model's folder to another, in the format of AutoTokenizer.
 
     Args:
         source: the folder with the tokenizer.
         target: the folder to copy it to.
+        model: the model that the copy is for. It determines whether the copy returns the segments of pairs.
         max_length: maximum length of an input in tokens, which the copy truncates inputs to where it is asked to.
     """
-    tokenizer = _tokenizer(source)
-    tokenizer.model_max_length = max_length
-    tokenizer.save_pretrained(target)
+    inputs = ["input_ids", *(["token_type_ids"] if model.segments else []), "attention_mask"]
+    _tokenizer(source, model_max_length=max_length, model_input_names=inputs).save_pretrained(target)
 
 
 def _has_head(config: Any) -> bool:
     architectures = getattr(config, "architectures", None) or []
     return any(name.endswith("ForSequenceClassification") for name in architectures)
-
-
-def _load_classifier(folder: Path, config: Any, spec: HeadSpec) -> Classifier:
-    classifier = Classifier(_load(AutoModelForSequenceClassification, folder, config), spec)
-    if spec.score_range is not None:
-        low, high = spec.score_range
-        layer = classifier.output_layer
-        with torch.no_grad():  # the inverse of Classifier.weights
-            layer.weight.div_(high - low)
-            layer.bias.sub_(low).div_(high - low).sub_(0.5)
-    return classifier
 
 
 def _load_encoder(folder: Path, config: Any) -> PreTrainedModel:
@@ -129,40 +145,52 @@ def _load_encoder(folder: Path, config: Any) -> PreTrainedModel:
     return _load(AutoModel, folder, config)
 
 
-def add_head(encoder: PreTrainedModel, spec: HeadSpec) -> Classifier:
-    """Add a head to an encoder. Its weights are drawn from torch's generator.
-
-    Raises:
-        BadInput: if transformers has no head for the encoder's family.
-    """
-    kind = encoder.config.model_type
-    with _bad_input_for(f"transformers has no head for this encoder ({kind}): write model.pooling: mean"):
-        model: Any = AutoModelForSequenceClassification.from_config(_config_with(encoder, spec))  # type: ignore[no-untyped-call]
-    if getattr(model.base_model, "pooler", None) is None and getattr(encoder, "pooler", None) is not None:
-        cast(Any, encoder).pooler = None  # Its output is not used, and its parameters would take memory.
-    setattr(model, model.base_model_prefix, encoder)
-    _set_dropout(model, spec.dropout)
-    return Classifier(model, spec)
-
-
 def _config_with(encoder: PreTrainedModel, spec: HeadSpec) -> Any:
-    """Return the configuration of the encoder with the head."""
-    if spec.pooling == "native":
-        config = copy.deepcopy(encoder.config)
-        for name, value in spec.config().items():
-            setattr(config, name, value)
-        return config
-    values = {name: value for name, value in encoder.config.to_dict().items() if name != "_name_or_path"}
-    return PooledEncoderConfig(values, spec.pooling, **spec.config())
+    """Return the configuration of the encoder with the head, without what the folder says of another head."""
+    values = {name: value for name, value in encoder.config.to_dict().items() if name not in _OF_ANOTHER_MODEL}
+    if spec.pooling != "native":
+        return PooledEncoderConfig(values, spec.pooling, **spec.config())
+    return type(encoder.config)(**values, **spec.config())
 
 
-def _set_dropout(model: PreTrainedModel, probability: float) -> None:
-    """Set the dropout of the head. Only some families read it from their configuration."""
+def _exchange_poolers(encoder: Any, base: Any) -> None:
+    """Give the encoder the pooler of a base model that it is to replace, unless both have one, or neither."""
+    used, own = getattr(base, "pooler", None), getattr(encoder, "pooler", None)
+    if (used is None) != (own is None):
+        encoder.pooler = used  # A pooler whose output is not used would only take memory.
+
+
+def _describe(model: PreTrainedModel, spec: HeadSpec) -> None:
+    """Write the head into the model's configuration, and set its dropout, which few families read from there."""
+    for name, value in spec.config().items():
+        setattr(model.config, name, value)
     inside = set(model.base_model.modules())
     for part in model.modules():
         if isinstance(part, nn.Dropout) and part not in inside:
-            part.p = probability
-    model.config.classifier_dropout = probability
+            part.p = spec.dropout
+
+
+@torch.no_grad()
+def _check_head(classifier: Classifier) -> None:
+    """Raise BadInput if the logits of a row depend on the padding behind it, or cannot be computed at all.
+
+    The heads of decoders such as GPT-2 look for the last token before the padding, whose id must be theirs.
+    """
+    encoder, spec, training = classifier.encoder, classifier.spec, classifier.training
+    kind, other = encoder.config.model_type, "mean" if spec.pooling == "native" else "native"
+    refusal = f"the encoder ({kind}) cannot be used with model.pooling: {spec.pooling}: write model.pooling: {other}"
+    with _bad_input_for(f"{refusal}, or choose another encoder"):
+        if spec.score_range is not None and classifier.output_layer.bias is None:
+            raise ValueError("the head has no bias, so it cannot predict scores in a range")
+        lengths = (2, 3, 4, 6)
+        ids = (torch.arange(2, 26) * (encoder.config.vocab_size // 26)).view(len(lengths), 6)
+        mask = (torch.arange(6) < torch.tensor(lengths)[:, None]).long()
+        classifier.eval()
+        together = classifier(ids * mask, mask)
+        alone = [classifier(ids[row, None, :n], mask[row, None, :n]) for row, n in enumerate(lengths)]
+        if not torch.allclose(together, torch.cat(alone), rtol=_TOLERANCE, atol=_TOLERANCE):
+            raise ValueError("the padding of a batch changes its logits")
+    classifier.train(training)
 
 
 def _read_config(folder: Path) -> Any:
@@ -204,9 +232,10 @@ def _bad_input_for(what: str) -> Iterator[None]:
         raise BadInput(f"{what} ({type(error).__name__}: {message})") from error
 
 
-def _tokenizer(folder: Path) -> Any:
+def _tokenizer(folder: Path, **values: Any) -> Any:
+    # AutoTokenizer would build another tokenizer than that of tokenizer.json for some of transformers' classes.
     with _bad_input_for(f"{folder} does not contain a valid tokenizer: fetch the model again"):
-        return AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        return PreTrainedTokenizerFast.from_pretrained(folder, **values, **_LOCAL)
 
 
 def _check_fit(folder: Path, encoder: Any, max_length: int) -> None:
@@ -225,4 +254,4 @@ def _check_fit(folder: Path, encoder: Any, max_length: int) -> None:
 def _positions(encoder: PreTrainedModel) -> int | None:
     """Return the maximum length of an input in tokens, or None if the encoder sets no limit."""
     limit = getattr(encoder.config, "max_position_embeddings", None)
-    return None if limit is None else limit - first_position(encoder)
+    return None if limit is None or limit <= 0 else limit - first_position(encoder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import torch
 from safetensors import SafetensorError
@@ -88,7 +88,7 @@ class Classifier(EncoderWithHead):
     """A model for sequence classification.
 
     The model's outputs for a regression are positions within the range of scores: 0 is the middle of the range, and
-    1 is its width. So a training behaves the same for all ranges. What `save` writes predicts scores.
+    its ends are -0.5 and 0.5. So a training behaves the same for all ranges. What `save` writes predicts scores.
 
     Args:
         model: a model of AutoModelForSequenceClassification.
@@ -98,6 +98,18 @@ class Classifier(EncoderWithHead):
     def __init__(self, model: PreTrainedModel, spec: HeadSpec) -> None:
         super().__init__(model)
         self.spec = spec
+
+    @classmethod
+    def of_saved(cls, model: PreTrainedModel, spec: HeadSpec) -> Self:
+        """Return the classifier of a model that `save` has written."""
+        classifier = cls(model, spec)
+        if spec.score_range is not None:
+            low, high = spec.score_range
+            layer = classifier.output_layer
+            with torch.no_grad():  # the inverse of `weights`
+                layer.weight.div_(high - low)
+                layer.bias.sub_(low).div_(high - low).sub_(0.5)
+        return classifier
 
     def forward(
         self,

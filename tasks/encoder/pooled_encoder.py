@@ -7,7 +7,7 @@ transformers.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -28,6 +28,7 @@ class PooledEncoderConfig(PretrainedConfig):
     """
 
     model_type = "pooled-encoder"
+    sub_configs: ClassVar = {"encoder": AutoConfig}
 
     def __init__(
         self,
@@ -38,6 +39,8 @@ class PooledEncoderConfig(PretrainedConfig):
         **values: Any,
     ) -> None:
         super().__init__(**values)
+        if pooling not in ("mean", "cls"):
+            raise ValueError(f"pooling is {pooling!r}: it must be mean or cls")
         self.encoder: Any = AutoConfig.for_model(**(encoder or {"model_type": "bert"}))
         self.pooling = pooling
         self.classifier_dropout = classifier_dropout
@@ -49,6 +52,7 @@ class PooledEncoderForSequenceClassification(PreTrainedModel):
 
     config_class = PooledEncoderConfig
     base_model_prefix = "encoder"
+    supports_gradient_checkpointing = True
     _supports_sdpa = True  # The encoder chooses its attention itself.
 
     def __init__(self, config: PooledEncoderConfig) -> None:
@@ -77,11 +81,14 @@ class PooledEncoderForSequenceClassification(PreTrainedModel):
             **inputs: other inputs of the encoder.
         """
         inputs.pop("return_dict", None)
-        tokens = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **inputs).last_hidden_state
+        output = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+        tokens = output.last_hidden_state
         sentence = tokens[:, 0] if self.config.pooling == "cls" else _mean(tokens, attention_mask)
         logits = self.classifier(self.dropout(sentence))
         loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-        return SequenceClassifierOutput(loss=loss, logits=logits)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=output.hidden_states, attentions=output.attentions
+        )
 
 
 def _mean(tokens: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:

@@ -25,7 +25,7 @@ class HeadSpec:
         dropout: dropout probability of the head.
         max_length: maximum length of an input in training, in tokens.
         label_names: names of the classes, in the order of their ids.
-        score_range: lowest and highest score of a regression. The head predicts the position within this range.
+        score_range: lowest and highest score of a regression.
     """
 
     kind: Kind
@@ -66,7 +66,7 @@ class HeadSpec:
         """
         kind: Kind = "regression" if config.num_labels == 1 else "classification"
         names = tuple(name for _, name in sorted(config.id2label.items()))
-        score_range = getattr(config, "score_range", None)
+        score_range = getattr(config, "score_range", None) if kind == "regression" else None
         return cls(
             kind=kind,
             outputs=config.num_labels,

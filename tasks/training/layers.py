@@ -17,7 +17,8 @@ def levels(encoder: nn.Module) -> dict[str, int]:
     """Return the level of every parameter by name: 0 for embeddings, 1 for the lowest layer, and so on.
 
     All embedding tables and the modules before the layers count as embeddings. Modules after the layers, such as a
-    last norm, count as part of the top layer. (So does DeBERTa's norm of relative positions: two vectors.)
+    last norm, count as part of the top layer. (So does DeBERTa's norm of relative positions: two vectors.) The pooler
+    of BERT and others has no level, because it is a part of the head.
     """
     layers = [[p for part in layer for p in part.parameters()] for layer in _layers(encoder)]
     number = {parameter: at for at, layer in enumerate(layers, 1) for parameter in layer}
@@ -26,7 +27,8 @@ def levels(encoder: nn.Module) -> dict[str, int]:
     for name, parameter in encoder.named_parameters():
         if parameter in number:
             beside = len(layers)
-        found[name] = number.get(parameter, 0 if parameter in tables else beside)
+        if not name.startswith("pooler."):
+            found[name] = number.get(parameter, 0 if parameter in tables else beside)
     return found
 
 
@@ -40,7 +42,7 @@ def freeze(encoder: nn.Module, layers: int) -> None:
             f"write {top} or less"
         )
     for name, parameter in encoder.named_parameters():
-        if layers and level[name] <= layers:
+        if layers and level.get(name, top + 1) <= layers:
             parameter.requires_grad_(False)
 
 

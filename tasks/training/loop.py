@@ -179,7 +179,7 @@ class Trainer:
         if job.folder != job.output:
             shutil.copytree(self.best.folder, job.output / "model", dirs_exist_ok=True)
             shutil.copyfile(job.folder / METRICS, job.output / METRICS)
-        copy_tokenizer(job.encoder, job.output / "model", job.experiment.preprocessing.max_length)
+        copy_tokenizer(job.encoder, job.output / "model", self.model, job.experiment.preprocessing.max_length)
         write_json(job.output / "training.json", self.summary(last))
 
     def summary(self, last: RankBatch) -> dict[str, object]:

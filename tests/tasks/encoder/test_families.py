@@ -1,4 +1,4 @@
-"""What leaves the house loads in plain transformers, for every family, and gives the same logits."""
+"""A saved model loads in plain transformers, for every family, and gives the same logits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def saved(folder: Path, kind: str, spec: HeadSpec) -> Classifier:
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save(folder)
-    copy_tokenizer(encoder, folder, LENGTH)
+    copy_tokenizer(encoder, folder, model, LENGTH)
     return model
 
 

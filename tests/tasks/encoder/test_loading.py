@@ -10,17 +10,29 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoTokenizer, MPNetConfig, MPNetModel
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2Model,
+    MPNetConfig,
+    MPNetModel,
+)
 
 from include.stages import BadInput, Transient
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import add_head, copy_tokenizer, load_pretrained, load_trained
+from tasks.encoder.masked_lm import load_masked_lm
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.tokens import open_tokenizer
+from tests.tasks.encoder.families import family
 from tests.tasks.encoder.samples import WORDS, reviews, tiny_encoder, write_split
 
+POOLINGS: tuple[Any, ...] = ("native", "mean", "cls")
 SPEC = HeadSpec("classification", 2, max_length=32, label_names=("negative", "positive"))
+SCORES = HeadSpec("regression", 1, max_length=32, score_range=(1.0, 5.0))
 
 
 @pytest.fixture
@@ -42,7 +54,7 @@ def test_padding_changes_nothing(folder: Path) -> None:
     torch.testing.assert_close(alone, beside, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", ["native", "mean", "cls"])
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_pooling_by_hand(folder: Path, pooling: Any) -> None:
     model = load_pretrained(folder, dataclasses.replace(SPEC, pooling=pooling)).eval()
     ids = torch.tensor([[2, 4, 9, 3], [2, 5, 3, 0]])
@@ -82,7 +94,7 @@ def test_an_untrained_regression_says_the_middle_of_its_range(folder: Path) -> N
 def test_what_is_saved_comes_back_and_plain_transformers_reads_it(folder: Path, tmp_path: Path) -> None:
     model, saved = load_pretrained(folder, SPEC).eval(), tmp_path / "model"
     model.save(saved)
-    copy_tokenizer(folder, saved, SPEC.max_length)
+    copy_tokenizer(folder, saved, model, SPEC.max_length)
     again = load_trained(saved)
     ids = torch.tensor([[2, 4, 9, 3]])
     mask = torch.ones_like(ids)
@@ -97,7 +109,7 @@ def test_what_is_saved_comes_back_and_plain_transformers_reads_it(folder: Path, 
 def test_a_trained_model_brings_its_head_where_it_says_the_same(folder: Path, tmp_path: Path) -> None:
     model, saved = load_pretrained(folder, SPEC), tmp_path / "model"
     model.save(saved)
-    copy_tokenizer(folder, saved, SPEC.max_length)
+    copy_tokenizer(folder, saved, model, SPEC.max_length)
     warm = load_pretrained(saved, dataclasses.replace(SPEC, dropout=0.3))
     assert warm.training and warm.spec.dropout == 0.3
     assert torch.equal(warm.output_layer.weight, model.output_layer.weight)
@@ -231,7 +243,7 @@ def test_positions_that_start_after_the_padding_id(tmp_path: Path) -> None:
 def test_a_damaged_head(folder: Path, tmp_path: Path) -> None:
     model, saved = load_pretrained(folder, SPEC), tmp_path / "model"
     model.save(saved)
-    copy_tokenizer(folder, saved, SPEC.max_length)
+    copy_tokenizer(folder, saved, model, SPEC.max_length)
     weights = load_file(saved / "model.safetensors")
     save_file({**weights, "classifier.weight": torch.zeros(3, 32)}, saved / "model.safetensors")
     with pytest.raises(BadInput, match=r"model\.safetensors cannot be read into the model"):
@@ -245,3 +257,77 @@ def test_a_damaged_head(folder: Path, tmp_path: Path) -> None:
 def test_an_encoder_is_no_trained_model(folder: Path) -> None:
     with pytest.raises(BadInput, match=r"config\.json does not describe a trained head: run the stage train again"):
         load_trained(folder)
+
+
+def test_every_head_can_follow_every_other(tmp_path: Path) -> None:
+    """A model that was saved with one head is the encoder of a model with another, or of a pre-training."""
+    ids = torch.tensor([[2, 4, 9, 3]])
+    mask = torch.ones_like(ids)
+    for kind in ("bert", "albert", "roberta"):
+        plain = family(tmp_path / kind / "encoder", kind)
+        for before in POOLINGS:
+            model, saved = load_pretrained(plain, dataclasses.replace(SCORES, pooling=before)), tmp_path / kind / before
+            model.save(saved)
+            copy_tokenizer(plain, saved, model, 32)
+            tokens = model.eval().encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+            for after in POOLINGS:
+                other = load_pretrained(saved, dataclasses.replace(SPEC, pooling=after)).eval()
+                assert other(ids, mask).shape == (1, 2)
+                torch.testing.assert_close(other.encoder(input_ids=ids, attention_mask=mask).last_hidden_state, tokens)
+                other.save(saved.with_name(f"{before}-{after}"))
+                copy_tokenizer(plain, saved.with_name(f"{before}-{after}"), other, 32)
+                assert load_trained(saved.with_name(f"{before}-{after}")).spec == other.spec
+            masked = load_masked_lm(saved, 32).eval()
+            torch.testing.assert_close(masked.encoder(input_ids=ids, attention_mask=mask).last_hidden_state, tokens)
+
+
+def test_a_head_that_reads_the_padding_is_refused(tmp_path: Path) -> None:
+    tiny_encoder(tmp_path)
+    config = GPT2Config(vocab_size=len(WORDS), n_embd=32, n_layer=2, n_head=2, n_positions=64, pad_token_id=1)
+    GPT2Model(config).save_pretrained(tmp_path)
+    message = r"the encoder \(gpt2\) cannot be used with model.pooling: native: write model.pooling: mean"
+    with pytest.raises(BadInput, match=message):
+        load_pretrained(tmp_path, SPEC)
+    load_pretrained(tmp_path, dataclasses.replace(SPEC, pooling="mean"))
+
+
+def test_a_kept_head_says_what_it_predicts(folder: Path, tmp_path: Path) -> None:
+    """Its scores would otherwise be computed with a sigmoid by plain transformers."""
+    model, saved = load_pretrained(folder, SPEC), tmp_path / "model"
+    model.save(saved)
+    copy_tokenizer(folder, saved, model, 32)
+    edit_config(saved, problem_type="multi_label_classification")
+    kept = load_pretrained(saved, SPEC)
+    assert torch.equal(kept.output_layer.weight, model.output_layer.weight)
+    assert kept.model.config.problem_type == "single_label_classification"
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_half_precision_and_the_insides_are_to_be_had(folder: Path, tmp_path: Path, pooling: Any) -> None:
+    load_pretrained(folder, dataclasses.replace(SPEC, pooling=pooling)).save(tmp_path / "model")
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model", dtype=torch.bfloat16)
+    found = plain(torch.tensor([[2, 4, 9, 3]]), output_hidden_states=True)
+    assert found.logits.dtype == torch.bfloat16
+    assert len(found.hidden_states) == 3
+
+
+def test_the_copied_tokenizer_is_the_one_that_trained(tmp_path: Path) -> None:
+    """Whatever class the folder names: that class of transformers would change lower to upper case, for example."""
+    source = family(tmp_path / "encoder", "bert")
+    values = json.loads((source / "tokenizer.json").read_text())
+    values["normalizer"]["lowercase"] = False
+    (source / "tokenizer.json").write_text(json.dumps(values))
+    config = json.loads((source / "tokenizer_config.json").read_text())
+    (source / "tokenizer_config.json").write_text(json.dumps({**config, "tokenizer_class": "BertTokenizer"}))
+    copy_tokenizer(source, tmp_path / "model", load_pretrained(source, SPEC), 32)
+    for text in ("good WORD3 Bad", "good word3"):
+        expected = open_tokenizer(source / "tokenizer.json", 32).encode(text, "bad")
+        found = AutoTokenizer.from_pretrained(tmp_path / "model")(text, "bad")
+        assert (found["input_ids"], found["token_type_ids"]) == (expected.ids, expected.type_ids)
+
+
+def test_a_folder_with_the_three_files_alone(folder: Path) -> None:
+    for file in folder.iterdir():
+        if file.name not in ("config.json", "model.safetensors", "tokenizer.json"):
+            file.unlink()
+    load_pretrained(folder, SPEC)

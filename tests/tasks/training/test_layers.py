@@ -32,12 +32,12 @@ def three(*prefixes: str) -> dict[str, int]:
 
 #: The level of all parameters whose names begin so.
 LEVELS = {
-    "bert": {"embeddings.": 0, **three("encoder.layer"), "pooler.": 3},
-    "roberta": {"embeddings.": 0, **three("encoder.layer"), "pooler.": 3},
-    "mpnet": {"embeddings.": 0, "encoder.relative_attention_bias.": 0, **three("encoder.layer"), "pooler.": 3},
+    "bert": {"embeddings.": 0, **three("encoder.layer")},
+    "roberta": {"embeddings.": 0, **three("encoder.layer")},
+    "mpnet": {"embeddings.": 0, "encoder.relative_attention_bias.": 0, **three("encoder.layer")},
     "distilbert": {"embeddings.": 0, **three("transformer.layer")},
     "albert": {
-        "embeddings.": 0, "encoder.embedding_hidden_mapping_in.": 0, "encoder.albert_layer_groups.": 1, "pooler.": 1,
+        "embeddings.": 0, "encoder.embedding_hidden_mapping_in.": 0, "encoder.albert_layer_groups.": 1,
     },
     "electra": {"embeddings.": 0, "embeddings_project.": 0, **three("encoder.layer")},
     "modernbert": {"embeddings.": 0, **three("layers"), "final_norm.": 3},
@@ -58,11 +58,10 @@ def encoder(kind: str, **values: Any) -> PreTrainedModel:
 
 
 def expected_levels(kind: str, model: PreTrainedModel) -> dict[str, int]:
-    names = [name for name, _ in model.named_parameters()]
+    names = [name for name, _ in model.named_parameters() if not name.startswith("pooler.")]
     expected = {name: level for prefix, level in LEVELS[kind].items() for name in names if name.startswith(prefix)}
     assert expected.keys() == set(names)
-    present = {prefix for prefix in LEVELS[kind] if any(name.startswith(prefix) for name in names)}
-    assert present | {"pooler."} == {*LEVELS[kind], "pooler."}  # A pooler that is not used is removed.
+    assert all(any(name.startswith(prefix) for name in names) for prefix in LEVELS[kind])
     return expected
 
 
@@ -117,3 +116,12 @@ def test_more_layers_than_there_are_cannot_be_frozen() -> None:
         freeze(encoder("bert"), 4)
     with pytest.raises(BadInput, match="has 1 with weights of their own"):
         freeze(encoder("albert"), 2)
+
+
+def test_the_pooler_belongs_to_the_head() -> None:
+    model = add_head(encoder("bert"), HeadSpec("classification", 2, "native"))
+    freeze(model.encoder, 3)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    pooler = {"model.bert.pooler.dense.weight", "model.bert.pooler.dense.bias"}
+    assert trained == pooler | {"model.classifier.weight", "model.classifier.bias"}
+    assert {setting.rate for setting in settings(model, Training(head_rate=3)).values()} == {3}

@@ -163,6 +163,6 @@ def test_what_is_kept_is_an_encoder_to_start_from(root: Path, tmp_path: Path) ->
     job, kept = pretraining(root), tmp_path / "encoder"
     masked = build_objective(job)
     masked.model.save(kept)
-    copy_tokenizer(job.encoder, kept, 32)
+    copy_tokenizer(job.encoder, kept, masked.model, 32)
     state = build_objective(dataclasses.replace(job, encoder=kept)).model.encoder.state_dict()
     assert all(torch.equal(state[name], values) for name, values in masked.model.encoder.state_dict().items())

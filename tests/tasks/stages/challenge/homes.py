@@ -125,7 +125,7 @@ def _learned(folder: Path, sentences: list[tuple[str, ...]], spec: HeadSpec) -> 
         predicted = predict_logits(model, table).argmax(axis=1)
         labels = np.where(random.random(len(table)) < 0.1, 1 - predicted, predicted)
     model.save(folder / "model")
-    copy_tokenizer(encoder, folder / "model", spec.max_length)
+    copy_tokenizer(encoder, folder / "model", model, spec.max_length)
     return folder / "model", labels.tolist()
 
 

@@ -37,7 +37,7 @@ def trained(folder: Path, spec: HeadSpec) -> Classifier:
     model = load_pretrained(tiny_encoder(folder.parent / "encoder"), spec).eval()
     torch.nn.init.normal_(model.output_layer.weight, std=0.5)
     model.save(folder / "model")
-    copy_tokenizer(folder.parent / "encoder", folder / "model", spec.max_length)
+    copy_tokenizer(folder.parent / "encoder", folder / "model", model, spec.max_length)
     (folder / "metrics.jsonl").write_text(
         '{"step": 1, "loss": 0.7}\n{"step": 2, "loss": 0.6}\n{"step": 2, "accuracy": 0.5, "pearson": null}\n'
     )

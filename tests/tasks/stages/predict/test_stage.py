@@ -62,7 +62,7 @@ def trained(folder: Path, encoder: Path, spec: HeadSpec) -> Path:
     torch.nn.init.normal_(model.output_layer.weight, std=1.0)
     (folder / "model").mkdir()
     model.save(folder / "model")
-    copy_tokenizer(encoder, folder / "model", spec.max_length)
+    copy_tokenizer(encoder, folder / "model", model, spec.max_length)
     return folder
 
 
