@@ -61,6 +61,15 @@ def test_every_fact_has_a_line(run: Run) -> None:
     ]
 
 
+def test_predictions_are_to_be_opened_as_csv_and_parquet(run: Run) -> None:
+    written = {"predictions": "predictions.csv", "parquet": "predictions.parquet"}
+    folder = run.store.path("predict", "1")
+    assert said(run, predict=done({"files": written, "rows": 989, "rows_per_second": 300.0})) == [
+        f"open        Predictions             {folder}/predictions.csv",
+        f"            Predictions (Parquet)   {folder}/predictions.parquet",
+    ]
+
+
 def test_a_failed_gate_keeps_its_numbers(run: Run) -> None:
     failed = {"key": "1", "exit_code": 3, "message": "not good enough", "result": {**GATE, "passed": False}}
     lines = said(run, gate=failed)
