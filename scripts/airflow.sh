@@ -8,9 +8,10 @@ export SPARK_BERT_HOME=${SPARK_BERT_HOME:-$root/work}
 export SPARK_BERT_TASKS_PYTHON=${SPARK_BERT_TASKS_PYTHON:-$root/.venv/tasks/bin/python}
 export AIRFLOW_HOME=${AIRFLOW_HOME:-$SPARK_BERT_HOME/airflow}
 # On a busy machine, one of Airflow's processes may write for longer than the 5 seconds that SQLite waits by itself. The
-# API server would then answer 500.
+# API server would then answer 500. It must not wait for minutes either: where two of its requests wait for each other,
+# only the end of this wait lets them go on.
 if [ -z "${AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_CMD:-}${AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_SECRET:-}" ]; then
-    database=sqlite:///$AIRFLOW_HOME/airflow.db?timeout=120
+    database=sqlite:///$AIRFLOW_HOME/airflow.db?timeout=30
     export AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=${AIRFLOW__DATABASE__SQL_ALCHEMY_CONN:-$database}
 fi
 export AIRFLOW__CORE__DAGS_FOLDER=$root/dags AIRFLOW__CORE__PLUGINS_FOLDER=$root/plugins

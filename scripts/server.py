@@ -13,8 +13,11 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import psutil
 
@@ -40,10 +43,22 @@ class Call:
             headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)
-        # A busy machine may let the API server wait for the database for more than a minute.
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            text = answer.read().decode()
+        try:
+            answer, text = _answer(request)
+        except HTTPError as error:
+            if error.code != HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+            # Airflow's API server logs an action before it acts, in its event loop. If another request holds SQLite's
+            # lock and needs that loop to commit, both wait until SQLite gives up, and nothing has been done.
+            answer, text = _answer(request)
         return json.loads(text) if "json" in answer.headers["Content-Type"] else text
+
+
+def _answer(request: urllib.request.Request) -> tuple[HTTPResponse, str]:
+    """Return the answer to a request and its text. A busy machine may need minutes for it."""
+    answer: HTTPResponse
+    with urllib.request.urlopen(request, timeout=300) as answer:
+        return answer, answer.read().decode()
 
 
 @contextmanager
