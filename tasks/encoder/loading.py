@@ -20,7 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from include.stages import BadInput
 from include.written import shorten
-from tasks.encoder.models import Classifier, EncoderWithHead
+from tasks.encoder.models import Classifier, EncoderWithHead, head_modules
 from tasks.encoder.padding_free import first_position
 from tasks.encoder.pooled_encoder import PooledEncoderConfig, PooledEncoderForSequenceClassification
 from tasks.encoder.spec import HeadSpec
@@ -164,9 +164,8 @@ def _describe(model: PreTrainedModel, spec: HeadSpec) -> None:
     """Write the head into the model's configuration, and set its dropout, which few families read from there."""
     for name, value in spec.config().items():
         setattr(model.config, name, value)
-    inside = set(model.base_model.modules())
-    for part in model.modules():
-        if isinstance(part, nn.Dropout) and part not in inside:
+    for part in head_modules(model).values():
+        if isinstance(part, nn.Dropout):
             part.p = spec.dropout
 
 

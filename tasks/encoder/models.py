@@ -151,8 +151,12 @@ class Classifier(EncoderWithHead):
         return weights
 
 
+def head_modules(model: PreTrainedModel) -> dict[str, nn.Module]:
+    """Return the modules of a model that are not in its encoder, by name and in their order."""
+    inside = set(model.base_model.modules())
+    return {name: part for name, part in model.named_modules() if part not in inside}
+
+
 def output_layer_name(model: PreTrainedModel) -> str:
     """Return the name of the linear layer that computes the outputs of a model for sequence classification."""
-    inside = set(model.base_model.modules())
-    layers: list[str] = [n for n, part in model.named_modules() if isinstance(part, nn.Linear) and part not in inside]
-    return layers[-1]
+    return [name for name, part in head_modules(model).items() if isinstance(part, nn.Linear)][-1]
