@@ -59,7 +59,7 @@ setup-one-rank: ## the same without Horovod, which takes minutes to compile; mak
 	@scripts/setup.sh one-rank
 
 setup-dev: setup
-	@scripts/environment.sh tasks dev benchmarks
+	@scripts/environment.sh tasks dev
 	@scripts/environment.sh airflow dev schemas
 
 # The longest first: with `make --jobs=2 test` the others run beside it.

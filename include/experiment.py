@@ -122,6 +122,7 @@ class Experiment(Section):
             self._pretraining_has_whole_batches(),
             self._spark_needs_a_number_of_ranks(),
             self._average_needs_current_parameters(),
+            self._adapters_replace_freezing(),
             self._gate_fits_task(),
         )
         if problems := list(chain.from_iterable(rules)):
@@ -213,6 +214,13 @@ class Experiment(Section):
             yield (
                 "training.average_decay needs the current parameters at every step, but with communication.staleness 1 "
                 "they are not available: set one of the two fields to 0"
+            )
+
+    def _adapters_replace_freezing(self) -> Iterator[str]:
+        if self.training.lora_rank and self.training.freeze_layers:
+            yield (
+                "training.lora_rank freezes the whole encoder and adds adapters to all its layers, so "
+                "training.freeze_layers has no meaning: set one of the two fields to 0"
             )
 
     def _gate_fits_task(self) -> Iterator[str]:

@@ -60,7 +60,7 @@ lock_torch() {
 
 case $name in
     tasks)
-        resolve requirements/tasks requirements/dev requirements/benchmarks
+        resolve requirements/tasks requirements/dev
         lock_torch
         cuda=$(grep -oE '^(cuda-|nvidia-|triton)[^= ]*' "$all" | LC_ALL=C sort)
         part tasks-cuda <<<"$cuda"
@@ -72,9 +72,7 @@ case $name in
             needed requirements/tasks-common "requirements/$stages" | without "$common" | part "$stages"
         done
         base=$(needed requirements/tasks)
-        for extra in dev benchmarks; do
-            needed requirements/tasks "requirements/$extra" | without "$base" | part "tasks-$extra"
-        done
+        needed requirements/tasks requirements/dev | without "$base" | part tasks-dev
         ;;
     airflow)
         resolve requirements/airflow requirements/dev requirements/schemas requirements/pictures

@@ -139,6 +139,21 @@ class Training(Section):
         description="Number of layers that are not trained, counted from the bottom of the encoder. If it is not 0, "
         "the embeddings are not trained either.",
     )
+    lora_rank: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="Rank of LoRA's adapters. If it is not 0, the encoder's own weights are not trained, but only the "
+        "adapters and the head, which usually needs a higher learning rate. The saved model contains the adapters.",
+    )
+    lora_alpha: float = Field(
+        16, gt=0, description="Scale of LoRA's adapters: their output is multiplied by lora_alpha / lora_rank."
+    )
+    lora_targets: Literal["attention", "all"] = Field(
+        "attention",
+        description="Which linear layers get LoRA's adapters. attention: those of attention; all: also those of the "
+        "feed-forward networks.",
+    )
     sparse_embeddings: bool = Field(
         True,
         description="Compute and exchange the gradient of the word embeddings, and update them, only for the words of "

@@ -19,6 +19,7 @@ from transformers.activations import GELUActivation
 from transformers.models.bert.modeling_bert import BertLayer
 from transformers.models.mpnet.modeling_mpnet import MPNetLayer
 
+from tasks.encoder.adapters import has_adapters
 from tasks.encoder.dropout import Noise
 from tasks.encoder.packing import Packing
 
@@ -65,19 +66,20 @@ def mpnet_attention(layer: Any) -> SelfAttention:
 def fuse_layers(encoder: nn.Module) -> bool:
     """Make the layers of BERT and MPNet use the fused passes when they train on a CPU under bf16 autocast.
 
-    Layers of other families, and those with another activation than GELU, are left unchanged.
+    Layers of other families, with adapters, or with another activation than GELU are left unchanged.
 
     Returns:
         Whether there is a layer that now uses them.
     """
-    layers = [layer for layer in encoder.modules() if type(layer) in _FORWARDS and _has_gelu(layer)]
+    layers = [layer for layer in encoder.modules() if type(layer) in _FORWARDS and _can_be_fused(layer)]
     for layer in layers:
         layer.forward = types.MethodType(_FORWARDS[type(layer)], layer)
     return bool(layers)
 
 
-def _has_gelu(layer: Any) -> bool:
-    return isinstance(layer.intermediate.intermediate_act_fn, GELUActivation)
+def _can_be_fused(layer: Any) -> bool:
+    """Return whether a layer has GELU and no adapters, which the fused passes would leave out."""
+    return isinstance(layer.intermediate.intermediate_act_fn, GELUActivation) and not has_adapters(layer)
 
 
 def _bert_forward(

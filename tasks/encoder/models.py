@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from include.stages import Transient
+from tasks.encoder.adapters import ADAPTER, merged, save_adapters
 from tasks.encoder.packing import Packing
 from tasks.encoder.spec import HeadSpec
 
@@ -69,19 +70,20 @@ class EncoderWithHead(nn.Module):
         return cast(torch.Tensor, self.model(input_ids=input_ids, attention_mask=attention_mask, **inputs, **more)[0])
 
     def save(self, folder: Path) -> None:
-        """Write the model in transformers' format (config.json and model.safetensors).
+        """Write the model in transformers' format (config.json and model.safetensors), and its adapters in peft's.
 
         Raises:
             Transient: if the files cannot be written, for example because the disk is full.
         """
         try:
             self.model.save_pretrained(folder, state_dict=self.weights())
+            save_adapters(self.encoder, folder / ADAPTER)
         except (OSError, SafetensorError) as error:
             raise Transient(f"cannot write the model to {folder}: {error}") from error
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the weights that `save` writes."""
-        return self.model.state_dict()
+        """Return the weights that `save` writes. They contain those of adapters."""
+        return merged(self.model)
 
 
 class Classifier(EncoderWithHead):

@@ -12,6 +12,7 @@ from torch import nn
 from include.sections import Communication
 from tasks.communication import ranks
 from tasks.communication.exchange import Exchange, SingleRank, by_kind
+from tasks.encoder.adapters import add_adapters
 from tasks.encoder.dropout import replace_dropout
 from tasks.encoder.fused_layer import fuse_layers
 from tasks.encoder.models import EncoderWithHead
@@ -19,7 +20,7 @@ from tasks.encoder.padding_free import allow_packing
 from tasks.training.checkpoint import Checkpoints
 from tasks.training.device import rank_device
 from tasks.training.job import Job
-from tasks.training.layers import freeze, recompute_activations
+from tasks.training.layers import freeze, layers_of, recompute_activations
 from tasks.training.loop import Trainer
 from tasks.training.meter import Meter
 from tasks.training.metrics_logger import MetricsLogger
@@ -102,7 +103,10 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
     """
     training, kind = job.training, model.encoder.config.model_type
     model = model.to(device)
-    freeze(model.encoder, training.freeze_layers)
+    if training.lora_rank and job.objective == "labels":
+        add_adapters(model.encoder, layers_of(model.encoder), training)
+    else:
+        freeze(model.encoder, training.freeze_layers)
     if job.batching.padding_free:
         model.packs = allow_packing(model.model)
         _log_unless(model.packs, logging.WARNING, _NO_PACKING, kind)

@@ -20,7 +20,7 @@ def levels(encoder: nn.Module) -> dict[str, int]:
     last norm, count as part of the top layer. (So does DeBERTa's norm of relative positions: two vectors.) The pooler
     of BERT and others has no level, because it is a part of the head.
     """
-    layers = [[p for part in layer for p in part.parameters()] for layer in _layers(encoder)]
+    layers = [[p for part in layer for p in part.parameters()] for layer in layers_of(encoder)]
     number = {parameter: at for at, layer in enumerate(layers, 1) for parameter in layer}
     tables = {module.weight for module in encoder.modules() if isinstance(module, nn.Embedding)}
     found, beside = {}, 0
@@ -61,12 +61,12 @@ def recompute_activations(encoder: PreTrainedModel) -> None:
             f"the layers of the encoder ({kind}) fill a cache and cannot run twice: "
             "write training.activation_checkpointing: false"
         )
-    for layer in _layers(encoder):
+    for layer in layers_of(encoder):
         for part in layer:
             part.forward = partial(checkpoint, part.forward, use_reentrant=False)
 
 
-def _layers(encoder: nn.Module) -> list[tuple[nn.Module, ...]]:
+def layers_of(encoder: nn.Module) -> list[tuple[nn.Module, ...]]:
     """Return the modules of each layer, from the lowest layer to the top one.
 
     The layers are the items of the module list with the most parameters. Other lists of the same length hold further

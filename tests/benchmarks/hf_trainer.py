@@ -1,12 +1,8 @@
-"""transformers' Trainer on the engine's rows: `python -m tests.benchmarks.hf_trainer FOLDER`, where trainer.json lies.
-
-It needs accelerate, which the engine does not: `make setup-dev` installs it.
-"""
+"""transformers' Trainer on the rows of the engine: `python -m tests.benchmarks.hf_trainer FOLDER` (see TRAINER)."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import subprocess
@@ -46,10 +42,8 @@ class Run:
 def run_trainer(job: Job, run: Run, threads: int) -> dict[str, float]:
     """Train in a process of its own: rows and seconds of the measured steps, and accuracy on dev where it is asked for.
 
-    Raises RuntimeError when accelerate is missing, or with the process's output when it fails.
+    Raises RuntimeError with the process's output when it fails.
     """
-    if importlib.util.find_spec("accelerate") is None:
-        raise RuntimeError("Trainer needs accelerate, which is not installed: run `make setup-dev`")
     job.write(job.output / JOB)
     write_json(job.output / TRAINER, dataclasses.asdict(run))
     command = [sys.executable, "-m", "tests.benchmarks.hf_trainer", str(job.output)]

@@ -40,11 +40,11 @@ def padding_free(job: Job) -> Job:
 
 
 @pytest.mark.parametrize("kind", ["bert", "mpnet"])
-@pytest.mark.parametrize("recomputing", [False, True])
-def test_a_training_without_padding_is_the_same_training(tmp_path: Path, kind: str, recomputing: bool) -> None:
-    padded = make_job(tmp_path, accumulation=2)
+@pytest.mark.parametrize("options", [{}, {"activation_checkpointing": True}, {"lora_rank": 4}])
+def test_a_training_without_padding_is_the_same_training(tmp_path: Path, kind: str, options: dict[str, int]) -> None:
+    padded = make_job(tmp_path, accumulation=2, **{**options, "activation_checkpointing": False})
     encoder(kind, max_position_embeddings=40, **NO_DROPOUT).save_pretrained(padded.encoder)
-    packed = padding_free(make_job(tmp_path, accumulation=2, activation_checkpointing=recomputing))
+    packed = padding_free(make_job(tmp_path, accumulation=2, **options))
     for job in (padded, packed):
         build_trainer(job, lambda: False).run()
     np.testing.assert_allclose(losses(packed.output), losses(padded.output), rtol=1e-4)
