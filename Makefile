@@ -9,7 +9,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(or $(EXPERIMENT),movies)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
+.PHONY: help run rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -25,6 +25,10 @@ run: setup-one-rank ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to
 rollback: setup-one-rank ## make the previous champion the champion again: EXPERIMENT=retrain SET="dataset.name=reviews"
 	@.venv/tasks/bin/python -m tasks rollback --experiment '$(or $(EXPERIMENT),retrain)' $(OVERRIDES) \
 		--run "$${SPARK_BERT_HOME:-work}/runs/rollback-$$(date -u +%Y%m%d-%H%M%S)"
+
+publish: setup-one-rank ## upload the model of a run to the Hugging Face hub, with a model card: RUN=work/runs/first REPO=my-team/reviews; without REPO, only write the card
+	@.venv/tasks/bin/python -m tasks publish --run '$(or $(RUN),$(error write RUN=work/runs/NAME))' \
+		$(if $(REPO),--set 'publication.repository=$(REPO)') $(OVERRIDES)
 
 prune: setup-one-rank ## list what no run, model, dataset or study refers to any more: SET="retention.days=60 retention.remove=true" removes it
 	@.venv/tasks/bin/python -m tasks prune $(OVERRIDES) --run "$${SPARK_BERT_HOME:-work}/runs/prune-$$(date -u +%Y%m%d-%H%M%S)"

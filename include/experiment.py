@@ -27,6 +27,7 @@ from include.sections import (
     Prediction,
     Preprocessing,
     Pretraining,
+    Publication,
     Retention,
     Retraining,
     Runtime,
@@ -60,6 +61,7 @@ class Experiment(Section):
     gate: Gate = Gate()
     prediction: Prediction = Prediction()
     submission: Submission = Submission()
+    publication: Publication = Publication()
     dataset: Dataset = Dataset()
     retraining: Retraining = Retraining()
     retention: Retention = Retention()

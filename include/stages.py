@@ -63,6 +63,7 @@ class Stage:
         image: the container image that holds what it needs; only `train` has Horovod.
         spark: whether it works on Spark, and so may need to reach a cluster.
         mlflow: whether it uses MLflow: a server, or else the database below the home, which it writes.
+        uploads: whether it writes to the Hugging Face hub.
         promotes: whether it moves the champion's alias there, for which a login of its own may be needed.
         limits: the limits of its container, as $SPARK_BERT_LIMITS writes them.
     """
@@ -81,6 +82,7 @@ class Stage:
     image: Literal["data", "train"] = "data"
     spark: bool = False
     mlflow: bool = False
+    uploads: bool = False
     promotes: bool = False
     limits: Mapping[str, str | int] = field(default_factory=lambda: _SMALL)
 
@@ -233,6 +235,15 @@ _BESIDE = (
         reads=("study",),
         records="all",
         limits={"memory": "2g", "cpus": 2, "tmp": "512m"},
+    ),
+    Stage(
+        name="publish",
+        does="upload the model with its model card to the Hugging Face hub",
+        version=1,
+        reads=("publication", "data", "model", "preprocessing"),
+        inputs=("validate", "preprocess", "train", "evaluate", "gate"),
+        cache=True,
+        uploads=True,
     ),
     Stage(
         name="track",

@@ -54,7 +54,7 @@ def _run(stage: str, experiment: Experiment, folder: Path | None) -> int:
 
     if folder is None:
         raise BadInput("--run FOLDER is missing: the folder where this run keeps its record, such as work/runs/first")
-    if not experiment.runtime.download:
+    if not (experiment.runtime.download or STAGES[stage].uploads):
         os.environ["HF_HUB_OFFLINE"] = "1"
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():  # a person may know better
         os.environ["GOMP_SPINCOUNT"] = SPINS  # read when torch is loaded; ranks inherit it

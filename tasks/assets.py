@@ -196,11 +196,16 @@ def encoder_folder(name: str, runtime: Runtime) -> Path:
     """
     if name in ENCODERS:
         return _asset_folder(ENCODERS[name], f"encoders/{name}", runtime, f"model.name={name}")
-    folder = user_path(name) if name.startswith(("/", "./", "../", "~")) else _hub_folder(name, runtime.download)
+    folder = user_path(name) if is_folder(name) else _hub_folder(name, runtime.download)
     missing = [file for file in ENCODER_FILES if not (folder / file).is_file()]
     if missing:
         raise BadInput(f"the model folder {folder} has no {missing[0]}: it must contain {', '.join(ENCODER_FILES)}")
     return folder
+
+
+def is_folder(name: str) -> bool:
+    """Return whether the name of an encoder is the path of a folder."""
+    return name.startswith(("/", "./", "../", "~"))
 
 
 def encoder_fingerprint(name: str, runtime: Runtime) -> str:
@@ -224,7 +229,7 @@ def _hub_folder(name: str, download: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    patterns = [*ENCODER_FILES, "tokenizer_config.json", "special_tokens_map.json"]
+    patterns = [*ENCODER_FILES, "tokenizer_config.json", "special_tokens_map.json", "README.md"]
     try:
         return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=not download))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:

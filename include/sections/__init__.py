@@ -7,7 +7,7 @@ from include.sections.communication import Communication
 from include.sections.data import Augmentation, Cleaning, Data, Preprocessing, TaskName, Validation
 from include.sections.evaluation import Gate
 from include.sections.model import Model
-from include.sections.output import Prediction, Submission
+from include.sections.output import Prediction, Publication, Submission
 from include.sections.retraining import Dataset, Retraining
 from include.sections.runtime import Retention, Runtime
 from include.sections.study import Study
@@ -26,6 +26,7 @@ __all__ = [
     "Prediction",
     "Preprocessing",
     "Pretraining",
+    "Publication",
     "Retention",
     "Retraining",
     "Runtime",

@@ -1,4 +1,4 @@
-"""What a run produces with its model: predictions and the submission."""
+"""What a run produces with its model: predictions, the submission and a publication."""
 
 from __future__ import annotations
 
@@ -34,3 +34,15 @@ class Submission(Section):
         description="Write the files of all eleven GLUE tasks. A task for which no run is given gets a placeholder.",
     )
     runs: tuple[str, ...] = Field((), description="Names of other runs whose predictions are included in the same zip.")
+
+
+class Publication(Section):
+    """The repository of the Hugging Face hub that a model is published in."""
+
+    repository: str = Field(
+        "",
+        pattern=r"^$|^[\w.-]+/[\w.-]+$",
+        description="The repository that the model is uploaded to, for example my-team/reviews. If it is empty, only "
+        "the model card is written.",
+    )
+    private: bool = Field(True, description="Make the repository private if it does not exist yet.")

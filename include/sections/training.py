@@ -146,8 +146,8 @@ class Training(Section):
         description="Rank of LoRA's adapters. If it is not 0, the encoder's own weights are not trained, but only the "
         "adapters and the head, which usually needs a higher learning rate. The saved model contains the adapters.",
     )
-    lora_alpha: float = Field(
-        16, gt=0, description="Scale of LoRA's adapters: their output is multiplied by lora_alpha / lora_rank."
+    lora_alpha: int = Field(
+        16, ge=1, description="Scale of LoRA's adapters: their output is multiplied by lora_alpha / lora_rank."
     )
     lora_targets: Literal["attention", "all"] = Field(
         "attention",

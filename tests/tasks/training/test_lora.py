@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -12,10 +13,10 @@ from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tests.tasks.launching.jobs import losses, make_job
 
-LORA = {"lora_rank": 8, "lora_alpha": 64, "learning_rate": 1e-2}
+LORA: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 64, "learning_rate": 1e-2}
 
 
-def lora(root: Path, name: str, **training: object) -> Job:
+def lora(root: Path, name: str, **training: Any) -> Job:
     job = make_job(root, **{**LORA, **training})
     return dataclasses.replace(job, checkpoints=root / name)
 

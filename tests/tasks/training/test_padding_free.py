@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import horovod.torch as hvd
 import numpy as np
@@ -41,7 +41,7 @@ def padding_free(job: Job) -> Job:
 
 @pytest.mark.parametrize("kind", ["bert", "mpnet"])
 @pytest.mark.parametrize("options", [{}, {"activation_checkpointing": True}, {"lora_rank": 4}])
-def test_a_training_without_padding_is_the_same_training(tmp_path: Path, kind: str, options: dict[str, int]) -> None:
+def test_a_training_without_padding_is_the_same_training(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
     padded = make_job(tmp_path, accumulation=2, **{**options, "activation_checkpointing": False})
     encoder(kind, max_position_embeddings=40, **NO_DROPOUT).save_pretrained(padded.encoder)
     packed = padding_free(make_job(tmp_path, accumulation=2, **options))

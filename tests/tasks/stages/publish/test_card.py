@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from include.named import build
+from include.sections import Runtime
+from tasks.stages.publish.base_model import BaseModel, base_model
+from tasks.stages.publish.card import Evidence, model_card
+
+STSB = {"data": {"task": "STS-B", "source": "glue", "path": "glue"}, "model": {"pooling": "mean"}}
+PART = {"about": "up to 9 words", "rows": 40, "metric": "pearson", "pearson": 0.5}
+EVIDENCE = Evidence(
+    summary={
+        "metrics": {"pearson": 0.75, "spearman": None}, "interval": [0.7, 0.8], "baseline": {"pearson": None},
+        "rows": 1500, "slices": {"length:short": PART, "length:long": {**PART, "about": "x|y", "pearson": None}},
+    },
+    gate={"checks": [{"key": "gate.pearson", "value": 0.75, "threshold": 0.7}]},
+    rows={"train": 5749, "dev": 1500, "test": 1379},
+    data={"version": "0123456789abcdef", "fingerprint": "f00d"},
+    training={"precision": "fp32", "compression": "none", "ranks": 2, "torch": "2.13.0"},
+    settings={
+        "model": {"pooling": "mean"}, "training": {"epochs": 3, "batch_size": 32, "learning_rate": 5e-5, "seed": 1},
+    },
+    preprocessing={"max_length": 64, "clean": ["html", "lowercase"]},
+    revision="abc",
+)  # fmt: skip
+BASE = base_model("all-MiniLM-L6-v2", Runtime())
+
+
+def test_a_regression_of_pairs() -> None:
+    card = model_card(build(STSB, "test"), EVIDENCE, BASE, "me/similarity")
+    _, header, text = card.split("---\n", 2)
+    values = yaml.safe_load(header)
+    assert (values["base_model"], values["license"]) == ("sentence-transformers/all-MiniLM-L6-v2", "apache-2.0")
+    (result,) = values["model-index"][0]["results"]
+    assert result["dataset"] == {"name": "STS-B", "type": "nyu-mll/glue", "config": "stsb", "split": "validation"}
+    assert result["metrics"] == [{"type": "pearson", "value": 0.75}]
+    assert "predicts a score from 0 to 5 for a pair of texts" in " ".join(text.split())
+    assert 'model="me/similarity", trust_remote_code=True)' in text and '"text_pair"' in text
+    assert "| pearson | 0.7500 | 0.7000 to 0.8000 | undefined |" in text
+    assert "html, lowercase" in text and "| x\\|y | 40 | pearson | undefined |" in text
+    assert "weakest on the one that is up to 9 words (0.5000)" in text
+
+
+def test_a_native_head_needs_no_code_of_the_model() -> None:
+    native = build({**STSB, "model": {"pooling": "native"}}, "test")
+    assert "trust_remote_code" not in model_card(native, EVIDENCE, BASE, "me/similarity")
+
+
+def test_texts_that_were_not_cleaned_have_no_rules() -> None:
+    plain = replace(EVIDENCE, preprocessing={"max_length": 64, "clean": []})
+    assert "cleaned" not in model_card(build(STSB, "test"), plain, BASE, "me/similarity")
+
+
+@pytest.mark.parametrize(
+    ("header", "license"),
+    [
+        ("---\nlicense: mit\n---\n# Encoder", "mit"),
+        ("---\nlanguage: en\n---\n", ""),
+        ("# No header", ""),
+        ("---\n- a list\n---\n", ""),
+        ("---\n: [\n---\n", ""),
+        (None, ""),
+    ],
+)
+def test_the_license_of_a_folder_is_that_of_its_own_card(tmp_path: Path, header: str | None, license: str) -> None:
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (tmp_path / name).touch()
+    if header is not None:
+        (tmp_path / "README.md").write_text(header)
+    assert base_model(str(tmp_path), Runtime()) == BaseModel(tmp_path.name, "", license)
+
+
+def test_an_encoder_that_is_no_longer_here_has_an_unknown_license(tmp_path: Path) -> None:
+    assert base_model(str(tmp_path / "gone"), Runtime()).license == ""
