@@ -162,7 +162,7 @@ def test_only_stages_on_a_cluster_and_downloads_get_a_network(monkeypatch: pytes
     cluster = "runtime.spark_master=spark://spark:7077"
     quiet = dict.fromkeys(STAGES, "none")
     assert networks("runtime.download=true") == {
-        **quiet, **dict.fromkeys(("validate", "preprocess", "pretrain", "train", "ingest"), "bridge"),
+        **quiet, **dict.fromkeys(("validate", "preprocess", "pretrain", "train", "publish", "ingest"), "bridge"),
     }  # fmt: skip
     monkeypatch.setenv("SPARK_BERT_NETWORK", "spark-bert")
     spark = dict.fromkeys(("validate", "preprocess", "predict"), "spark-bert")
