@@ -12,10 +12,11 @@ from include.sections.base import Section
 class Prediction(Section):
     """The prediction of the test split."""
 
-    batching: Literal["tiers", "tokens"] = Field(
+    batching: Literal["tokens", "tiers", "static"] = Field(
         "tiers",
-        description="How rows are grouped into batches. tiers: 128, 64, 32 or 16 rows, depending on the average length "
-        "of a partition's rows; tokens: as many rows as fit into prediction.batch_tokens.",
+        description="How rows are grouped into batches. tokens: as many rows of similar length as fit into "
+        "prediction.batch_tokens; tiers: 128, 64, 32 or 16 rows of similar length, depending on the average length of "
+        "a partition's rows; static: 32 rows in the order of the table.",
     )
     batch_tokens: int = Field(
         8192,

@@ -144,18 +144,23 @@ class TokenTable:
             indices: positions of the rows in the table.
             length: minimum length to which rows are padded, in tokens. They are always padded to the longest row.
         """
+        ids, mask, segments = map(torch.from_numpy, self.padded(indices, length))
+        return Batch(ids, mask, segments, self._label_tensor(indices))
+
+    def padded(self, indices: Array, length: int = 0) -> tuple[Array, Array, Array]:
+        """Return the input_ids, attention_mask and token_type_ids of a padded batch, as Batch describes them.
+
+        Args:
+            indices: positions of the rows in the table.
+            length: minimum length to which rows are padded, in tokens. They are always padded to the longest row.
+        """
         lengths = self.lengths[indices, None]
         positions = np.arange(max(length, lengths.max()))
         mask = positions < lengths
         input_ids = np.zeros(mask.shape, np.int64)
         input_ids[mask] = np.concatenate([self.ids(index) for index in indices])
         second = mask & (positions >= self._first[indices, None])
-        return Batch(
-            torch.from_numpy(input_ids),
-            torch.from_numpy(mask.astype(np.int64)),
-            torch.from_numpy(second.astype(np.int64)),
-            self._label_tensor(indices),
-        )
+        return input_ids, mask.astype(np.int64), second.astype(np.int64)
 
     def _label_tensor(self, indices: Array) -> torch.Tensor:
         if self._labels is None:
@@ -164,7 +169,9 @@ class TokenTable:
         return labels.float() if labels.is_floating_point() else labels
 
 
-def length_batches(lengths: Array, *, batch_size: int | None = None, batch_tokens: int | None = None) -> list[Array]:
+def length_batches(
+    lengths: Array, *, batch_size: int | None = None, batch_tokens: int | None = None, powers_of_two: bool = False
+) -> list[Array]:
     """Divide rows into batches of similar length.
 
     The longest rows come first, so that a lack of memory shows at once. Exactly one of batch_size and batch_tokens must
@@ -174,6 +181,7 @@ def length_batches(lengths: Array, *, batch_size: int | None = None, batch_token
         lengths: numbers of tokens, [rows].
         batch_size: number of rows per batch.
         batch_tokens: maximum number of tokens per batch, including padding. A longer row gets a batch of its own.
+        powers_of_two: whether to round the number of rows per batch down to a power of two.
 
     Returns:
         The positions of the rows in each batch.
@@ -184,6 +192,7 @@ def length_batches(lengths: Array, *, batch_size: int | None = None, batch_token
     batches, start = [], 0
     while start < len(order):
         rows = batch_size or max(1, batch_tokens // int(lengths[order[start]]))  # type: ignore[operator]
+        rows = 1 << (rows.bit_length() - 1) if powers_of_two else rows
         batches.append(order[start : start + rows])
         start += rows
     return batches

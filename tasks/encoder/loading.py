@@ -92,15 +92,21 @@ def load_trained(folder: Path) -> Classifier:
     Raises:
         BadInput: if files are missing or damaged.
     """
-    config = _read_config(folder)
-    if not _has_head(config):
-        raise BadInput(f"{folder / 'config.json'} does not describe a trained head: run the stage train again")
-    limit = _tokenizer(folder).model_max_length
+    config = _config_of_trained(folder)
     model = _load(AutoModelForSequenceClassification, folder, config)
-    positions = _positions(cast(PreTrainedModel, model.base_model))
-    # A tokenizer that sets no limit names a very large one.
-    max_length = limit if positions is None else min(limit, positions)
-    return Classifier.of_saved(model, HeadSpec.of(config, max_length)).eval()
+    return Classifier.of_saved(model, _head(folder, model)).eval()
+
+
+def read_head(folder: Path) -> HeadSpec:
+    """Return the head of a model that the stage train wrote, without loading its weights.
+
+    Raises:
+        BadInput: if files are missing or damaged.
+    """
+    config = _config_of_trained(folder)
+    with _bad_input_for(f"{folder / 'config.json'} does not describe a model"), torch.device("meta"):
+        model = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
+    return _head(folder, model)
 
 
 def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
@@ -137,6 +143,19 @@ def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_lengt
 def _has_head(config: Any) -> bool:
     architectures = getattr(config, "architectures", None) or []
     return any(name.endswith("ForSequenceClassification") for name in architectures)
+
+
+def _config_of_trained(folder: Path) -> Any:
+    config = _read_config(folder)
+    if not _has_head(config):
+        raise BadInput(f"{folder / 'config.json'} does not describe a trained head: run the stage train again")
+    return config
+
+
+def _head(folder: Path, model: PreTrainedModel) -> HeadSpec:
+    limit, positions = _tokenizer(folder).model_max_length, _positions(cast(PreTrainedModel, model.base_model))
+    # A tokenizer that sets no limit names a very large one.
+    return HeadSpec.of(model.config, limit if positions is None else min(limit, positions))
 
 
 def _load_encoder(folder: Path, config: Any) -> PreTrainedModel:

@@ -20,6 +20,6 @@ def listing(scored: ScoredSplit) -> pa.Table:
     """Return a readable table of all rows: the texts, the names of the labels, and the predictions."""
     classes = scored.task.kind == "classification"
     texts = {f"sentence{number}": list(column) for number, column in enumerate(zip(*scored.sentences, strict=True), 1)}
-    label = class_names(scored.task, scored.labels) if classes else scored.labels
-    answers = answer_columns(scored.task, scored.predicted, scored.probabilities if classes else None)
+    label = class_names(scored.task.label_names, scored.labels) if classes else scored.labels
+    answers = answer_columns(scored.task.label_names, scored.predicted, scored.probabilities if classes else None)
     return pa.table({"row": scored.rows, **texts, "label": label, **answers})

@@ -12,12 +12,12 @@ import pyarrow as pa
 import torch
 from pyspark.accumulators import Accumulator
 
+from include.glue import Kind
 from include.sections import Prediction
 from tasks.encoder.batching import Array, TokenTable
-from tasks.encoder.inference import batch_logits
-from tasks.encoder.loading import load_trained
-from tasks.encoder.models import Classifier
-from tasks.stages.predict.batches import batches
+from tasks.inference.runner import Runner
+from tasks.inference.torch_backend import TorchBackend
+from tasks.scoring.predictions import predict
 
 #: The columns that are returned for each row, as Spark schemas.
 SCHEMAS = {
@@ -47,28 +47,24 @@ class LabelPartition:
         positions = np.concatenate([np.zeros(0, np.int64), *(chunk.column(0).to_numpy() for chunk in chunks)])
         if not len(positions):
             return
-        model, table = _load(self.model, self.split)
-        for batch in batches(table.lengths[positions], self.prediction):
-            indices = positions[batch]
-            yield _labeled(table.rows[indices], batch_logits(model, table, indices), model.spec.kind)
+        runner, table = _load(self.model, self.split, self.prediction)
+        for indices, logits in runner.batches(table, positions):
+            yield _labeled(table.rows[indices], logits, runner.head.kind)
             self.done.add(len(indices))
 
 
 @lru_cache(maxsize=1)  # a Python worker processes several partitions and loads the model once
-def _load(model: str, split: str) -> tuple[Classifier, TokenTable]:
+def _load(model: str, split: str, prediction: Prediction) -> tuple[Runner, TokenTable]:
     torch.set_num_threads(1)  # Spark runs one Python worker per core
-    return load_trained(Path(model)), TokenTable.open(Path(split))
+    folder = Path(model)
+    return Runner(folder, TorchBackend.open(folder), prediction), TokenTable.open(Path(split))
 
 
-def _labeled(rows: Array, logits: Array, kind: str) -> pa.RecordBatch:
+def _labeled(rows: Array, logits: Array, kind: Kind) -> pa.RecordBatch:
     """Convert logits [batch, outputs] to the most probable class and all probabilities, or to the score."""
-    if kind == "regression":
-        return pa.RecordBatch.from_arrays([pa.array(rows), pa.array(logits[:, 0].astype(np.float64))], _names(kind))
-    chances = torch.from_numpy(logits).double().softmax(dim=1)
-    every = pa.FixedSizeListArray.from_arrays(pa.array(chances.numpy().ravel()), logits.shape[1])
-    columns = [pa.array(rows), pa.array(chances.argmax(dim=1).numpy()), every.cast(pa.list_(pa.float64()))]
-    return pa.RecordBatch.from_arrays(columns, _names(kind))
-
-
-def _names(kind: str) -> list[str]:
-    return [column.split()[0] for column in SCHEMAS[kind].split(", ")]
+    predicted, probabilities = predict(kind, logits)
+    columns = [pa.array(rows), pa.array(predicted)]
+    if probabilities is not None:
+        every = pa.FixedSizeListArray.from_arrays(pa.array(probabilities.ravel()), logits.shape[1])
+        columns.append(every.cast(pa.list_(pa.float64())))
+    return pa.RecordBatch.from_arrays(columns, [column.split()[0] for column in SCHEMAS[kind].split(", ")])

@@ -24,10 +24,10 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
+from tasks.inference.progress import progress
 from tasks.scoring.predictions import answer_columns, write_csv
 from tasks.spark import partitions, session
 from tasks.stages.predict.label import SCHEMAS, LabelPartition
-from tasks.stages.predict.progress import progress
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +82,9 @@ def predict(spark: SparkSession, experiment: Experiment, model: Path, split: Pat
 def _answers(task: Task, found: pa.Table) -> dict[str, Any]:
     predicted = found["prediction"].to_numpy()
     if task.kind == "regression":
-        return answer_columns(task, predicted, None)
+        return answer_columns((), predicted, None)
     probabilities = pc.list_flatten(found["probabilities"]).to_numpy().reshape(len(found), task.outputs)
-    return answer_columns(task, predicted, probabilities)
+    return answer_columns(task.label_names, predicted, probabilities)
 
 
 def _kept(validate: Path, rows: pa.ChunkedArray) -> dict[str, Any]:

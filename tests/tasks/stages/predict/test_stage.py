@@ -26,7 +26,7 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.spec import HeadSpec
-from tasks.stages.predict.progress import progress
+from tasks.inference.progress import progress
 from tasks.stages.predict.stage import predict, run
 
 ROWS = 300

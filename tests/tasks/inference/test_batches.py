@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from include.sections import Prediction
-from tasks.stages.predict.batches import batches, tier
+from tasks.inference.batches import batches, tier
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_tiers(mean_length: float, rows: int) -> None:
 
 def test_a_partition_is_cut_by_its_average_length() -> None:
     lengths = np.array([10] * 150 + [120] * 150)  # 65 on average
-    cut = batches(lengths, Prediction())
+    cut = batches(lengths, Prediction(batching="tiers"))
     assert [len(batch) for batch in cut] == [32] * 9 + [12]
     assert sorted(np.concatenate(cut)) == list(range(300))
 

@@ -1,0 +1,31 @@
+"""The forms in which a trained model computes its logits."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tasks.encoder.batching import Array
+
+
+class Backend(Protocol):
+    """A trained model in a form that computes logits.
+
+    Attributes:
+        fixed_shapes: whether every new shape of a batch costs time, so that few shapes are wanted: lengths are then
+            padded to multiples of 16 tokens, and rows to powers of two. Otherwise nothing is padded beyond the longest
+            row.
+    """
+
+    fixed_shapes: bool
+
+    def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
+        """Compute the logits of a padded batch.
+
+        Args:
+            input_ids: token ids, int64 [rows, tokens].
+            attention_mask: 1 for tokens and 0 for padding, int64 [rows, tokens].
+            token_type_ids: segment of each token, int64 [rows, tokens]. It is ignored if the encoder has no segments.
+
+        Returns:
+            Logits, or scores in the task's own range for a regression, float32 [rows, outputs].
+        """

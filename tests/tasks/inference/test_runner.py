@@ -1,0 +1,129 @@
+"""The runner: the logits of texts, in their order, whatever windows, batches and shapes they are computed in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from include.sections import Prediction
+from include.stages import BadInput
+from tasks.encoder.batching import Array
+from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained, read_head
+from tasks.encoder.spec import HeadSpec
+from tasks.inference import runner as module
+from tasks.inference.runner import Runner
+from tasks.inference.torch_backend import TorchBackend
+from tests.tasks.encoder.samples import reviews, tiny_encoder, tokenizer
+
+SPEC = HeadSpec("classification", 2, pooling="mean", max_length=40, label_names=("negative", "positive"))
+TEXTS: list[tuple[str, ...]] = list(reviews(100)[0])
+BATCHES: dict[str, dict[str, Any]] = {
+    "tokens": {"batching": "tokens", "batch_tokens": 512},
+    "tiers": {"batching": "tiers"},
+    "static": {"batching": "static"},
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model as the stage train writes it, whose logits differ from row to row."""
+    folder = tmp_path_factory.mktemp("model")
+    encoder = tiny_encoder(tmp_path_factory.mktemp("encoder"), type_vocab_size=2)
+    classifier = load_pretrained(encoder, SPEC)
+    torch.nn.init.normal_(classifier.output_layer.weight, std=1.0)
+    classifier.save(folder)
+    copy_tokenizer(encoder, folder, classifier, SPEC.max_length)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(model: Path) -> Array:
+    return alone(model, TEXTS)
+
+
+class Recorded:
+    """A backend that remembers the shapes of its batches."""
+
+    def __init__(self, model: Path, fixed_shapes: bool) -> None:
+        self.fixed_shapes, self.shapes, self._torch = fixed_shapes, list[tuple[int, int]](), TorchBackend.open(model)
+
+    def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
+        self.shapes.append(input_ids.shape)
+        return self._torch.logits(input_ids, attention_mask, token_type_ids)
+
+
+@torch.inference_mode()
+def alone(model: Path, texts: list[tuple[str, ...]]) -> Array:
+    """The logits of texts that were computed one by one."""
+    classifier, words, rows = load_trained(model), tokenizer(), []
+    words.enable_truncation(SPEC.max_length, strategy="longest_first")
+    for text in texts:
+        encoding = words.encode(*text)
+        ids, segments = torch.tensor([encoding.ids]), torch.tensor([encoding.type_ids])
+        rows.append(classifier(ids, torch.ones_like(ids), segments).numpy())
+    return np.concatenate(rows)
+
+
+@pytest.mark.parametrize("fixed_shapes", [False, True])
+@pytest.mark.parametrize("kind", BATCHES)
+def test_logits_are_those_of_each_row_alone_in_the_order_of_the_texts(
+    model: Path, expected: Array, kind: str, fixed_shapes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WINDOW", 40)
+    runner = Runner(model, Recorded(model, fixed_shapes), Prediction(**BATCHES[kind]))
+    windows = list(runner.logits(iter(TEXTS)))
+    assert [len(window) for window in windows] == [40, 40, 20]
+    np.testing.assert_allclose(np.concatenate(windows), expected, atol=1e-5)
+
+
+def test_both_texts_of_a_pair_count_and_long_ones_are_truncated(model: Path) -> None:
+    both = zip(reviews(20, seed=1)[0], reviews(20, seed=2)[0], strict=True)
+    pairs: list[tuple[str, ...]] = [(first, f"{second} {second} {second}") for (first,), (second,) in both]
+    [logits] = Runner(model, TorchBackend.open(model)).logits(pairs)
+    np.testing.assert_allclose(logits, alone(model, pairs), atol=1e-5)
+    [swapped] = Runner(model, TorchBackend.open(model)).logits([pair[::-1] for pair in pairs])
+    assert np.abs(swapped - logits).max() > 1e-3
+
+
+def test_a_backend_with_fixed_shapes_sees_few_of_them(model: Path) -> None:
+    backend, texts = Recorded(model, True), reviews(700)[0]
+    runner = Runner(model, backend, Prediction(batching="tokens", batch_tokens=1024))
+    list(runner.logits(texts))
+    for rows, tokens in backend.shapes:
+        assert rows & (rows - 1) == 0 and tokens in (16, 32, 40)  # 40 is the model's maximum
+        assert rows * tokens <= 1024
+    assert len(set(backend.shapes)) < 6
+
+
+def test_a_backend_without_them_computes_no_row_twice_and_no_needless_padding(model: Path) -> None:
+    backend, texts = Recorded(model, False), reviews(700)[0]
+    runner = Runner(model, backend, Prediction(batching="tokens", batch_tokens=1024))
+    list(runner.logits(texts))
+    longest = max(len(text.split()) for (text,) in texts) + 2
+    assert sum(rows for rows, _ in backend.shapes) == 700
+    assert backend.shapes[0] == (1024 // longest, longest)
+
+
+def test_texts_are_read_a_window_at_a_time(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", 10)
+    texts = iter(reviews(25)[0])
+    next(Runner(model, TorchBackend.open(model)).logits(texts))
+    assert len(list(texts)) == 15
+
+
+def test_no_texts_have_no_logits(model: Path) -> None:
+    assert list(Runner(model, TorchBackend.open(model)).logits([])) == []
+
+
+def test_the_head_is_known_without_the_weights(model: Path, tmp_path: Path) -> None:
+    assert read_head(model) == load_trained(model).spec == Runner(model, TorchBackend.open(model)).head
+    assert (read_head(model).max_length, read_head(model).label_names) == (40, ("negative", "positive"))
+    with pytest.raises(BadInput, match=r"config\.json is missing"):
+        read_head(tmp_path)
+    encoder = tiny_encoder(tmp_path / "encoder")
+    with pytest.raises(BadInput, match="does not describe a trained head"):
+        read_head(encoder)
