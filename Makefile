@@ -9,7 +9,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(or $(EXPERIMENT),movies)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
+.PHONY: help run score rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -21,6 +21,11 @@ export HF_HOME = $(or $(SPARK_BERT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)
 endif
 run: setup-one-rank ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to/glue SET="training.epochs=1 gate.accuracy=0.89" RUNTIME=docker OPEN=1
 	@scripts/airflow.sh python scripts/run.py $(CHOICE) $(if $(OPEN),--open)
+
+score: setup-one-rank ## add predictions to a table: INPUT=reviews.csv TEXT=column TEXT2=column OUTPUT=folder MODEL=folder (else the champion)
+	@PYTHONPATH=. .venv/tasks/bin/python scripts/score.py --experiment '$(or $(EXPERIMENT),retrain)' --input '$(INPUT)' \
+		$(if $(TEXT),--text '$(TEXT)') $(if $(TEXT2),--text2 '$(TEXT2)') $(if $(MODEL),--model '$(MODEL)') \
+		$(if $(OUTPUT),--output '$(OUTPUT)') $(if $(RUN),--run '$(RUN)') $(OVERRIDES)
 
 rollback: setup-one-rank ## make the previous champion the champion again: EXPERIMENT=retrain SET="dataset.name=reviews"
 	@.venv/tasks/bin/python -m tasks rollback --experiment '$(or $(EXPERIMENT),retrain)' $(OVERRIDES) \

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 ROW, PREDICTION, LABEL, PROBABILITY = "row", "prediction", "predicted_label", "probability"
+#: The column that a scored table has besides: the version of the model.
+MODEL_VERSION = "model_version"
 
 
 def probability_of(label: str) -> str:

@@ -31,6 +31,7 @@ from include.sections import (
     Retention,
     Retraining,
     Runtime,
+    Scoring,
     Section,
     Study,
     Submission,
@@ -62,6 +63,7 @@ class Experiment(Section):
     prediction: Prediction = Prediction()
     submission: Submission = Submission()
     publication: Publication = Publication()
+    scoring: Scoring = Scoring()
     dataset: Dataset = Dataset()
     retraining: Retraining = Retraining()
     retention: Retention = Retention()
@@ -126,6 +128,7 @@ class Experiment(Section):
             self._average_needs_current_parameters(),
             self._adapters_replace_freezing(),
             self._gate_fits_task(),
+            self._scored_table_is_described(),
         )
         if problems := list(chain.from_iterable(rules)):
             raise ValueError("\n".join(problems))
@@ -239,6 +242,17 @@ class Experiment(Section):
                 f"gate.slices names {unknown[0]!r}, which is not a slice of dev: "
                 f"write one of {', '.join(self.task.slices)}"
             )
+
+    def _scored_table_is_described(self) -> Iterator[str]:
+        scoring = self.scoring
+        for name, value in (("table", scoring.table), ("driver", scoring.driver)):
+            if scoring.is_database and not value:
+                what = "the table to score" if name == "table" else "the .jar file of the database's JDBC driver"
+                yield f"scoring.input is a database, which needs scoring.{name}: write {what}"
+            if not scoring.is_database and value:
+                yield f"scoring.{name} works only if scoring.input is a database: remove scoring.{name}"
+        if scoring.text == scoring.text2:
+            yield f"scoring.text and scoring.text2 both name {scoring.text!r}: name two columns, or one in scoring.text"
 
 
 def _sources(task: Task) -> tuple[str, ...]:

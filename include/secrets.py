@@ -17,6 +17,8 @@ LOGIN = {
 }
 #: The same for the login that may move the champion's alias. Without these files, LOGIN is used for that too.
 PROMOTER = {variable: name.replace("mlflow_", "mlflow_promoter_") for variable, name in LOGIN.items()}
+#: The files with the login of the database from which `score` reads, by the variables that have it otherwise.
+DATABASE = {"SPARK_BERT_JDBC_USER": "jdbc_user", "SPARK_BERT_JDBC_PASSWORD": "jdbc_password"}
 
 
 def of_mlflow(stage: str) -> tuple[str, ...]:

@@ -302,6 +302,15 @@ _BESIDE = (
         promotes=True,
     ),
     Stage(
+        name="score",
+        does="label the rows of a table on Spark",
+        version=1,
+        reads=("scoring", "prediction", *_REGISTERED),
+        spark=True,
+        mlflow=True,
+        limits={"memory": "8g", "cpus": 8, "pids": 1024},
+    ),
+    Stage(
         name="prune",
         does="list or remove what nothing refers to any more",
         version=1,

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,7 +58,7 @@ _LOCAL = {
 
 
 @contextmanager
-def session(experiment: Experiment, name: str) -> Iterator[SparkSession]:
+def session(experiment: Experiment, name: str, *jars: Path) -> Iterator[SparkSession]:
     """Open a Spark session on `runtime.spark_master`; on exit, end its JVM and remove its scratch files.
 
     If this process already has an active session, that session is used and left running.
@@ -66,6 +66,7 @@ def session(experiment: Experiment, name: str) -> Iterator[SparkSession]:
     Args:
         experiment: Its runtime section names the Spark master.
         name: The name of the stage, which becomes part of the Spark application's name.
+        jars: Java libraries that a new session loads, such as the driver of a database.
 
     Raises:
         BadInput: If Java is missing or too old.
@@ -79,7 +80,7 @@ def session(experiment: Experiment, name: str) -> Iterator[SparkSession]:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also raises every error that it logs
     with scratch_folder(Path(tempfile.gettempdir()), "spark-bert") as scratch:
         try:
-            yield _start(experiment.runtime.spark_master, name, scratch)
+            yield _start(experiment.runtime.spark_master, name, scratch, jars)
         except Exception as error:
             stopped = _stopped(error)
             if stopped is None and not isinstance(error, SPARK_ERRORS):
@@ -112,12 +113,14 @@ def shipped(name: str) -> Path:
     return Path(name) if Path(name).is_absolute() else Path(SparkFiles.get(name))
 
 
-def _start(master: str, name: str, scratch: Path) -> SparkSession:
+def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> SparkSession:
     settings = _COMMON | {
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.driver.extraJavaOptions": f"{_SHORT_LIVED} -Djava.io.tmpdir={scratch} {_LOGGING}",
     }
+    if jars:
+        settings["spark.jars"] = ",".join(str(jar.absolute()) for jar in jars)
     if master.startswith("local"):
         settings |= _LOCAL
         os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

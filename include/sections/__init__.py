@@ -10,6 +10,7 @@ from include.sections.model import Model
 from include.sections.output import Prediction, Publication, Submission
 from include.sections.retraining import Dataset, Retraining
 from include.sections.runtime import Retention, Runtime
+from include.sections.scoring import Scoring
 from include.sections.study import Study
 from include.sections.training import Batching, Loss, Pretraining, Training
 
@@ -30,6 +31,7 @@ __all__ = [
     "Retention",
     "Retraining",
     "Runtime",
+    "Scoring",
     "Section",
     "Share",
     "Study",

@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from include.experiment import Experiment
-from include.secrets import HUB, LOGIN, VARIABLE, of_mlflow
+from include.secrets import DATABASE, HUB, LOGIN, VARIABLE, of_mlflow
 from include.stages import STAGES, BadInput
 from spark_bert.folders import make_owned_folder
-from spark_bert.inputs import is_in_artifact_store, named_paths
+from spark_bert.inputs import is_in_artifact_store, named_paths, reads_database
 from spark_bert.places import cache, data_path, home
 
 #: The folder of include/ and tasks/ in the images. It is the working directory, so relative paths start here.
@@ -78,12 +78,13 @@ def network(stage: str, experiment: Experiment) -> str:
     """Return the name of the Docker network that the stage needs.
 
     Returns:
-        `none`, unless the stage works on a Spark cluster, uses an MLflow server or may download. In these cases it is
-        $SPARK_BERT_NETWORK, or `bridge` by default.
+        `none`, unless the stage works on a Spark cluster, uses an MLflow server, reads a database or may download. In
+        these cases it is $SPARK_BERT_NETWORK, or `bridge` by default.
     """
     ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
     cluster = (STAGES[stage].spark or ranks) and not experiment.runtime.spark_master.startswith("local")
-    if not cluster and not is_online(stage, experiment) and not (STAGES[stage].mlflow and _mlflow()):
+    online = is_online(stage, experiment) or reads_database(stage, experiment)
+    if not cluster and not online and not (STAGES[stage].mlflow and _mlflow()):
         return "none"
     return os.environ.get("SPARK_BERT_NETWORK") or "bridge"
 
@@ -96,7 +97,8 @@ def secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
     if not os.environ.get(VARIABLE):
         return ()
     login = of_mlflow(stage) if _mlflow() else ()
-    return ((HUB,) if is_online(stage, experiment) else ()) + login
+    database = tuple(DATABASE.values()) if reads_database(stage, experiment) else ()
+    return ((HUB,) if is_online(stage, experiment) else ()) + database + login
 
 
 def environment(stage: str, experiment: Experiment) -> dict[str, str]:

@@ -15,6 +15,10 @@ from include.glue import SPLITS
 from include.stages import STAGES, BadInput
 from spark_bert.places import data_path, home
 
+#: The variable with the JDBC addresses of the databases that a deployment lets runs read, separated by white space. It
+#: applies where $SPARK_BERT_DATA is set: a run could otherwise send the login to a server of its own.
+DATABASES = "SPARK_BERT_DATABASES"
+
 
 def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
     """Yield the paths, as they are written, in the part of the experiment that the stage reads."""
@@ -25,6 +29,9 @@ def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
         yield experiment.dataset.drop
     if "pretraining" in reads and experiment.pretraining.text:
         yield experiment.pretraining.text
+    if "scoring" in reads:
+        scoring = experiment.scoring
+        yield from filter(None, ("" if scoring.is_database else scoring.input, scoring.driver, scoring.model))
     if {"model", "model.name"} & set(reads) and experiment.model.name.startswith(("/", "./", "../", "~")):
         yield experiment.model.name
 
@@ -38,12 +45,19 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
     root = os.environ.get("SPARK_BERT_DATA")
     if not root:
         return
+    if reads_database(stage, experiment) and experiment.scoring.input not in os.environ.get(DATABASES, "").split():
+        raise BadInput(f"{experiment.scoring.input} is none of this deployment's databases: add it to {DATABASES}")
     for text in (*named_paths(stage, experiment), *_files(stage, experiment)):
         if not _is_below(text, Path(root)) and not is_in_artifact_store(text):
             raise BadInput(f"{text} is not below {root}: move it there, or set SPARK_BERT_DATA to another folder")
     for run in experiment.submission.runs if STAGES[stage].records == "named" else ():
         if Path(run).name != run or not _is_below(str(home() / "runs" / run), home() / "runs"):
             raise BadInput(f"submission.runs names {run}: write the name of a folder in {home() / 'runs'}")
+
+
+def reads_database(stage: str, experiment: Experiment) -> bool:
+    """Return whether the stage reads a table of a database."""
+    return "scoring" in STAGES[stage].reads and experiment.scoring.is_database
 
 
 def is_in_artifact_store(text: str) -> bool:

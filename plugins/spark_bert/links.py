@@ -72,6 +72,11 @@ LINKS: dict[str, tuple[ArtifactLink, ...]] = {
     "evaluate": (ArtifactLink("Report", "report"), ArtifactLink("Dev predictions", "predictions")),
     "gate": (ArtifactLink("Verdict", "verdict"),),
     "predict": (ArtifactLink("Predictions", "predictions"), ArtifactLink("Predictions (Parquet)", "parquet")),
+    "score": (
+        ArtifactLink("Scored table", "scored"),
+        ArtifactLink("Scored table (Parquet)", "parquet"),
+        ArtifactLink("Rows set aside", "aside"),
+    ),
     "export": (ArtifactLink("Submission", "submission"),),
     "challenge": (ArtifactLink("Challenge", "challenge"),),
     "study": (ArtifactLink("Study", "report"),),

@@ -19,7 +19,7 @@ from tasks.sources.lines import Row, check_file, nul_problem, read_header, read_
 
 FORMATS = (".csv", ".tsv", ".parquet")
 #: What pyarrow raises for an unreadable file. For a damaged page it raises an OSError without an errno.
-_UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError)
+UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 class OwnFiles(Source):
@@ -75,12 +75,12 @@ def _parquet_rows(path: Path, names: dict[str, str]) -> Iterator[Row]:
     """Yield the columns of the roles, in their order, with all values as text."""
     try:
         file = pq.ParquetFile(path)
-    except _UNREADABLE as error:
-        raise _damaged(f"{path} is not a Parquet file", error) from error
+    except UNREADABLE as error:
+        raise damaged(f"{path} is not a Parquet file", error) from error
     schema = file.schema_arrow
     for role, name in names.items():
         _position(path, schema.names, role, name)
-        if role != "label" and not _is_text(schema.field(name).type):
+        if role != "label" and not is_text(schema.field(name).type):
             raise BadInput(
                 f"{path}: the column {name!r} has the type {schema.field(name).type}, but {role} must be text"
             )
@@ -96,18 +96,19 @@ def _parquet_values(path: Path, file: pq.ParquetFile, columns: list[str]) -> Ite
                 fields = [_as_text(value) for value in values]
                 text = "\t".join(fields)
                 yield Row(number, fields, nul_problem(text), text)
-    except _UNREADABLE as error:
-        raise _damaged(f"{path}: the data after row {number} is damaged, or its text is not UTF-8", error) from error
+    except UNREADABLE as error:
+        raise damaged(f"{path}: the data after row {number} is damaged, or its text is not UTF-8", error) from error
 
 
-def _damaged(what: str, error: Exception) -> Exception:
+def damaged(what: str, error: Exception) -> Exception:
     """Return a BadInput that describes the damage, or the error itself if the operating system raised it."""
     if isinstance(error, OSError) and error.errno is not None:
         return error
     return BadInput(f"{what} ({error}): write the file again")
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether the values of an Arrow type are texts."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 

@@ -214,3 +214,36 @@ def test_a_loss_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LOSSES, "hinge", "classification")
     assert load("movies", ["loss.kind=hinge"]).loss.kind == "hinge"
     assert Experiment.model_json_schema()["$defs"]["Loss"]["properties"]["kind"]["enum"][-1] == "hinge"
+
+
+@pytest.mark.parametrize(
+    ("scoring", "message"),
+    [
+        (
+            {"input": "jdbc:postgresql://db/shop"},
+            r"needs scoring\.table: write the table to score;.* needs scoring.driver",
+        ),
+        ({"input": "in.csv", "table": "reviews"}, "scoring.table works only if scoring.input is a database: remove"),
+        ({"text": "body", "text2": "body"}, "scoring.text and scoring.text2 both name 'body': name two columns"),
+    ],
+)
+def test_a_table_to_score_is_described(scoring: dict[str, str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        build({"scoring": scoring}, "the experiment")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "jdbc:postgresql://ada:s3cr3t@db/shop",
+        "jdbc:postgresql://db/shop?user=ada&password=s3cr3t",
+        "jdbc:sqlserver://db;databaseName=shop;Password=s3cr3t",
+        "jdbc:oracle:thin:ada/s3cr3t@//db/shop",
+    ],
+)
+def test_a_login_in_an_address_is_refused_and_not_shown(address: str) -> None:
+    with pytest.raises(BadInput, match=r"the address contains a login, .* SPARK_BERT_JDBC_USER") as error:
+        build({"scoring": {"input": address, "table": "t", "driver": "d.jar"}}, "the experiment")
+    assert "s3cr3t" not in str(error.value)
+    whole = {"input": "jdbc:oracle:thin:@//db/shop", "table": "t", "driver": "d.jar"}
+    assert build({"scoring": whole}, "the experiment").scoring.is_database

@@ -14,7 +14,7 @@ from docker.types import HostConfig
 from requests import ConnectionError
 
 from include.named import load
-from include.secrets import LOGIN, PROMOTER
+from include.secrets import DATABASE, LOGIN, PROMOTER
 from include.stages import STAGES, BadInput
 from spark_bert.containers import environment, user
 from spark_bert.operators.base import Outcome
@@ -165,7 +165,7 @@ def test_only_stages_on_a_cluster_and_downloads_get_a_network(monkeypatch: pytes
         **quiet, **dict.fromkeys(("validate", "preprocess", "pretrain", "train", "publish", "ingest"), "bridge"),
     }  # fmt: skip
     monkeypatch.setenv("SPARK_BERT_NETWORK", "spark-bert")
-    spark = dict.fromkeys(("validate", "preprocess", "predict"), "spark-bert")
+    spark = dict.fromkeys(("validate", "preprocess", "predict", "score"), "spark-bert")
     assert networks(cluster) == {**quiet, **spark}
     ranks = dict.fromkeys(("pretrain", "train"), "spark-bert")
     assert networks(cluster, "runtime.ranks_on=spark", "training.ranks=2") == {**quiet, **spark, **ranks}
@@ -206,12 +206,30 @@ def test_mlflows_login_is_files_and_only_who_may_promote_gets_the_promoters(
     assert secret_mounts(stage) == {}
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cr3t")  # of processes, beside the files of containers
-    speaks = stage in ("track", "champion", "register", "promote", "rollback", "prune")
+    speaks = stage in ("track", "champion", "register", "promote", "rollback", "score", "prune")
     names = [*(LOGIN.values() if speaks else ()), *(PROMOTER.values() if stage in ("promote", "rollback") else ())]
     assert secret_mounts(stage) == {f"/run/secrets/{name}": str(secrets / name) for name in names}
     variables = environment(stage, load("movies"))
     assert variables.get("SPARK_BERT_SECRETS") == ("/run/secrets" if speaks else None)
     assert "HF_TOKEN_PATH" not in variables and "s3cr3t" not in str(variables)
+
+
+def test_the_databases_login_is_files_for_who_reads_it(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for name in DATABASE.values():
+        (secrets / name).write_text("s3cr3t")
+    read = ("scoring.input=jdbc:postgresql://db/shop", "scoring.table=reviews", "scoring.driver=driver.jar")
+    assert sandbox("score", *read)["NetworkMode"] == "bridge"
+    assert secret_mounts("score", *read) == {f"/run/secrets/{name}": str(secrets / name) for name in DATABASE.values()}
+    assert environment("score", load("movies", read))["SPARK_BERT_SECRETS"] == "/run/secrets"
+    assert secret_mounts("predict", *read) == secret_mounts("score") == {}
+
+
+def test_scoring_reads_its_table_and_its_model(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "in.csv").touch()
+    found = mounts("score", f"scoring.input={tmp_path}/in.csv", f"scoring.model={tmp_path}/model")
+    assert (found[str(tmp_path / "in.csv")], found[str(tmp_path / "model")]) == ("ro", "ro")
 
 
 def test_a_login_that_would_be_seen_or_would_not_arrive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

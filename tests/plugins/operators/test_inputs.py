@@ -58,6 +58,11 @@ OUTSIDE: list[tuple[str, dict[str, str]]] = [
     ("validate", {**FILES, "data.path": "{root}", "data.test": "out/test.tsv"}),
     ("ingest", {"dataset.drop": "{root}/../secret"}),
     ("pretrain", {"pretraining.text": "/etc/passwd"}),
+    ("score", {"scoring.input": "/etc/passwd"}),
+    ("score", {"scoring.input": "{root}/out/table.csv"}),
+    ("score", {"scoring.input": "{root}/table.csv", "scoring.model": "/srv/model"}),
+    ("score", {"scoring.input": "{root}/table.csv", "scoring.model": "model"}),
+    ("score", {"scoring.input": "jdbc:x://y/z", "scoring.table": "t", "scoring.driver": "/tmp/driver.jar"}),
     *(
         (stage, {"model.name": name})
         for stage in ("preprocess", "train")
@@ -67,7 +72,10 @@ OUTSIDE: list[tuple[str, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("stage", "conf"), OUTSIDE, ids=str)
-def test_a_path_outside_the_deployments_data_is_refused(stage: str, conf: dict[str, str], root: Path) -> None:
+def test_a_path_outside_the_deployments_data_is_refused(
+    stage: str, conf: dict[str, str], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_BERT_DATABASES", "jdbc:x://y/z")
     with pytest.raises(AirflowFailException, match=f"is not below {root}: move it there"):
         begin(stage, {key: value.format(root=root) for key, value in conf.items()})
 
@@ -90,9 +98,20 @@ def test_what_lies_below_the_data_is_read(root: Path, home: Path) -> None:
         ("train", {"model.name": "all-mpnet-base-v2"}),
         ("train", {"model.name": "google/bert_uncased_L-2_H-128_A-2"}),
         ("preprocess", {"data.path": "/etc", **GLUE}),  # validate has read it
+        ("score", {"scoring.input": str(root / "table.csv"), "scoring.model": str(champion)}),
     ]
     for stage, conf in readable:
         assert begin(stage, conf).command
+
+
+def test_only_the_deployments_databases_get_its_login(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "driver.jar").touch()
+    table = {"scoring.table": "reviews", "scoring.driver": str(root / "driver.jar")}
+    shop, other = "jdbc:postgresql://db/shop", "jdbc:postgresql://db/shop2"
+    monkeypatch.setenv("SPARK_BERT_DATABASES", f"jdbc:mysql://db/x {shop}")
+    assert begin("score", {**table, "scoring.input": shop}).command
+    with pytest.raises(AirflowFailException, match=f"{other} is none of this deployment's databases: add it to"):
+        begin("score", {**table, "scoring.input": other})
 
 
 def test_without_such_a_folder_any_path_is_read(home: Path) -> None:

@@ -1,0 +1,89 @@
+"""Score a table from the command line: what `make score` calls, in the stages' environment."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from include.scratch import scratch_folder
+from include.stages import BadInput, ExitCode, parse_result
+
+
+def main() -> int:
+    """Run the stage, copy its files if that is asked for, and print what was made. The exit code is the stage's."""
+    options = _options()
+    output: Path | None = options.output
+    if output is not None and output.exists():
+        print(f"error: {output} is there already: name a new folder as OUTPUT", file=sys.stderr)
+        return ExitCode.BAD_INPUT
+    done = subprocess.run(_command(options), stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        return done.returncode
+    result = parse_result(done.stdout.splitlines()[-1])
+    if output is not None:
+        _copy(Path(result["artifact"]), result["files"], output)
+    print(_summary(result, output or Path(result["artifact"])))
+    return ExitCode.DONE
+
+
+def _command(options: argparse.Namespace) -> list[str]:
+    given = {"input": options.input, "text": options.text, "text2": options.text2, "model": options.model}
+    overrides = [f"scoring.{name}={json.dumps(value)}" for name, value in given.items() if value]
+    command = [sys.executable, "-m", "tasks", "score", "--experiment", options.experiment, "--run", str(_run(options))]
+    return [*command, *(part for text in (*overrides, *options.set) for part in ("--set", text))]
+
+
+def _run(options: argparse.Namespace) -> Path:
+    """Return the folder of the run. A database is read once in a run, so a stopped one is named to go on with it."""
+    home = Path(os.environ.get("SPARK_BERT_HOME") or "work")
+    return home / "runs" / (options.run or f"score-{datetime.now(UTC):%Y%m%d-%H%M%S}")
+
+
+def _copy(artifact: Path, files: dict[str, str], output: Path) -> None:
+    """Make the folder `output` with a single rename."""
+    output.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with scratch_folder(output.absolute().parent, f".{output.name}") as folder:
+        (folder / "output").mkdir()
+        for name in files.values():
+            shutil.copy(artifact / name, folder / "output" / name)
+        (folder / "output").rename(output)
+
+
+def _summary(result: dict[str, Any], folder: Path) -> str:
+    reasons = "".join(f", {count} x {reason}" for reason, count in result["reasons"].items())
+    lines = [
+        f"{'rows':12}{result['rows_in']} in, {result['rows']} scored, {result['aside']} set aside{reasons}",
+        f"{'model':12}{result['model_version']}",
+    ]
+    return "\n".join([*lines, *(f"{'open':12}{folder / name}" for name in result["files"].values())])
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--experiment", default="retrain", help="names the champion, by its dataset or task")
+    parser.add_argument("--input", help="a .csv, .tsv, .parquet or .jsonl file, a folder of them, or a JDBC address")
+    parser.add_argument("--text", help="the column with the text")
+    parser.add_argument("--text2", help="the column with the second text of a pair")
+    parser.add_argument("--model", help="the folder of a model; the champion by default")
+    parser.add_argument("--output", type=Path, help="a new folder for the files")
+    parser.add_argument("--run", help="the name of the run; to go on with one that was stopped")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (BadInput, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(ExitCode.TRANSIENT)
+    except KeyboardInterrupt:
+        print("stopped: run the same command again to go on", file=sys.stderr)
+        sys.exit(ExitCode.STOPPED)

@@ -1,0 +1,152 @@
+"""Read the files of a table in chunks of rows, with their places in the file, and without losing a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from include.paths import check_file, user_path
+from include.stages import BadInput
+from tasks.sources.files import UNREADABLE, damaged
+from tasks.sources.lines import Row, read_header, read_rows
+
+FORMATS = (".csv", ".tsv", ".parquet", ".jsonl")
+#: The column with the text of a record that Spark could not read.
+CORRUPT = "_corrupt_record"
+_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A row that has no columns because it could not be read.
+
+    Attributes:
+        place: The 1-based line or number of the row in its file.
+        reason: Why it could not be read.
+        text: The row as it is.
+    """
+
+    place: int
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a file.
+
+    Attributes:
+        rows: The rows that could be read, with all columns of the file.
+        places: Their 1-based lines or numbers in the file, [rows].
+        unreadable: The others.
+    """
+
+    rows: pa.RecordBatch
+    places: Sequence[int]
+    unreadable: Sequence[Unreadable]
+
+
+def table_files(source: str) -> list[Path]:
+    """Return the files of the table that scoring.input names, in the order of their names.
+
+    Raises:
+        BadInput: If there are none, or if they have different formats.
+    """
+    path = user_path(source)
+    if not path.is_dir():
+        check_file(path, "correct scoring.input")
+        files = [path]
+    else:
+        files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
+    suffixes = sorted({file.suffix for file in files})
+    if len(suffixes) != 1 or suffixes[0] not in FORMATS:
+        found = ", ".join(suffix or "no suffix" for suffix in suffixes) or "no file"
+        raise BadInput(f"{path}: the names of a table's files must all end in one of {', '.join(FORMATS)}: {found}")
+    return files
+
+
+def text_chunks(file: Path, expected: str) -> Iterator[Chunk]:
+    """Read a CSV or TSV file, whose columns are all text.
+
+    Args:
+        file: The file.
+        expected: The columns that it must have, for messages.
+    """
+    rows = read_rows(file)
+    names = read_header(file, rows, expected)
+    check_names(file, names)
+    while some := list(islice(rows, _ROWS)):
+        problems = [_problem(row, len(names)) for row in some]
+        good = [row for row, problem in zip(some, problems, strict=True) if not problem]
+        bad = [Unreadable(row.line, why, row.text) for row, why in zip(some, problems, strict=True) if why]
+        columns = [pa.array([row.fields[at] for row in good], pa.string()) for at in range(len(names))]
+        yield Chunk(pa.RecordBatch.from_arrays(columns, names), [row.line for row in good], bad)
+
+
+def parquet_chunks(file: Path, first: int = 1) -> Iterator[Chunk]:
+    """Read a Parquet file. If it has a column CORRUPT, that column is removed, and rows with a value in it are bad.
+
+    Args:
+        file: The file.
+        first: The number of its first row.
+    """
+    number = first
+    try:
+        opened = pq.ParquetFile(file)
+        check_names(file, opened.schema_arrow.names)
+        for batch in opened.iter_batches(_ROWS):
+            yield _without_corrupt(_decoded(batch), number)
+            number += len(batch)
+    except UNREADABLE as error:
+        raise damaged(f"{file}: the data from row {number} on cannot be read", error) from error
+
+
+def decoding_problem(value: bytes) -> str:
+    """Return why a text cannot be decoded, or "" if it can."""
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"broken encoding: byte {value[error.start]:#04x} is not UTF-8"
+    return ""
+
+
+def check_names(file: Path, names: Sequence[str]) -> None:
+    """Raise BadInput if two columns have the same name, or names that differ only in case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.casefold() in seen:
+            raise BadInput(f"{file} has the columns {seen[name.casefold()]!r} and {name!r}: rename one of them")
+        seen[name.casefold()] = name
+
+
+def _problem(row: Row, width: int) -> str:
+    if row.problem or len(row.fields) == width:
+        return row.problem
+    return f"wrong number of fields: {len(row.fields)} instead of {width}"
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch without dictionaries, which an Arrow file can hold only once."""
+    kinds = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in batch.schema]
+    columns = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _without_corrupt(batch: pa.RecordBatch, first: int) -> Chunk:
+    places = range(first, first + len(batch))
+    if CORRUPT not in batch.schema.names:
+        return Chunk(batch, places, ())
+    records = batch.column(CORRUPT).cast(pa.binary()).to_pylist()  # as they are, in whatever encoding
+    good = [at for at, record in enumerate(records) if record is None]
+    bad = [_unreadable(places[at], record) for at, record in enumerate(records) if record is not None]
+    return Chunk(batch.drop_columns([CORRUPT]).take(pa.array(good, pa.int64())), [places[at] for at in good], bad)
+
+
+def _unreadable(place: int, record: bytes) -> Unreadable:
+    text = record.decode("utf-8", errors="replace")
+    return Unreadable(place, decoding_problem(record) or "not a JSON object", text)

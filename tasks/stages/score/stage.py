@@ -1,0 +1,145 @@
+"""The stage score: write the rows of a table with the predictions of a model, as Parquet and for text files as CSV.
+
+The rows without a text are set aside in aside.jsonl, and the stage checks that no row is lost. First the table is taken
+in, which fixes its rows and their order; then Spark scores it in parts. Both are kept as checkpoints, so that a run
+that was killed goes on with the parts that it lacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
+from pyspark.sql import SparkSession
+
+from include.artifacts import locked, sha256
+from include.experiment import Experiment
+from include.runs import Run
+from include.scratch import scratch_folder
+from include.sections import Scoring
+from include.stages import BadInput, Transient
+from tasks.context import Context, Outcome
+from tasks.encoder.loading import read_head
+from tasks.inference.progress import progress
+from tasks.spark import partitions, session
+from tasks.stages.score.chunks import Chunk, parquet_chunks, table_files, text_chunks
+from tasks.stages.score.label import ScorePart, part_file
+from tasks.stages.score.model import Model, chosen
+from tasks.stages.score.spark_tables import driver, write_parquet
+from tasks.stages.score.table import ASIDE, ROWS, Counts, take_in
+
+log = logging.getLogger(__name__)
+_TEXT = (".csv", ".tsv")
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """Return the model, and a digest of the table's files. A table of a database is read once in each run."""
+    scoring = experiment.scoring
+    if not scoring.input:
+        raise BadInput("scoring.input is empty: name the table to score, for example reviews.csv")
+    if scoring.is_database:
+        table = run.folder.name
+    else:
+        digests = [f"{file.suffix} {sha256(file)}" for file in table_files(scoring.input)]
+        table = hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    return json.dumps({"table": table, **asdict(chosen(experiment, run))}, sort_keys=True)
+
+
+def run(context: Context) -> Outcome:
+    """Score the table. The result has the numbers of rows, and of those set aside by reason."""
+    assert context.manifest is not None and context.checkpoints is not None  # set by the runner
+    experiment, kept = context.experiment, context.checkpoints
+    found = json.loads(context.manifest.fingerprint)
+    del found["table"]
+    model = Model(**found)
+    with locked(kept), session(experiment, "score", *driver(experiment.scoring)) as spark:
+        if not (kept / "table").exists():
+            _take_in(spark, experiment, model, kept)
+        counts = Counts.read(kept / "table")
+        _score(spark, experiment, model, kept, counts.rows)
+    files = _write(experiment, kept, context.output)
+    written = pq.ParquetFile(context.output / files["parquet"]).metadata.num_rows
+    if written != counts.rows or written + counts.aside != counts.rows_in:
+        raise Transient(f"{counts.rows_in} rows went in, {written} were scored and {counts.aside} set aside: try again")
+    log.info("%d rows in, %d scored, %d set aside", counts.rows_in, written, counts.aside)
+    result: dict[str, Any] = {"rows_in": counts.rows_in, "rows": written, "aside": counts.aside}
+    return Outcome({**result, "reasons": counts.reasons, "model_version": model.version, "files": files})
+
+
+def _take_in(spark: SparkSession, experiment: Experiment, model: Model, kept: Path) -> None:
+    """Write the folder `table` with a single rename."""
+    scoring, labels = experiment.scoring, read_head(Path(model.folder)).label_names
+    with scratch_folder(kept, ".table") as folder:
+        (folder / "table").mkdir()
+        chunks = _chunks(spark, experiment, folder / "spark")
+        counts = take_in(chunks, scoring.texts, labels, folder / "table")
+        (folder / "table").rename(kept / "table")
+    log.info("%d rows: %d to score, %d set aside %s", counts.rows_in, counts.rows, counts.aside, counts.reasons or "")
+
+
+def _chunks(spark: SparkSession, experiment: Experiment, folder: Path) -> Iterator[tuple[str, Chunk]]:
+    """Yield the name of a file, or of a database's table, and some of its rows."""
+    scoring = experiment.scoring
+    files = [] if scoring.is_database else table_files(scoring.input)
+    if _is_text(scoring):
+        for file in files:
+            yield from ((str(file), chunk) for chunk in text_chunks(file, ", ".join(scoring.texts)))
+    elif files and files[0].suffix == ".parquet":
+        for file in files:
+            yield from ((str(file), chunk) for chunk in parquet_chunks(file))
+    else:
+        name, number = scoring.table or scoring.input, 1
+        for part in write_parquet(spark, scoring, files, folder):
+            yield from ((name, chunk) for chunk in parquet_chunks(part, number))
+            number += pq.ParquetFile(part).metadata.num_rows
+
+
+def _score(spark: SparkSession, experiment: Experiment, model: Model, kept: Path, rows: int) -> None:
+    """Score the parts that are not in the folder `parts` yet."""
+    folder, parts = (kept / "parts").absolute(), partitions(rows)
+    folder.mkdir(exist_ok=True)
+    missing = [part for part in range(parts) if not part_file(folder, part).exists()]
+    log.info("scoring %d of %d parts with %s", len(missing), parts, model.version)
+    if not missing:
+        return
+    done, table = spark.sparkContext.accumulator(0), str((kept / "table" / ROWS).absolute())
+    texts, prediction = experiment.scoring.texts, experiment.prediction
+    work = ScorePart(
+        model.folder, model.version, table, texts, parts, tuple(missing), str(folder), prediction, done
+    )  # fmt: skip
+    with progress(lambda: done.value, rows):
+        spark.range(0, len(missing), 1, len(missing)).mapInArrow(work, "part long").collect()
+
+
+def _write(experiment: Experiment, kept: Path, output: Path) -> dict[str, str]:
+    """Join the parts in their order. Return the names of the files, as the result lists them."""
+    shutil.copy(kept / "table" / ASIDE, output / ASIDE)
+    files = {"parquet": "scored.parquet", "aside": ASIDE}
+    parts = sorted((kept / "parts").glob("part-*.parquet"))
+    with pq.ParquetWriter(output / "scored.parquet", pq.read_schema(parts[0])) as writer:
+        for batch in _batches(parts):
+            writer.write_batch(batch)
+    if _is_text(experiment.scoring):
+        files["scored"] = "scored.csv"
+        with csv.CSVWriter(output / "scored.csv", pq.read_schema(parts[0])) as sheet:
+            for batch in _batches(parts):
+                sheet.write_batch(batch)
+    return files
+
+
+def _is_text(scoring: Scoring) -> bool:
+    return not scoring.is_database and table_files(scoring.input)[0].suffix in _TEXT
+
+
+def _batches(parts: list[Path]) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        yield from pq.ParquetFile(part).iter_batches()

@@ -1,0 +1,24 @@
+"""Small models as the stage train writes them, whose predictions differ from row to row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tasks.encoder.loading import copy_tokenizer, load_pretrained
+from tasks.encoder.spec import HeadSpec
+
+CLASSES = HeadSpec("classification", 2, pooling="mean", max_length=32, label_names=("no", "yes"))
+SCORES = HeadSpec("regression", 1, pooling="mean", max_length=32, score_range=(0.0, 5.0))
+
+
+def trained(folder: Path, encoder: Path, spec: HeadSpec = CLASSES) -> Path:
+    """Write a model with a random head into a new folder, and return the folder."""
+    folder.mkdir()
+    torch.manual_seed(1)
+    model = load_pretrained(encoder, spec)
+    torch.nn.init.normal_(model.output_layer.weight, std=1.0)
+    model.save(folder)
+    copy_tokenizer(encoder, folder, model, spec.max_length)
+    return folder

@@ -1,0 +1,45 @@
+"""Which model scores: the champion of a real registry, or a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from include.named import build
+from include.runs import Run
+from include.stages import BadInput
+from tasks.stages.score.model import Model, chosen
+from tests.tasks.tracking.retrained import MODEL, retrain
+
+
+def champion(home: Path, **scoring: str) -> Model:
+    return chosen(build({"scoring": scoring}, "test"), Run(home / "runs/scoring"))
+
+
+@pytest.mark.usefixtures("database")
+def test_it_is_the_champion_unless_a_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"{MODEL} has no champion: promote a model with the Dag retrain"):
+        champion(tmp_path)
+    first = retrain(tmp_path, "first").artifact("train").path / "model"
+    found = champion(tmp_path)
+    assert (found.version, found.folder) == (f"{MODEL}/1", str(first))
+    retrain(tmp_path, "second", training__seed=7)
+    assert champion(tmp_path).version == f"{MODEL}/2" and champion(tmp_path).digest != found.digest
+    named = champion(tmp_path, model=str(first))
+    assert named.folder == str(first) and named.version.startswith("sha256:")
+
+
+@pytest.mark.usefixtures("database")
+def test_a_champion_with_changed_files_is_refused(tmp_path: Path) -> None:
+    file = retrain(tmp_path, "first").artifact("train").path / "model/config.json"
+    file.write_text("{}")
+    with pytest.raises(BadInput, match=f"{file} of version 1 of {MODEL} is missing or damaged"):
+        champion(tmp_path)
+
+
+def test_every_file_of_a_folder_counts(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    before = champion(tmp_path, model=str(tmp_path)).version
+    (tmp_path / "model.onnx").touch()
+    assert champion(tmp_path, model=str(tmp_path)).version != before

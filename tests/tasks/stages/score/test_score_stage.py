@@ -1,0 +1,203 @@
+"""The stage score: each row of a table gets a prediction or is set aside, and a stopped run repeats nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from include.artifacts import Artifact
+from include.named import build
+from include.runs import Run
+from include.stages import BadInput
+from tasks.inference.runner import Runner
+from tasks.inference.torch_backend import TorchBackend
+from tasks.launching.launch import ROOT
+from tasks.runner import run_stage
+from tasks.scoring.predictions import predict
+from tasks.stages.score.label import part_file
+from tests.tasks.stages.score.models import SCORES, trained
+
+WORDS = ["good", "bad", "film", "the", "was", "very", "dull", "it", "moved", "me", "great", "acting"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
+    return trained(tmp_path_factory.mktemp("train") / "model", encoder)
+
+
+def texts(count: int) -> list[str]:
+    """Different sentences of one to twelve words."""
+    random = np.random.default_rng(0)
+    return [" ".join(random.choice(WORDS, random.integers(1, 12))) for _ in range(count)]
+
+
+def score(home: Path, table: Path, model: Path, run: str = "one", **scoring: Any) -> Artifact:
+    """Score a file in a run of the home."""
+    experiment = build({"scoring": {"input": str(table), "model": str(model), **scoring}}, "test")
+    return run_stage("score", experiment, Run(home / "runs" / run))
+
+
+def expected(model: Path, rows: list[tuple[str, ...]]) -> tuple[list[Any], Any]:
+    """Predictions and probabilities that one process computes."""
+    runner = Runner(model, TorchBackend.open(model))
+    predicted, probabilities = predict(runner.head.kind, np.concatenate(list(runner.logits(rows))))
+    return predicted.tolist(), probabilities
+
+
+def aside(artifact: Artifact) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (artifact.path / "aside.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_csv_file_comes_back_with_predictions_beside_its_columns(
+    spark: SparkSession, model: Path, tmp_path: Path
+) -> None:
+    rows = texts(120)
+    lines = [f'{number},"{text}, ""{number}"""' for number, text in enumerate(rows)]
+    (tmp_path / "in.csv").write_text("\n".join(["id,review", *lines[:50], "50,", "51,a,b", *lines[50:]]) + "\n")
+    artifact = score(tmp_path, tmp_path / "in.csv", model, text="review")
+    table, result = pq.read_table(artifact.path / "scored.parquet"), artifact.manifest.result
+    answers = ["prediction", "predicted_label", "probability", "probability:no", "probability:yes", "model_version"]
+    assert table.column_names == ["id", "review", *answers]
+    assert table["id"].to_pylist() == [str(number) for number in range(120)]
+    predicted, probabilities = expected(model, [(f'{text}, "{number}"',) for number, text in enumerate(rows)])
+    assert table["prediction"].to_pylist() == predicted and len(set(predicted)) == 2
+    assert table["predicted_label"].to_pylist() == [("no", "yes")[at] for at in predicted]
+    np.testing.assert_allclose(table["probability:yes"].to_numpy(), probabilities[:, 1], atol=1e-5)
+    np.testing.assert_allclose(table["probability"].to_numpy(), probabilities.max(axis=1), atol=1e-5)
+    assert set(table["model_version"].to_pylist()) == {result["model_version"]}
+    assert result["model_version"].startswith("sha256:")
+    assert (result["rows_in"], result["rows"], result["aside"]) == (122, 120, 2)
+    assert [entry["line"] for entry in aside(artifact)] == [53, 52]
+    assert result["reasons"] == {"empty text": 1, "wrong number of fields: 3 instead of 2": 1}
+    with (artifact.path / result["files"]["scored"]).open(encoding="utf-8", newline="") as stream:
+        sheet = list(csv.DictReader(stream))
+    assert [row["review"] for row in sheet] == table["review"].to_pylist()
+    assert [row["predicted_label"] for row in sheet] == table["predicted_label"].to_pylist()
+    assert score(tmp_path, tmp_path / "in.csv", model, "two", text="review").path == artifact.path
+    assert not list((tmp_path / "checkpoints/score").iterdir())
+
+
+def test_json_lines_lose_no_row(spark: SparkSession, model: Path, tmp_path: Path) -> None:
+    good = [{"text": text, "id": number, "more": {"a": [number]}} for number, text in enumerate(texts(30))]
+    lines = [json.dumps(row).encode() for row in good]
+    bad = [b'{"text": "cut off', b'{"text": "caf\xe9", "id": 1}', b"good film", b'{"text": null}', b'{"id": 3}']
+    (tmp_path / "in.jsonl").write_bytes(b"\n".join([*lines[:10], *bad, *lines[10:]]) + b"\n")
+    artifact = score(tmp_path, tmp_path / "in.jsonl", model)
+    table = pq.read_table(artifact.path / "scored.parquet")
+    assert [{name: row[name] for name in ("text", "id", "more")} for row in table.to_pylist()] == good
+    assert table["prediction"].to_pylist() == expected(model, [(str(row["text"]),) for row in good])[0]
+    result = artifact.manifest.result
+    assert (result["rows_in"], result["rows"]) == (35, 30)
+    assert result["reasons"] == {"not a JSON object": 2, "broken encoding: byte 0xe9 is not UTF-8": 1, "no text": 2}
+    assert {entry["line"] for entry in aside(artifact)} == {11, 12, 13, 14, 15}
+    assert "scored" not in result["files"]
+
+
+def test_scores_of_pairs(spark: SparkSession, encoder: Path, tmp_path: Path) -> None:
+    model = trained(tmp_path / "model", encoder, SCORES)
+    pairs = list(zip(texts(20), reversed(texts(20)), strict=True))
+    columns = {"a": [first for first, _ in pairs], "b": [second for _, second in pairs], "n": range(20)}
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    artifact = score(tmp_path, tmp_path / "in.parquet", model, text="a", text2="b")
+    table = pq.read_table(artifact.path / "scored.parquet")
+    assert table.column_names == ["a", "b", "n", "prediction", "model_version"]
+    np.testing.assert_allclose(table["prediction"].to_numpy(), expected(model, list(pairs))[0], atol=1e-4)
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
+    spark: SparkSession, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"text": texts(80)}), tmp_path / "in.parquet")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("tasks.stages.score.stage._write", stop)
+        score(tmp_path, tmp_path / "in.parquet", model)
+    assert not (tmp_path / "runs/one/run.json").exists()
+    [kept] = (tmp_path / "checkpoints/score").iterdir()
+    parts = [part_file(kept / "parts", part) for part in range(4)]
+    before = [part.stat().st_mtime_ns for part in parts]
+    parts[2].unlink()
+    (kept / "parts/.part-00002.parquet.7").write_bytes(b"half of it")
+    unchanged: list[bool] = []
+    with monkeypatch.context() as patch:
+        from tasks.stages.score import stage
+
+        write = stage._write
+
+        def looked_at(*arguments: Any) -> dict[str, str]:
+            after = [part.stat().st_mtime_ns for part in parts]
+            unchanged.extend(old == new for old, new in zip(before, after, strict=True))
+            return write(*arguments)
+
+        patch.setattr(stage, "_write", looked_at)
+        artifact = score(tmp_path, tmp_path / "in.parquet", model)
+    assert unchanged == [True, True, False, True]
+    table = pq.read_table(artifact.path / "scored.parquet")
+    assert table["text"].to_pylist() == texts(80)
+    assert table["prediction"].to_pylist() == expected(model, [(text,) for text in texts(80)])[0]
+
+
+def test_another_model_or_table_is_another_result(
+    spark: SparkSession, model: Path, encoder: Path, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"text": texts(5)}), tmp_path / "in.parquet")
+    first = score(tmp_path, tmp_path / "in.parquet", model)
+    other = trained(tmp_path / "other", encoder)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "id2label": {"0": "bad", "1": "good"}}))
+    second = score(tmp_path, tmp_path / "in.parquet", other)
+    assert pq.read_schema(second.path / "scored.parquet").names[-2] == "probability:good"
+    assert second.manifest.result["model_version"] != first.manifest.result["model_version"]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("", "scoring.input is empty: name the table to score"),
+        ("in.csv", r"nowhere is not the folder of a model, .*: correct scoring\.model"),
+        ("in.xlsx", r"in\.xlsx is missing: correct scoring\.input"),
+    ],
+)
+def test_what_is_missing_is_named(table: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\nx\n")
+    given = {"input": table and str(tmp_path / table), "model": str(tmp_path / "nowhere")}
+    with pytest.raises(BadInput, match=message):
+        run_stage("score", build({"scoring": given}, "test"), Run(tmp_path / "runs/one"))
+
+
+@pytest.mark.long
+def test_a_killed_process_goes_on(model: Path, tmp_path: Path) -> None:
+    rows = texts(40_000)
+    pq.write_table(pa.table({"text": rows}), tmp_path / "in.parquet")
+    given = {"input": str(tmp_path / "in.parquet"), "model": str(model)}
+    experiment = json.dumps({"scoring": given, "runtime": {"spark_master": "local[1]"}})
+    run = str(tmp_path / "runs/one")
+    command = [sys.executable, "-m", "tasks", "score", "--experiment", experiment, "--run", run]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+    while len(list((tmp_path / "checkpoints").glob("score/*/parts/part-*"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    done = list((tmp_path / "checkpoints").glob("score/*/parts/part-*"))
+    assert not list((tmp_path / "artifacts/score").glob("[0-9a-f]*"))
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert 2 <= len(done) < 8 and f"scoring {8 - len(done)} of 8 parts" in again.stderr
+    result = json.loads(again.stdout.splitlines()[-1])
+    assert pq.read_table(Path(result["artifact"]) / "scored.parquet")["text"].to_pylist() == rows
