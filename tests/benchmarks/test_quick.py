@@ -19,6 +19,7 @@ ROWS = {
     "resume": ["1", "MiniLM"],
     "overlap": ["allreduce.rest.plain"],
     "contention": ["libgomp's own"],
+    "predict_throughput": ["pipeline, batch 1", "predict_batch_udf", "ours, static 32", "ours, tiers", "ours, tokens"],
 }
 
 

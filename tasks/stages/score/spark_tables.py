@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from include.paths import check_file, user_path
 from include.secrets import DATABASE, VARIABLE
 from include.sections import Scoring
-from include.stages import BadInput
+from include.stages import BadInput, Transient
 from tasks.stages.score.chunks import CORRUPT
 
 _FETCHED_ROWS = 10_000  # PostgreSQL's driver reads a whole table into the memory unless it is told otherwise
@@ -28,13 +28,20 @@ def write_parquet(spark: SparkSession, scoring: Scoring, files: list[Path], fold
         folder: The folder to write, which must not exist.
 
     Raises:
-        BadInput: If Spark does not understand the table.
+        BadInput: If Spark does not understand the files.
+        Transient: If the database does not give the table.
     """
     try:
         table = _json_lines(spark, files) if files else _of_database(spark, scoring)
         table.write.parquet(str(folder.absolute()))
     except AnalysisException as error:
-        raise BadInput(f"{scoring.input} cannot be read as a table: {str(error).splitlines()[0]}") from error
+        first = str(error).splitlines()[0]
+        if scoring.is_database:
+            raise Transient(
+                f"{scoring.table} of {scoring.input} cannot be read ({first} {_cause(error)}): check that the database "
+                "answers, the login, and scoring.table"
+            ) from error
+        raise BadInput(f"{scoring.input} cannot be read as a table: {first}") from error
     return sorted(folder.glob("part-*.parquet"))
 
 
@@ -67,6 +74,13 @@ def login() -> dict[str, str]:
         elif os.environ.get(variable):
             found[option] = os.environ[variable]
     return found
+
+
+def _cause(error: AnalysisException) -> str:
+    """Return what the database's driver said, which Spark's own message leaves out."""
+    origin = error._origin
+    cause = None if origin is None else origin.getCause()
+    return "" if cause is None else str(cause.getMessage())
 
 
 def _json_lines(spark: SparkSession, files: list[Path]) -> DataFrame:

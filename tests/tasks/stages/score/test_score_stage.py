@@ -201,3 +201,18 @@ def test_a_killed_process_goes_on(model: Path, tmp_path: Path) -> None:
     assert 2 <= len(done) < 8 and f"scoring {8 - len(done)} of 8 parts" in again.stderr
     result = json.loads(again.stdout.splitlines()[-1])
     assert pq.read_table(Path(result["artifact"]) / "scored.parquet")["text"].to_pylist() == rows
+
+
+@pytest.mark.long
+def test_the_command_line_copies_the_files_into_a_new_folder(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("no,a b\n1,good film\n2,\n3,bad film\n")
+    command = [sys.executable, "scripts/score.py", "--input", str(tmp_path / "in.csv"), "--text", "a b",
+               "--model", str(model), "--output", str(tmp_path / "new/out")]  # fmt: skip
+    environment = {**os.environ, "SPARK_BERT_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "3 in, 2 scored, 1 set aside, 1 x empty text" in done.stdout
+    assert {file.name for file in (tmp_path / "new/out").iterdir()} == {"scored.csv", "scored.parquet", "aside.jsonl"}
+    assert str(tmp_path / "new/out/scored.csv") in done.stdout
+    again = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert again.returncode == 2 and "is there already: name a new folder as OUTPUT" in again.stderr

@@ -1,0 +1,70 @@
+"""What Spark's Python workers run in the benchmark of predictions: our runner, and the UDF that Spark documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from include.sections import Prediction
+from tasks.inference.backend import Backend
+from tasks.inference.runner import Runner
+from tasks.inference.torch_backend import TorchBackend
+
+#: How each form of a model is opened.
+BACKENDS: dict[str, Callable[[Path], Backend]] = {"torch": TorchBackend.open}
+
+
+@dataclass(frozen=True)
+class Label:
+    """Computes logits with our runner; a function for DataFrame.mapInArrow on the columns id and text."""
+
+    model: str
+    backend: str
+    prediction: Prediction
+
+    def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the columns id and logits."""
+        rows = pa.Table.from_batches(chunks, pa.schema({"id": pa.int64(), "text": pa.string()}))
+        runner, first = _runner(self.model, self.backend, self.prediction), 0
+        for logits in runner.logits((text,) for text in rows["text"].to_pylist()):
+            ids = rows["id"].slice(first, len(logits)).combine_chunks()
+            yield pa.RecordBatch.from_arrays([ids, pa.array(list(logits), pa.list_(pa.float32()))], ["id", "logits"])
+            first += len(logits)
+
+
+@lru_cache  # a Python worker takes part in all cases
+def _runner(model: str, backend: str, prediction: Prediction) -> Runner:
+    torch.set_num_threads(1)
+    return Runner(Path(model), BACKENDS[backend](Path(model)), prediction)
+
+
+def documented_udf(model: Path, longest: int) -> Any:
+    """The function that Spark's documentation of predict_batch_udf describes, with a text column."""
+    from pyspark.ml.functions import predict_batch_udf
+    from pyspark.sql.types import ArrayType, FloatType
+
+    folder = str(model)
+
+    def make() -> Callable[[Any], Any]:
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        torch.set_num_threads(1)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        classifier = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+
+        def predict(texts: Any) -> Any:
+            inputs = tokenizer(
+                [str(text) for text in texts], padding=True, truncation=True, max_length=longest, return_tensors="pt"
+            )
+            with torch.no_grad():
+                return classifier(**inputs).logits.numpy()
+
+        return predict
+
+    return predict_batch_udf(make, return_type=ArrayType(FloatType()), batch_size=64)
