@@ -22,6 +22,8 @@ from tests.tasks.communication.compression.samples import CPU, ELEMENTS, gradien
 from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.launching.ranks import on_ranks
 
+#: Four ranks on few cores take minutes.
+pytestmark = pytest.mark.long
 WORDS = torch.Size([6, 2])
 
 
@@ -114,7 +116,6 @@ def test_rows_too(found: list[dict[str, torch.Tensor]]) -> None:
     torch.testing.assert_close(found[0]["rows"], expected)
 
 
-@pytest.mark.long
 def test_a_training_on_one_host_compresses_nothing_and_says_so(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

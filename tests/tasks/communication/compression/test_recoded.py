@@ -15,6 +15,8 @@ from tasks.communication.link import Link
 from tests.tasks.communication.compression.samples import ELEMENTS, SHAPES, descend, gradient, make, step
 from tests.tasks.launching.ranks import on_ranks
 
+#: Three ranks on few cores take minutes.
+pytestmark = pytest.mark.long
 QUANTIZERS = ("int8", "int4", "onebit")
 RANKS, STEPS, SKIPPED = 3, 5, 2
 
