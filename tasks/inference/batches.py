@@ -41,7 +41,8 @@ def batches(lengths: Array, prediction: Prediction, fixed_shapes: bool = False) 
 
 def bucket(lengths: Array, longest: int) -> Array:
     """Round lengths up to those that batches of fixed shapes have, but not above `longest`. All are in tokens, [n]."""
-    return np.minimum(-(-lengths // _BUCKET) * _BUCKET, np.maximum(lengths, longest))
+    rounded: Array = np.minimum(-(-lengths // _BUCKET) * _BUCKET, np.maximum(lengths, longest))
+    return rounded
 
 
 def compute(backend: Backend, table: TokenTable, indices: Array, longest: int) -> Array:

@@ -30,10 +30,13 @@ class Label:
 
     def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the columns id and logits."""
-        rows = pa.Table.from_batches(chunks, pa.schema({"id": pa.int64(), "text": pa.string()}))
+        batches = list(chunks)
+        if not any(map(len, batches)):
+            return
+        rows = pa.Table.from_batches(batches)
         runner, first = _runner(self.model, self.backend, self.prediction), 0
         for logits in runner.logits((text,) for text in rows["text"].to_pylist()):
-            ids = rows["id"].slice(first, len(logits)).combine_chunks()
+            ids = pa.array(rows["id"].slice(first, len(logits)).to_numpy())
             yield pa.RecordBatch.from_arrays([ids, pa.array(list(logits), pa.list_(pa.float32()))], ["id", "logits"])
             first += len(logits)
 
