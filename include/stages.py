@@ -211,7 +211,7 @@ _PIPELINE = (
     Stage(
         name="predict",
         does="label the test split on Spark",
-        version=2,
+        version=3,
         reads=("prediction",),
         inputs=("validate", "preprocess", "train"),
         spark=True,

@@ -13,13 +13,13 @@ class Prediction(Section):
     """The prediction of the test split."""
 
     batching: Literal["tokens", "tiers", "static"] = Field(
-        "tiers",
+        "tokens",
         description="How rows are grouped into batches. tokens: as many rows of similar length as fit into "
         "prediction.batch_tokens; tiers: 128, 64, 32 or 16 rows of similar length, depending on the average length of "
         "a partition's rows; static: 32 rows in the order of the table.",
     )
     batch_tokens: int = Field(
-        8192,
+        2048,
         ge=512,
         le=2**24,
         description="Maximum number of tokens per batch, including padding. Applies only if prediction.batching is "
