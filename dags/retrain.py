@@ -25,8 +25,8 @@ Trains a model when there is new labeled data, and replaces the champion if the 
 * **ingest** adds the new rows of the files to the dataset as a new version. It sets malformed files aside and sends a
   notice about them. The run stops if the rows have drifted too far. **news** skips the rest of the run if an earlier
   run has already reached a verdict on this version.
-* The **pipeline** runs on that version, down to its gate. `retraining.start` selects whether training starts from the
-  encoder or from the champion's weights.
+* The **pipeline** runs on that version, down to the package. `retraining.start` selects whether training starts from
+  the encoder or from the champion's weights.
 * **challenge** compares the challenger with the champion on the same dev rows. It fails if the challenger is worse by
   more than the margin, or if a slice, the latency or the size exceeds its limit.
 * **register** adds the challenger to MLflow's registry. **approve** asks a person if `retraining.approval` is on or the
@@ -55,7 +55,7 @@ with DAG(
     tags=["spark-bert", "retraining"],
 ) as dag:
     champion = stage_task("champion", experiment_of=retraining_experiment)
-    stages = pipeline(last="gate", experiment_of=versioned_experiment)
+    stages = pipeline(last="package", experiment_of=versioned_experiment)
     register = stage_task("register", experiment_of=versioned_experiment)
     approve = PromotionApproval(task_id="approve", doc_md="ask a person for approval if the experiment requires it")
     promote = stage_task(

@@ -209,6 +209,13 @@ _PIPELINE = (
         inputs=("validate", "preprocess", "evaluate"),
     ),
     Stage(
+        name="package",
+        does="write the model in faster forms, check and time them",
+        version=1,
+        inputs=("preprocess", "train", "gate"),
+        limits={"memory": "8g", "cpus": 8},  # it holds the model in every form
+    ),
+    Stage(
         name="predict",
         does="label the test split on Spark",
         version=3,
@@ -264,24 +271,24 @@ _BESIDE = (
     Stage(
         name="champion",
         does="find the champion in the registry and check its files",
-        version=1,
+        version=2,
         reads=_REGISTERED,
         mlflow=True,
     ),
     Stage(
         name="challenge",
         does="compare the model with the champion",
-        version=1,
+        version=2,
         reads=tuple(f"retraining.{name}" for name in ("margin", "slice_margin", "max_latency", "max_size")),
-        inputs=("preprocess", "train", "evaluate", "gate", "champion"),
+        inputs=("preprocess", "train", "evaluate", "gate", "package", "champion"),
         limits={"memory": "6g", "cpus": 8},  # it holds two models
     ),
     Stage(
         name="register",
         does="enter the model into the registry",
-        version=1,
+        version=2,
         reads=_REGISTERED,
-        inputs=("train", "evaluate", "gate", "challenge"),
+        inputs=("train", "evaluate", "gate", "package", "challenge"),
         mlflow=True,
     ),
     Stage(

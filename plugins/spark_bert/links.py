@@ -71,6 +71,7 @@ LINKS: dict[str, tuple[ArtifactLink, ...]] = {
     "validate": (ArtifactLink("Data Docs", "data_docs"),),
     "evaluate": (ArtifactLink("Report", "report"), ArtifactLink("Dev predictions", "predictions")),
     "gate": (ArtifactLink("Verdict", "verdict"),),
+    "package": (ArtifactLink("Package", "package"),),
     "predict": (ArtifactLink("Predictions", "predictions"), ArtifactLink("Predictions (Parquet)", "parquet")),
     "score": (
         ArtifactLink("Scored table", "scored"),

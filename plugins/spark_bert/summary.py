@@ -64,6 +64,8 @@ def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "metrics", _check(check)
     if "gate" in results:
         yield "verdict", "passed" if results["gate"]["passed"] else "not passed"
+    if "package" in results:
+        yield "package", _packaged(results["package"])
     if "track" in results:
         yield "MLflow", _tracked(results["track"])
 
@@ -129,6 +131,13 @@ def _check(check: Result) -> str:
     return ", ".join(parts)
 
 
+def _packaged(result: Result) -> str:
+    """Describe the served form and the others, for example `onnxruntime-fp32, 1.50 times PyTorch; 3 of 5 offered`."""
+    served = next(form for form in result["forms"] if form["name"] == result["served"])
+    offered = sum(form["offered"] for form in result["forms"])
+    return f"{served['name']}, {served['times_torch']:.2f} times PyTorch; {offered} of {len(result['forms'])} offered"
+
+
 def _predicted(result: Result) -> str:
     return f"{result['rows']:,} rows, {result['rows_per_second']:,.0f} rows per second"
 
@@ -144,6 +153,7 @@ _OUTCOMES: dict[str, Callable[[Result], str]] = {
     "train": _trained,
     "evaluate": _evaluated,
     "gate": lambda result: "passed",
+    "package": _packaged,
     "predict": _predicted,
     "export": lambda result: result["files"]["submission"],
     "track": _tracked,

@@ -8,8 +8,9 @@ from include.artifacts import MANIFEST, Artifact, ArtifactStore, Manifest, damag
 from include.stages import BadInput
 from tasks.tracking.registry import Registry, Version
 
-#: The tags of a version with the keys of its train and evaluate artifacts, and with the digest of train's manifest.
-TRAIN, EVALUATE, MANIFEST_SHA256 = "train.key", "evaluate.key", "manifest.sha256"
+#: The tags of a version with the keys of its train, evaluate and package artifacts, and with the digest of train's
+#: manifest. Versions that were registered before there were packages have none.
+TRAIN, EVALUATE, PACKAGE, MANIFEST_SHA256 = "train.key", "evaluate.key", "package.key", "manifest.sha256"
 REMEDY = (
     "restore it from a backup, or run `make rollback` to return to the previous champion; if there is no previous "
     "champion, delete the alias champion in MLflow"

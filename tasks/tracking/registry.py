@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: The alias of the version in use.
 CHAMPION = "champion"
-#: The file that describes a model, and the folder of an MLflow run that contains it.
-MLMODEL, FOLDER = "MLmodel", "model"
+#: The folder of an MLflow run that contains the package of a model.
+FOLDER = "model"
 #: The maximum length of a version's tag in characters; newer servers accept more.
 _TAG = 5000
 
@@ -83,21 +83,26 @@ class Registry:
         number = found[0].aliases.get(CHAMPION) if found else None
         return None if number is None else self.version(str(number))
 
-    def add(self, run: str, description: Path, tags: Mapping[str, str]) -> Version:
+    def add(self, run: str, package: Path, tags: Mapping[str, str]) -> Version:
         """Register a new version.
 
         Args:
             run: The id of the MLflow run that the version is created from.
-            description: The file MLmodel, which is uploaded to the run.
+            package: The folder of the package, which is uploaded to the run.
             tags: The tags of the version.
         """
         with self._translate_errors():
             self.client.set_tag(run, REGISTERED, self.model)  # comes first, since it protects the run from deletion
-            self.client.log_artifact(run, str(description), FOLDER)
+            self.client.log_artifacts(run, str(package), FOLDER)
             if not self.client.search_registered_models(f"name = '{self.model}'"):
                 self.client.create_registered_model(self.model)
             source = f"runs:/{run}/{FOLDER}"
             return _version(self.client.create_model_version(self.model, source, run, tags=_short(tags)))
+
+    def upload(self, version: Version, package: Path) -> None:
+        """Upload another package of a version, in place of the one that it has."""
+        with self._translate_errors():
+            self.client.log_artifacts(version.run, str(package), FOLDER)
 
     def tag(self, version: Version, tags: Mapping[str, str]) -> None:
         """Set tags of a version. Its other tags stay unchanged."""

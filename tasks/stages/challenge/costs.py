@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from include.sections import Retraining
-from tasks.encoder.inference import batch_logits
 from tasks.stages.challenge.models import ScoredModel
 
 ROWS, WARM_UP = 100, 10
@@ -55,7 +54,7 @@ def costs(models: Mapping[str, ScoredModel], options: Retraining) -> list[Cost]:
 
 
 def milliseconds(models: Mapping[str, ScoredModel]) -> dict[str, float]:
-    """Measure the median time from token ids to logits for a single row, on one CPU thread.
+    """Measure the median time from token ids to logits for a single row, on one CPU thread, in the served forms.
 
     A single thread makes machines comparable and is least affected by other processes, although more threads would be
     faster. For the same reason, the models take turns with each row. The rows are evenly spread over the dev split.
@@ -69,7 +68,9 @@ def milliseconds(models: Mapping[str, ScoredModel]) -> dict[str, float]:
         for place, row in enumerate(np.resize(np.linspace(0, rows - 1, min(rows, ROWS)).astype(int), WARM_UP + ROWS)):
             for name, scored_model in models.items():
                 started = time.perf_counter()
-                batch_logits(scored_model.classifier, scored_model.table, np.array([row]))
+                batch = scored_model.table.batch(np.array([row]))
+                parts = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
+                scored_model.served.logits(*(part.numpy() for part in parts))
                 if place >= WARM_UP:
                     taken[name].append(1000 * (time.perf_counter() - started))
     return {name: statistics.median(times) for name, times in taken.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,10 @@ from tasks.encoder import tokens
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
-from tasks.encoder.models import Classifier
 from tasks.encoder.spec import HeadSpec
+from tasks.inference.backend import Backend
+from tasks.inference.packaged_model import DESCRIPTION, open_form
+from tasks.inference.torch_backend import TorchBackend
 from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
 
@@ -29,24 +32,25 @@ class ScoredModel:
 
     Attributes:
         folder: The folder with the model's files.
-        classifier: The model.
+        served: The form of the model that is served; PyTorch for a champion without a package.
         table: The dev rows, tokenized by the model's own tokenizer.
         scored: The dev rows with the model's logits.
     """
 
     folder: Path
-    classifier: Classifier
+    served: Backend
     table: TokenTable
     scored: ScoredSplit
 
 
-def load_challenger(task: Task, dev: TokenTable, folder: Path, predictions: Path) -> ScoredModel:
+def load_challenger(task: Task, dev: TokenTable, folder: Path, package: Path, predictions: Path) -> ScoredModel:
     """Load the challenger with the predictions of evaluate.
 
     Args:
         task: The task.
         dev: The tokenized dev rows.
         folder: The folder of the model.
+        package: The folder of its package.
         predictions: The file predictions.parquet of evaluate.
 
     Raises:
@@ -60,7 +64,7 @@ def load_challenger(task: Task, dev: TokenTable, folder: Path, predictions: Path
         )
     logits = np.empty((len(dev), task.outputs))
     logits[order] = _logits(task, found)
-    return ScoredModel(folder, load_trained(folder), dev, _scored(task, dev, logits))
+    return ScoredModel(folder, _served(package), dev, _scored(task, dev, logits))
 
 
 def load_champion(task: Task, dev: TokenTable, champion: Mapping[str, str], store: ArtifactStore) -> ScoredModel:
@@ -84,12 +88,21 @@ def load_champion(task: Task, dev: TokenTable, champion: Mapping[str, str], stor
         if table.largest_id() >= classifier.encoder.config.vocab_size:
             raise BadInput(f"{folder / 'tokenizer.json'} belongs to another encoder")
         logits = predict_logits(classifier, table)
+        package = store.find("package", champion.get("package") or "none")
         if not np.isfinite(logits).all():
             raise BadInput(f"the logits of {folder} are not finite")
     except BadInput as error:
         remedy = "restore its files, roll back to the previous version, or delete the champion alias in MLflow"
         raise BadInput(f"{name} cannot be used for the comparison: {error}. Remedy: {remedy}") from error
-    return ScoredModel(folder, classifier, table, _scored(task, dev, logits))
+    served = TorchBackend(classifier) if package is None else _served(package.path)
+    return ScoredModel(folder, served, table, _scored(task, dev, logits))
+
+
+def _served(package: Path) -> Backend:
+    """Load the form of a package that is served, for one thread."""
+    described = json.loads((package / DESCRIPTION).read_text(encoding="utf-8"))
+    backend: Backend = open_form(package, described, threads=1)
+    return backend
 
 
 def retokenize(table: TokenTable, tokenizer: Path, max_length: int) -> TokenTable:

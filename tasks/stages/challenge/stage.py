@@ -57,7 +57,7 @@ def _models(context: Context, named: dict[str, str]) -> dict[str, ScoredModel]:
     task, inputs = context.experiment.task, context.inputs
     dev = TokenTable.open(inputs["preprocess"].path / "dev")
     predictions = inputs["evaluate"].path / "predictions.parquet"
-    models = {"model": load_challenger(task, dev, inputs["train"].path / "model", predictions)}
+    models = {"model": load_challenger(task, dev, inputs["train"].path / "model", inputs["package"].path, predictions)}
     if named["version"]:
         models["champion"] = load_champion(task, dev, named, context.run.store)
     return models

@@ -9,7 +9,7 @@ from include.artifacts import write_json
 from include.experiment import Experiment
 from include.runs import Run
 from tasks.context import Context, Outcome
-from tasks.tracking.loading import EVALUATE, MANIFEST_SHA256, TRAIN, load_champion
+from tasks.tracking.loading import EVALUATE, MANIFEST_SHA256, PACKAGE, TRAIN, load_champion
 from tasks.tracking.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
     registry = Registry.of(experiment, run)
     found = load_champion(registry, run.store)
     tags, number = (found[0].tags, found[0].number) if found else ({}, "")
-    keys = {"train": TRAIN, "evaluate": EVALUATE, "run": "run", "sha256": MANIFEST_SHA256}
+    keys = {"train": TRAIN, "evaluate": EVALUATE, "package": PACKAGE, "run": "run", "sha256": MANIFEST_SHA256}
     known = {name: tags.get(key, "") for name, key in keys.items()}
     return json.dumps({"model": registry.model, "version": number, **known}, sort_keys=True)
 

@@ -11,11 +11,11 @@ from include.artifacts import MANIFEST, ArtifactStore, read_manifest
 from include.datasets import Dataset
 from include.runs import ARM, Run
 from tasks.stages.prune.folders import folders
-from tasks.tracking.loading import EVALUATE, TRAIN
+from tasks.tracking.loading import EVALUATE, PACKAGE, TRAIN
 from tasks.tracking.registry import Version
 
 #: The artifacts that belong to a registered version, and the tags with their keys.
-_TAGS = {"train": TRAIN, "evaluate": EVALUATE}
+_TAGS = {"train": TRAIN, "evaluate": EVALUATE, "package": PACKAGE}
 #: The stage and the key of an artifact.
 _Key = tuple[str, str]
 _T = TypeVar("_T")

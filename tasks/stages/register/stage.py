@@ -1,4 +1,4 @@
-"""The stage register: add a version to the registered model, created from the run in MLflow, and write its MLmodel."""
+"""The stage register: add a version to the registered model, created from the run in MLflow, with the model's package."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from include.artifacts import locked
 from include.experiment import Experiment
 from include.runs import Run
 from tasks.context import Context, Outcome
-from tasks.stages.register.entry import tags, write_description
-from tasks.tracking.loading import TRAIN
+from tasks.stages.register.entry import tags
+from tasks.tracking.loading import PACKAGE, TRAIN
 from tasks.tracking.record import read
-from tasks.tracking.registry import MLMODEL, Registry, now
+from tasks.tracking.registry import Registry, now
 from tasks.tracking.tracked_run import TrackedRun, tracked_run
 
 #: The tag with the time at which a version was registered.
@@ -33,24 +33,25 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 def run(context: Context) -> Outcome:
     """Register the model.
 
-    Each training has one version. If it is registered again, for example after another challenge, only its tags are
-    updated. The tags of the current champion are kept, because they document its promotion.
+    Each training has one version. If it is registered again, for example after another challenge, its tags are updated,
+    and the package if it was made again. Those of the current champion are kept: the tags document its promotion.
     """
     assert context.manifest is not None  # set by the runner
-    experiment, train, file = context.experiment, context.inputs["train"], context.output / MLMODEL
-    registry, tracked = Registry.of(experiment, context.run), _tracked(context.run)
+    train, package = context.inputs["train"], context.inputs["package"]
+    registry, tracked = Registry.of(context.experiment, context.run), _tracked(context.run)
     evidence = tags(tracked, context.inputs)
     with locked(context.run.store.root / "track"):  # the stage track uses the same lock, since it writes runs, too
         version = registry.with_tag(TRAIN, train.manifest.key)
-        run_id = version.run if version else registry.server.write(registry.client, tracked).info.run_id
-        write_description(file, experiment.task, train, run_id)
         if version is None:
-            version = registry.add(run_id, file, {ENTERED: context.manifest.fingerprint, **evidence})
+            run_id = registry.server.write(registry.client, tracked).info.run_id
+            version = registry.add(run_id, package.path, {ENTERED: context.manifest.fingerprint, **evidence})
         elif version != registry.champion():
+            if version.tags.get(PACKAGE) != package.manifest.key:
+                registry.upload(version, package.path)
             registry.tag(version, evidence)
     log.info("%s is %s", train.path, version)
     where = {"model": version.model, "version": version.number, "mlflow_run": version.run}
-    return Outcome({**where, "train": train.manifest.key, "files": {"description": MLMODEL}})
+    return Outcome({**where, "train": train.manifest.key})
 
 
 def _tracked(run: Run) -> TrackedRun:

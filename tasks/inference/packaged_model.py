@@ -1,0 +1,184 @@
+"""A model from the folder of a package: MLflow's python_function, and whoever opens one of the package's forms.
+
+This file and the backends beside it are saved with every package, so they import nothing of the project. They need
+numpy, pandas and tokenizers, and the library of the form: onnxruntime, openvino, or torch and transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from tokenizers import Encoding, Tokenizer
+
+Array = npt.NDArray[Any]
+#: The description of a package, and the folder with the model in transformers' format, which has the tokenizer too.
+DESCRIPTION, MODEL = "package.json", "model"
+_ROWS = 32  # per batch
+
+
+class PackagedModel:
+    """A model that labels text.
+
+    Args:
+        folder: the folder of the package.
+        form: the form to compute in, one of those that package.json offers; "" for the one it names as served.
+        threads: number of CPU threads; 0 for the choice of the form's library.
+
+    Raises:
+        ValueError: if the package does not offer the form.
+    """
+
+    def __init__(self, folder: Path, form: str = "", threads: int = 0) -> None:
+        described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        self.columns: list[str] = described["columns"]
+        self.labels: list[str] = described["labels"]
+        self.backend = open_form(folder, described, form, threads)
+        self._tokenizer = Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(described["max_length"], strategy="longest_first")
+
+    def predict(self, data: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
+        """Label texts.
+
+        Args:
+            data: the texts, in the columns `sentence` and, for pairs, `sentence2`.
+            params: not used; MLflow passes them.
+
+        Returns:
+            One row for each row of data, with its index. Columns: the label and the probabilities of all labels, in the
+            order of package.json, or the score.
+
+        Raises:
+            ValueError: if a column is missing or a text is not a string.
+        """
+        logits = self.logits([_texts(data, name) for name in self.columns])
+        if not self.labels:
+            return pd.DataFrame({"score": logits[:, 0].astype(np.float64)}, index=data.index)
+        chances = _softmax(logits)
+        labels = [self.labels[number] for number in chances.argmax(1)]
+        return pd.DataFrame({"label": labels, "probabilities": list(chances)}, index=data.index)
+
+    def logits(self, texts: Sequence[list[str]]) -> Array:
+        """Compute the logits, or scores, of texts.
+
+        Args:
+            texts: one list of sentences or two of equal length.
+
+        Returns:
+            Logits, float32 [rows, outputs].
+        """
+        rows = texts[0] if len(texts) == 1 else list(zip(*texts, strict=True))
+        encodings = self._tokenizer.encode_batch(rows)
+        logits = np.zeros((len(encodings), max(1, len(self.labels))), np.float32)
+        for places in _batches(encodings):
+            logits[places] = self.backend.logits(*_padded([encodings[place] for place in places]))
+        return logits
+
+
+def open_form(folder: Path, described: Mapping[str, Any], form: str = "", threads: int = 0) -> Any:
+    """Load one form of a package.
+
+    Args:
+        folder: the folder of the package.
+        described: the content of its package.json.
+        form: the name of the form; "" for the served one.
+        threads: number of CPU threads; 0 for the choice of the form's library.
+
+    Returns:
+        A backend (tasks/inference/backend.py).
+
+    Raises:
+        ValueError: if the package does not offer the form.
+    """
+    offered = {each["name"]: each for each in described["forms"] if each["offered"]}
+    name = form or described["served"]
+    if name not in offered:
+        raise ValueError(f"{folder} does not offer the form {name!r}: choose one of {', '.join(offered)}")
+    chosen = offered[name]
+    return backend_of(folder / chosen["file"], chosen["engine"], chosen["precision"], described["max_length"], threads)
+
+
+def backend_of(file: Path, engine: str, precision: str, longest: int, threads: int = 0) -> Any:
+    """Load a model's file, or for PyTorch its folder, in a library ("torch", "onnxruntime" or "openvino")."""
+    if engine == "onnxruntime":
+        from .onnx_backend import OnnxBackend
+
+        return OnnxBackend(file, threads)
+    if engine == "openvino":
+        from .openvino_backend import OpenVinoBackend
+
+        return OpenVinoBackend(file, precision, longest, threads)  # type: ignore[arg-type]  # package.json has only these
+    return _TransformersBackend(file, threads)
+
+
+class _TransformersBackend:
+    """A trained model in plain transformers, in fp32."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        import torch
+        from transformers import AutoModelForSequenceClassification
+
+        if threads:
+            torch.set_num_threads(threads)
+        # The class of a model with model.pooling mean or cls is a file of the package, as this one is.
+        self._model = AutoModelForSequenceClassification.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=True, dtype=torch.float32
+        ).eval()
+        # As in training: see EncoderWithHead.
+        config = getattr(self._model.config, "encoder", self._model.config)
+        self._segments = getattr(config, "type_vocab_size", 0) > 1
+
+    def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
+        """Compute the logits of a padded batch: see tasks/inference/backend.py."""
+        import torch
+
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if self._segments:
+            inputs["token_type_ids"] = token_type_ids
+        with torch.inference_mode():
+            logits: Array = self._model(**{name: torch.from_numpy(value) for name, value in inputs.items()})[0].numpy()
+        return logits
+
+
+def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> PackagedModel:
+    """Load a package for MLflow, which finds this function by its name. `model_config` may choose another form."""
+    return PackagedModel(Path(path), (model_config or {}).get("form", ""))
+
+
+def _texts(data: pd.DataFrame, name: str) -> list[str]:
+    if name not in data:
+        raise ValueError(f"the column {name} is missing: the columns are {', '.join(map(str, data.columns))}")
+    texts = data[name].tolist()
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"row {row} of the column {name} is not a text: {text!r}")
+    return texts
+
+
+def _batches(encodings: Sequence[Encoding]) -> Iterator[list[int]]:
+    """Yield the places of rows of similar length."""
+    order = sorted(range(len(encodings)), key=lambda place: len(encodings[place]))
+    for start in range(0, len(order), _ROWS):
+        yield order[start : start + _ROWS]
+
+
+def _padded(encodings: Sequence[Encoding]) -> tuple[Array, Array, Array]:
+    """Return token ids, attention mask and segments, int64 [rows, longest row]."""
+    shape = len(encodings), max(map(len, encodings))
+    ids, mask, segments = (np.zeros(shape, np.int64) for _ in range(3))
+    for row, encoding in enumerate(encodings):
+        length = len(encoding)
+        ids[row, :length], mask[row, :length], segments[row, :length] = encoding.ids, 1, encoding.type_ids
+    return ids, mask, segments
+
+
+def _softmax(logits: Array) -> Array:
+    exponentials = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
+    chances: Array = exponentials / exponentials.sum(1, keepdims=True)
+    return chances

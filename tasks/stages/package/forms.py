@@ -1,0 +1,136 @@
+"""The forms in which a model is packaged: what computes them, and how their files are made."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tasks.encoder.batching import TokenTable
+from tasks.encoder.models import Classifier
+from tasks.inference.packaged_model import MODEL
+
+#: The version of ONNX's operators. It is the lowest that has all that the encoders need (LayerNormalization).
+OPSET = 17
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of a model.
+
+    Attributes:
+        engine: the library that computes it: "torch", "onnxruntime" or "openvino".
+        precision: in what it computes matrix products: "fp32", "bf16" or "int8".
+        file: its file in the package; for PyTorch the model's folder, and for OpenVINO the .xml file.
+    """
+
+    engine: str
+    precision: str
+    file: str
+
+    @property
+    def name(self) -> str:
+        """The name of the form, such as "openvino-bf16"."""
+        return f"{self.engine}-{self.precision}"
+
+    def files(self, package: Path) -> list[Path]:
+        """Return the files of the form in a package."""
+        path = package / self.file
+        return sorted(path.iterdir()) if path.is_dir() else sorted(path.parent.glob(f"{path.stem}.*"))
+
+
+#: The reference, which every package offers.
+REFERENCE = Form("torch", "fp32", MODEL)
+_ONNX = Form("onnxruntime", "fp32", "onnx/fp32.onnx")
+_INT8 = Form("onnxruntime", "int8", "onnx/int8.onnx")
+_OPENVINO = tuple(Form("openvino", precision, "openvino/fp32.xml") for precision in ("fp32", "bf16"))
+#: All forms. The two of OpenVINO share a file, because its weights are cast when it is loaded.
+FORMS = (REFERENCE, _ONNX, _INT8, *_OPENVINO)
+
+
+def write_forms(model: Classifier, trained: Path, table: TokenTable, package: Path) -> None:
+    """Write the files of all forms.
+
+    Args:
+        model: the model, in evaluation mode.
+        trained: the folder that it was loaded from.
+        table: rows of which some serve as example inputs.
+        package: the folder of the package.
+    """
+    shutil.copytree(trained, package / REFERENCE.file)
+    for form in (_ONNX, _OPENVINO[0]):
+        (package / form.file).parent.mkdir()
+    export_onnx(model, table, package / _ONNX.file)
+    export_openvino(package / _ONNX.file, package / _OPENVINO[0].file)
+    quantize(package / _ONNX.file, package / _INT8.file)
+
+
+def export_onnx(model: Classifier, table: TokenTable, file: Path) -> None:
+    """Write a model as ONNX, with any number of rows and tokens.
+
+    Inputs are input_ids, attention_mask and, if the encoder has segments, token_type_ids, all int64 [rows, tokens].
+    The output is logits, float32 [rows, outputs]; for a regression they are scores in the task's own range.
+
+    The exporter is the one that traces the model. PyTorch's newer one, which analyzes the program, takes ten times as
+    long; tests show that traces are right for rows of all lengths, in all families.
+
+    Args:
+        model: the model, in evaluation mode.
+        table: rows of which some serve as example inputs.
+        file: the file to write.
+    """
+    batch = table.batch(np.arange(min(2, len(table))))
+    inputs = dict(zip(_INPUTS, (batch.input_ids, batch.attention_mask, batch.token_type_ids), strict=True))
+    if not model.segments:
+        del inputs["token_type_ids"]
+    axes = {name: {0: "rows", 1: "tokens"} for name in inputs} | {"logits": {0: "rows"}}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # the tracer warns of every Python value that depends on the inputs
+        torch.onnx.export(
+            model, tuple(inputs.values()), str(file), input_names=list(inputs), output_names=["logits"],
+            dynamic_axes=axes, opset_version=OPSET, dynamo=False,
+        )  # fmt: skip
+
+
+def export_openvino(onnx: Path, file: Path) -> None:
+    """Write an ONNX model in OpenVINO's format, with weights in fp32: an .xml file and a .bin file beside it."""
+    import openvino
+
+    openvino.save_model(openvino.Core().read_model(onnx), file, compress_to_fp16=False)
+
+
+def quantize(onnx: Path, file: Path) -> None:
+    """Write an ONNX model with products of int8: weights per output, activations as each batch needs it."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)  # it warns on the root logger that the model could be simplified first
+    try:
+        quantize_dynamic(onnx, file, weight_type=QuantType.QInt8, per_channel=True, op_types_to_quantize=["MatMul"])
+    finally:
+        root.setLevel(level)
+
+
+def remove_unoffered(package: Path, offered: Mapping[str, bool]) -> None:
+    """Remove the files that no offered form needs.
+
+    Args:
+        package: the folder of the package.
+        offered: name of a form to whether it is offered.
+    """
+    needed = {file for form in FORMS if offered[form.name] for file in form.files(package)}
+    for form in FORMS:
+        for file in form.files(package):
+            if file not in needed:
+                file.unlink()
+        folder = (package / form.file).parent
+        if folder != package and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()

@@ -1,0 +1,30 @@
+"""The machine on which the forms are timed, and what its processor cannot compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openvino
+import torch
+
+from tasks.stages.package.forms import Form
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return the name of the processor, the number of threads, and the precisions that OpenVINO can use on it."""
+    core = openvino.Core()
+    return {
+        "processor": core.get_property("CPU", "FULL_DEVICE_NAME"),
+        "threads": torch.get_num_threads(),
+        "precisions": list(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")),
+    }
+
+
+def lacks(form: Form) -> str:
+    """Return why the processor cannot compute a form in time; "" if it can.
+
+    OpenVINO emulates bf16 on a processor that lacks it, and takes minutes where fp32 takes seconds.
+    """
+    if form.precision == "bf16" and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        return "this processor does not compute in bf16"
+    return ""
