@@ -35,6 +35,7 @@ def test_a_run_ends_with_model_report_and_submission(home: Path) -> None:
         "train",
         "evaluate",
         "gate",
+        "package",
         "predict",
         "export",
         "track",

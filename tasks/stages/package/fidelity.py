@@ -62,7 +62,7 @@ def compare(form: ScoredSplit, reference: ScoredSplit) -> Fidelity:
             np.abs(form.probabilities - reference.probabilities).max(),
         )
     metric, before = (scored.metrics()[scored.task.metric] for scored in (form, reference))
-    return Fidelity(float(same.mean()), float(largest), metric, before - metric)
+    return Fidelity(float(same.mean()), float(largest), metric, round(before - metric, 9))
 
 
 def _score_changes(form: ScoredSplit, reference: ScoredSplit) -> Array:

@@ -1,4 +1,4 @@
-"""The stage register: add a version to the registered model, created from the run in MLflow, with the model's package."""
+"""The stage register: add a version to the registered model, created from the run in MLflow, with its package."""
 
 from __future__ import annotations
 

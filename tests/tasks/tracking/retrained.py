@@ -32,7 +32,7 @@ def retrain(home: Path, name: str, outcome: str = "", **changes: Any) -> Run:
 
 def challenged(home: Path, name: str, outcome: str = "", **changes: Any) -> Run:
     """A run down to a challenge with the outcome; changes are fields of its experiment (section__field)."""
-    run = made(home, name, last="gate", **changes)
+    run = made(home, name, last="package", **changes)
     champion = stage("champion", run).manifest.result["version"]
     outcome = outcome or ("not worse" if champion else "first")
     result = {"outcome": outcome, "champion": champion, "difference": 0.01, "p": 0.4, "metrics": {"accuracy": 0.8}}

@@ -24,6 +24,7 @@ from tasks.encoder.spec import HeadSpec
 from tasks.stages.evaluate.rows import predictions_table
 from tasks.stages.evaluate.stage import score
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
+from tests.tasks.stages.package.packages import unchanged_package
 
 CLASSES = HeadSpec("classification", 2, max_length=32, label_names=("negative", "positive"))
 SCORES = HeadSpec("regression", 1, max_length=64, score_range=(0.0, 5.0))
@@ -61,6 +62,7 @@ class Home:
         self.add("train", lambda folder: _copy(model, folder / "model"))
         self.add("evaluate", lambda folder: pq.write_table(table, folder / "predictions.parquet"))
         self.add("gate", lambda folder: None)
+        self.add("package", lambda folder: unchanged_package(folder, model))
 
     def crown(self, model: Path | None) -> Path:
         """Let a copy of this model, which another run has trained, be the champion, or nobody; the copy's folder."""

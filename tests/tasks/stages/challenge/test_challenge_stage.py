@@ -150,7 +150,7 @@ def test_a_champion_with_other_token_ids_is_read_in_its_own(movies: Home, tmp_pa
     champion = load_champion(task, dev, named, movies.run.store)
     assert champion.table.ids(0).tolist() != dev.ids(0).tolist()
     evaluated = movies.run.artifact("evaluate").path / "predictions.parquet"
-    model = load_challenger(task, dev, movies.model, evaluated).scored
+    model = load_challenger(task, dev, movies.model, movies.run.artifact("package").path, evaluated).scored
     assert champion.scored.confidence == pytest.approx(model.confidence, abs=1e-5)
     assert challenge(movies).manifest.result["p"] == 1
 
@@ -207,9 +207,9 @@ def test_predictions_are_aligned_by_row_and_must_be_all(movies: Home, tmp_path: 
     table = pq.read_table(movies.run.artifact("evaluate").path / "predictions.parquet")
     shuffled = tmp_path / "shuffled.parquet"
     pq.write_table(table.take(pa.array(reversed(range(ROWS)))), shuffled)
-    scored = load_challenger(task, dev, movies.model, shuffled).scored
+    scored = load_challenger(task, dev, movies.model, movies.run.artifact("package").path, shuffled).scored
     assert scored.predicted.tolist() == table["prediction"].to_pylist()
     assert scored.confidence == pytest.approx([max(row) for row in table["probabilities"].to_pylist()])
     pq.write_table(table.slice(1), shuffled)
     with pytest.raises(BadInput, match=r"does not contain the rows of .* run evaluate and all later stages again"):
-        load_challenger(task, dev, movies.model, shuffled)
+        load_challenger(task, dev, movies.model, movies.run.artifact("package").path, shuffled)

@@ -19,6 +19,7 @@ STEPS = [
 RESULTS: dict[str, dict[str, Any]] = {
     "train": {"rows_per_second": 100.0, "memory": 10**9, "seconds": 60.0, "steps": 2, "device": "cpu"},
     "gate": {"checks": [{"key": "gate.accuracy", "threshold": 0.75, "value": 0.8}]},
+    "package": {"served": "torch-fp32", "forms": [{"name": "torch-fp32", "offered": True, "times_torch": 1.0}]},
     "evaluate": {"metrics": {"accuracy": 0.8, "matthews": None}, "rows": 872, "seconds": 3.0},
 }
 
@@ -36,6 +37,8 @@ def made(home: Path, name: str, last: str = "export", passed: bool = True, **cha
                 (folder / "model").mkdir()
                 (folder / "model" / "config.json").write_text(json.dumps({"seed": experiment.training.seed}))
                 (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in STEPS))
+            if stage == "package":
+                (folder / "MLmodel").write_text(f"flavors: {{}}  # {experiment.training.seed}\n")
             code, message = (ExitCode.GATE_FAILED, "accuracy 0.8 is below 0.85") if failed else (ExitCode.DONE, "")
             manifest = Manifest(
                 stage, key, 1, part, {}, "5eed", "a1b2c3", RESULTS.get(stage, {}), exit_code=int(code), message=message

@@ -1,0 +1,90 @@
+"""Homes with what the stage package reads, and packages made from them: tiny models of any family, and dev rows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from include.artifacts import Artifact, Manifest, write_json
+from include.experiment import Experiment
+from include.named import build
+from include.runs import Run
+from include.stages import STAGES
+from tasks.encoder import tokens
+from tasks.encoder.batching import TokenTable
+from tasks.encoder.inference import predict_logits
+from tasks.encoder.loading import copy_tokenizer, load_pretrained
+from tasks.encoder.models import Classifier
+from tasks.encoder.spec import HeadSpec
+from tasks.runner import run_stage
+from tests.tasks.encoder.families import family
+from tests.tasks.encoder.samples import reviews, write_split
+
+LENGTH = 24
+CLASSES = HeadSpec("classification", 2, max_length=LENGTH, label_names=("negative", "positive"))
+SCORES = HeadSpec("regression", 1, max_length=LENGTH, score_range=(0.0, 5.0))
+MOVIES = build({}, "test")
+STSB = build({"data": {"task": "STS-B", "source": "glue", "path": "glue"}, "gate": {"pearson": 0}}, "test")
+SENTENCES = [text for (text,) in reviews(40)[0]]
+PAIRS = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
+
+
+def trained(folder: Path, kind: str, spec: HeadSpec) -> Classifier:
+    """Save a model of the family in a folder, with outputs that differ clearly from row to row."""
+    encoder = family(folder.with_name("encoder"), kind)
+    model = load_pretrained(encoder, spec).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save(folder)
+    copy_tokenizer(encoder, folder, model, spec.max_length)
+    return model
+
+
+def dev_rows(folder: Path, model: Path, labels: list[float], pairs: bool) -> TokenTable:
+    """Write a dev split as preprocess does, with the tokenizer of the model."""
+    words = tokens.open_tokenizer(model / "tokenizer.json", LENGTH)
+    texts: list[tuple[str, ...]] = list(PAIRS) if pairs else [(text,) for text in SENTENCES]
+    return TokenTable.open(write_split(folder, texts, labels, words=words))
+
+
+def ready(home: Path, kind: str = "bert", spec: HeadSpec = CLASSES) -> tuple[Run, Experiment]:
+    """Return a run that has passed its gate with a model that is right on every row."""
+    model = trained(home / "made/model", kind, spec)
+    pairs = spec.kind == "regression"
+    logits = predict_logits(model, dev_rows(home / "made/dev", home / "made/model", [0] * len(SENTENCES), pairs))
+    labels = logits[:, 0].tolist() if pairs else logits.argmax(1).tolist()
+    run, experiment = Run(home / "runs/one"), STSB if pairs else MOVIES
+    for stage in ("preprocess", "train", "gate"):
+        with run.store.writing(stage, f"{stage:-<16}") as folder:
+            if stage == "preprocess":
+                dev_rows(folder / "dev", home / "made/model", labels, pairs)
+            if stage == "train":
+                shutil.copytree(home / "made/model", folder / "model")
+            part = STAGES[stage].part(experiment)
+            manifest = Manifest(stage, f"{stage:-<16}", STAGES[stage].version, part, {}, "", "")
+            run.add(run.store.commit(folder, manifest), experiment)
+    return run, experiment
+
+
+def packaged(home: Path, kind: str = "bert", spec: HeadSpec = CLASSES) -> Artifact:
+    """Run the stage on such a run."""
+    run, experiment = ready(home, kind, spec)
+    return run_stage("package", experiment, run)
+
+
+def unchanged_package(folder: Path, model: Path) -> None:
+    """Write a package that offers the model as it is, and nothing else."""
+    shutil.copytree(model, folder / "model")
+    form = {"name": "torch-fp32", "engine": "torch", "precision": "fp32", "file": "model", "offered": True}
+    said = {"served": "torch-fp32", "columns": ["sentence"], "labels": list(CLASSES.label_names), "max_length": 128}
+    write_json(folder / "package.json", {**said, "forms": [form]})
+
+
+def largest_difference(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the largest difference of two arrays of equal shape."""
+    assert one.shape == other.shape
+    return float(np.abs(one - other).max())

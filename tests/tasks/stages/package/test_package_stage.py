@@ -1,0 +1,230 @@
+"""The stage package: what it offers and refuses, and that its folder works where this project is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import numpy as np
+import onnx
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from mlflow.models import Model
+from onnx import numpy_helper
+
+from tasks.encoder import tokens
+from tasks.encoder.loading import load_trained
+from tasks.inference.packaged_model import PackagedModel
+from tasks.scoring.metrics import Array
+from tasks.stages.package import forms, machine
+from tasks.stages.package.fidelity import LARGEST_CHANGE
+from tasks.tracking.champions import Champions
+from tasks.tracking.server import Server
+from tests.tasks.stages.package.packages import CLASSES, PAIRS, SCORES, SENTENCES, packaged
+
+ROOT = Path(__file__).parents[4]
+LOAD = """
+import importlib.util, json, sys
+import mlflow, pandas
+assert importlib.util.find_spec("tasks") is None and importlib.util.find_spec("include") is None
+folder, columns = sys.argv[1], json.load(sys.stdin)
+model = mlflow.pyfunc.load_model(folder)
+print(model.predict(pandas.DataFrame(columns, index=range(7, 7 + len(columns["sentence"])))).to_json(orient="split"))
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of a tiny BERT."""
+    return packaged(tmp_path_factory.mktemp("home")).path
+
+
+def environment() -> dict[str, str]:
+    """This process's environment without the project on its path."""
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and Path(path) != ROOT]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "MLFLOW_DISABLE_TELEMETRY": "true"}
+
+
+def loaded_elsewhere(folder: Path, columns: dict[str, list[str]]) -> pd.DataFrame:
+    """Let a process that cannot import this project load a copy of the package and label the rows."""
+    command = [sys.executable, "-P", "-c", LOAD, str(folder)]
+    done = subprocess.run(
+        command, input=json.dumps(columns), cwd=folder, env=environment(), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    return pd.DataFrame(said["data"], said["index"], said["columns"])
+
+
+def expected(folder: Path, columns: list[list[str]]) -> Array:
+    """The logits of PyTorch, row by row."""
+    words, model = tokens.open_tokenizer(folder / "model/tokenizer.json", 24), load_trained(folder / "model")
+    import torch
+
+    rows = []
+    with torch.no_grad():
+        for encoding in tokens.encode(words, columns):
+            ids, segments = torch.tensor([encoding.ids]), torch.tensor([encoding.type_ids])
+            rows.append(model(ids, torch.ones_like(ids), segments)[0].numpy())
+    return np.stack(rows)
+
+
+def test_the_package_says_how_every_form_did_and_names_the_fastest(package: Path) -> None:
+    said = json.loads((package / "package.json").read_text())
+    found = {form["name"]: form for form in said["forms"]}
+    assert list(found) == ["torch-fp32", "onnxruntime-fp32", "onnxruntime-int8", "openvino-fp32", "openvino-bf16"]
+    for name in ("torch-fp32", "onnxruntime-fp32", "openvino-fp32"):
+        form = found[name]
+        assert form["offered"] and form["agreement"] == 1 and form["largest_change"] < 1e-4 and form["metric"] == 1
+        assert form["lowest"] <= form["rows_per_second"] <= form["highest"] and 0 < form["p50"] <= form["p95"]
+        assert form["megabytes"] > 0 and (package / form["file"]).exists()
+    fastest = max((form for form in said["forms"] if form["offered"]), key=lambda form: form["times_torch"])
+    assert said["served"] == fastest["name"] and found["torch-fp32"]["times_torch"] == 1
+    for form in said["forms"]:
+        assert bool(form["reasons"]) != form["offered"]
+    result = json.loads((package / "manifest.json").read_text())["result"]
+    assert result["forms"] == said["forms"] and result["served"] == said["served"]
+
+
+def test_a_form_that_disagrees_is_not_offered_and_its_file_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forms, "quantize", _coarse)
+    made = packaged(tmp_path, "distilbert")
+    refused = next(form for form in made.manifest.result["forms"] if form["name"] == "onnxruntime-int8")
+    assert not refused["offered"] and "an answer changes by" in "; ".join(refused["reasons"])
+    assert refused["rows_per_second"] > 0
+    assert (made.path / "onnx/fp32.onnx").is_file() and not (made.path / "onnx/int8.onnx").exists()
+    with pytest.raises(ValueError, match="does not offer the form 'onnxruntime-int8': choose one of torch-fp32"):
+        PackagedModel(made.path, "onnxruntime-int8")
+
+
+def _coarse(source: Path, file: Path) -> None:
+    """Write the model with weights of three values, which is too few."""
+    model = onnx.load(source)
+    for weight in model.graph.initializer:
+        values = numpy_helper.to_array(weight)
+        if values.dtype == np.float32 and values.ndim == 2:
+            step = np.abs(values).max()
+            weight.CopyFrom(numpy_helper.from_array(np.round(values / step).astype(np.float32) * step, weight.name))
+    onnx.save(model, file)
+
+
+def test_a_processor_without_bf16_is_spared_it(package: Path) -> None:
+    said = json.loads((package / "package.json").read_text())
+    form = next(form for form in said["forms"] if form["precision"] == "bf16")
+    if machine.lacks(forms.FORMS[-1]):
+        assert form["reasons"] == ["this processor does not compute in bf16"] and "agreement" not in form
+    else:
+        assert form["largest_change"] > 0
+
+
+def test_mlflow_labels_text_without_this_project(package: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(package, tmp_path / "copy"))
+    found = loaded_elsewhere(copy, {"sentence": SENTENCES})
+    logits = expected(package, [SENTENCES])
+    assert found["label"].tolist() == [CLASSES.label_names[number] for number in logits.argmax(1)]
+    assert found.index.tolist() == list(range(7, 47))
+    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    np.testing.assert_allclose(np.array(found["probabilities"].tolist()), chances, atol=LARGEST_CHANGE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_mlflow_scores_pairs_without_this_project(tmp_path: Path, kind: str) -> None:
+    package = packaged(tmp_path, kind, SCORES).path
+    first, second = (list(column) for column in zip(*PAIRS, strict=True))
+    found = loaded_elsewhere(package, {"sentence": first, "sentence2": second})
+    np.testing.assert_allclose(found["score"], expected(package, [first, second])[:, 0], atol=5 * LARGEST_CHANGE)
+
+
+@pytest.mark.parametrize("form", ["torch-fp32", "onnxruntime-fp32", "openvino-fp32"])
+def test_every_offered_form_can_be_chosen(package: Path, form: str) -> None:
+    model = PackagedModel(package, form, threads=1)
+    np.testing.assert_allclose(model.logits([SENTENCES]), expected(package, [SENTENCES]), atol=1e-4)
+
+
+def test_data_without_text_is_refused(package: Path) -> None:
+    model = PackagedModel(package, "onnxruntime-fp32")
+    with pytest.raises(ValueError, match="the column sentence is missing: the columns are text"):
+        model.predict(pd.DataFrame({"text": ["fine"]}))
+    with pytest.raises(ValueError, match="row 1 of the column sentence is not a text: None"):
+        model.predict(pd.DataFrame({"sentence": ["fine", None]}))
+    assert model.predict(pd.DataFrame({"sentence": []})).empty
+
+
+def test_mlflow_reads_the_signature_and_transformers_the_model(package: Path) -> None:
+    import mlflow.transformers
+
+    described = Model.load(str(package / "MLmodel"))
+    assert described.signature.inputs.input_names() == ["sentence"]
+    assert described.signature.outputs.input_names() == ["label", "probabilities"]
+    found = mlflow.transformers.load_model(str(package))(SENTENCES, truncation=True)
+    logits = expected(package, [SENTENCES])
+    assert [row["label"] for row in found] == [CLASSES.label_names[number] for number in logits.argmax(1)]
+
+
+@pytest.mark.usefixtures("database")
+def test_mlflow_loads_the_champion(package: Path, tmp_path: Path) -> None:
+    import mlflow
+
+    registry = Champions(Server(tmp_path), "movies")
+    client: MlflowClient = registry.client
+    run = client.create_run(client.create_experiment("e", f"{tmp_path}/artifacts")).info.run_id
+    registry.make_champion(registry.add(run, package, {}))
+    uri = mlflow.get_registry_uri()
+    try:
+        mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow/mlflow.db")
+        mlflow.set_registry_uri(f"sqlite:///{tmp_path}/mlflow/mlflow.db")
+        found = mlflow.pyfunc.load_model("models:/movies@champion").predict(pd.DataFrame({"sentence": SENTENCES}))
+    finally:
+        mlflow.set_tracking_uri("")
+        mlflow.set_registry_uri(uri)
+    assert found["label"].tolist() == [CLASSES.label_names[at] for at in expected(package, [SENTENCES]).argmax(1)]
+
+
+@pytest.mark.long
+def test_mlflow_serves_the_folder_over_http(package: Path, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    binaries = Path(sys.executable).parent
+    command = [str(binaries / "mlflow"), "models", "serve", "-m", str(package), "--env-manager", "local"]
+    path = f"{binaries}{os.pathsep}{os.environ['PATH']}"
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(
+            [*command, "-p", str(port)], cwd=tmp_path, env={**environment(), "PATH": path}, stdout=log, stderr=log
+        )
+    try:
+        rows = {"dataframe_split": {"columns": ["sentence"], "data": [[text] for text in SENTENCES]}}
+        answer = _post(f"http://127.0.0.1:{port}/invocations", rows, server, tmp_path / "log")
+    finally:
+        server.terminate()
+        server.wait(30)
+    labels = [row["label"] for row in answer["predictions"]]
+    assert labels == [CLASSES.label_names[number] for number in expected(package, [SENTENCES]).argmax(1)]
+    assert all(sum(row["probabilities"]) == pytest.approx(1) for row in answer["predictions"])
+
+
+def _post(address: str, content: object, server: subprocess.Popen[bytes], log: Path) -> Any:
+    request = Request(address, json.dumps(content).encode(), {"Content-Type": "application/json"})
+    for _ in range(240):
+        assert server.poll() is None, log.read_text()
+        try:
+            with urlopen(request, timeout=60) as response:
+                return json.loads(response.read())
+        except URLError as error:
+            if hasattr(error, "code"):
+                raise
+            time.sleep(0.5)
+    raise AssertionError(f"no answer: {log.read_text()}")
