@@ -21,6 +21,14 @@ CHECKS: list[dict[str, Any]] = [
     {"metric": "f1", "slice": "length:long", "value": None, "threshold": 0.7, "baseline": None, "interval": None},
 ]
 GATE = {"files": {"verdict": "verdict.html"}, "checks": CHECKS, "passed": True}
+PACKAGED = {
+    "served": "onnx",
+    "forms": [
+        {"name": "torch", "offered": True, "times_torch": 1.0},
+        {"name": "onnx", "offered": True, "times_torch": 1.5},
+        {"name": "bf16", "offered": False},
+    ],
+}
 
 
 @pytest.fixture
@@ -102,6 +110,7 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
             "perplexity undefined, 12 blocks per second",
         ),
         ("pretrain", done({"pretrained": False}), "no unlabeled text, so nothing to do"),
+        ("package", done(PACKAGED), "onnx, 1.50 times PyTorch; 2 of 3 offered"),
         ("predict", done({"rows": 989, "rows_per_second": 1842.4}), "989 rows, 1,842 rows per second"),
         ("train", {"key": "", "exit_code": 75, "message": "no space left"}, "no space left"),
     ],

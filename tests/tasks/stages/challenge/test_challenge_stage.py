@@ -18,10 +18,15 @@ from include.artifacts import Artifact, write_json
 from include.stages import BadInput, ExitCode, result_line
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import load_trained
+from tasks.inference.onnx_backend import OnnxBackend
+from tasks.inference.torch_backend import TorchBackend
 from tasks.runner import run_stage
+from tasks.stages.challenge.costs import milliseconds
 from tasks.stages.challenge.models import load_challenger, load_champion, retokenize
+from tasks.stages.package.forms import export_onnx
 from tests.tasks.encoder.samples import WORDS, of_words
 from tests.tasks.stages.challenge.homes import ROWS, STSB, Home, changed, home, negate
+from tests.tasks.stages.package.packages import unchanged_package
 
 
 @pytest.fixture
@@ -213,3 +218,24 @@ def test_predictions_are_aligned_by_row_and_must_be_all(movies: Home, tmp_path: 
     pq.write_table(table.slice(1), shuffled)
     with pytest.raises(BadInput, match=r"does not contain the rows of .* run evaluate and all later stages again"):
         load_challenger(task, dev, movies.model, movies.run.artifact("package").path, shuffled)
+
+
+def test_the_latency_is_that_of_the_form_that_is_served(movies: Home, tmp_path: Path) -> None:
+    dev, task = TokenTable.open(movies.dev), movies.experiment().task
+    evaluated = movies.run.artifact("evaluate").path / "predictions.parquet"
+    package, model = tmp_path / "package", load_trained(movies.model)
+    unchanged_package(package, movies.model)
+    file = package / "package.json"
+    said = json.loads(file.read_text())
+    export_onnx(model, dev, package / "fp32.onnx")
+    onnx = {"name": "onnx", "engine": "onnxruntime", "precision": "fp32", "file": "fp32.onnx", "offered": True}
+    write_json(file, {**said, "served": "onnx", "forms": [*said["forms"], onnx]})
+    found = load_challenger(task, dev, movies.model, package, evaluated)
+    assert isinstance(found.served, OnnxBackend)
+    assert milliseconds({"model": found})["model"] > 0
+    movies.crown(movies.model)
+    named = json.loads((movies.run.artifact("champion").path / "champion.json").read_text())
+    assert isinstance(load_champion(task, dev, named, movies.run.store).served, TorchBackend)
+    key = movies.run.artifact("package").manifest.key
+    champion = load_champion(task, dev, {**named, "package": key}, movies.run.store)
+    assert type(champion.served).__name__ == "_TransformersBackend"

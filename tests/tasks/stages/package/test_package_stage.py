@@ -228,3 +228,12 @@ def _post(address: str, content: object, server: subprocess.Popen[bytes], log: P
                 raise
             time.sleep(0.5)
     raise AssertionError(f"no answer: {log.read_text()}")
+
+
+def test_the_documentation_opens_the_onnx_file_by_hand(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs/MODELS.md").read_text(encoding="utf-8")
+    code = page.partition("### In onnxruntime")[2].partition("```python")[2].partition("```")[0]
+    texts = ["A film that knows what it wants.", "Too long."]
+    exec(code.replace("work/artifacts/package/<key>", str(package)), {})
+    labels = [CLASSES.label_names[number] for number in expected(package, [texts]).argmax(1)]
+    assert capsys.readouterr().out.strip() == str(labels)
