@@ -169,9 +169,7 @@ class TokenTable:
         return labels.float() if labels.is_floating_point() else labels
 
 
-def length_batches(
-    lengths: Array, *, batch_size: int | None = None, batch_tokens: int | None = None, powers_of_two: bool = False
-) -> list[Array]:
+def length_batches(lengths: Array, *, batch_size: int | None = None, batch_tokens: int | None = None) -> list[Array]:
     """Divide rows into batches of similar length.
 
     The longest rows come first, so that a lack of memory shows at once. Exactly one of batch_size and batch_tokens must
@@ -181,7 +179,6 @@ def length_batches(
         lengths: numbers of tokens, [rows].
         batch_size: number of rows per batch.
         batch_tokens: maximum number of tokens per batch, including padding. A longer row gets a batch of its own.
-        powers_of_two: whether to round the number of rows per batch down to a power of two.
 
     Returns:
         The positions of the rows in each batch.
@@ -192,7 +189,6 @@ def length_batches(
     batches, start = [], 0
     while start < len(order):
         rows = batch_size or max(1, batch_tokens // int(lengths[order[start]]))  # type: ignore[operator]
-        rows = 1 << (rows.bit_length() - 1) if powers_of_two else rows
         batches.append(order[start : start + rows])
         start += rows
     return batches

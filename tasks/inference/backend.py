@@ -8,15 +8,7 @@ from tasks.encoder.batching import Array
 
 
 class Backend(Protocol):
-    """A trained model in a form that computes logits.
-
-    Attributes:
-        fixed_shapes: whether every new shape of a batch costs time, so that few shapes are wanted: lengths are then
-            padded to multiples of 16 tokens, and rows to powers of two. Otherwise nothing is padded beyond the longest
-            row.
-    """
-
-    fixed_shapes: bool
+    """A trained model in a form that computes logits. A form that wants few shapes pads its batches itself."""
 
     def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
         """Compute the logits of a padded batch.

@@ -16,7 +16,7 @@ from tasks.encoder import tokens
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.loading import read_head
 from tasks.inference.backend import Backend
-from tasks.inference.batches import batches, bucket, compute
+from tasks.inference.batches import batches
 
 #: The number of texts that are tokenized and sorted by length together. It bounds the memory, and is large enough for
 #: batches of nearly equal lengths.
@@ -69,11 +69,9 @@ class Runner:
         Yields:
             For each batch the positions of its rows in the table, [m], and their logits, float32 [m, outputs].
         """
-        lengths, fixed = table.lengths[rows], self._backend.fixed_shapes
-        lengths = bucket(lengths, self.head.max_length) if fixed else lengths
-        for batch in batches(lengths, self._prediction, fixed):
+        for batch in batches(table.lengths[rows], self._prediction):
             indices = rows[batch]
-            yield indices, compute(self._backend, table, indices, self.head.max_length)
+            yield indices, self._backend.logits(*table.padded(indices))
 
     def _tokenized(self, texts: list[Sequence[str]]) -> TokenTable:
         columns = [list(column) for column in zip(*texts, strict=True)]

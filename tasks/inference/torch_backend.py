@@ -18,8 +18,6 @@ class TorchBackend:
         model: the model, in evaluation mode.
     """
 
-    fixed_shapes = False
-
     def __init__(self, model: Classifier) -> None:
         self.model = model.eval()
 

@@ -48,8 +48,8 @@ def expected(model: Path) -> Array:
 class Recorded:
     """A backend that remembers the shapes of its batches."""
 
-    def __init__(self, model: Path, fixed_shapes: bool) -> None:
-        self.fixed_shapes, self.shapes, self._torch = fixed_shapes, list[tuple[int, int]](), TorchBackend.open(model)
+    def __init__(self, model: Path) -> None:
+        self.shapes, self._torch = list[tuple[int, int]](), TorchBackend.open(model)
 
     def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
         self.shapes.append(input_ids.shape)
@@ -68,13 +68,12 @@ def alone(model: Path, texts: list[tuple[str, ...]]) -> Array:
     return np.concatenate(rows)
 
 
-@pytest.mark.parametrize("fixed_shapes", [False, True])
 @pytest.mark.parametrize("kind", BATCHES)
 def test_logits_are_those_of_each_row_alone_in_the_order_of_the_texts(
-    model: Path, expected: Array, kind: str, fixed_shapes: bool, monkeypatch: pytest.MonkeyPatch
+    model: Path, expected: Array, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WINDOW", 40)
-    runner = Runner(model, Recorded(model, fixed_shapes), Prediction(**BATCHES[kind]))
+    runner = Runner(model, Recorded(model), Prediction(**BATCHES[kind]))
     windows = list(runner.logits(iter(TEXTS)))
     assert [len(window) for window in windows] == [40, 40, 20]
     np.testing.assert_allclose(np.concatenate(windows), expected, atol=1e-5)
@@ -89,18 +88,8 @@ def test_both_texts_of_a_pair_count_and_long_ones_are_truncated(model: Path) -> 
     assert np.abs(swapped - logits).max() > 1e-3
 
 
-def test_a_backend_with_fixed_shapes_sees_few_of_them(model: Path) -> None:
-    backend, texts = Recorded(model, True), reviews(700)[0]
-    runner = Runner(model, backend, Prediction(batching="tokens", batch_tokens=1024))
-    list(runner.logits(texts))
-    for rows, tokens in backend.shapes:
-        assert rows & (rows - 1) == 0 and tokens in (16, 32, 40)  # 40 is the model's maximum
-        assert rows * tokens <= 1024
-    assert len(set(backend.shapes)) < 6
-
-
-def test_a_backend_without_them_computes_no_row_twice_and_no_needless_padding(model: Path) -> None:
-    backend, texts = Recorded(model, False), reviews(700)[0]
+def test_no_row_is_computed_twice_and_nothing_is_padded_without_need(model: Path) -> None:
+    backend, texts = Recorded(model), reviews(700)[0]
     runner = Runner(model, backend, Prediction(batching="tokens", batch_tokens=1024))
     list(runner.logits(texts))
     longest = max(len(text.split()) for (text,) in texts) + 2
