@@ -78,7 +78,7 @@ def login() -> dict[str, str]:
 
 def _cause(error: AnalysisException) -> str:
     """Return what the database's driver said, which Spark's own message leaves out."""
-    origin = error._origin
+    origin = getattr(error, "_origin", None)  # py4j's exception, which pyspark keeps to itself
     cause = None if origin is None else origin.getCause()
     return "" if cause is None else str(cause.getMessage())
 
