@@ -28,7 +28,7 @@ class PackagedModel:
     Args:
         folder: the folder of the package.
         form: the form to compute in, one of those that package.json offers; "" for the one it names as served.
-        threads: number of CPU threads; 0 for the choice of the form's library.
+        threads: number of CPU threads of onnxruntime or OpenVINO; 0 for their choice.
 
     Raises:
         ValueError: if the package does not offer the form.
@@ -88,7 +88,7 @@ def open_form(folder: Path, described: Mapping[str, Any], form: str = "", thread
         folder: the folder of the package.
         described: the content of its package.json.
         form: the name of the form; "" for the served one.
-        threads: number of CPU threads; 0 for the choice of the form's library.
+        threads: number of CPU threads of onnxruntime or OpenVINO; 0 for their choice.
 
     Returns:
         A backend (tasks/inference/backend.py).
@@ -114,18 +114,16 @@ def backend_of(file: Path, engine: str, precision: str, longest: int, threads: i
         from .openvino_backend import OpenVinoBackend
 
         return OpenVinoBackend(file, precision, longest, threads)  # type: ignore[arg-type]  # package.json has only these
-    return _TransformersBackend(file, threads)
+    return _TransformersBackend(file)
 
 
 class _TransformersBackend:
-    """A trained model in plain transformers, in fp32."""
+    """A trained model in plain transformers, in fp32, with as many threads as PyTorch has in this process."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(self, folder: Path) -> None:
         import torch
         from transformers import AutoModelForSequenceClassification
 
-        if threads:
-            torch.set_num_threads(threads)
         # The class of a model with model.pooling mean or cls is a file of the package, as this one is.
         self._model = AutoModelForSequenceClassification.from_pretrained(
             folder, local_files_only=True, trust_remote_code=True, dtype=torch.float32
