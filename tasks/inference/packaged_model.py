@@ -152,7 +152,7 @@ def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> Pa
 def _texts(data: pd.DataFrame, name: str) -> list[str]:
     if name not in data:
         raise ValueError(f"the column {name} is missing: the columns are {', '.join(map(str, data.columns))}")
-    texts = data[name].tolist()
+    texts: list[str] = data[name].tolist()
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"row {row} of the column {name} is not a text: {text!r}")

@@ -114,7 +114,7 @@ def _cpu_seconds() -> float:
     """Processor time of this process and of those that it has started, which live as long as it."""
     this = psutil.Process()
     times = [process.cpu_times() for process in (this, *this.children(recursive=True))]
-    return sum(one.user + one.system for one in times)
+    return float(sum(one.user + one.system for one in times))
 
 
 def _cases(spark: SparkSession, model: Path, texts: list[str]) -> dict[str, Predict]:

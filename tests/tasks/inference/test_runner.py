@@ -62,7 +62,7 @@ def alone(model: Path, texts: list[tuple[str, ...]]) -> Array:
     classifier, words, rows = load_trained(model), tokenizer(), []
     words.enable_truncation(SPEC.max_length, strategy="longest_first")
     for text in texts:
-        encoding = words.encode(*text)
+        encoding = words.encode(text[0], text[1] if len(text) == 2 else None)
         ids, segments = torch.tensor([encoding.ids]), torch.tensor([encoding.type_ids])
         rows.append(classifier(ids, torch.ones_like(ids), segments).numpy())
     return np.concatenate(rows)
