@@ -55,12 +55,12 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
-def loaded_elsewhere(folder: Path, columns: dict[str, list[str]]) -> pd.DataFrame:
-    """Let a process that cannot import this project load a copy of the package and label the rows."""
-    command = [sys.executable, "-P", "-c", LOAD, str(folder)]
+def loaded_elsewhere(model: str, folder: Path, columns: dict[str, list[str]], **variables: str) -> pd.DataFrame:
+    """Let a process that cannot import this project load a model in a folder and label the rows."""
     done = subprocess.run(
-        command, input=json.dumps(columns), cwd=folder, env=environment(), capture_output=True, text=True, timeout=300
-    )
+        [sys.executable, "-P", "-c", LOAD, model], input=json.dumps(columns), cwd=folder,
+        env={**environment(), **variables}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     return pd.DataFrame(said["data"], said["index"], said["columns"])
@@ -131,7 +131,7 @@ def test_a_processor_without_bf16_is_spared_it(package: Path) -> None:
 
 def test_mlflow_labels_text_without_this_project(package: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(package, tmp_path / "copy"))
-    found = loaded_elsewhere(copy, {"sentence": SENTENCES})
+    found = loaded_elsewhere(str(copy), copy, {"sentence": SENTENCES})
     logits = expected(package, [SENTENCES])
     assert found["label"].tolist() == [CLASSES.label_names[number] for number in logits.argmax(1)]
     assert found.index.tolist() == list(range(7, 47))
@@ -144,7 +144,7 @@ def test_mlflow_labels_text_without_this_project(package: Path, tmp_path: Path) 
 def test_mlflow_scores_pairs_without_this_project(tmp_path: Path, kind: str) -> None:
     package = packaged(tmp_path, kind, SCORES).path
     first, second = (list(column) for column in zip(*PAIRS, strict=True))
-    found = loaded_elsewhere(package, {"sentence": first, "sentence2": second})
+    found = loaded_elsewhere(str(package), package, {"sentence": first, "sentence2": second})
     np.testing.assert_allclose(found["score"], expected(package, [first, second])[:, 0], atol=5 * LARGEST_CHANGE)
 
 
@@ -176,20 +176,12 @@ def test_mlflow_reads_the_signature_and_transformers_the_model(package: Path) ->
 
 @pytest.mark.usefixtures("database")
 def test_mlflow_loads_the_champion(package: Path, tmp_path: Path) -> None:
-    import mlflow
-
     registry = Champions(Server(tmp_path), "movies")
     client: MlflowClient = registry.client
     run = client.create_run(client.create_experiment("e", f"{tmp_path}/artifacts")).info.run_id
     registry.make_champion(registry.add(run, package, {}))
-    uri = mlflow.get_registry_uri()
-    try:
-        mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow/mlflow.db")
-        mlflow.set_registry_uri(f"sqlite:///{tmp_path}/mlflow/mlflow.db")
-        found = mlflow.pyfunc.load_model("models:/movies@champion").predict(pd.DataFrame({"sentence": SENTENCES}))
-    finally:
-        mlflow.set_tracking_uri("")
-        mlflow.set_registry_uri(uri)
+    server = f"sqlite:///{tmp_path}/mlflow/mlflow.db"
+    found = loaded_elsewhere("models:/movies@champion", tmp_path, {"sentence": SENTENCES}, MLFLOW_TRACKING_URI=server)
     assert found["label"].tolist() == [CLASSES.label_names[at] for at in expected(package, [SENTENCES]).argmax(1)]
 
 
