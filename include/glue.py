@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["classification", "regression"]
-Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
+Kind = Literal["classification", "multilabel", "regression"]
+Metric = Literal["accuracy", "f1", "matthews", "f1_micro", "f1_macro", "pearson", "spearman"]
 SPLITS = ("train", "dev", "test")
 
 
@@ -53,12 +53,14 @@ class Task:
 
     Attributes:
         name: name of the task, as GLUE spells it.
-        kind: classification (the label is a class) or regression (the label is a score).
+        kind: classification (each row has one label, its class), multilabel (each row has any number of labels) or
+            regression (the label is a score).
         sentences: names of the text columns, one or two.
         label: name of the label column in train and dev.
         metric: the selection metric, which decides about the gate and the best checkpoint.
         submission: name of the task's prediction file in the submission zip.
         labels: the labels as the files write them, in the order of their class ids; empty for a regression.
+        separator: what separates the labels of a row in the files; it matters only if there can be several.
         label_names: the same labels in words, for reports.
         score_range: lowest and highest score of a regression.
         gate: default threshold of the selection metric; None if there is none.
@@ -75,6 +77,7 @@ class Task:
     submission: str
     labels: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
+    separator: str = "|"
     score_range: tuple[float, float] | None = None
     gate: float | None = None
     splits: dict[str, Split] = field(default_factory=dict)
@@ -83,8 +86,12 @@ class Task:
 
     @property
     def outputs(self) -> int:
-        """The number of outputs of the model's head: the number of classes, or 1 for a regression."""
+        """The number of outputs of the model's head: the number of labels, or 1 for a regression."""
         return len(self.labels) or 1
+
+    def labels_in(self, cell: str) -> list[str]:
+        """Return the labels in a cell of a multi-label file, which may be unknown ones. An empty cell has none."""
+        return [part.strip() for part in cell.split(self.separator)] if cell.strip() else []
 
     @property
     def slices(self) -> tuple[str, ...]:
@@ -204,9 +211,12 @@ _ROWS = (
     ),
     # The user's own data (data.source: files): the experiment provides columns, labels and score range.
     Task("classification", "classification", ("sentence",), "label", "accuracy", "predictions.tsv"),
+    Task("multi-label", "multilabel", ("sentence",), "label", "f1_micro", "predictions.tsv"),
     Task("regression", "regression", ("sentence",), "score", "pearson", "predictions.tsv"),
 )  # fmt: skip
 TASKS: dict[str, Task] = {task.name: task for task in _ROWS}
+#: The tasks whose labels and columns the experiment describes.
+GENERIC = ("classification", "multi-label", "regression")
 
 #: The tasks of a full GLUE submission, which has one file per task.
 SUBMISSION_TASKS: tuple[str, ...] = (

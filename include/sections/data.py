@@ -62,13 +62,30 @@ class Data(Section):
     )
     labels: tuple[str, ...] = Field(
         (),
-        description="The labels as they are written in your files, in the order of their class ids. Of two labels, the "
-        "second is the positive class. Applies only if data.task is classification.",
+        description="The labels as they are written in your files, in the order of their class ids. Of two classes, "
+        "the second is the positive one. Applies only if data.task is classification or multi-label.",
+    )
+    label_separator: str = Field(
+        "|",
+        min_length=1,
+        description="The text between the labels of a row, as in acting|plot. A row whose label is empty has no label. "
+        "A column of lists in a Parquet file needs no separator. Predictions are written with it, too. Applies only if "
+        "data.task is multi-label.",
     )
     score_range: tuple[float, float] | None = Field(
         None,
         description="The lowest and the highest score, for example [0, 5]. Applies only if data.task is regression.",
     )
+
+    @field_validator("label_separator")
+    @classmethod
+    def _separator_can_be_written(cls, separator: str) -> str:
+        if has_control(separator):
+            raise ValueError(
+                f"{separator!r} contains a tab, a line break or another control character, which would break the rows "
+                "of the prediction file: write another separator, such as |"
+            )
+        return separator
 
     @field_validator("labels")
     @classmethod
@@ -111,7 +128,11 @@ class Preprocessing(Section):
         "whitespace.",
     )
     sample: float = Field(
-        1.0, gt=0, le=1, description="Share of the training rows that is used. Sampling is stratified by label."
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of the training rows that is used. Sampling is stratified by label, unless data.task is "
+        "multi-label.",
     )
     resplit: bool = Field(
         False,

@@ -23,6 +23,12 @@ class Gate(Section):
         "classes.",
     )
     matthews: Threshold = Field(None, description="Lowest acceptable Matthews correlation coefficient on dev.")
+    f1_micro: Threshold = Field(
+        None,
+        description="Lowest acceptable micro F1 on dev, over all labels of all rows. For data.task multi-label, like "
+        "f1_macro.",
+    )
+    f1_macro: Threshold = Field(None, description="Lowest acceptable mean of the labels' F1 scores on dev.")
     pearson: Threshold = Field(None, description="Lowest acceptable Pearson correlation coefficient on dev.")
     spearman: Threshold = Field(None, description="Lowest acceptable Spearman correlation coefficient on dev.")
     beat_baseline: bool = Field(

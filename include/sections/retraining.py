@@ -31,8 +31,8 @@ class Dataset(Section):
     max_label_drift: Share = Field(
         0.2,
         description="Largest accepted change of the label distribution, between 0 and 1. For classes it is the total "
-        "variation distance, which is half the sum of the absolute changes; for scores it is the Kolmogorov-Smirnov "
-        "distance.",
+        "variation distance, which is half the sum of the absolute changes; for multi-label it is the largest change "
+        "of the share of rows that have a label; for scores it is the Kolmogorov-Smirnov distance.",
     )
     max_length_drift: Share = Field(
         0.25,
@@ -59,7 +59,7 @@ class Retraining(Section):
         ge=0,
         lt=1,
         description="Largest accepted decline in quality from the champion on the same dev rows. It is measured in "
-        "accuracy for classes and in the task's metric for scores.",
+        "accuracy for classes, and in the task's metric for multi-label and scores.",
     )
     slice_margin: float = Field(
         0.1,

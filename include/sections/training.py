@@ -76,13 +76,14 @@ class Loss(Section):
 
     kind: LossName = Field(
         "auto",
-        description="The loss function. auto: cross-entropy for classification, mean squared error (mse) for "
-        "regression. focal is for classification, huber for regression.",
+        description="The loss function. auto: cross-entropy for classification, binary cross-entropy of every label "
+        "for multi-label, mean squared error (mse) for regression. focal is for classification and multi-label, huber "
+        "for regression.",
     )
     class_weights: Literal["none", "balanced"] = Field(
         "none",
         description="Weights of the classes in the loss. balanced: inversely proportional to the number of training "
-        "rows of the class.",
+        "rows of the class. For classification.",
     )
     focal_gamma: float = Field(
         2.0,

@@ -12,6 +12,7 @@ import pyarrow as pa
 import torch
 
 from include.stages import BadInput
+from tasks.encoder.labels import from_column
 from tasks.encoder.packing import Packing
 
 Array = npt.NDArray[Any]
@@ -30,7 +31,8 @@ class Batch:
         input_ids: token ids, int64 [rows, longest row]. Padding has the id 0; as it is masked, any id would do.
         attention_mask: 1 for tokens and 0 for padding, int64 [rows, longest row].
         token_type_ids: 1 for tokens of the second segment, otherwise 0, int64 [rows, longest row].
-        labels: class ids (int64) or scores (float32), [rows]; empty for a split without labels.
+        labels: class ids (int64) or scores (float32), [rows], or whether a row has each label (float32),
+            [rows, labels]; empty for a split without labels.
         packing: the positions of the tokens, if the encoder shall not compute the padding; otherwise None.
     """
 
@@ -72,7 +74,7 @@ class TokenTable:
         self.rows: Array = table["row"].to_numpy()
         self.lengths: Array = table["length"].to_numpy().astype(np.int64)
         self._first: Array = table["first"].to_numpy().astype(np.int64)
-        self._labels: Array | None = None if table["label"].null_count else table["label"].to_numpy()
+        self._labels: Array | None = None if table["label"].null_count else from_column(table["label"])
         self._texts = [table[name] for name in ("sentence1", "sentence2") if name in table.column_names]
         chunks = table["input_ids"].chunks
         self._values: list[Array] = [chunk.values.to_numpy(zero_copy_only=True) for chunk in chunks]
@@ -114,7 +116,7 @@ class TokenTable:
 
     @property
     def labels(self) -> Array:
-        """Class ids (int64) or scores (float64), [rows].
+        """Class ids (int64) or scores (float64), [rows], or zeros and ones (int64), [rows, labels].
 
         Raises:
             BadInput: if the split has no labels.
@@ -166,7 +168,7 @@ class TokenTable:
         if self._labels is None:
             return torch.empty(0)
         labels = torch.from_numpy(self._labels[indices])
-        return labels.float() if labels.is_floating_point() else labels
+        return labels if labels.ndim == 1 and not labels.is_floating_point() else labels.float()
 
 
 def length_batches(lengths: Array, *, batch_size: int | None = None, batch_tokens: int | None = None) -> list[Array]:

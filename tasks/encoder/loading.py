@@ -33,7 +33,7 @@ AutoModelForSequenceClassification.register(PooledEncoderConfig, PooledEncoderFo
 #: Values of an encoder's configuration that the model made of it must not have.
 _OF_ANOTHER_MODEL = (
     "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "problem_type", "score_range",
-    "classifier_dropout", "transformers_version",
+    "thresholds", "classifier_dropout", "transformers_version",
 )  # fmt: skip
 _TOLERANCE = 1e-2  # for logits of random heads, whose magnitude is 0.1 to 1; a convolution over padding costs 1e-3
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}

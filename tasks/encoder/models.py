@@ -120,7 +120,7 @@ class Classifier(EncoderWithHead):
         token_type_ids: torch.Tensor | None = None,
         packing: Packing | None = None,
     ) -> torch.Tensor:
-        """Compute logits, or scores for a regression.
+        """Compute logits, or scores for a regression. Of a multi-label task, every label has a logit of its own.
 
         Args:
             input_ids: token ids, [batch, tokens].

@@ -77,7 +77,8 @@ class PooledEncoderForSequenceClassification(PreTrainedModel):
         Args:
             input_ids: token ids, [batch, tokens].
             attention_mask: 1 for tokens and 0 for padding, [batch, tokens]; None if there is no padding.
-            labels: class ids or scores, [batch]; None if no loss is needed.
+            labels: class ids or scores, [batch], or ones for the labels that apply, float [batch, labels]; None if no
+                loss is needed.
             **inputs: other inputs of the encoder.
         """
         inputs.pop("return_dict", None)

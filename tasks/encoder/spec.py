@@ -9,8 +9,11 @@ from include.glue import Kind
 
 _PROBLEM_TYPES: dict[Kind, str] = {
     "classification": "single_label_classification",
+    "multilabel": "multi_label_classification",
     "regression": "regression",
 }
+#: The field of config.json that holds the thresholds of a multi-label model.
+THRESHOLDS = "thresholds"
 
 
 @dataclass(frozen=True)
@@ -18,14 +21,16 @@ class HeadSpec:
     """The head on top of an encoder.
 
     Attributes:
-        kind: classification (one logit per class) or regression (a single output, the score).
-        outputs: number of outputs: the number of classes, or 1.
+        kind: classification (one logit per class, for softmax), multilabel (one logit per label, for a sigmoid) or
+            regression (a single output, the score).
+        outputs: number of outputs: the number of labels, or 1.
         pooling: native is the head that transformers defines for the encoder's family. With mean or cls, a linear
             head follows the mean of the token embeddings, or the first token's.
         dropout: dropout probability of the head.
         max_length: maximum length of an input in training, in tokens.
-        label_names: names of the classes, in the order of their ids.
+        label_names: names of the labels, in the order of their ids.
         score_range: lowest and highest score of a regression.
+        thresholds: of a trained multi-label model, the lowest probability from which it predicts each label.
     """
 
     kind: Kind
@@ -35,6 +40,7 @@ class HeadSpec:
     max_length: int = 128
     label_names: tuple[str, ...] = ()
     score_range: tuple[float, float] | None = None
+    thresholds: tuple[float, ...] = ()
 
     @property
     def meaning(self) -> tuple[Any, ...]:
@@ -44,10 +50,10 @@ class HeadSpec:
     def config(self) -> dict[str, Any]:
         """Return the values that describe the head in a model's config.json.
 
-        All of them are transformers' own, except for score_range.
+        All of them are transformers' own, except for score_range. The thresholds are not known before the training.
         """
         names = self.label_names or tuple(f"LABEL_{number}" for number in range(self.outputs))
-        names = names if self.kind == "classification" else ("score",)
+        names = ("score",) if self.kind == "regression" else names
         values = {
             "problem_type": _PROBLEM_TYPES[self.kind],
             "id2label": dict(enumerate(names)),
@@ -64,7 +70,7 @@ class HeadSpec:
             config: the configuration of a model for sequence classification.
             max_length: maximum length of an input, in tokens.
         """
-        kind: Kind = "regression" if config.num_labels == 1 else "classification"
+        kind = _kind_of(config)
         names = tuple(name for _, name in sorted(config.id2label.items()))
         score_range = getattr(config, "score_range", None) if kind == "regression" else None
         return cls(
@@ -73,6 +79,13 @@ class HeadSpec:
             pooling=config.pooling if config.model_type == "pooled-encoder" else "native",
             dropout=getattr(config, "classifier_dropout", None) or 0.0,
             max_length=max_length,
-            label_names=names if kind == "classification" else (),
+            label_names=() if kind == "regression" else names,
             score_range=score_range and tuple(score_range),
+            thresholds=tuple(getattr(config, THRESHOLDS, ())) if kind == "multilabel" else (),
         )
+
+
+def _kind_of(config: Any) -> Kind:
+    if config.problem_type == _PROBLEM_TYPES["multilabel"]:
+        return "multilabel"
+    return "regression" if config.num_labels == 1 else "classification"

@@ -37,7 +37,9 @@ class PackagedModel:
     def __init__(self, folder: Path, form: str = "", threads: int = 0) -> None:
         described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         self.columns: list[str] = described["columns"]
+        self.kind: str = described["kind"]
         self.labels: list[str] = described["labels"]
+        self.thresholds: list[float] = described["thresholds"]
         self.backend = open_form(folder, described, form, threads)
         self._tokenizer = Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
         self._tokenizer.no_padding()
@@ -51,18 +53,26 @@ class PackagedModel:
             params: not used; MLflow passes them.
 
         Returns:
-            One row for each row of data, with its index. Columns: the label and the probabilities of all labels, in the
-            order of package.json, or the score.
+            One row for each row of data, with its index. Columns: the label, or for a multi-label task the list
+            `labels`, and the probabilities of all labels, in the order of package.json; or the score.
 
         Raises:
             ValueError: if a column is missing or a text is not a string.
         """
         logits = self.logits([_texts(data, name) for name in self.columns])
-        if not self.labels:
+        if self.kind == "regression":
             return pd.DataFrame({"score": logits[:, 0].astype(np.float64)}, index=data.index)
+        if self.kind == "multilabel":
+            return self._label_sets(logits, data.index)
         chances = _softmax(logits)
         labels = [self.labels[number] for number in chances.argmax(1)]
         return pd.DataFrame({"label": labels, "probabilities": list(chances)}, index=data.index)
+
+    def _label_sets(self, logits: Array, index: pd.Index[Any]) -> pd.DataFrame:
+        chances = 1 / (1 + np.exp(-logits.astype(np.float64)))
+        every = np.array(self.labels)
+        labels = [every[row >= self.thresholds].tolist() for row in chances]
+        return pd.DataFrame({"labels": labels, "probabilities": list(chances)}, index=index)
 
     def logits(self, texts: Sequence[list[str]]) -> Array:
         """Compute the logits, or scores, of texts.

@@ -7,6 +7,8 @@ percentile of the metric over these draws.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
@@ -28,9 +30,9 @@ def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interv
 
     Args:
         task: The task.
-        metric: accuracy, f1, matthews, pearson or spearman.
-        labels: Class ids or scores, [n].
-        predicted: Predicted class ids or scores, [n].
+        metric: accuracy, f1, matthews, f1_micro, f1_macro, pearson or spearman.
+        labels: Class ids or scores, [n], or zeros and ones, [n, labels].
+        predicted: Predicted class ids or scores, [n], or zeros and ones, [n, labels].
 
     Returns:
         The lower and the upper bound, or None if the metric is undefined.
@@ -85,6 +87,10 @@ def _middle(values: Floats) -> Interval | None:
 def _resampled(task: Task, metric: str, labels: Array, predicted: Array) -> Floats:
     """Return the metric of each resample, [RESAMPLES]."""
     random = np.random.default_rng(0)
+    if task.kind == "multilabel":
+        return np.concatenate(
+            [f1_of_sets(rows, truth, said, metric) for rows, (truth, said) in resampled_sets(labels, predicted)]
+        )
     if metric in ("f1", "matthews"):
         # Drawing rows is equivalent to drawing cells of the confusion matrix, whose cost does not depend on the rows.
         matrix = confusion_matrix(labels, predicted, labels=range(task.outputs))
@@ -95,6 +101,48 @@ def _resampled(task: Task, metric: str, labels: Array, predicted: Array) -> Floa
     sizes = (min(at_once, RESAMPLES - start) for start in range(0, RESAMPLES, at_once))
     samples = (random.integers(len(labels), size=(rows, len(labels))) for rows in sizes)
     return np.concatenate([correlations(labels[rows], predicted[rows], metric) for rows in samples])
+
+
+def resampled_sets(labels: Array, *predicted: Array) -> Iterator[tuple[Floats, list[Array]]]:
+    """Resample the rows of a multi-label task.
+
+    Drawing rows is equivalent to drawing cells of a table of all that occurs in a row: its labels and predictions.
+
+    Args:
+        labels: Zeros and ones, [n, labels].
+        *predicted: The predictions of one or more models, zeros and ones, [n, labels].
+
+    Yields:
+        For a part of the RESAMPLES draws, the numbers of rows, [draws, cells], and of each cell the labels and then
+        the predictions, [cells, labels] each.
+    """
+    random, rows = np.random.default_rng(0), len(labels)
+    cells, counts = np.unique(np.hstack([labels, *predicted]), axis=0, return_counts=True)
+    sides: list[Array] = np.split(cells, 1 + len(predicted), axis=1)
+    at_once = max(_IN_MEMORY // len(cells), 1)
+    for start in range(0, RESAMPLES, at_once):
+        draws = random.multinomial(rows, counts / rows, size=min(at_once, RESAMPLES - start))
+        yield draws.astype(np.float64), sides
+
+
+def f1_of_sets(rows: Floats, labels: Array, predicted: Array, metric: str) -> Floats:
+    """Return F1, as tasks/scoring/metrics.py defines it, of a multi-label task.
+
+    Args:
+        rows: The number of rows of each cell, [draws, cells].
+        labels: The labels of a cell, zeros and ones, [cells, labels].
+        predicted: The predictions of a cell, zeros and ones, [cells, labels].
+        metric: f1_micro or f1_macro.
+
+    Returns:
+        One value per draw, [draws].
+    """
+    right, seen = rows @ (labels * predicted), rows @ (labels + predicted)
+    if metric == "f1_micro":
+        right, seen = right.sum(axis=1, keepdims=True), seen.sum(axis=1, keepdims=True)
+    each: Floats = np.divide(2 * right, seen, out=np.zeros_like(right), where=seen > 0)
+    mean: Floats = each.mean(axis=1)
+    return mean
 
 
 def correlations(labels: Array, scores: Array, metric: str) -> Floats:

@@ -22,6 +22,7 @@ Array = npt.NDArray[Any]
 
 NAMES = {
     "classification": ("accuracy", "precision", "recall", "f1", "matthews"),
+    "multilabel": ("f1_micro", "f1_macro", "subset_accuracy", "hamming_loss"),
     "regression": ("pearson", "spearman", "mse", "rmse", "mae", "r2"),
 }
 
@@ -31,7 +32,7 @@ def all_metrics(task: Task, labels: Array, logits: Array) -> dict[str, float]:
 
     Args:
         task: The task.
-        labels: Class ids or scores, [n].
+        labels: Class ids or scores, [n], or zeros and ones, [n, labels].
         logits: The model's outputs, [n, outputs].
 
     Returns:
@@ -42,6 +43,8 @@ def all_metrics(task: Task, labels: Array, logits: Array) -> dict[str, float]:
     predicted = predictions(task, logits)
     if task.kind == "regression":
         return _regression(labels, predicted)
+    if task.kind == "multilabel":
+        return multilabel_metrics(labels, predicted)
     return _classification(labels, predicted, task.outputs)
 
 
@@ -50,18 +53,46 @@ def main_metric(task: Task, labels: Array, logits: Array) -> float:
 
     Args:
         task: The task, which names the metric.
-        labels: Class ids or scores, [n].
+        labels: Class ids or scores, [n], or zeros and ones, [n, labels].
         logits: The model's outputs, [n, outputs].
     """
     return all_metrics(task, labels, logits)[task.metric]
 
 
 def predictions(task: Task, logits: Array) -> Array:
-    """Return the predicted class ids (int64) or scores (float64), [n], for logits [n, outputs]."""
+    """Return the predicted class ids (int64) or scores (float64), [n], for logits [n, outputs].
+
+    For a multi-label task, return whether each label is more probable than not: zeros and ones (int64), [n, labels].
+    """
     if task.kind == "regression":
         return logits[:, 0].astype(np.float64)
+    if task.kind == "multilabel":
+        return (logits >= 0).astype(np.int64)
     classes: Array = logits.argmax(axis=1)
     return classes
+
+
+def multilabel_metrics(labels: Array, predicted: Array) -> dict[str, float]:
+    """Compute the metrics of a multi-label task.
+
+    Args:
+        labels: Zeros and ones, [n, labels] with n >= 1.
+        predicted: Zeros and ones, [n, labels].
+
+    Returns:
+        Micro F1, over all labels of all rows; macro F1, the mean of the labels' F1; the share of rows with exactly the
+        right labels; and the Hamming loss, the share of wrong decisions. The F1 of a label that neither occurs nor is
+        predicted is 0, as in scikit-learn.
+    """
+    micro, macro = (
+        float(sk.f1_score(labels, predicted, average=average, zero_division=0)) for average in ("micro", "macro")
+    )
+    return {
+        "f1_micro": micro,
+        "f1_macro": macro,
+        "subset_accuracy": float((labels == predicted).all(axis=1).mean()),
+        "hamming_loss": float((labels != predicted).mean()),
+    }
 
 
 def pearson(labels: Array, scores: Array) -> float:

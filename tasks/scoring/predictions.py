@@ -8,29 +8,37 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from include.answers import LABEL, PREDICTION, PROBABILITY, probability_of
-from include.glue import Kind
+from include.glue import Kind, Task
 from tasks.scoring.metrics import Array
+from tasks.scoring.thresholds import HALF
 
 
-def answer_columns(names: Sequence[str], predicted: Array, probabilities: Array | None) -> dict[str, Any]:
+def answer_columns(
+    kind: Kind, names: Sequence[str], predicted: Array, probabilities: Array | None
+) -> dict[str, Any]:
     """Return the columns of a table of predictions.
 
     Args:
-        names: The names of the classes; empty for a regression.
-        predicted: Class ids or scores, [n].
-        probabilities: The probabilities of all classes, [n, classes]; None for a regression.
+        kind: The kind of the task.
+        names: The names of the labels; empty for a regression.
+        predicted: Class ids or scores, [n], or zeros and ones, [n, labels].
+        probabilities: The probabilities of all labels, [n, labels]; None for a regression.
 
     Returns:
         Column name to values, [n]: the prediction and, for a classification, its class name, its probability, and the
-        probability of each class.
+        probability of each class. The prediction of a multi-label task is a list of names; the probability of each
+        label follows.
     """
     if probabilities is None:
         return {PREDICTION: predicted}
     every = {probability_of(name): probabilities[:, at] for at, name in enumerate(names)}
+    if kind == "multilabel":
+        return {PREDICTION: label_sets(names, predicted), **every}
     return {
         PREDICTION: predicted,
         LABEL: class_names(names, predicted),
@@ -39,17 +47,29 @@ def answer_columns(names: Sequence[str], predicted: Array, probabilities: Array 
     }
 
 
-def predict(kind: Kind, logits: Array) -> tuple[Array, Array | None]:
+def predict(kind: Kind, logits: Array, thresholds: Sequence[float] = ()) -> tuple[Array, Array | None]:
     """Turn the logits of a model, [n, outputs], into predictions.
 
+    Args:
+        kind: The kind of the task.
+        logits: The logits, or scores.
+        thresholds: For a multi-label task, the probabilities from which labels are predicted, [labels]; empty for one
+            half.
+
     Returns:
-        The most probable classes, [n], and the probabilities of all, float64 [n, classes]; or the scores, float64 [n],
-        and None.
+        The most probable classes, [n], or zeros and ones, [n, labels], with the probabilities of all, float64
+        [n, labels]; or the scores, float64 [n], and None.
     """
-    if kind == "regression":
-        return logits[:, 0].astype(np.float64), None
-    probabilities = softmax(logits.astype(np.float64), axis=1)
-    return probabilities.argmax(axis=1), probabilities
+    logits = logits.astype(np.float64)
+    match kind:
+        case "classification":
+            probabilities: Array = softmax(logits, axis=1)
+            return probabilities.argmax(axis=1), probabilities
+        case "multilabel":
+            probabilities = expit(logits)
+            return (probabilities >= (np.array(thresholds) if thresholds else HALF)).astype(np.int64), probabilities
+        case "regression":
+            return logits[:, 0], None
 
 
 def class_names(names: Sequence[str], ids: Array) -> pa.Array:
@@ -57,6 +77,37 @@ def class_names(names: Sequence[str], ids: Array) -> pa.Array:
     return pa.array(names, pa.string()).take(pa.array(ids, pa.int64()))
 
 
-def write_csv(table: pa.Table, file: Path) -> None:
-    """Write a UTF-8 CSV file with a header. All texts are quoted, so they may contain commas and line ends."""
-    csv.write_csv(table, file)
+def label_names(task: Task, labels: Array) -> Any:
+    """Return the names of the labels, [n]: one per row, or lists for a multi-label task. Scores are unchanged."""
+    match task.kind:
+        case "classification":
+            return class_names(task.label_names, labels)
+        case "multilabel":
+            return label_sets(task.label_names, labels)
+        case "regression":
+            return labels
+
+
+def label_sets(names: Sequence[str], chosen: Array) -> pa.Array:
+    """Return the names of the labels of each row as a column of lists, [n], given zeros and ones, [n, labels]."""
+    every = np.array(names)
+    return pa.array([every[row == 1].tolist() for row in chosen], pa.list_(pa.string()))
+
+
+def write_csv(table: pa.Table, file: Path, separator: str) -> None:
+    """Write a UTF-8 CSV file with a header. All texts are quoted, so they may contain commas and line ends.
+
+    Args:
+        table: The table.
+        file: The file to write.
+        separator: What separates the elements of lists, which become texts.
+    """
+    csv.write_csv(without_lists(table, separator), file)
+
+
+def without_lists(table: pa.Table, separator: str) -> pa.Table:
+    """Return a table with texts in place of lists of texts."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_list(field.type):
+            table = table.set_column(place, field.name, pc.binary_join(table[field.name], separator))
+    return table

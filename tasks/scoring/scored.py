@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from include.glue import Task
+from tasks.scoring import thresholds
 from tasks.scoring.intervals import Interval, interval
-from tasks.scoring.metrics import Array, all_metrics, predictions
+from tasks.scoring.metrics import Array, all_metrics, multilabel_metrics, predictions
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,11 @@ class ScoredSplit:
     Attributes:
         task: The task.
         rows: Row numbers in the raw file, [n].
-        labels: Class ids or scores, [n].
+        labels: Class ids or scores, [n], or zeros and ones, [n, labels].
         logits: The model's outputs, [n, outputs]; all finite.
         sentences: The texts, one or two per row.
+        thresholds: For a multi-label task, the probabilities from which labels are predicted, [n, labels]; None for
+            one half.
     """
 
     task: Task
@@ -31,24 +34,28 @@ class ScoredSplit:
     labels: Array
     logits: Array
     sentences: Sequence[tuple[str, ...]]
+    thresholds: Array | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @cached_property
     def predicted(self) -> Array:
-        """Predicted class ids or scores, [n]."""
+        """Predicted class ids or scores, [n], or zeros and ones, [n, labels]."""
+        if self.thresholds is not None:
+            return (self.probabilities >= self.thresholds).astype(np.int64)
         return predictions(self.task, self.logits)
 
     @cached_property
     def probabilities(self) -> Array:
-        """Softmax of the logits, [n, outputs]; meaningless for a regression."""
-        probabilities: Array = softmax(self.logits.astype(np.float64), axis=1)
+        """The probabilities of all classes, or of each label, [n, outputs]; meaningless for a regression."""
+        logits = self.logits.astype(np.float64)
+        probabilities: Array = expit(logits) if self.task.kind == "multilabel" else softmax(logits, axis=1)
         return probabilities
 
     @cached_property
     def confidence(self) -> Array:
-        """Probability of the predicted class, [n]."""
+        """Probability of the predicted class, [n]; meaningless unless each row has one class."""
         highest: Array = self.probabilities.max(axis=1)
         return highest
 
@@ -59,14 +66,29 @@ class ScoredSplit:
 
     def metrics(self) -> dict[str, float]:
         """Return all metrics of the task by name."""
+        if self.thresholds is not None and len(self):
+            return multilabel_metrics(self.labels, self.predicted)
         return all_metrics(self.task, self.labels, self.logits)
 
     def interval(self) -> Interval | None:
         """Return the 95 % interval of the task's selection metric, or None if it is undefined."""
         return interval(self.task, self.task.metric, self.labels, self.predicted)
 
+    def cross_fitted(self) -> ScoredSplit:
+        """Return the split with thresholds for each row that were tuned on other rows; itself if it has one class."""
+        if self.task.kind != "multilabel":
+            return self
+        return replace(self, thresholds=thresholds.cross_fit(self.labels, self.probabilities))
+
+    def at_thresholds(self, values: Sequence[float]) -> ScoredSplit:
+        """Return the split with the same thresholds for all rows, [labels]; itself if there are none."""
+        if not len(values):
+            return self
+        return replace(self, thresholds=np.tile(np.asarray(values), (len(self), 1)))
+
     def at(self, chosen: Array) -> ScoredSplit:
         """Return the part with the rows at these positions, or with the rows that this boolean mask [n] selects."""
         positions = np.arange(len(self))[chosen]
         sentences = [self.sentences[position] for position in positions]
-        return ScoredSplit(self.task, self.rows[chosen], self.labels[chosen], self.logits[chosen], sentences)
+        limits = None if self.thresholds is None else self.thresholds[chosen]
+        return ScoredSplit(self.task, self.rows[chosen], self.labels[chosen], self.logits[chosen], sentences, limits)

@@ -20,12 +20,18 @@ class Slice:
         about: A description of its bounds.
         mask: Whether each row belongs to the slice, [n].
         metrics: The metrics that are computed on it. A threshold in gate.slices applies to the first one.
+        label: The label of a multi-label task that the slice is about, whose other labels do not count; None for all.
     """
 
     name: str
     about: str
     mask: Array
     metrics: tuple[str, ...]
+    label: int | None = None
+
+    def of(self, answers: Array) -> Array:
+        """Return the slice of labels or predictions, [n] or [n, labels]."""
+        return answers[self.mask] if self.label is None else answers[self.mask, self.label]
 
 
 def slices_of(scored: ScoredSplit) -> list[Slice]:
@@ -45,5 +51,7 @@ def _lengths(scored: ScoredSplit) -> Iterator[Slice]:
 
 def _labels(scored: ScoredSplit) -> Iterator[Slice]:
     """Yield one slice per label. Its only metric is accuracy, the label's recall: other metrics need several labels."""
+    several = scored.task.kind == "multilabel"
     for label, name in enumerate(scored.task.label_names):
-        yield Slice(f"label:{name}", f"labeled {name}", scored.labels == label, ("accuracy",))
+        mask = scored.labels[:, label] == 1 if several else scored.labels == label
+        yield Slice(f"label:{name}", f"labeled {name}", mask, ("accuracy",), label if several else None)

@@ -79,8 +79,8 @@ class Evidence:
 
     Attributes:
         summary: The content of metrics.json.
-        labels: The labels in predictions.parquet, [n].
-        predicted: The predictions in predictions.parquet, [n].
+        labels: The labels in predictions.parquet, [n] or [n, labels].
+        predicted: The predictions in predictions.parquet, [n] or [n, labels].
     """
 
     summary: Mapping[str, Any]

@@ -39,6 +39,7 @@ class OwnFiles(Source):
         for path in self.paths.values():
             if path.suffix not in FORMATS:
                 raise BadInput(f"{path}: the format is unknown; the file name must end in {', '.join(FORMATS)}")
+        self.separator = task.separator
         columns = {str(role): name for role, name in data.columns.items()}
         self.names = {role: columns.get(role, role) for role in (*task.sentences, "label")}
 
@@ -48,7 +49,7 @@ class OwnFiles(Source):
         names = {role: name for role, name in self.names.items() if role != "label" or split != "test"}
         if path.suffix == ".parquet":
             check_file(path)
-            rows, header = _parquet_rows(path, names), list(names.values())
+            rows, header = _parquet_rows(path, names, self.separator), list(names.values())
         else:
             rows = read_rows(path)
             header = read_header(path, rows, ", ".join(names.values()))
@@ -71,8 +72,8 @@ def _position(path: Path, header: list[str], role: str, name: str) -> int:
     return header.index(name)
 
 
-def _parquet_rows(path: Path, names: dict[str, str]) -> Iterator[Row]:
-    """Yield the columns of the roles, in their order, with all values as text."""
+def _parquet_rows(path: Path, names: dict[str, str], separator: str) -> Iterator[Row]:
+    """Yield the columns of the roles, in their order, with all values as text. The separator joins those of lists."""
     try:
         file = pq.ParquetFile(path)
     except UNREADABLE as error:
@@ -84,16 +85,16 @@ def _parquet_rows(path: Path, names: dict[str, str]) -> Iterator[Row]:
             raise BadInput(
                 f"{path}: the column {name!r} has the type {schema.field(name).type}, but {role} must be text"
             )
-    return _parquet_values(path, file, list(names.values()))
+    return _parquet_values(path, file, list(names.values()), separator)
 
 
-def _parquet_values(path: Path, file: pq.ParquetFile, columns: list[str]) -> Iterator[Row]:
+def _parquet_values(path: Path, file: pq.ParquetFile, columns: list[str], separator: str) -> Iterator[Row]:
     number = 0
     try:
         for batch in file.iter_batches(columns=columns):
             for values in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
                 number += 1
-                fields = [_as_text(value) for value in values]
+                fields = [_as_text(value, separator) for value in values]
                 text = "\t".join(fields)
                 yield Row(number, fields, nul_problem(text), text)
     except UNREADABLE as error:
@@ -113,5 +114,7 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: Any, separator: str) -> str:
+    if isinstance(value, list):
+        return separator.join(_as_text(one, separator) for one in value)
     return "" if value is None else str(value)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
-from include.glue import Task
+from include.glue import Kind, Task
 from include.text import is_blank
 from tasks.sources.base import Record
 
@@ -67,7 +68,7 @@ def problem(record: Record, task: Task, split: str) -> str:
         return "empty text"
     if split == "test":
         return _index_problem(record)
-    return _score_problem(record.label, task) if task.kind == "regression" else _class_problem(record.label, task)
+    return _LABEL_PROBLEMS[task.kind](record.label, task)
 
 
 def _index_problem(record: Record) -> str:
@@ -79,6 +80,13 @@ def _index_problem(record: Record) -> str:
 
 def _class_problem(label: str, task: Task) -> str:
     return "" if label in task.labels else f"label {label[:20]!r} is not one of {', '.join(task.labels)}"
+
+
+def _labels_problem(cell: str, task: Task) -> str:
+    unknown = next((label for label in task.labels_in(cell) if label not in task.labels), None)
+    if unknown is None:
+        return ""
+    return f"{_class_problem(unknown, task)} (labels are separated by data.label_separator, {task.separator!r})"
 
 
 def _score_problem(label: str, task: Task) -> str:
@@ -100,3 +108,10 @@ def _number(text: str) -> float | None:
         return float(text) if text.isascii() and "_" not in text else None
     except ValueError:
         return None
+
+
+_LABEL_PROBLEMS: dict[Kind, Callable[[str, Task], str]] = {
+    "classification": _class_problem,
+    "multilabel": _labels_problem,
+    "regression": _score_problem,
+}

@@ -14,7 +14,8 @@ from include.sections import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array
 
-#: Computes one loss per row, [batch], from logits [batch, classes] or scores [batch, 1], labels [batch] and settings.
+#: Computes one loss per row, [batch], from logits [batch, labels] or scores [batch, 1], labels and settings. The labels
+#: are class ids or scores, [batch], or zeros and ones, [batch, labels].
 LossFunction = Callable[[torch.Tensor, torch.Tensor, Loss], torch.Tensor]
 
 
@@ -23,12 +24,27 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, settings: Loss) ->
     return functional.cross_entropy(logits, labels, reduction="none")
 
 
+def binary_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, settings: Loss) -> torch.Tensor:
+    """Return the mean over all labels of -log p, p being the probability that the label applies or not, [batch]."""
+    return _of_each_label(logits, labels).mean(dim=1)
+
+
 def focal(logits: torch.Tensor, labels: torch.Tensor, settings: Loss) -> torch.Tensor:
     """Return -(1 - p)^gamma log p, p being the probability of the row's own class, [batch].
 
     This is formula 4 of Lin et al. 2017, whose alpha is the weight of the row. With a gamma of 0 it is cross-entropy.
+    Of a multi-label task it is the mean over all labels, p being the probability that the label applies or not.
     """
-    losses = functional.cross_entropy(logits, labels, reduction="none")
+    if labels.ndim == 2:
+        return _focused(_of_each_label(logits, labels), settings).mean(dim=1)
+    return _focused(functional.cross_entropy(logits, labels, reduction="none"), settings)
+
+
+def _of_each_label(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
+
+
+def _focused(losses: torch.Tensor, settings: Loss) -> torch.Tensor:
     wrong = -torch.expm1(-losses)  # 1 - p, exact near 0 too
     # At 0 the slope of a root is infinite, and would make the gradient NaN.
     return wrong.clamp(min=torch.finfo(wrong.dtype).tiny) ** settings.focal_gamma * losses
@@ -45,7 +61,13 @@ def huber(scores: torch.Tensor, labels: torch.Tensor, settings: Loss) -> torch.T
 
 
 #: The function of each loss in include/losses.py.
-LOSSES: dict[str, LossFunction] = {"cross-entropy": cross_entropy, "focal": focal, "mse": mse, "huber": huber}
+LOSSES: dict[str, LossFunction] = {
+    "cross-entropy": cross_entropy,
+    "binary-cross-entropy": binary_cross_entropy,
+    "focal": focal,
+    "mse": mse,
+    "huber": huber,
+}
 
 
 class Criterion:
@@ -56,7 +78,7 @@ class Criterion:
     """
 
     def __init__(self, loss: Loss, task: Task, labels: Array) -> None:
-        """Build the loss of a task with these training labels, [rows].
+        """Build the loss of a task with these training labels, [rows] or [rows, labels].
 
         Raises:
             BadInput: the loss is unknown, or a class that is to be balanced has no rows.

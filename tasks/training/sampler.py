@@ -176,6 +176,11 @@ def check(table: TokenTable, model: Classifier) -> None:
             f"{table.folder} holds token id {table.largest_id()}, but the encoder has {words} words: "
             "it was made with another tokenizer; run the stage preprocess again"
         )
+    if model.spec.kind == "multilabel" and labels.shape[1] != outputs:
+        raise BadInput(
+            f"{table.folder} has {labels.shape[1]} labels, but the task has {outputs}: "
+            "run the stages validate and preprocess again"
+        )
     if model.spec.kind == "classification" and not 0 <= labels.min() <= labels.max() < outputs:
         raise BadInput(
             f"{table.folder} has labels from {labels.min()} to {labels.max()}, but the task has {outputs} classes: "

@@ -247,3 +247,46 @@ def test_a_login_in_an_address_is_refused_and_not_shown(address: str) -> None:
     assert "s3cr3t" not in str(error.value)
     whole = {"input": "jdbc:oracle:thin:@//db/shop", "table": "t", "driver": "d.jar"}
     assert build({"scoring": whole}, "the experiment").scoring.is_database
+
+
+MULTI_LABEL = {"task": "multi-label", "source": "files", "path": "x", "labels": ["acting", "plot"]}
+
+
+def test_a_multi_label_task_has_metrics_losses_and_slices_of_its_own() -> None:
+    gate = {"f1_micro": 0.7, "f1_macro": 0.5, "slices": {"label:plot": 0.4}}
+    experiment = build(
+        {"data": {**MULTI_LABEL, "label_separator": ", "}, "gate": gate, "loss": {"kind": "focal"}}, "mine"
+    )
+    assert experiment.task.metric == "f1_micro"
+    assert experiment.task.labels_in("plot, acting") == ["plot", "acting"]
+    assert experiment.task.labels_in(" ") == []
+    assert experiment.thresholds == {"f1_micro": 0.7, "f1_macro": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"data": {"labels": ["acting"]}}, "needs two or more data.labels"),
+        ({"data": {"source": "hub"}}, "is not available from data.source hub: write data.source: files"),
+        ({"data": {"labels": ["a|b", "c"]}}, "the label 'a|b' contains data.label_separator '|'"),
+        ({"data": {"labels": ["a ", "c"]}}, "the label 'a ' contains data.label_separator '|', or begins or ends with"),
+        ({"data": {"label_separator": "\t"}}, r"data.label_separator: '\t' contains a tab"),
+        ({"data": {"label_separator": ""}}, "data.label_separator"),
+        (
+            {"gate": {"accuracy": 0.5}},
+            "gate.accuracy does not exist for the multilabel task multi-label: write one of ",
+        ),
+        ({"gate": {"slices": {"label:music": 0.5}}}, "length:long, label:acting, label:plot"),
+        ({"loss": {"kind": "cross-entropy"}}, "write one of auto, binary-cross-entropy, focal"),
+        ({"loss": {"class_weights": "balanced"}}, "remove loss.class_weights; for rare labels, try loss.kind: focal"),
+    ],
+)
+def test_what_several_labels_do_not_support_is_refused(values: dict[str, dict[str, object]], message: str) -> None:
+    with pytest.raises(BadInput) as error:
+        build({**values, "data": {**MULTI_LABEL, **values.get("data", {})}}, "mine")
+    assert message in str(error.value)
+
+
+def test_the_metrics_of_several_labels_are_refused_for_classes() -> None:
+    with pytest.raises(BadInput, match=r"gate\.f1_micro does not exist for the classification task"):
+        load("movies", ["gate.f1_micro=0.5"])

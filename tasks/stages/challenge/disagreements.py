@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tasks.scoring.metrics import Array
+from tasks.scoring.predictions import label_sets
 from tasks.scoring.scored import ScoredSplit
 
 SHOWN = 25
@@ -25,7 +26,9 @@ def disagreements(model: ScoredSplit, champion: ScoredSplit | None) -> dict[str,
     """
     if champion is None:
         return {}
-    if model.task.kind == "regression":
+    if model.task.kind == "multilabel":
+        titles = ("Where the new model has more labels wrong", "Where the champion has more labels wrong")
+    elif model.task.kind == "regression":
         titles = ("Where the new model lies further off", "Where the champion lies further off")
     else:
         titles = ("Only the champion is right", "Only the new model is right")
@@ -36,8 +39,8 @@ def rows_lost(loser: ScoredSplit, winner: ScoredSplit, shown: int = SHOWN) -> li
     """Return the rows on which the loser is worse than the winner.
 
     For a classification, these are the rows that only the winner has right, in descending order of the loser's
-    confidence. For a regression, these are the rows on which the loser's error is larger, in descending order of the
-    difference.
+    confidence. For a regression, these are the rows on which the loser's error is larger, and for a multi-label task
+    those on which the loser has more labels wrong, in descending order of the difference.
 
     Args:
         loser: The results of one model.
@@ -46,8 +49,10 @@ def rows_lost(loser: ScoredSplit, winner: ScoredSplit, shown: int = SHOWN) -> li
 
     Returns:
         Rows with the keys row, sentences, label and prediction (the loser's), and either confidence (the loser's) or
-        other (the winner's prediction).
+        other (the winner's prediction). For a multi-label task, labels and predictions are texts with commas.
     """
+    if loser.task.kind == "multilabel":
+        return [_sets(loser, winner, at) for at in _further_off(loser, winner)[:shown]]
     if loser.task.kind == "regression":
         return [_score(loser, winner, at) for at in _further_off(loser, winner)[:shown]]
     wrong = np.flatnonzero((loser.predicted != loser.labels) & (winner.predicted == winner.labels))
@@ -56,10 +61,16 @@ def rows_lost(loser: ScoredSplit, winner: ScoredSplit, shown: int = SHOWN) -> li
 
 
 def _further_off(loser: ScoredSplit, winner: ScoredSplit) -> Array:
-    more = np.abs(loser.predicted - loser.labels) - np.abs(winner.predicted - winner.labels)
+    more = _errors(loser) - _errors(winner)
     further = np.flatnonzero(more > 0)
     order: Array = further[np.argsort(-more[further], kind="stable")]
     return order
+
+
+def _errors(scored: ScoredSplit) -> Array:
+    """Return the error of each score, or the number of wrong labels of each row, [n]."""
+    errors: Array = np.abs(scored.predicted - scored.labels)
+    return errors.sum(axis=1) if errors.ndim == 2 else errors
 
 
 def _answer(loser: ScoredSplit, at: int) -> dict[str, Any]:
@@ -81,3 +92,10 @@ def _score(loser: ScoredSplit, winner: ScoredSplit, at: int) -> dict[str, Any]:
         "prediction": float(loser.predicted[at]),
         "other": float(winner.predicted[at]),
     }
+
+
+def _sets(loser: ScoredSplit, winner: ScoredSplit, at: int) -> dict[str, Any]:
+    sides = {"label": loser.labels, "prediction": loser.predicted, "other": winner.predicted}
+    sets = {name: label_sets(loser.task, side[[at]])[0].as_py() for name, side in sides.items()}
+    row = {"row": int(loser.rows[at]), "sentences": loser.sentences[at]}
+    return row | {name: ", ".join(labels) or "none" for name, labels in sets.items()}

@@ -17,6 +17,7 @@ from include.stages import BadInput
 from tasks.encoder import tokens
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
+from tasks.encoder.labels import to_column
 from tasks.encoder.loading import load_trained
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.backend import Backend
@@ -123,21 +124,27 @@ def retokenize(table: TokenTable, tokenizer: Path, max_length: int) -> TokenTabl
         raise BadInput(f"{tokenizer} is not a valid tokenizer: {error}") from error
     made = tokens.token_columns(tokens.encode(other, sentences), len(sentences) == 2, tokens.id_type(other))
     texts = {f"sentence{number}": column for number, column in enumerate(sentences, 1)}
-    return TokenTable(table.folder, pa.table({"row": table.rows, "label": table.labels, **made, **texts}))
+    return TokenTable(table.folder, pa.table({"row": table.rows, "label": to_column(table.labels), **made, **texts}))
 
 
 def _logits(task: Task, predictions: pa.Table) -> Array:
-    """Return scores unchanged, and probabilities as logarithms, which differ from the logits by a constant per row."""
+    """Return scores unchanged, and probabilities as logits, which for classes differ by a constant per row."""
     if task.kind == "regression":
         scores: Array = predictions["prediction"].to_numpy()[:, None]
         return scores
     probabilities = np.array(predictions["probabilities"].to_pylist())
-    logits: Array = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
-    return logits
+    logits: Array = _log(probabilities)
+    return logits - _log(1 - probabilities) if task.kind == "multilabel" else logits
+
+
+def _log(probabilities: Array) -> Array:
+    logarithms: Array = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    return logarithms
 
 
 def _scored(task: Task, dev: TokenTable, logits: Array) -> ScoredSplit:
-    return ScoredSplit(task, dev.rows, dev.labels, logits, dev.sentences(np.arange(len(dev))))
+    """Return the scored rows. The thresholds of a multi-label model are tuned anew, on these rows for both models."""
+    return ScoredSplit(task, dev.rows, dev.labels, logits, dev.sentences(np.arange(len(dev)))).cross_fitted()
 
 
 def _check_task(task: Task, spec: HeadSpec) -> None:

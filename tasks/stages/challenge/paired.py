@@ -3,8 +3,8 @@
 Classifiers are compared by accuracy. Only the rows that exactly one model has right matter: McNemar's exact test
 (McNemar 1947) asks whether both models win equally many of them, and the interval of the difference of accuracies is
 the adjusted Wald interval for paired proportions (Bonett & Price 2012, J. Educ. Behav. Stat. 37, 479-488). Regressions
-are compared by the task's metric, whose difference is bootstrapped (Efron 1979) with the same rows for both models in
-each draw.
+and multi-label models are compared by the task's metric, whose difference is bootstrapped (Efron 1979) with the same
+rows for both models in each draw.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from scipy import stats
 
 from include.glue import Task
-from tasks.scoring.intervals import LEVEL, RESAMPLES, Interval
-from tasks.scoring.metrics import Array, pearson, spearman
+from tasks.scoring.intervals import LEVEL, RESAMPLES, Interval, f1_of_sets, resampled_sets
+from tasks.scoring.metrics import Array, multilabel_metrics, pearson, spearman
 
 Outcome = Literal["worse", "not worse", "undecided"]
 
@@ -28,15 +28,15 @@ class Comparison:
     """The comparison of the challenger with the champion on some rows. Undefined values are None.
 
     Attributes:
-        metric: The compared metric: accuracy, or the task's metric for a regression.
+        metric: The compared metric: accuracy, or the task's metric for a regression or several labels.
         rows: The number of rows.
         model: The metric of the challenger.
         champion: The metric of the champion.
         difference: The challenger's metric minus the champion's.
         interval: The 95 % interval of the difference.
         p: The two-sided p-value of the paired test for the hypothesis that there is no difference.
-        only_model: The number of rows that only the challenger has right; None for a regression.
-        only_champion: The number of rows that only the champion has right; None for a regression.
+        only_model: The number of rows that only the challenger has right; None unless accuracy is compared.
+        only_champion: The number of rows that only the champion has right; None unless accuracy is compared.
     """
 
     metric: str
@@ -55,10 +55,12 @@ def compare(task: Task, labels: Array, model: Array, champion: Array) -> Compari
 
     Args:
         task: The task.
-        labels: Class ids or scores, [n] with n >= 1.
-        model: The challenger's predictions, [n].
-        champion: The champion's predictions, [n].
+        labels: Class ids or scores, [n] with n >= 1; or zeros and ones, [n, labels], or [n] for one label alone.
+        model: The challenger's predictions, like the labels.
+        champion: The champion's predictions, like the labels.
     """
+    if labels.ndim == 2:
+        return _sets(task, labels, model, champion)
     if task.kind == "regression":
         return _scores(task, labels, model, champion)
     return _answers(model == labels, champion == labels)
@@ -130,7 +132,7 @@ def _answers(model: Array, champion: Array) -> Comparison:
 
 
 def _scores(task: Task, labels: Array, model: Array, champion: Array) -> Comparison:
-    """Compare regressions. p is twice the smaller share of draws on a side of 0 (Davison & Hinkley 1997, chapter 4)."""
+    """Compare regressions."""
     metric = {"pearson": pearson, "spearman": spearman}[task.metric]
     random, rows = np.random.default_rng(0), len(labels)
     ours, theirs = metric(labels, model), metric(labels, champion)
@@ -140,10 +142,28 @@ def _scores(task: Task, labels: Array, model: Array, champion: Array) -> Compari
     drawn = (random.integers(rows, size=rows) for _ in range(RESAMPLES))
     draws = np.array([metric(labels[at], model[at]) - metric(labels[at], champion[at]) for at in drawn])
     draws = draws[np.isfinite(draws)]  # the metric is undefined in draws whose labels or scores are all equal
+    return _bootstrapped(task.metric, rows, ours, theirs, draws)
+
+
+def _sets(task: Task, labels: Array, model: Array, champion: Array) -> Comparison:
+    """Compare multi-label models."""
+    ours, theirs = (multilabel_metrics(labels, side)[task.metric] for side in (model, champion))
+    draws = [
+        f1_of_sets(rows, truth, one, task.metric) - f1_of_sets(rows, truth, other, task.metric)
+        for rows, (truth, one, other) in resampled_sets(labels, model, champion)
+    ]
+    return _bootstrapped(task.metric, len(labels), ours, theirs, np.concatenate(draws))
+
+
+def _bootstrapped(metric: str, rows: int, ours: float, theirs: float, draws: Array) -> Comparison:
+    """Use the differences of the metric in resamples, [draws].
+
+    p is twice the smaller share of draws on a side of 0 (Davison & Hinkley 1997, chapter 4).
+    """
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     side = min((draws <= 0).sum(), (draws >= 0).sum())
     p = min(2 * (int(side) + 1) / (len(draws) + 1), 1.0)
-    return Comparison(task.metric, rows, ours, theirs, ours - theirs, (float(low), float(high)), p)
+    return Comparison(metric, rows, ours, theirs, ours - theirs, (float(low), float(high)), p)
 
 
 def _defined(value: float) -> float | None:

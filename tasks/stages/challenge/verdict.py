@@ -104,8 +104,8 @@ def _whole(model: ScoredSplit, champion: ScoredSplit, margin: float) -> MarginCh
 def _slices(model: ScoredSplit, champion: ScoredSplit, margin: float) -> dict[str, MarginCheck]:
     held = {}
     for part in slices_of(model):
-        labels, ours, theirs = model.labels[part.mask], model.predicted[part.mask], champion.predicted[part.mask]
-        found = paired.compare(model.task, labels, ours, theirs)
+        sides = (model.labels, model.predicted, champion.predicted)
+        found = paired.compare(model.task, *(part.of(side) for side in sides))
         held[part.name] = _hold(found, f"{part.name} ({part.about})", "retraining.slice_margin", margin)
     return held
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,19 @@ def by_class(dev: ScoredSplit, counts: Array) -> dict[str, dict[str, Any]]:
     """
     ids = list(range(dev.task.outputs))
     scores = precision_recall_fscore_support(dev.labels, dev.predicted, labels=ids, zero_division=0)
-    return {name: _entry(at, [column[at] for column in scores], counts) for at, name in enumerate(dev.task.label_names)}
+    return {name: entry(at, [column[at] for column in scores], counts) for at, name in enumerate(dev.task.label_names)}
 
 
-def averages(dev: ScoredSplit) -> dict[str, dict[str, float]]:
-    """Return precision, recall and F1 as means over the classes: "macro", and "weighted" by the rows of each class."""
+def averages(dev: ScoredSplit, kinds: Sequence[str] = ("macro", "weighted")) -> dict[str, dict[str, float]]:
+    """Return averages of precision, recall and F1.
+
+    Args:
+        dev: The scored dev split.
+        kinds: "macro" is the mean over the classes, "weighted" the mean weighted by the rows of each class, "micro" is
+            over all labels of all rows, for a multi-label task.
+    """
     ids, found = list(range(dev.task.outputs)), {}
-    for kind in ("macro", "weighted"):
+    for kind in kinds:
         values = precision_recall_fscore_support(
             dev.labels, dev.predicted, labels=ids, average=kind, zero_division=0
         )  # fmt: skip
@@ -38,7 +45,14 @@ def averages(dev: ScoredSplit) -> dict[str, dict[str, float]]:
     return found
 
 
-def _entry(at: int, scores: list[Any], counts: Array) -> dict[str, Any]:
+def entry(at: int, scores: list[Any], counts: Array) -> dict[str, Any]:
+    """Return the metrics of one class with their intervals.
+
+    Args:
+        at: The id of the class.
+        scores: The precision, recall, F1 and number of rows of the class.
+        counts: The confusion matrix, [labels, predictions].
+    """
     right, labeled, predicted = int(counts[at, at]), int(counts[at].sum()), int(counts[:, at].sum())
     rows = int(counts.sum())
     precision, recall, f1, _ = map(float, scores)

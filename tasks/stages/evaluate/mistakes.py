@@ -6,21 +6,29 @@ from typing import Any
 
 import numpy as np
 
+from tasks.scoring.predictions import label_sets
 from tasks.scoring.scored import ScoredSplit
+from tasks.scoring.thresholds import HALF
 
 SHOWN = 20
 
 
 def worst(scored: ScoredSplit, shown: int = SHOWN) -> list[dict[str, Any]]:
-    """Return the wrong rows with the highest confidence or, for a regression, those with the largest errors.
+    """Return the worst mistakes.
+
+    For a classification these are the wrong rows with the highest confidence, for a multi-label task those with a wrong
+    label whose probability is farthest from its threshold, and for a regression those with the largest errors.
 
     Args:
         scored: The scored split.
         shown: The maximum number of rows.
 
     Returns:
-        Rows with the keys row, sentences, label, prediction, and confidence or error, worst first.
+        Rows with the keys row, sentences, label, prediction, and confidence or error, worst first. For a multi-label
+        task, label and prediction are lists, followed by the wrong label (worst) and its probability.
     """
+    if scored.task.kind == "multilabel":
+        return _surest(scored, shown)
     if scored.task.kind == "regression":
         return _furthest(scored, shown)
     wrong = np.flatnonzero(scored.labels != scored.predicted)
@@ -35,6 +43,26 @@ def worst(scored: ScoredSplit, shown: int = SHOWN) -> list[dict[str, Any]]:
             "confidence": float(scored.confidence[at]),
         }
         for at in order
+    ]
+
+
+def _surest(scored: ScoredSplit, shown: int) -> list[dict[str, Any]]:
+    thresholds = HALF if scored.thresholds is None else scored.thresholds
+    wrong = scored.labels != scored.predicted
+    distance = np.where(wrong, np.abs(scored.probabilities - thresholds), -1.0)
+    order = np.argsort(-distance.max(axis=1), kind="stable")
+    chosen = order[wrong[order].any(axis=1)][:shown]
+    labels, predicted = (label_sets(scored.task, side[chosen]) for side in (scored.labels, scored.predicted))
+    return [
+        {
+            "row": int(scored.rows[at]),
+            "sentences": scored.sentences[at],
+            "label": labels[place].as_py(),
+            "prediction": predicted[place].as_py(),
+            "worst": scored.task.label_names[distance[at].argmax()],
+            "probability": float(scored.probabilities[at, distance[at].argmax()]),
+        }
+        for place, at in enumerate(chosen)
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from include.artifacts import Artifact
-from include.glue import SPLITS
+from include.glue import GENERIC, SPLITS
 from include.sections import Data
 from tasks.context import Context
 
@@ -35,8 +35,7 @@ def provenance_of(context: Context) -> Provenance:
 
 def _name(data: Data) -> str:
     """Return a readable name of the data: that of a registered task, or that of the folder of the user's files."""
-    generic = data.task in ("classification", "regression")
-    return f"{Path(data.path).name or data.path} ({data.task})" if generic else data.task
+    return f"{Path(data.path).name or data.path} ({data.task})" if data.task in GENERIC else data.task
 
 
 def _facts(inputs: Mapping[str, Artifact]) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from include.glue import Task
 from tasks.reporting import page
+from tasks.scoring.thresholds import FOLDS
 from tasks.scoring.verdict import Verdict
 from tasks.stages.evaluate.provenance import Provenance
 
@@ -46,5 +47,5 @@ def render(
     images = {name: {"title": PLOTS[name], "source": page.inline(file)} for name, file in plots.items()}
     return page.render(
         TEMPLATE, task=task, summary=summary, verdict=verdict, mistakes=mistakes, plots=images, provenance=provenance,
-        readable=task.outputs <= READABLE,
+        readable=task.outputs <= READABLE, folds=FOLDS,
     )  # fmt: skip

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tasks.scoring.predictions import answer_columns, class_names
+from tasks.encoder.labels import to_column
+from tasks.scoring.predictions import answer_columns, label_names
 from tasks.scoring.scored import ScoredSplit
 
 
 def predictions_table(scored: ScoredSplit) -> pa.Table:
-    """Return the columns row, label and prediction and, for a classification, the probabilities of all classes."""
-    columns = {"row": scored.rows, "label": scored.labels, "prediction": scored.predicted}
-    if scored.task.kind == "classification":
+    """Return the columns row, label and prediction and, unless the labels are scores, all probabilities."""
+    columns = {"row": scored.rows, "label": to_column(scored.labels), "prediction": to_column(scored.predicted)}
+    if scored.task.kind != "regression":
         columns["probabilities"] = pa.array(list(scored.probabilities), type=pa.list_(pa.float64()))
     return pa.table(columns)
 
 
 def listing(scored: ScoredSplit) -> pa.Table:
     """Return a readable table of all rows: the texts, the names of the labels, and the predictions."""
-    classes = scored.task.kind == "classification"
     texts = {f"sentence{number}": list(column) for number, column in enumerate(zip(*scored.sentences, strict=True), 1)}
-    label = class_names(scored.task.label_names, scored.labels) if classes else scored.labels
-    answers = answer_columns(scored.task.label_names, scored.predicted, scored.probabilities if classes else None)
-    return pa.table({"row": scored.rows, **texts, "label": label, **answers})
+    task, probabilities = scored.task, None if scored.task.kind == "regression" else scored.probabilities
+    answers = answer_columns(task.kind, task.label_names, scored.predicted, probabilities)
+    return pa.table({"row": scored.rows, **texts, "label": label_names(task, scored.labels), **answers})

@@ -37,8 +37,10 @@ def by_confidence(scored: ScoredSplit) -> list[dict[str, Any]]:
 
 
 def _entry(scored: ScoredSplit, part: Slice) -> dict[str, Any]:
-    chosen, metric = scored.at(part.mask), part.metrics[0]
-    found = as_json(chosen.metrics())
-    values = {name: found[name] for name in part.metrics}
-    between = interval(scored.task, metric, chosen.labels, chosen.predicted)
-    return {"about": part.about, "rows": len(chosen), "metric": metric, "interval": between, **values}
+    metric, labels, predicted = part.metrics[0], part.of(scored.labels), part.of(scored.predicted)
+    between = interval(scored.task, metric, labels, predicted)
+    about = {"about": part.about, "rows": len(labels), "metric": metric, "interval": between}
+    if part.label is not None:
+        return about | {metric: float((labels == predicted).mean())}
+    found = as_json(scored.at(part.mask).metrics())
+    return about | {name: found[name] for name in part.metrics}

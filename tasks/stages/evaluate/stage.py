@@ -45,9 +45,12 @@ def run(context: Context) -> Outcome:
     experiment, inputs = context.experiment, context.inputs
     task, splits, trained = experiment.task, inputs["preprocess"].path, inputs["train"].path
     model = load_trained(trained / "model")
-    dev = score(task, model, splits / "dev")
-    heldout = score(task, model, splits / "heldout") if (splits / "heldout").is_dir() else None
-    summary = summarize(dev, heldout)
+    limits = model.spec.thresholds
+    dev = score(task, model, splits / "dev").cross_fitted()
+    heldout = None
+    if (splits / "heldout").is_dir():
+        heldout = score(task, model, splits / "heldout").at_thresholds(limits)
+    summary = summarize(dev, heldout, limits)
     evidence = Evidence(summary, dev.labels, dev.predicted)
     verdict = judge(experiment, evidence, expected_rows(experiment, inputs))
     write(context.output, dev, summary, verdict, trained / "metrics.jsonl", provenance_of(context))
@@ -82,7 +85,7 @@ def write(
     """Write the artifact's files."""
     write_json(folder / "metrics.json", summary)
     pq.write_table(predictions_table(dev), folder / "predictions.parquet")
-    write_csv(listing(dev), folder / "predictions.csv")
+    write_csv(listing(dev), folder / "predictions.csv", dev.task.separator)
     images = _draw(folder, dev, summary, history)
     html = report.render(dev.task, summary, verdict, mistakes.worst(dev), images, provenance)
     (folder / "report.html").write_text(html, encoding="utf-8")
@@ -97,7 +100,7 @@ def _draw(folder: Path, dev: ScoredSplit, summary: Mapping[str, Any], history: P
             figures["confusion"] = plots.confusion(summary["confusion"])
         if found := operating_points(dev):
             figures["operating"] = plots.operating(found)
-    else:
+    elif dev.task.kind == "regression":
         figures["scatter"] = plots.scatter(dev.labels, dev.predicted)
         figures["errors"] = plots.errors(dev.labels, dev.predicted)
     files = {name: folder / f"{name}.png" for name in figures}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sklearn.metrics import confusion_matrix
@@ -12,25 +13,29 @@ from tasks.scoring.scored import ScoredSplit
 from tasks.stages.evaluate import slices
 from tasks.stages.evaluate.calibration import calibrate
 from tasks.stages.evaluate.classes import averages, by_class, most_confused
+from tasks.stages.evaluate.labels import labels
 from tasks.stages.evaluate.operating_points import operating_points
 
 
-def summarize(dev: ScoredSplit, heldout: ScoredSplit | None = None) -> dict[str, Any]:
+def summarize(dev: ScoredSplit, heldout: ScoredSplit | None = None, thresholds: Sequence[float] = ()) -> dict[str, Any]:
     """Compute everything that metrics.json contains.
 
     Args:
         dev: The scored dev split.
         heldout: The scored held-out split; None if preprocess has not created one.
+        thresholds: The thresholds of a multi-label model, [labels].
 
     Returns:
         Metrics, baseline and slices of the dev split, the metrics of the held-out split and, for a classification, the
-        entries of `_classifier`. Undefined metrics are None.
+        entries of `_classifier`, or for a multi-label task those of `labels`. Undefined metrics are None.
     """
     summary = {"task": dev.task.name, "metric": dev.task.metric, **_overall(dev), "slices": slices.measure(dev)}
     summary["baseline"] = baseline(dev.task, dev.labels)
     summary["heldout"] = None if heldout is None else _overall(heldout)
     if dev.task.kind == "classification":
         summary |= _classifier(dev)
+    if dev.task.kind == "multilabel":
+        summary |= labels(dev, thresholds)
     return summary
 
 

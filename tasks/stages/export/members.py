@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from include.artifacts import Artifact
@@ -42,8 +44,12 @@ class Member:
         self._whole_test()
         test = pq.read_table(self.validate.path / "test.parquet", columns=["row"])
         predicted = pq.read_table(self.predict.path / "predictions.parquet", columns=["row", "prediction"])
-        columns = (test["row"], predicted["row"], predicted["prediction"])
+        columns = (test["row"], predicted["row"], self._predictions(predicted["prediction"]))
         return from_predictions(self.task, *(column.to_numpy() for column in columns))
+
+    def _predictions(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return class ids or scores unchanged, and lists of labels as a cell of the task's files."""
+        return pc.binary_join(column, self.task.separator) if self.task.kind == "multilabel" else column
 
     def _whole_test(self) -> None:
         """Raise BadInput if validate has quarantined a test row: GLUE requires a prediction for every row."""

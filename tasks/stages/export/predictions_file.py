@@ -21,7 +21,7 @@ class PredictionsFile:
     Attributes:
         task: The task.
         indices: The numbers of the test rows, [n].
-        values: For each row, a label as written in the task's own files, or a formatted score; [n].
+        values: For each row, a label as written in the task's own files, a cell of labels, or a formatted score; [n].
     """
 
     task: Task
@@ -41,7 +41,7 @@ def from_predictions(task: Task, test_rows: Array, rows: Array, predicted: Array
         task: The task.
         test_rows: The numbers of the test rows, in order, [n].
         rows: The numbers of the predicted rows, in any order, [n].
-        predicted: Class ids or scores for `rows`, [n].
+        predicted: Class ids, scores, or cells of labels for `rows`, [n].
 
     Raises:
         BadInput: Unless every test row has exactly one valid prediction.
@@ -83,6 +83,8 @@ def _same_rows(task: Task, expected: Array, found: Array) -> None:
 
 
 def _values(task: Task, predicted: Array) -> list[str]:
+    if task.kind == "multilabel":
+        return [str(cell) for cell in predicted]
     if not np.isfinite(predicted).all():
         raise BadInput(f"{task.name}: a prediction is not a finite number: run the stage train again")
     if task.kind == "regression":

@@ -12,6 +12,7 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
+from tasks.encoder.labels import from_column
 from tasks.reporting import page
 from tasks.scoring.verdict import Evidence, Verdict, expected_rows, judge
 
@@ -46,7 +47,7 @@ def read_evidence(evaluate: Artifact) -> Evidence:
     """Read the results of the stage evaluate from its artifact."""
     summary = json.loads((evaluate.path / "metrics.json").read_text(encoding="utf-8"))
     table = pq.read_table(evaluate.path / "predictions.parquet", columns=["label", "prediction"])
-    return Evidence(summary, table["label"].to_numpy(), table["prediction"].to_numpy())
+    return Evidence(summary, from_column(table["label"]), from_column(table["prediction"]))
 
 
 def _message(verdict: Verdict) -> str:

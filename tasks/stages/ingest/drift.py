@@ -76,6 +76,12 @@ def _label_drift(old: Sequence[Row], new: Sequence[Row], task: Task, limit: floa
     if task.kind == "regression":
         scores = ([float(row.label) for row in rows] for rows in (old, new))
         return Figure(name, "Kolmogorov-Smirnov, of scores", _distance(*scores), field, limit)
+    if task.kind == "multilabel":
+        before, now = (
+            Counter(label for row in rows for label in set(task.labels_in(row.label))) for rows in (old, new)
+        )
+        shift = max(abs(before[label] / len(old) - now[label] / len(new)) for label in task.labels)
+        return Figure(name, "largest change of a label's share of rows", shift, field, limit)
     before, now = (Counter(row.label for row in rows) for rows in (old, new))
     moved = sum(abs(before[label] / len(old) - now[label] / len(new)) for label in task.labels)
     return Figure(name, "total variation distance", moved / 2, field, limit)

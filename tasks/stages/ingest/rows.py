@@ -130,4 +130,11 @@ def _labels(rows: Iterable[Row], task: Task) -> dict[int, set[str | float]]:
 
 
 def _value(row: Row, task: Task) -> str | float:
-    return float(row.label) if task.kind == "regression" else row.label
+    """Return the value of a label, which is the same however the file writes it."""
+    match task.kind:
+        case "regression":
+            return float(row.label)
+        case "multilabel":
+            return task.separator.join(sorted(set(task.labels_in(row.label))))
+        case "classification":
+            return row.label

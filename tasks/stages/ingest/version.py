@@ -38,12 +38,13 @@ def layout(task: Task) -> dict[str, Any]:
 
 def identity(task: Task) -> dict[str, Any]:
     """Return the properties of a task that all versions of a dataset must share."""
-    return {
+    found: dict[str, Any] = {
         "task": task.name,
         "sentences": len(task.sentences),
         "labels": list(task.labels),
         "score_range": task.score_range and list(task.score_range),
     }
+    return found | ({"separator": task.separator} if task.kind == "multilabel" else {})
 
 
 def record_of(store: ArtifactStore, version: str) -> dict[str, Any]:

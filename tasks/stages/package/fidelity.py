@@ -23,7 +23,7 @@ class Fidelity:
     """How far a form is from the reference.
 
     Attributes:
-        agreement: the share of the rows with the same answer: the same label, or nearly the same score.
+        agreement: the share of the rows with the same answer: the same labels, or nearly the same score.
         largest_change: the largest change of a probability, or of a score as a share of the task's range.
         metric: the task's metric of the form.
         metric_loss: by how much that is below the reference's.
@@ -57,10 +57,8 @@ def compare(form: ScoredSplit, reference: ScoredSplit) -> Fidelity:
         changes = _score_changes(form, reference)
         same, largest = changes <= SAME_SCORE, changes.max()
     else:
-        same, largest = (
-            form.predicted == reference.predicted,
-            np.abs(form.probabilities - reference.probabilities).max(),
-        )
+        same = (form.predicted == reference.predicted).reshape(len(form), -1).all(axis=1)
+        largest = np.abs(form.probabilities - reference.probabilities).max()
     metric, before = (scored.metrics()[scored.task.metric] for scored in (form, reference))
     return Fidelity(float(same.mean()), float(largest), metric, round(before - metric, 9))
 

@@ -69,6 +69,9 @@ def _write_mlmodel(package: Path, task: Task, served: Form, train: str) -> None:
     outputs = Schema([ColSpec(DataType.double, "score")])
     if task.kind == "classification":
         outputs = Schema([ColSpec(DataType.string, "label"), ColSpec(Array(DataType.double), "probabilities")])
+    if task.kind == "multilabel":
+        labels = ColSpec(Array(DataType.string), "labels")
+        outputs = Schema([labels, ColSpec(Array(DataType.double), "probabilities")])
     model = Model(signature=ModelSignature(inputs, outputs))
     model.add_flavor(
         "python_function",

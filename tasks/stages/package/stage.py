@@ -17,6 +17,7 @@ from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable, length_batches
 from tasks.encoder.loading import load_trained
+from tasks.encoder.spec import HeadSpec
 from tasks.inference.backend import Backend
 from tasks.inference.packaged_model import DESCRIPTION, backend_of
 from tasks.inference.torch_backend import TorchBackend
@@ -42,15 +43,17 @@ def run(context: Context) -> Outcome:
     longest = model.spec.max_length
     write_forms(model, train.path / "model", dev, package)
     backends = {REFERENCE.name: TorchBackend(model), **_others(package, longest)}
-    reference = _score(task, backends[REFERENCE.name], dev)
-    found = {name: compare(_score(task, backend, dev), reference) for name, backend in backends.items()}
+    scored = {name: _score(task, backend, dev, model.spec) for name, backend in backends.items()}
+    found = {name: compare(each, scored[REFERENCE.name]) for name, each in scored.items()}
     speeds = measure(backends, REFERENCE.name, dev)
     forms = [_described(form, package, found.get(form.name), speeds.get(form.name)) for form in FORMS]
     served = max((form for form in forms if form["offered"]), key=lambda form: form["times_torch"])["name"]
     description = {
         "served": served,
         "columns": columns(task),
+        "kind": task.kind,
         "labels": list(model.spec.label_names),
+        "thresholds": list(model.spec.thresholds),
         "score_range": task.score_range,
         "max_length": longest,
         "train": train.manifest.key,
@@ -82,14 +85,14 @@ def _others(package: Path, longest: int) -> dict[str, Backend]:
     }
 
 
-def _score(task: Task, backend: Backend, dev: TokenTable) -> ScoredSplit:
+def _score(task: Task, backend: Backend, dev: TokenTable, head: HeadSpec) -> ScoredSplit:
     """Compute the logits of all dev rows."""
     logits = np.empty((len(dev), task.outputs), np.float32)
     for indices in length_batches(dev.lengths, batch_size=BATCH_SIZE):
         batch = dev.batch(indices)
         parts = (part.numpy() for part in (batch.input_ids, batch.attention_mask, batch.token_type_ids))
         logits[indices] = backend.logits(*parts)
-    return ScoredSplit(task, dev.rows, dev.labels, logits, ())
+    return ScoredSplit(task, dev.rows, dev.labels, logits, ()).at_thresholds(head.thresholds)
 
 
 def _described(form: Form, package: Path, found: Fidelity | None, speed: Speed | None) -> dict[str, Any]:

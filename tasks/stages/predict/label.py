@@ -12,16 +12,18 @@ import pyarrow as pa
 import torch
 from pyspark.accumulators import Accumulator
 
-from include.glue import Kind
 from include.sections import Prediction
 from tasks.encoder.batching import Array, TokenTable
+from tasks.encoder.labels import to_column
+from tasks.encoder.spec import HeadSpec
 from tasks.inference.runner import Runner
 from tasks.inference.torch_backend import TorchBackend
 from tasks.scoring.predictions import predict
 
-#: The columns that are returned for each row, as Spark schemas.
+#: The columns that are returned for each row, as Spark schemas. The prediction is that of tasks/encoder/labels.py.
 SCHEMAS = {
     "classification": "row long, prediction long, probabilities array<double>",
+    "multilabel": "row long, prediction string, probabilities array<double>",
     "regression": "row long, prediction double",
 }
 
@@ -49,7 +51,7 @@ class LabelPartition:
             return
         runner, table = _load(self.model, self.split, self.prediction)
         for indices, logits in runner.batches(table, positions):
-            yield _labeled(table.rows[indices], logits, runner.head.kind)
+            yield _labeled(table.rows[indices], logits, runner.head)
             self.done.add(len(indices))
 
 
@@ -60,11 +62,11 @@ def _load(model: str, split: str, prediction: Prediction) -> tuple[Runner, Token
     return Runner(folder, TorchBackend.open(folder), prediction), TokenTable.open(Path(split))
 
 
-def _labeled(rows: Array, logits: Array, kind: Kind) -> pa.RecordBatch:
-    """Convert logits [batch, outputs] to the most probable class and all probabilities, or to the score."""
-    predicted, probabilities = predict(kind, logits)
-    columns = [pa.array(rows), pa.array(predicted)]
+def _labeled(rows: Array, logits: Array, head: HeadSpec) -> pa.RecordBatch:
+    """Convert logits [batch, outputs] to predictions and all probabilities, or to the score."""
+    predicted, probabilities = predict(head.kind, logits, head.thresholds)
+    columns = [pa.array(rows), to_column(predicted)]
     if probabilities is not None:
         every = pa.FixedSizeListArray.from_arrays(pa.array(probabilities.ravel()), logits.shape[1])
         columns.append(every.cast(pa.list_(pa.float64())))
-    return pa.RecordBatch.from_arrays(columns, [column.split()[0] for column in SCHEMAS[kind].split(", ")])
+    return pa.RecordBatch.from_arrays(columns, [column.split()[0] for column in SCHEMAS[head.kind].split(", ")])

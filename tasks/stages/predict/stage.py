@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,9 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
+from tasks.encoder.labels import from_column
 from tasks.inference.progress import progress
+from tasks.scoring.metrics import Array
 from tasks.scoring.predictions import answer_columns, write_csv
 from tasks.spark import partitions, session
 from tasks.stages.predict.label import SCHEMAS, LabelPartition
@@ -50,10 +51,10 @@ def run(context: Context) -> Outcome:
     kept = _kept(inputs["validate"].path, found["row"]) if experiment.data.keep else {}
     table = pa.table({"row": found["row"], **kept, **_answers(experiment.task, found)})
     pq.write_table(table, context.output / "predictions.parquet")
-    write_csv(table, context.output / "predictions.csv")
+    write_csv(table, context.output / "predictions.csv", experiment.task.separator)
     result: dict[str, Any] = {"rows": rows, "rows_per_second": round(speed, 1), "partitions": partitions(rows)}
     result["files"] = {"predictions": "predictions.csv", "parquet": "predictions.parquet"}
-    return Outcome(result | _summary(found["prediction"], experiment))
+    return Outcome(result | _summary(from_column(found["prediction"]), experiment.task))
 
 
 def predict(spark: SparkSession, experiment: Experiment, model: Path, split: Path, parts: int) -> pa.Table:
@@ -80,11 +81,10 @@ def predict(spark: SparkSession, experiment: Experiment, model: Path, split: Pat
 
 
 def _answers(task: Task, found: pa.Table) -> dict[str, Any]:
-    predicted = found["prediction"].to_numpy()
-    if task.kind == "regression":
-        return answer_columns((), predicted, None)
-    probabilities = pc.list_flatten(found["probabilities"]).to_numpy().reshape(len(found), task.outputs)
-    return answer_columns(task.label_names, predicted, probabilities)
+    probabilities = None
+    if task.kind != "regression":
+        probabilities = pc.list_flatten(found["probabilities"]).to_numpy().reshape(len(found), task.outputs)
+    return answer_columns(task.kind, task.label_names, from_column(found["prediction"]), probabilities)
 
 
 def _kept(validate: Path, rows: pa.ChunkedArray) -> dict[str, Any]:
@@ -95,8 +95,9 @@ def _kept(validate: Path, rows: pa.ChunkedArray) -> dict[str, Any]:
     return {name: table[name] for name in table.column_names if name != "row"}
 
 
-def _summary(predictions: pa.ChunkedArray, experiment: Experiment) -> dict[str, Any]:
-    if experiment.task.kind == "regression":
-        return {"score_mean": round(pc.mean(predictions).as_py(), 4)}
-    counts = Counter(predictions.to_pylist())
-    return {"label_counts": {name: counts[label] for label, name in enumerate(experiment.task.label_names)}}
+def _summary(predicted: Array, task: Task) -> dict[str, Any]:
+    """Return the mean score, or the number of rows for which each label is predicted."""
+    if task.kind == "regression":
+        return {"score_mean": round(float(predicted.mean()), 4)}
+    counts = predicted.sum(axis=0) if task.kind == "multilabel" else np.bincount(predicted, minlength=task.outputs)
+    return {"label_counts": dict(zip(task.label_names, counts.tolist(), strict=True))}

@@ -16,7 +16,12 @@ SCORE_BINS = 10
 
 
 def stratum(task: Task) -> Column:
-    """Return the stratum of a row: its class, or the tenth of the score range that contains its score."""
+    """Return the stratum of a row: its class, or the tenth of the score range that contains its score.
+
+    The rows of a multi-label task are one stratum: most combinations of labels would have too few rows to divide.
+    """
+    if task.kind == "multilabel":
+        return F.lit(0)
     if task.score_range is None:
         return F.col("label")
     low, high = task.score_range

@@ -21,6 +21,7 @@ from include.sections import Cleaning
 from include.stages import BadInput
 from tasks.assets import encoder_folder, tokenizer_fingerprint, wordnet_fingerprint
 from tasks.context import Context, Outcome
+from tasks.encoder.labels import TYPES
 from tasks.encoder.tokens import open_tokenizer
 from tasks.spark import partitions, session, ship
 from tasks.stages.preprocess.augment import add_copies, augmentation
@@ -83,8 +84,8 @@ def _tokenize(texts: DataFrame, experiment: Experiment, tokenizer: str, folder: 
     """Tokenize the partitions, and sum their counts."""
     folder.mkdir()
     _, _, *sentences = texts.columns
-    scores = experiment.task.kind == "regression"
-    work = TokenizePartition(tokenizer, experiment.preprocessing.max_length, tuple(sentences), scores, str(folder))
+    label, max_length = TYPES[experiment.task.kind], experiment.preprocessing.max_length
+    work = TokenizePartition(tokenizer, max_length, tuple(sentences), label, str(folder))
     parts = texts.mapInArrow(work, ", ".join(f"{count} long" for count in COUNTS)).toArrow()
     for leftover in folder.glob(".part-*"):  # written by attempts that Spark has abandoned
         leftover.unlink()

@@ -33,14 +33,14 @@ class TokenizePartition:
         tokenizer: The name of tokenizer.json that tasks.spark.ship returned.
         max_length: The maximum length of an input in tokens, including special tokens.
         sentences: The names of the text columns, one or two.
-        scores: Whether the labels are scores instead of class ids.
+        label: The type of the labels.
         folder: The folder for the files part-00000.arrow and so on, which have the numbers of the partitions.
     """
 
     tokenizer: str
     max_length: int
     sentences: tuple[str, ...]
-    scores: bool
+    label: pa.DataType
     folder: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -61,7 +61,7 @@ class TokenizePartition:
         yield pa.RecordBatch.from_arrays([pa.array([count]) for count in counts], list(COUNTS))
 
     def _schema(self, id_type: pa.DataType) -> pa.Schema:
-        columns = {"row": pa.int64(), "label": pa.float64() if self.scores else pa.int64()}
+        columns = {"row": pa.int64(), "label": self.label}
         columns |= {"length": pa.uint16(), "first": pa.uint16(), "input_ids": pa.list_(id_type)}
         return pa.schema(columns | dict.fromkeys(self.sentences, pa.string()))
 

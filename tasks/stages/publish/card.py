@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from include.artifacts import Artifact
 from include.experiment import Experiment
 from include.glue import Task
+from tasks.encoder.loading import read_head
 from tasks.reporting.page import figure
 from tasks.stages.publish.base_model import BaseModel
 
@@ -32,6 +33,7 @@ class Evidence:
         training: The result of train.
         settings: The parts of the experiment that train used.
         preprocessing: The part that preprocess used.
+        thresholds: For a multi-label task, the probability from which each label is predicted, in their order.
         revision: The revision of the code that trained the model.
     """
 
@@ -42,6 +44,7 @@ class Evidence:
     training: Mapping[str, Any]
     settings: Mapping[str, Mapping[str, Any]]
     preprocessing: Mapping[str, Any]
+    thresholds: Sequence[float]
     revision: str
 
     @classmethod
@@ -56,6 +59,7 @@ class Evidence:
             made["train"].result,
             made["train"].part,
             made["preprocess"].part["preprocessing"],
+            read_head(inputs["train"].path / "model").thresholds,
             made["train"].revision,
         )
 

@@ -82,7 +82,9 @@ class ScorePart:
             attempt.replace(file)
 
     def _with_answers(self, rows: pa.Table, logits: Array, runner: Runner) -> pa.Table:
-        answers: dict[str, Any] = answer_columns(runner.head.label_names, *predict(runner.head.kind, logits))
+        head = runner.head
+        predicted, probabilities = predict(head.kind, logits, head.thresholds)
+        answers: dict[str, Any] = answer_columns(head.kind, head.label_names, predicted, probabilities)
         columns = {name: rows[name] for name in rows.column_names}
         return pa.table({**columns, **answers, MODEL_VERSION: pa.repeat(self.version, len(rows))})
 

@@ -30,6 +30,7 @@ from include.stages import BadInput, Transient
 from tasks.context import Context, Outcome
 from tasks.encoder.loading import read_head
 from tasks.inference.progress import progress
+from tasks.scoring.predictions import without_lists
 from tasks.spark import partitions, session
 from tasks.stages.score.chunks import Chunk, parquet_chunks, table_files, text_chunks
 from tasks.stages.score.label import ScorePart, part_file
@@ -130,9 +131,11 @@ def _write(experiment: Experiment, kept: Path, output: Path) -> dict[str, str]:
             writer.write_batch(batch)
     if _is_text(experiment.scoring):
         files["scored"] = "scored.csv"
-        with csv.CSVWriter(output / "scored.csv", pq.read_schema(parts[0])) as sheet:
+        separator = experiment.data.label_separator
+        schema = without_lists(pq.read_schema(parts[0]).empty_table(), separator).schema
+        with csv.CSVWriter(output / "scored.csv", schema) as sheet:
             for batch in _batches(parts):
-                sheet.write_batch(batch)
+                sheet.write_table(without_lists(pa.table(batch), separator))
     return files
 
 

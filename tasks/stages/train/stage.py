@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
+import numpy as np
+from scipy.special import expit
+
+from include.artifacts import write_json
 from include.experiment import Experiment
 from include.runs import Run
+from include.stages import BadInput
 from tasks.assets import encoder_fingerprint, encoder_folder
 from tasks.context import Context, Outcome
+from tasks.encoder.batching import TokenTable
+from tasks.encoder.inference import predict_logits
+from tasks.encoder.loading import load_trained
+from tasks.encoder.spec import THRESHOLDS
 from tasks.launching.launch import launch
+from tasks.scoring.thresholds import tune
 from tasks.training.job import Job
 
 
@@ -37,4 +48,17 @@ def run(context: Context) -> Outcome:
             terminal=sys.stderr.isatty(),
         )
     )
+    if experiment.task.kind == "multilabel":
+        _add_thresholds(context.output / "model", context.inputs["preprocess"].path / "dev")
     return Outcome(json.loads((context.output / "training.json").read_text(encoding="utf-8")))
+
+
+def _add_thresholds(model: Path, dev: Path) -> None:
+    """Write into the model's config.json from which probability it predicts each label, tuned on the dev rows."""
+    table = TokenTable.open(dev)
+    probabilities = expit(predict_logits(load_trained(model), table).astype(np.float64))
+    if not np.isfinite(probabilities).all():
+        raise BadInput("the model's logits are not finite, so its training diverged: lower training.learning_rate")
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    config[THRESHOLDS] = tune(table.labels, probabilities).tolist()
+    write_json(model / "config.json", config)

@@ -23,6 +23,7 @@ CRITICAL, WARNING = FailureSeverity.CRITICAL, FailureSeverity.WARNING
 LONGEST = 10_000  # characters; a longer text is more likely a broken file than a sentence
 CUT = 2_000  # characters that fill the 512 positions of BERT, at about 4 characters per token
 SMALLEST_CLASS = 0.2  # of an even share: with two classes, one row in ten
+RAREST_LABEL = 0.01  # of the rows of a multi-label task: each label is a question of its own, to which no is usual
 # U+FFFD, and UTF-8 that was decoded as Latin-1 and encoded again.
 MOJIBAKE = "\ufffd|Ã[\u0080-\u00bf]|Â[\u00a0-\u00bf]|â€"
 
@@ -125,7 +126,13 @@ def _labels(task: Task) -> Iterator[Expectation]:
         "{observed} different labels", "a model needs at least two labels to learn from: add rows with other labels",
         column="label", min_value=2,
     )  # fmt: skip
-    yield from _scores(task) if task.kind == "regression" else _classes(task)
+    match task.kind:
+        case "classification":
+            yield from _classes(task)
+        case "multilabel":
+            yield from _label_sets(task)
+        case "regression":
+            yield from _scores(task)
 
 
 def _classes(task: Task) -> Iterator[Expectation]:
@@ -140,6 +147,20 @@ def _classes(task: Task) -> Iterator[Expectation]:
             f"{{good}} of {{rows}} rows are {task.label_names[label]}",
             "collect more of them, and use f1 for the gate",
             column="label", value_set=[label], mostly=SMALLEST_CLASS / len(classes),
+        )  # fmt: skip
+
+
+def _label_sets(task: Task) -> Iterator[Expectation]:
+    yield _rule(
+        gxe.ExpectColumnValuesToMatchRegex, "label set", CRITICAL, "{bad} of {rows} rows have unknown labels",
+        "correct the raw rows", column="label", regex=f"^[01]{{{len(task.labels)}}}$",
+    )  # fmt: skip
+    for place, name in enumerate(task.label_names):
+        yield _rule(
+            gxe.ExpectColumnValuesToMatchRegex, "label balance", WARNING,
+            f"{{good}} of {{rows}} rows have the label {name}",
+            "collect more of them, because a rare label is hard to learn and its F1 is uncertain",
+            column="label", regex=f"^[01]{{{place}}}1", mostly=RAREST_LABEL,
         )  # fmt: skip
 
 

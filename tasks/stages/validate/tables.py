@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from include.glue import Task
+from tasks.encoder.labels import TYPES
 from tasks.sources import Record, Source
 from tasks.sources.normalize import text_key
 from tasks.sources.quarantine import Quarantine, QuarantineSummary, problem
@@ -33,8 +34,7 @@ def sentence_columns(task: Task) -> list[str]:
 def table_schema(task: Task) -> pa.Schema:
     """Return the schema of train.parquet, dev.parquet and test.parquet. In test, all labels are null."""
     sentences = [(name, pa.string()) for name in sentence_columns(task)]
-    label = pa.float64() if task.kind == "regression" else pa.int64()
-    return pa.schema([("row", pa.int64()), ("line", pa.int64()), *sentences, ("label", label)])
+    return pa.schema([("row", pa.int64()), ("line", pa.int64()), *sentences, ("label", TYPES[task.kind])])
 
 
 def checked_schema(task: Task) -> pa.Schema:
@@ -110,5 +110,12 @@ def _as_row(record: Record, task: Task, split: str) -> dict[str, Any]:
     }
 
 
-def _label(text: str, task: Task) -> int | float:
-    return float(text) if task.kind == "regression" else task.labels.index(text)
+def _label(text: str, task: Task) -> int | float | str:
+    match task.kind:
+        case "regression":
+            return float(text)
+        case "multilabel":
+            chosen = task.labels_in(text)
+            return "".join("1" if label in chosen else "0" for label in task.labels)
+        case "classification":
+            return task.labels.index(text)

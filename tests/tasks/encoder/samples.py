@@ -15,7 +15,11 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from tasks.encoder.labels import to_column
+
 FILLER = [f"word{number}" for number in range(40)]
+#: The words that decide about the labels of a multi-label sample.
+CUES = ("good", "bad", "word35")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", *FILLER]
 
 
@@ -67,7 +71,7 @@ def reviews(count: int, seed: int = 0) -> tuple[list[tuple[str]], list[int]]:
 def write_split(
     folder: Path,
     sentences: Sequence[tuple[str, ...]],
-    labels: Sequence[float] | None,
+    labels: Sequence[float] | Sequence[tuple[int, ...]] | None,
     parts: int = 2,
     words: Tokenizer | None = None,
 ) -> Path:
@@ -77,7 +81,7 @@ def write_split(
     encoded = [words.encode(texts[0], texts[1] if len(texts) > 1 else None) for texts in sentences]
     columns = {
         "row": pa.array(range(len(sentences)), pa.int64()),
-        "label": pa.array(labels if labels is not None else [None] * len(sentences), _label_type(labels)),
+        "label": _label_column(labels, len(sentences)),
         "length": pa.array([len(line.ids) for line in encoded], pa.uint16()),
         "first": pa.array([line.type_ids.count(0) for line in encoded], pa.uint16()),
         "input_ids": pa.array([line.ids for line in encoded], pa.list_(pa.uint16())),
@@ -91,5 +95,18 @@ def write_split(
     return folder
 
 
-def _label_type(labels: Sequence[float] | None) -> pa.DataType:
-    return pa.float64() if labels and isinstance(labels[0], float) else pa.int64()
+def _label_column(labels: Sequence[float] | Sequence[tuple[int, ...]] | None, rows: int) -> pa.Array:
+    if not labels:
+        return pa.array([None] * rows, pa.int64())
+    return to_column(np.array(labels))
+
+
+def label_sets(count: int, seed: int = 0) -> tuple[list[tuple[str]], list[tuple[int, ...]]]:
+    """Return sentences of 5 to 15 words and whether each of three labels applies, which one word each decides."""
+    random = np.random.default_rng(seed)
+    chosen = random.random((count, len(CUES))) < (0.5, 0.4, 0.2)
+    sentences = []
+    for row in chosen:
+        words = [*random.choice(FILLER[:30], random.integers(5, 13)), *np.array(CUES)[row]]
+        sentences.append((" ".join(random.permutation(words)),))
+    return sentences, [tuple(row) for row in chosen.astype(int).tolist()]

@@ -18,6 +18,7 @@ from transformers import (
     GPT2Model,
     MPNetConfig,
     MPNetModel,
+    pipeline,
 )
 
 from include.stages import BadInput, Transient
@@ -28,7 +29,7 @@ from tasks.encoder.masked_lm import load_masked_lm
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.tokens import open_tokenizer
 from tests.tasks.encoder.families import family
-from tests.tasks.encoder.samples import WORDS, reviews, tiny_encoder, write_split
+from tests.tasks.encoder.samples import WORDS, label_sets, reviews, tiny_encoder, write_split
 
 POOLINGS: tuple[Any, ...] = ("native", "mean", "cls")
 SPEC = HeadSpec("classification", 2, max_length=32, label_names=("negative", "positive"))
@@ -331,3 +332,33 @@ def test_a_folder_with_the_three_files_alone(folder: Path) -> None:
         if file.name not in ("config.json", "model.safetensors", "tokenizer.json"):
             file.unlink()
     load_pretrained(folder, SPEC)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_plain_transformers_applies_a_sigmoid_to_several_labels(folder: Path, tmp_path: Path, pooling: Any) -> None:
+    spec = HeadSpec("multilabel", 3, pooling, max_length=32, label_names=("acting", "music", "plot"))
+    model = load_pretrained(folder, spec).eval()
+    torch.nn.init.normal_(model.output_layer.weight, std=0.5)
+    model.save(tmp_path / "saved")
+    copy_tokenizer(folder, tmp_path / "saved", model, 32)
+    edit_config(tmp_path / "saved", thresholds=[0.25, 0.5, 0.75])
+    loaded = load_trained(tmp_path / "saved")
+    assert loaded.spec == dataclasses.replace(spec, dropout=spec.dropout, thresholds=(0.25, 0.5, 0.75))
+    sentences, labels = label_sets(8)
+    table = TokenTable.open(write_split(tmp_path / "split", sentences, labels))
+    expected = torch.from_numpy(predict_logits(loaded, table)).sigmoid().numpy()
+    plain: Any = pipeline("text-classification", str(tmp_path / "saved"), top_k=None, trust_remote_code=True)
+    for row, scores in enumerate(plain([text for (text,) in sentences])):
+        found = {one["label"]: one["score"] for one in scores}
+        assert [found[name] for name in spec.label_names] == pytest.approx(expected[row], abs=1e-5)
+
+
+def test_a_head_for_several_labels_is_kept_for_the_same_labels_only(folder: Path, tmp_path: Path) -> None:
+    spec = HeadSpec("multilabel", 2, max_length=32, label_names=("acting", "plot"))
+    model = load_pretrained(folder, spec)
+    model.save(tmp_path / "saved")
+    copy_tokenizer(folder, tmp_path / "saved", model, 32)
+    same = load_pretrained(tmp_path / "saved", spec)
+    assert torch.equal(same.output_layer.weight, model.output_layer.weight)
+    classes = load_pretrained(tmp_path / "saved", dataclasses.replace(spec, kind="classification"))
+    assert not torch.equal(classes.output_layer.weight, model.output_layer.weight)

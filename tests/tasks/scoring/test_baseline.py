@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -35,3 +36,13 @@ def test_no_constant_score_errs_less() -> None:
 def test_equal_scores_and_no_rows() -> None:
     assert baseline(TASKS["STS-B"], np.full(3, 2.0))["r2"] is None
     assert baseline(TASKS["SST-2"], np.zeros(0, int)) == {}
+
+
+def test_no_constant_set_of_labels_is_better() -> None:
+    names = tuple("abcd")
+    task = dataclasses.replace(TASKS["multi-label"], labels=names, label_names=names)
+    labels = (np.random.default_rng(0).random((40, 4)) < (0.7, 0.5, 0.3, 0.05)).astype(int)
+    answers = itertools.product((-1, 1), repeat=4)
+    every = [all_metrics(task, labels, np.tile(answer, (40, 1))) for answer in answers]
+    best = {name: max(one[name] for one in every) for name in ("f1_micro", "f1_macro", "subset_accuracy")}
+    assert baseline(task, labels) == pytest.approx({**best, "hamming_loss": min(one["hamming_loss"] for one in every)})

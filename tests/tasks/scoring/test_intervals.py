@@ -8,8 +8,8 @@ from scipy import stats
 from sklearn import metrics as sk
 
 from include.glue import TASKS, Task
-from tasks.scoring.intervals import correlations, f1_of, interval, matthews_of, wilson
-from tasks.scoring.metrics import pearson, spearman
+from tasks.scoring.intervals import correlations, f1_of, f1_of_sets, interval, matthews_of, wilson
+from tasks.scoring.metrics import multilabel_metrics, pearson, spearman
 
 SST2, COLA, STSB, MNLI = TASKS["SST-2"], TASKS["CoLA"], TASKS["STS-B"], TASKS["MNLI"]
 RANDOM = np.random.default_rng(5)
@@ -86,3 +86,23 @@ def test_correlations_are_those_of_the_metrics(metric: str) -> None:
     one = {"pearson": pearson, "spearman": spearman}[metric]
     expected = [one(label, score) for label, score in zip(labels, scores, strict=True)]
     np.testing.assert_allclose(correlations(labels, scores, metric), expected, atol=1e-12)
+
+
+def test_the_bootstrap_of_several_labels_is_that_of_rows() -> None:
+    random = np.random.default_rng(0)
+    labels = (random.random((300, 3)) < (0.5, 0.3, 0.1)).astype(int)
+    predicted = np.where(random.random((300, 3)) < 0.2, 1 - labels, labels)
+    draws = []
+    for _ in range(300):
+        rows = random.integers(300, size=300)
+        draws.append(f1_of_sets(np.ones((1, 300)), labels[rows], predicted[rows], "f1_macro")[0])
+    found = interval(TASKS["multi-label"], "f1_macro", labels, predicted)
+    assert found == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.02)
+
+
+def test_f1_of_several_labels_agrees_with_the_metrics() -> None:
+    labels, predicted = RANDOM.integers(2, size=(2, 30, 4))
+    labels[:, 3] = predicted[:, 3] = 0
+    for metric in ("f1_micro", "f1_macro"):
+        found = f1_of_sets(np.ones((1, 30)), labels, predicted, metric)
+        assert found == pytest.approx(multilabel_metrics(labels, predicted)[metric])

@@ -108,3 +108,16 @@ def test_predictions_are_class_ids_or_scores() -> None:
 
 def test_no_positive_row_leaves_the_positive_class_at_zero() -> None:
     assert all_metrics(SST2, np.zeros(4, dtype=int), logits_of([0, 0, 0, 0]))["recall"] == 0
+
+
+def test_several_labels_by_hand() -> None:
+    labels = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 0]])
+    logits = np.array([[1, -1, -1], [1, -1, -1], [-1, -1, -1], [1, 1, -1]])
+    assert all_metrics(TASKS["multi-label"], labels, logits) == pytest.approx(
+        {
+            "f1_micro": 2 * 3 / (2 * 3 + 1 + 1),  # 3 right, 1 wrongly, 1 missed
+            "f1_macro": (0.8 + 2 / 3 + 0) / 3,
+            "subset_accuracy": 2 / 4,
+            "hamming_loss": 2 / 12,
+        }
+    )

@@ -130,3 +130,21 @@ def test_every_loss_has_a_function_and_one_without_is_refused() -> None:
     unknown = Loss.model_construct(kind="hinge", class_weights="none")
     with pytest.raises(BadInput, match=r"loss\.kind hinge has no function"):
         Criterion(unknown, CLASSES, LABELS)
+
+
+def test_losses_of_several_labels_by_hand() -> None:
+    logits, labels = torch.tensor([[2.0, -1.0], [0.5, 3.0]]), torch.tensor([[1.0, 1.0], [0.0, 1.0]])
+    p = 1 / (1 + np.exp([[-2.0, 1.0], [0.5, -3.0]]))  # of what is true of each label
+    for loss, expected in (
+        ({}, -np.log(p)),
+        ({"kind": "binary-cross-entropy"}, -np.log(p)),
+        ({"kind": "focal", "focal_gamma": 2}, -((1 - p) ** 2) * np.log(p)),
+    ):
+        found = Criterion(Loss.model_validate(loss), TASKS["multi-label"], labels.numpy())
+        np.testing.assert_allclose(found.losses(logits, labels), expected.mean(axis=1), rtol=1e-5)
+        assert found.mean(logits.numpy(), labels.numpy().astype(int)) == pytest.approx(expected.mean(), rel=1e-5)
+
+
+def test_the_gradient_of_focal_loss_of_several_labels() -> None:
+    logits = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert gradcheck(lambda x: focal(x, torch.eye(4, 3), Loss()), (logits,))

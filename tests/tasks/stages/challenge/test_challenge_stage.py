@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -15,16 +16,20 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from include.artifacts import Artifact, write_json
+from include.glue import TASKS
 from include.stages import BadInput, ExitCode, result_line
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.loading import load_trained
+from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained
+from tasks.encoder.spec import HeadSpec
 from tasks.inference.onnx_backend import OnnxBackend
 from tasks.inference.torch_backend import TorchBackend
 from tasks.runner import run_stage
 from tasks.stages.challenge.costs import milliseconds
 from tasks.stages.challenge.models import load_challenger, load_champion, retokenize
+from tasks.stages.evaluate.rows import predictions_table
+from tasks.stages.evaluate.stage import score
 from tasks.stages.package.forms import export_onnx
-from tests.tasks.encoder.samples import WORDS, of_words
+from tests.tasks.encoder.samples import WORDS, label_sets, of_words, tiny_encoder, write_split
 from tests.tasks.stages.challenge.homes import ROWS, STSB, Home, changed, home, negate
 from tests.tasks.stages.package.packages import unchanged_package
 
@@ -239,3 +244,24 @@ def test_the_latency_is_that_of_the_form_that_is_served(movies: Home, tmp_path: 
     key = movies.run.artifact("package").manifest.key
     champion = load_champion(task, dev, {**named, "package": key}, movies.run.store)
     assert type(champion.served).__name__ == "_TransformersBackend"
+
+
+def test_a_model_of_several_labels_is_read_back_from_its_probabilities(tmp_path: Path) -> None:
+    names = ("a", "b", "c")
+    task = dataclasses.replace(TASKS["multi-label"], labels=names, label_names=names)
+    spec = HeadSpec("multilabel", 3, max_length=32, label_names=names)
+    encoder = tiny_encoder(tmp_path / "encoder")
+    model = load_pretrained(encoder, spec).eval()
+    torch.nn.init.normal_(model.output_layer.weight, std=0.5)
+    model.save(tmp_path / "model")
+    copy_tokenizer(encoder, tmp_path / "model", model, 32)
+    folder = write_split(tmp_path / "dev", *label_sets(60))
+    dev, scored = TokenTable.open(folder), score(task, model, folder).cross_fitted()
+    pq.write_table(predictions_table(scored), tmp_path / "predictions.parquet")
+    unchanged_package(tmp_path / "package", tmp_path / "model")
+    evaluated = tmp_path / "predictions.parquet"
+    found = load_challenger(task, dev, tmp_path / "model", tmp_path / "package", evaluated).scored
+    assert found.logits == pytest.approx(scored.logits, abs=1e-5)
+    assert (found.predicted == scored.predicted).all()
+    again = retokenize(dev, tmp_path / "model" / "tokenizer.json", 32)
+    assert again.labels.tolist() == dev.labels.tolist()

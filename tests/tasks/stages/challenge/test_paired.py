@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score
 
 from include.glue import TASKS
 from tasks.scoring.metrics import Array, pearson
@@ -140,3 +141,25 @@ def test_scores_that_are_all_equal_are_undecided() -> None:
     for found in (compare(STSB, labels, np.full(20, 2.5), good), compare(STSB, labels[:1], good[:1], good[:1])):
         assert found.model is None and found.difference is None
         assert outcome(found, MARGIN) == "undecided"
+
+
+def test_models_of_several_labels_are_compared_by_the_metric_of_the_task() -> None:
+    random, task = np.random.default_rng(3), TASKS["multi-label"]
+    labels = (random.random((400, 3)) < (0.5, 0.3, 0.2)).astype(int)
+    good, bad = (np.where(random.random((400, 3)) < share, 1 - labels, labels) for share in (0.05, 0.25))
+    found = compare(task, labels, good, bad)
+    assert found.metric == "f1_micro"
+    assert found.model == pytest.approx(f1_score(labels, good, average="micro"))
+    assert found.champion == pytest.approx(f1_score(labels, bad, average="micro"))
+    assert found.interval is not None and found.difference is not None
+    assert 0 < found.interval[0] < found.difference < found.interval[1]
+    assert found.only_model is None and outcome(found, MARGIN) == "not worse"
+    assert outcome(compare(task, labels, bad, good), MARGIN) == "worse"
+    same = compare(task, labels, good, good)
+    assert same.interval == (0, 0) and outcome(same, 0) == "not worse"
+
+
+def test_one_label_alone_is_compared_like_a_class() -> None:
+    labels = np.ones(50, int)
+    found = compare(TASKS["multi-label"], labels, np.arange(50) % 5 // 4, labels)
+    assert (found.metric, found.only_model, found.only_champion) == ("accuracy", 0, 40)

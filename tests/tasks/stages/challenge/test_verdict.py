@@ -129,3 +129,24 @@ def test_a_page_of_undefined_scores() -> None:
     verdict = held(flat, scored("STS-B", labels, labels[:, None]))
     assert verdict.outcome == "undecided" and verdict.passed
     assert "undefined" in render(flat.task, verdict, words_of(verdict), disagreements(flat, flat))
+
+
+def test_a_model_that_has_given_up_a_label_is_refused_by_its_slice() -> None:
+    task = dataclasses.replace(TASKS["multi-label"], labels=("often", "rarely"), label_names=("often", "rarely"))
+    labels = (np.random.default_rng(0).random((400, 2)) < (0.9, 0.15)).astype(int)
+    sentences = [(f"words {row}",) for row in range(400)]
+    right = np.where(labels == 1, 3.0, -3.0)
+    blind = right.copy()
+    blind[:, 1] = -3.0 - np.arange(400) / 400  # knows nothing of the second label
+    champion, model = (ScoredSplit(task, np.arange(400), labels, logits, sentences).cross_fitted()
+                       for logits in (right, blind))  # fmt: skip
+    assert champion.metrics()["f1_micro"] == 1
+    never = dataclasses.replace(model, thresholds=np.full((400, 2), 0.5))
+    verdict = held(never, champion)
+    assert verdict.slices["label:often"].outcome == "not worse"
+    assert verdict.slices["label:rarely"].outcome == "worse" and not verdict.passed
+    apart = disagreements(never, champion)
+    (lost, *_), won = apart.values()
+    assert {lost["label"], lost["other"]} <= {"rarely", "often, rarely"} and won == []
+    html = render(task, verdict, words_of(verdict), apart)
+    assert "Where the new model has more labels wrong" in html and "paired bootstrap" in html

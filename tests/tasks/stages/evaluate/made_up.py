@@ -25,11 +25,16 @@ FACTS: dict[str, dict[str, Any]] = {
 PROVENANCE = Provenance("tickets (classification)", "manual__2026-11-22", FACTS)
 
 
-def write_report(folder: Path, dev: ScoredSplit, heldout: ScoredSplit | None, history: Path) -> dict[str, Any]:
+def write_report(
+    folder: Path, dev: ScoredSplit, heldout: ScoredSplit | None, history: Path, thresholds: Sequence[float] = ()
+) -> dict[str, Any]:
     """What the stage evaluate writes, with the verdict of the registered threshold; what metrics.json says."""
-    summary = summarize(dev, heldout)
+    summary = summarize(dev, heldout, thresholds)
     registered = dev.task.name if dev.task.name in ("SST-2", "MNLI", "STS-B") else "SST-2"
-    experiment = build({"data": {"task": registered, "source": "glue", "path": "glue"}}, "test")
+    data: dict[str, Any] = {"task": registered, "source": "glue", "path": "glue"}
+    if dev.task.kind == "multilabel":
+        data = {"task": "multi-label", "source": "files", "path": "x", "labels": dev.task.labels}
+    experiment = build({"data": data}, "test")
     verdict = judge(experiment, Evidence(summary, dev.labels, dev.predicted), len(dev))
     write(folder, dev, summary, verdict, history, PROVENANCE)
     return summary
@@ -42,6 +47,16 @@ def of_classes(names: Sequence[str], rows: int, right: float = 3.0) -> ScoredSpl
     labels = random.choice(len(names), size=rows, p=share / share.sum())
     logits = right * np.eye(len(names))[labels] + random.normal(size=(rows, len(names)))
     return ScoredSplit(task, np.arange(rows), labels, logits, [(f"text {row}, with a comma",) for row in range(rows)])
+
+
+def of_labels(names: Sequence[str], rows: int) -> ScoredSplit:
+    """Rows with any number of these labels, the first ones the most frequent, with cross-fitted thresholds."""
+    task = dataclasses.replace(TASKS["multi-label"], labels=tuple(names), label_names=tuple(names))
+    random, share = np.random.default_rng(4), 1 / np.arange(2, len(names) + 2)
+    labels = (random.random((rows, len(names))) < share).astype(int)
+    logits = 2.0 * labels - 1.5 + random.normal(size=labels.shape)
+    sentences = [(f"text {row}",) for row in range(rows)]
+    return ScoredSplit(task, np.arange(rows), labels, logits, sentences).cross_fitted()
 
 
 def made_up(name: str, rows: int = 120) -> ScoredSplit:

@@ -17,7 +17,7 @@ import pytest
 from tasks.scoring.intervals import wilson
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.evaluate import curves
-from tests.tasks.stages.evaluate.made_up import made_up, of_classes, write_report
+from tests.tasks.stages.evaluate.made_up import made_up, of_classes, of_labels, write_report
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PLOTS = {
@@ -177,3 +177,30 @@ def test_every_row_stands_in_the_csv(name: str, tmp_path: Path, history: Path) -
         assert [float(row["probability:positive"]) for row in rows] == pytest.approx(dev.probabilities[:, 1].tolist())
     else:
         assert [float(row["prediction"]) for row in rows] == pytest.approx(dev.predicted.tolist())
+
+
+def test_a_report_on_several_labels(tmp_path: Path, history: Path) -> None:
+    dev = of_labels(("acting", "<music>", "plot"), 150)
+    summary = write_report(tmp_path, dev, None, history, thresholds=(0.4, 0.55, 0.61))
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert {file.stem for file in tmp_path.glob("*.png")} == {"training"}
+    for name, row in summary["labels"].items():
+        assert escape(name) in html
+        assert all(f"{row[figure]:.4f}" in html for figure in ("threshold", "precision", "recall", "f1"))
+        recall = summary["slices"][f"label:{name}"]
+        assert (recall["metric"], recall["accuracy"]) == ("accuracy", pytest.approx(row["recall"]))
+        assert recall["rows"] == row["rows"]
+    for metrics in (summary["metrics"], *summary["other_thresholds"].values()):
+        assert all(f"{value:.4f}" in html for value in metrics.values())
+    assert "&lt;music&gt;" in html and "<music>" not in html
+
+
+def test_the_listing_of_several_labels(tmp_path: Path, history: Path) -> None:
+    dev = of_labels(("acting", "plot"), 40)
+    write_report(tmp_path, dev, None, history, thresholds=(0.5, 0.5))
+    with (tmp_path / "predictions.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = np.array(dev.task.label_names)
+    assert [row["label"] for row in rows] == ["|".join(names[labels == 1]) for labels in dev.labels]
+    assert [row["prediction"] for row in rows] == ["|".join(names[labels == 1]) for labels in dev.predicted]
+    assert [float(row["probability:plot"]) for row in rows] == pytest.approx(dev.probabilities[:, 1].tolist())

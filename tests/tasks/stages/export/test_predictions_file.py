@@ -75,3 +75,11 @@ def test_placeholders_fit_the_task(name: str) -> None:
 def test_no_placeholder_without_a_published_test_split() -> None:
     with pytest.raises(ValueError, match="movie-reviews has no published test split"):
         placeholder(TASKS["movie-reviews"])
+
+
+def test_golden_bytes_of_several_labels() -> None:
+    task = dataclasses.replace(TASKS["multi-label"], labels=("a", "b"), label_names=("a", "b"))
+    cells = np.array(["a|b", "", "b"], dtype=object)
+    assert (
+        from_predictions(task, THREE, np.array([2, 0, 1]), cells).encode() == b"index\tprediction\n0\t\n1\tb\n2\ta|b\n"
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from io import StringIO
 
 import numpy as np
 import pytest
@@ -11,8 +13,10 @@ from scipy import stats
 from include.glue import TASKS
 from include.sections import Dataset
 from include.stages import ExitCode
+from tasks.sources import Record
+from tasks.sources.quarantine import Quarantine
 from tasks.stages.ingest.drift import measure
-from tasks.stages.ingest.rows import Row
+from tasks.stages.ingest.rows import Row, UsableRows, select
 from tests.tasks.stages.ingest.homes import Home
 
 LIKE_TRAIN = [f"sentence train {number}\t{number % 2}" for number in range(100)]
@@ -75,3 +79,22 @@ def test_few_rows_are_measured_but_not_refused(home: Home) -> None:
     home.put("a.tsv", *(f"film {number}\t1" for number in range(99)))
     accepted = home.ingest("second").manifest
     assert accepted.exit_code == ExitCode.DONE and accepted.result["drift"]["vocabulary"] == 0.5
+
+
+def test_of_several_labels_the_one_that_moved_most_counts() -> None:
+    task = dataclasses.replace(TASKS["multi-label"], labels=("x", "y"), label_names=("x", "y"))
+    old = [Row(("a b",), cell, 0) for cell in ("x", "x|y", "", "y")]
+    new = [Row(("a b",), cell, 0) for cell in ("y|x", "x|x")]
+    assert measure(old, new, task, Dataset())[0].value == pytest.approx(0.5)  # x: 2 of 4, then 2 of 2
+
+
+def test_the_order_of_labels_in_a_cell_does_not_matter() -> None:
+    task = dataclasses.replace(TASKS["multi-label"], labels=("x", "y"), label_names=("x", "y"))
+    known = {"train": [Row(("one",), "x|y", 1), Row(("two",), "", 2)], "dev": [], "test": []}
+    cells = [("one", "y | x", 1), ("two", "x", 2), ("three", "y", 3)]
+    fresh = [Row((text,), cell, key) for text, cell, key in cells]
+    records = [Record(number, number + 2, row.sentences, row.label) for number, row in enumerate(fresh)]
+    held = Quarantine(StringIO(), "train", "new.tsv")
+    added, counts = select(known, [UsableRows(fresh, records, 3, held)], task)
+    assert [row.label for row in added] == ["y"]
+    assert (counts["known"], counts["conflict"], counts["added"]) == (1, 1, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,15 +19,24 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.models import Classifier
-from tasks.encoder.spec import HeadSpec
+from tasks.encoder.spec import THRESHOLDS, HeadSpec
 from tasks.runner import run_stage
+from tasks.scoring.predictions import predict
 from tests.tasks.encoder.families import family
 from tests.tasks.encoder.samples import reviews, write_split
 
 LENGTH = 24
 CLASSES = HeadSpec("classification", 2, max_length=LENGTH, label_names=("negative", "positive"))
 SCORES = HeadSpec("regression", 1, max_length=LENGTH, score_range=(0.0, 5.0))
+SETS = HeadSpec("multilabel", 2, max_length=LENGTH, label_names=("acting", "plot"), thresholds=(0.3, 0.7))
 MOVIES = build({}, "test")
+ASPECTS = build(
+    {
+        "data": {"task": "multi-label", "source": "files", "path": "films", "labels": list(SETS.label_names)},
+        "gate": {"f1_micro": 0},
+    },
+    "test",
+)
 STSB = build({"data": {"task": "STS-B", "source": "glue", "path": "glue"}, "gate": {"pearson": 0}}, "test")
 SENTENCES = [text for (text,) in reviews(40)[0]]
 PAIRS = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
@@ -39,12 +49,14 @@ def trained(folder: Path, kind: str, spec: HeadSpec) -> Classifier:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
+    if spec.thresholds:
+        setattr(model.model.config, THRESHOLDS, list(spec.thresholds))
     model.save(folder)
     copy_tokenizer(encoder, folder, model, spec.max_length)
     return model
 
 
-def dev_rows(folder: Path, model: Path, labels: list[float], pairs: bool) -> TokenTable:
+def dev_rows(folder: Path, model: Path, labels: list[Any], pairs: bool) -> TokenTable:
     """Write a dev split as preprocess does, with the tokenizer of the model."""
     words = tokens.open_tokenizer(model / "tokenizer.json", LENGTH)
     texts: list[tuple[str, ...]] = list(PAIRS) if pairs else [(text,) for text in SENTENCES]
@@ -55,9 +67,11 @@ def ready(home: Path, kind: str = "bert", spec: HeadSpec = CLASSES) -> tuple[Run
     """Return a run that has passed its gate with a model that is right on every row."""
     model = trained(home / "made/model", kind, spec)
     pairs = spec.kind == "regression"
-    logits = predict_logits(model, dev_rows(home / "made/dev", home / "made/model", [0] * len(SENTENCES), pairs))
-    labels = logits[:, 0].tolist() if pairs else logits.argmax(1).tolist()
-    run, experiment = Run(home / "runs/one"), STSB if pairs else MOVIES
+    unknown = [(0, 0) if spec is SETS else 0] * len(SENTENCES)
+    logits = predict_logits(model, dev_rows(home / "made/dev", home / "made/model", unknown, pairs))
+    predicted, _ = predict(spec.kind, logits, spec.thresholds)
+    labels = [tuple(row) for row in predicted.tolist()] if spec is SETS else predicted.tolist()
+    run, experiment = Run(home / "runs/one"), {"regression": STSB, "multilabel": ASPECTS}.get(spec.kind, MOVIES)
     for stage in ("preprocess", "train", "gate"):
         with run.store.writing(stage, f"{stage:-<16}") as folder:
             if stage == "preprocess":
@@ -81,6 +95,7 @@ def unchanged_package(folder: Path, model: Path) -> None:
     shutil.copytree(model, folder / "model")
     form = {"name": "torch-fp32", "engine": "torch", "precision": "fp32", "file": "model", "offered": True}
     said = {"served": "torch-fp32", "columns": ["sentence"], "labels": list(CLASSES.label_names), "max_length": 128}
+    said |= {"kind": "classification", "thresholds": []}
     write_json(folder / "package.json", {**said, "forms": [form]})
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from include.glue import TASKS
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.package.fidelity import compare
 from tests.tasks.stages.package.packages import MOVIES, STSB
@@ -43,6 +46,16 @@ def with_flipped(rows: int) -> np.ndarray:
 def test_labels_and_probabilities_must_stay(form: np.ndarray, reference: np.ndarray, reason: str) -> None:
     reasons = "; ".join(compare(classes(form), classes(reference)).reasons())
     assert reason in reasons and bool(reasons) == bool(reason)
+
+
+def test_a_row_agrees_if_all_its_labels_do() -> None:
+    reference = np.where(RANDOM.random((1000, 3)) < 0.5, 1e-3, -1e-3)
+    form = reference.copy()
+    form[:3, 2] *= -1
+    names = ("a", "b", "c")
+    task = dataclasses.replace(TASKS["multi-label"], labels=names, label_names=names)
+    splits = [ScoredSplit(task, np.arange(1000), (reference > 0).astype(int), one, ()) for one in (form, reference)]
+    assert compare(*splits).agreement == 0.997
 
 
 def test_scores_are_compared_in_the_range_of_the_task() -> None:

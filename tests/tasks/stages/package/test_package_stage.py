@@ -30,7 +30,7 @@ from tasks.stages.package import forms, machine
 from tasks.stages.package.fidelity import LARGEST_CHANGE
 from tasks.tracking.champions import Champions
 from tasks.tracking.server import Server
-from tests.tasks.stages.package.packages import CLASSES, PAIRS, SCORES, SENTENCES, packaged
+from tests.tasks.stages.package.packages import CLASSES, PAIRS, SCORES, SENTENCES, SETS, packaged
 
 ROOT = Path(__file__).parents[4]
 LOAD = """
@@ -172,6 +172,18 @@ def test_mlflow_reads_the_signature_and_transformers_the_model(package: Path) ->
     found = mlflow.transformers.load_model(str(package))(SENTENCES, truncation=True)
     logits = expected(package, [SENTENCES])
     assert [row["label"] for row in found] == [CLASSES.label_names[number] for number in logits.argmax(1)]
+
+
+def test_several_labels_have_the_thresholds_of_the_training(tmp_path: Path) -> None:
+    found = packaged(tmp_path, spec=SETS)
+    assert all(form["agreement"] == 1 for form in found.manifest.result["forms"] if form["precision"] == "fp32")
+    chances = 1 / (1 + np.exp(-expected(found.path, [SENTENCES])))
+    predicted = PackagedModel(found.path).predict(pd.DataFrame({"sentence": SENTENCES}))
+    assert np.array(predicted["probabilities"].tolist()) == pytest.approx(chances, abs=1e-4)
+    names = [[name for name, sure in zip(SETS.label_names, row >= (0.3, 0.7), strict=True) if sure] for row in chances]
+    assert predicted["labels"].tolist() == names and len(set(map(tuple, names))) > 1
+    signature = Model.load(str(found.path / "MLmodel")).signature
+    assert signature.outputs.input_names() == ["labels", "probabilities"]
 
 
 @pytest.mark.usefixtures("database")

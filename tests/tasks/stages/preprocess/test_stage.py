@@ -22,6 +22,7 @@ from include.sections import Runtime
 from include.stages import BadInput
 from tasks.assets import wordnet_folder
 from tasks.context import Context, Outcome
+from tasks.encoder.batching import TokenTable
 from tasks.stages.preprocess import stage
 from tasks.stages.preprocess.augment import COPY
 from tasks.stages.preprocess.stage import run
@@ -48,8 +49,9 @@ def preprocess(tmp_path: Path, encoder: Path, artifact: Callable[[Path, str], Ar
     source.mkdir()
     output.mkdir()
 
-    def go(task: str = "SST-2", **options: Any) -> Outcome:
-        values = {"data": {"task": task, "source": "glue", "path": "unused"}, "model": {"name": str(encoder)}}
+    def go(data: str | dict[str, Any] = "SST-2", **options: Any) -> Outcome:
+        data = data if isinstance(data, dict) else {"task": data, "source": "glue", "path": "unused"}
+        values = {"data": data, "model": {"name": str(encoder)}}
         experiment = build({**values, "preprocessing": options}, "test")
         inputs = {"validate": artifact(source, "validate")}
         return run(Context(experiment, Run(tmp_path / "runs" / "one"), inputs, output))
@@ -213,3 +215,20 @@ def test_both_sentences_of_a_pair_are_changed(preprocess: Callable[..., Outcome]
     for name, text in (("sentence1", "a good film it was"), ("sentence2", "the 1 2 3 !")):
         assert len({row[name] for row in copies}) > 1
         assert all(sorted(row[name].split()) == sorted(text.split()) for row in copies)
+
+
+def test_sets_of_labels_are_sampled_and_split_again_without_strata(
+    preprocess: Callable[..., Outcome], tmp_path: Path, encoder: Path
+) -> None:
+    for split, rows in (("train", 40), ("dev", 20), ("test", 5)):
+        labels = [None if split == "test" else f"{row:06b}" for row in range(rows)]  # each set of labels occurs once
+        columns = {"row": range(rows), "label": pa.array(labels, pa.string()), "line": range(rows)}
+        texts = [f"{split} {number}" for number in map(str, range(rows))]
+        pq.write_table(pa.table({**columns, "sentence1": texts}), tmp_path / "in" / f"{split}.parquet")
+    data = {"task": "multi-label", "source": "files", "path": "x", "labels": list("abcdef")}
+    result = preprocess(data, resplit=True, sample=0.5).result
+    assert result["rows"] == {"train": 24, "dev": 6, "heldout": 6, "test": 5}
+    table = TokenTable.open(tmp_path / "out" / "dev")
+    assert table.labels.shape == (6, 6) and set(table.labels.ravel()) == {0, 1}
+    assert table.batch(np.arange(2)).labels.tolist() == table.labels[:2].tolist()
+    assert not TokenTable.open(tmp_path / "out" / "test").labeled

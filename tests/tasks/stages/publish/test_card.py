@@ -26,6 +26,7 @@ EVIDENCE = Evidence(
         "model": {"pooling": "mean"}, "training": {"epochs": 3, "batch_size": 32, "learning_rate": 5e-5, "seed": 1},
     },
     preprocessing={"max_length": 64, "clean": ["html", "lowercase"]},
+    thresholds=(0.4, 0.6),
     revision="abc",
 )  # fmt: skip
 BASE = base_model("all-MiniLM-L6-v2", Runtime())
@@ -44,6 +45,15 @@ def test_a_regression_of_pairs() -> None:
     assert "| pearson | 0.7500 | 0.7000 to 0.8000 | undefined |" in text
     assert "html, lowercase" in text and "| x\\|y | 40 | pearson | undefined |" in text
     assert "weakest on the one that is up to 9 words (0.5000)" in text
+
+
+def test_several_labels_have_their_thresholds() -> None:
+    data = {"task": "multi-label", "source": "files", "path": "data/films", "labels": ["acting", "plot"]}
+    summary = {**EVIDENCE.summary, "metrics": {"f1_micro": 0.75}, "baseline": {}}
+    wanted = build({"data": data, "model": {"pooling": "native"}}, "test")
+    card = model_card(wanted, replace(EVIDENCE, summary=summary), BASE, "me/films")
+    assert "assigns any of 2 labels to a text" in " ".join(card.split())
+    assert "| 1 | plot | 0.6000 |" in card and 'model="me/films", top_k=None)' in card
 
 
 def test_a_native_head_needs_no_code_of_the_model() -> None:

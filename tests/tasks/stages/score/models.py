@@ -10,6 +10,7 @@ from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.spec import HeadSpec
 
 CLASSES = HeadSpec("classification", 2, pooling="mean", max_length=32, label_names=("no", "yes"))
+SETS = HeadSpec("multilabel", 2, pooling="mean", max_length=32, label_names=("acting", "plot"))
 SCORES = HeadSpec("regression", 1, pooling="mean", max_length=32, score_range=(0.0, 5.0))
 
 

@@ -28,7 +28,7 @@ from tasks.launching.launch import ROOT
 from tasks.runner import run_stage
 from tasks.scoring.predictions import predict
 from tasks.stages.score.label import part_file
-from tests.tasks.stages.score.models import SCORES, trained
+from tests.tasks.stages.score.models import SCORES, SETS, trained
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "dull", "it", "moved", "me", "great", "acting"]
 
@@ -115,6 +115,20 @@ def test_scores_of_pairs(spark: SparkSession, encoder: Path, tmp_path: Path) -> 
     table = pq.read_table(artifact.path / "scored.parquet")
     assert table.column_names == ["a", "b", "n", "prediction", "model_version"]
     np.testing.assert_allclose(table["prediction"].to_numpy(), expected(model, list(pairs))[0], atol=1e-4)
+
+
+def test_several_labels_are_a_list_and_in_csv_a_text(spark: SparkSession, encoder: Path, tmp_path: Path) -> None:
+    rows = texts(60)
+    (tmp_path / "in.csv").write_text("\n".join(["text", *rows]) + "\n")
+    model = trained(tmp_path / "sets", encoder, SETS)
+    artifact = score(tmp_path, tmp_path / "in.csv", model)
+    table = pq.read_table(artifact.path / "scored.parquet")
+    assert table.column_names == ["text", "prediction", "probability:acting", "probability:plot", "model_version"]
+    chosen, _ = expected(model, [(text,) for text in rows])
+    names = [[name for name, one in zip(SETS.label_names, row, strict=True) if one] for row in chosen]
+    assert table["prediction"].to_pylist() == names and len(set(map(tuple, names))) > 1
+    with (artifact.path / "scored.csv").open(newline="") as file:
+        assert [row["prediction"] for row in csv.DictReader(file)] == ["|".join(row) for row in names]
 
 
 def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,19 @@ import psutil
 import pytest
 import torch
 
-from include.artifacts import Manifest, artifact_key
+from include.artifacts import Artifact, Manifest, artifact_key
 from include.named import load
 from include.runs import Run
 from include.stages import STAGES, ExitCode
+from tasks.context import Context
+from tasks.encoder.batching import TokenTable
+from tasks.encoder.inference import predict_logits
+from tasks.encoder.loading import load_trained
 from tasks.runner import run_stage
+from tasks.scoring.thresholds import tune
+from tasks.stages.train import stage
 from tasks.training.precision import computes_in_bf16
-from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
+from tests.tasks.encoder.samples import label_sets, reviews, tiny_encoder, write_split
 
 ROOT = Path(__file__).parents[4]
 
@@ -30,13 +37,13 @@ def values(tmp_path: Path) -> dict[str, Any]:
     training = {"epochs": 1, "batch_size": 8, "evaluations": 1, "ranks": 2}
     encoder = tiny_encoder(tmp_path / "encoder")
     values = {"model": {"name": str(encoder)}, "preprocessing": {"max_length": 32}, "training": training}
-    experiment, run, stage = load(json.dumps(values)), Run(tmp_path / "runs" / "one"), STAGES["preprocess"]
-    part = stage.part(experiment)
-    key = artifact_key(stage.version, part, {}, "")
+    experiment, run, made = load(json.dumps(values)), Run(tmp_path / "runs" / "one"), STAGES["preprocess"]
+    part = made.part(experiment)
+    key = artifact_key(made.version, part, {}, "")
     with run.store.writing("preprocess", key) as folder:
         write_split(folder / "train", *reviews(60, seed=1))
         write_split(folder / "dev", *reviews(30, seed=2))
-        artifact = run.store.commit(folder, Manifest("preprocess", key, stage.version, part, {}, "", "test"))
+        artifact = run.store.commit(folder, Manifest("preprocess", key, made.version, part, {}, "", "test"))
     run.add(artifact, experiment)
     run_stage("pretrain", experiment, run)
     return values
@@ -116,3 +123,27 @@ def wait_for(tmp_path: Path, pattern: str, process: subprocess.Popen[str]) -> No
     while not any(path.is_dir() or path.stat().st_size for path in folder.glob(pattern)):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
+
+
+def test_a_model_of_several_labels_gets_the_best_thresholds_of_dev(
+    tmp_path: Path, artifact: Callable[[Path, str], Artifact]
+) -> None:
+    for split, rows in (("train", 40), ("dev", 30)):
+        write_split(tmp_path / "data" / split, *label_sets(rows))
+    (tmp_path / "none").mkdir()
+    (tmp_path / "out").mkdir()
+    values = {
+        "data": {"task": "multi-label", "source": "files", "path": "x", "labels": ["a", "b", "c"]},
+        "model": {"name": str(tiny_encoder(tmp_path / "encoder"))}, "preprocessing": {"max_length": 32},
+        "training": {"epochs": 1, "batch_size": 8, "ranks": 1},
+    }  # fmt: skip
+    inputs = {
+        "preprocess": artifact(tmp_path / "data", "preprocess"),
+        "pretrain": artifact(tmp_path / "none", "pretrain"),
+    }
+    outcome = stage.run(Context(load(json.dumps(values)), Run(tmp_path / "runs" / "one"), inputs, tmp_path / "out"))
+    assert outcome.result["metric"] == "f1_micro"
+    model, dev = load_trained(tmp_path / "out" / "model"), TokenTable.open(tmp_path / "data" / "dev")
+    assert (model.spec.kind, model.spec.label_names) == ("multilabel", ("a", "b", "c"))
+    probabilities = torch.from_numpy(predict_logits(model, dev)).double().sigmoid().numpy()
+    assert model.spec.thresholds == pytest.approx(tune(dev.labels, probabilities).tolist())
