@@ -18,9 +18,7 @@ from tasks.scoring.metrics import Array
 from tasks.scoring.thresholds import HALF
 
 
-def answer_columns(
-    kind: Kind, names: Sequence[str], predicted: Array, probabilities: Array | None
-) -> dict[str, Any]:
+def answer_columns(kind: Kind, names: Sequence[str], predicted: Array, probabilities: Array | None) -> dict[str, Any]:
     """Return the columns of a table of predictions.
 
     Args:
