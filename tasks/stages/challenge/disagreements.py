@@ -96,6 +96,6 @@ def _score(loser: ScoredSplit, winner: ScoredSplit, at: int) -> dict[str, Any]:
 
 def _sets(loser: ScoredSplit, winner: ScoredSplit, at: int) -> dict[str, Any]:
     sides = {"label": loser.labels, "prediction": loser.predicted, "other": winner.predicted}
-    sets = {name: label_sets(loser.task, side[[at]])[0].as_py() for name, side in sides.items()}
+    sets = {name: label_sets(loser.task.label_names, side[[at]])[0].as_py() for name, side in sides.items()}
     row = {"row": int(loser.rows[at]), "sentences": loser.sentences[at]}
     return row | {name: ", ".join(labels) or "none" for name, labels in sets.items()}

@@ -52,7 +52,8 @@ def _surest(scored: ScoredSplit, shown: int) -> list[dict[str, Any]]:
     distance = np.where(wrong, np.abs(scored.probabilities - thresholds), -1.0)
     order = np.argsort(-distance.max(axis=1), kind="stable")
     chosen = order[wrong[order].any(axis=1)][:shown]
-    labels, predicted = (label_sets(scored.task, side[chosen]) for side in (scored.labels, scored.predicted))
+    names = scored.task.label_names
+    labels, predicted = (label_sets(names, side[chosen]) for side in (scored.labels, scored.predicted))
     return [
         {
             "row": int(scored.rows[at]),

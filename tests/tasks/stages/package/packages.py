@@ -28,7 +28,7 @@ from tests.tasks.encoder.samples import reviews, write_split
 LENGTH = 24
 CLASSES = HeadSpec("classification", 2, max_length=LENGTH, label_names=("negative", "positive"))
 SCORES = HeadSpec("regression", 1, max_length=LENGTH, score_range=(0.0, 5.0))
-SETS = HeadSpec("multilabel", 2, max_length=LENGTH, label_names=("acting", "plot"), thresholds=(0.3, 0.7))
+SETS = HeadSpec("multilabel", 2, max_length=LENGTH, label_names=("acting", "plot"), thresholds=(0.375, 0.585))
 MOVIES = build({}, "test")
 ASPECTS = build(
     {
