@@ -49,6 +49,10 @@ def test_a_field_with_its_default_does_not_change_a_key() -> None:
     assert STAGES["train"].key_part(wanted)["training.seed"] == 7
 
 
+def test_a_scored_table_depends_on_what_separates_its_labels() -> None:
+    assert "data.label_separator" in STAGES["score"].key_part(load("movies", ["data.label_separator=;"]))
+
+
 def test_an_artifact_that_lacks_a_new_field_was_made_with_its_default() -> None:
     train, made = STAGES["train"], STAGES["train"].part(Experiment())
     del made["training"]["seed"]
