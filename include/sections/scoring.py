@@ -10,8 +10,8 @@ from include.sections.base import Section
 
 #: What the address of a database begins with.
 JDBC = "jdbc:"
-#: A login in the address of a database: as a parameter, before the host, or before Oracle's.
-_LOGIN = re.compile(r"(?i)\b(user|username|password|passwd|pwd)=|//[^/?@]+@|thin:[^@]+@")
+#: A login or another secret in the address of a database: as a parameter, before the host, or before Oracle's.
+_LOGIN = re.compile(r"(?i)\b(user|username)=|(password|passwd|pwd|secret|token)\d*=|//[^/?@]+@|thin:[^@]+@")
 
 
 class Scoring(Section):
@@ -48,7 +48,7 @@ class Scoring(Section):
     @field_validator("input")
     @classmethod
     def _no_login_in_the_address(cls, value: str) -> str:
-        if value.startswith(JDBC) and _LOGIN.search(value):
+        if value.strip().lower().startswith(JDBC) and _LOGIN.search(value):  # a misspelled one would be recorded too
             raise ValueError(
                 "the address contains a login, which the run's record would show: remove it, and give the login as "
                 "SPARK_BERT_JDBC_USER and SPARK_BERT_JDBC_PASSWORD, or as secret files"

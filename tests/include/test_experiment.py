@@ -239,6 +239,9 @@ def test_a_table_to_score_is_described(scoring: dict[str, str], message: str) ->
         "jdbc:postgresql://db/shop?user=ada&password=s3cr3t",
         "jdbc:sqlserver://db;databaseName=shop;Password=s3cr3t",
         "jdbc:oracle:thin:ada/s3cr3t@//db/shop",
+        "jdbc:postgresql://db/shop?sslpassword=s3cr3t",
+        "jdbc:sqlserver://db;databaseName=shop;accessToken=s3cr3t",
+        " JDBC:postgresql://ada:s3cr3t@db/shop",
     ],
 )
 def test_a_login_in_an_address_is_refused_and_not_shown(address: str) -> None:
