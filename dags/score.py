@@ -11,7 +11,7 @@ from spark_bert.pipeline import DEFAULTS, stage_task
 from spark_bert.retraining import EXPERIMENT
 
 _SECTIONS = ("scoring", "prediction")
-_FIELDS = ("experiment", "data.task", "data.label_separator", "dataset.name", "runtime.spark_master")
+_FIELDS = ("experiment", "data.label_separator", "dataset.name", "runtime.spark_master")
 PARAMS = {
     key: param
     for key, param in form(EXPERIMENT, more=("scoring", "dataset")).items()

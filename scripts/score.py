@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from include.scratch import scratch_folder
-from include.stages import BadInput, ExitCode, parse_result
+from include.stages import ExitCode, StageError, parse_result
 
 
 def main() -> int:
@@ -81,9 +81,12 @@ def _options() -> argparse.Namespace:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (BadInput, OSError) as error:
+    except StageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(ExitCode.TRANSIENT)
     except KeyboardInterrupt:
-        print("stopped: run the same command again to go on", file=sys.stderr)
+        print("stopped: run the same command again to go on (for a database, add RUN=NAME)", file=sys.stderr)
         sys.exit(ExitCode.STOPPED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,14 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from include.sections import Training
+from include.stages import BadInput
 
 ADAPTER = "adapter"  # the folder for the adapters in a model's folder
 _NAME = "default"  # peft's name for the only adapter of a layer
 _BASE = ".base_layer."  # where peft keeps the layer itself
+#: Families call the modules of attention attention, attn, self_attn, rel_attn and so on.
+_ATTENTION = re.compile(r"[._]att")
+_OR_ALL = ", or training.lora_targets: all"
 
 
 def add_adapters(encoder: PreTrainedModel, layers: Sequence[Sequence[nn.Module]], training: Training) -> None:
@@ -27,11 +32,19 @@ def add_adapters(encoder: PreTrainedModel, layers: Sequence[Sequence[nn.Module]]
         encoder: the encoder.
         layers: the modules of each of the encoder's layers.
         training: the experiment's section, which says which linear layers get adapters, and of which rank and scale.
-    """
-    from peft import LoraConfig, inject_adapter_in_model  # It takes seconds to load, and only LoRA needs it.
 
+    Raises:
+        BadInput: if the encoder has no such layers.
+    """
     inside = {part for layer in layers for module in layer for part in module.modules() if isinstance(part, nn.Linear)}
     names = [name for name, part in encoder.named_modules() if part in inside and _is_target(name, training)]
+    if not names:
+        raise BadInput(
+            f"the encoder ({encoder.config.model_type}) has no linear layers that training.lora_targets: "
+            f"{training.lora_targets} means: write training.lora_rank: 0{_OR_ALL if inside else ''}"
+        )
+    from peft import LoraConfig, inject_adapter_in_model  # It takes seconds to load, and only LoRA needs it.
+
     inject_adapter_in_model(
         LoraConfig(r=training.lora_rank, lora_alpha=training.lora_alpha, target_modules=names), encoder
     )
@@ -72,4 +85,4 @@ def save_adapters(encoder: PreTrainedModel, folder: Path) -> None:
 
 
 def _is_target(name: str, training: Training) -> bool:
-    return training.lora_targets == "all" or ".att" in name
+    return training.lora_targets == "all" or _ATTENTION.search(name) is not None

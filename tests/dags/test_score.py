@@ -17,6 +17,7 @@ def test_its_form_describes_the_table_and_the_model() -> None:
     )
     assert {"scoring.input", "scoring.text", "scoring.model", "dataset.name", "prediction.batching"} <= set(dag.params)
     assert "data.label_separator" in dag.params  # scored.csv is written with it
+    assert "data.task" not in dag.params  # most tasks need fields that say nothing about the table
     assert "training.epochs" not in dag.params and "retraining.margin" not in dag.params
     form = {key: dag.params[key] for key in dag.params}
     scoring = resolve({**form, "scoring.input": "in.csv", "scoring.text": "review", "dataset.name": "reviews"}).scoring

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ import torch
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.models import Classifier
 from tasks.inference.packaged_model import MODEL
+
+log = logging.getLogger(__name__)
 
 #: The version of ONNX's operators. It is the lowest that has all that the encoders need (LayerNormalization).
 OPSET = 17
@@ -55,21 +57,49 @@ _OPENVINO = tuple(Form("openvino", precision, "openvino/fp32.xml") for precision
 FORMS = (REFERENCE, _ONNX, _INT8, *_OPENVINO)
 
 
-def write_forms(model: Classifier, trained: Path, table: TokenTable, package: Path) -> None:
-    """Write the files of all forms.
+def write_forms(model: Classifier, trained: Path, table: TokenTable, package: Path) -> dict[str, str]:
+    """Write the files of all forms, or of those that the model allows.
 
     Args:
         model: the model, in evaluation mode.
         trained: the folder that it was loaded from.
         table: rows of which some serve as example inputs.
         package: the folder of the package.
+
+    Returns:
+        Name of a form that cannot be written to the reason.
     """
     shutil.copytree(trained, package / REFERENCE.file)
     for form in (_ONNX, _OPENVINO[0]):
         (package / form.file).parent.mkdir()
-    export_onnx(model, table, package / _ONNX.file)
-    export_openvino(package / _ONNX.file, package / _OPENVINO[0].file)
-    quantize(package / _ONNX.file, package / _INT8.file)
+    onnx = package / _ONNX.file
+    if problem := problem_of(lambda: export_onnx(model, table, onnx)):
+        return {form.name: f"it cannot be written as ONNX: {problem}" for form in (_ONNX, _INT8, *_OPENVINO)}
+    return {
+        **_problems((_INT8,), lambda: quantize(onnx, package / _INT8.file)),
+        **_problems(_OPENVINO, lambda: export_openvino(onnx, package / _OPENVINO[0].file)),
+    }
+
+
+def problem_of(step: Callable[[], object]) -> str:
+    """Take a step for a form. Return the first line of the error that it ends with, or "" if it ends well.
+
+    A form that a model does not allow must not stop the others. What the machine lacks, such as space on the disk, is
+    not a problem of the form: an OSError is raised.
+    """
+    try:
+        step()
+    except OSError:
+        raise
+    except Exception as error:  # The libraries raise errors of many kinds.
+        log.warning("a form cannot be made", exc_info=error)
+        return str(error).strip().partition("\n")[0] or type(error).__name__
+    return ""
+
+
+def _problems(forms: Sequence[Form], write: Callable[[], object]) -> dict[str, str]:
+    problem = problem_of(write)
+    return {form.name: f"it cannot be written: {problem}" for form in forms} if problem else {}
 
 
 def export_onnx(model: Classifier, table: TokenTable, file: Path) -> None:

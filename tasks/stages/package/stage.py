@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable, length_batches
 from tasks.encoder.loading import load_trained
-from tasks.encoder.spec import HeadSpec
+from tasks.encoder.models import Classifier
 from tasks.inference.backend import Backend
 from tasks.inference.packaged_model import DESCRIPTION, backend_of
 from tasks.inference.torch_backend import TorchBackend
+from tasks.launching.machine import threads
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.package.fidelity import Fidelity, compare
-from tasks.stages.package.forms import FORMS, REFERENCE, Form, remove_unoffered, write_forms
+from tasks.stages.package.forms import FORMS, REFERENCE, Form, problem_of, remove_unoffered, write_forms
 from tasks.stages.package.machine import describe_machine, lacks
 from tasks.stages.package.mlflow_files import columns, write_mlflow_files
 from tasks.stages.package.timing import BATCH_SIZE, Speed, measure
@@ -40,13 +42,9 @@ def run(context: Context) -> Outcome:
     """Write the package, with the figures of all forms and the files of those that are offered."""
     task, package, train = context.experiment.task, context.output, context.inputs["train"]
     model, dev = load_trained(train.path / "model"), _open(context.inputs["preprocess"].path / "dev")
-    longest = model.spec.max_length
-    write_forms(model, train.path / "model", dev, package)
-    backends = {REFERENCE.name: TorchBackend(model), **_others(package, longest)}
-    scored = {name: _score(task, backend, dev, model.spec) for name, backend in backends.items()}
-    found = {name: compare(each, scored[REFERENCE.name]) for name, each in scored.items()}
-    speeds = measure(backends, REFERENCE.name, dev)
-    forms = [_described(form, package, found.get(form.name), speeds.get(form.name)) for form in FORMS]
+    torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))  # torch heeds affinity, but no quota
+    problems = write_forms(model, train.path / "model", dev, package)
+    forms = _measured(Tried(task, dev, model), package, problems)
     served = max((form for form in forms if form["offered"]), key=lambda form: form["times_torch"])["name"]
     description = {
         "served": served,
@@ -55,18 +53,51 @@ def run(context: Context) -> Outcome:
         "labels": list(model.spec.label_names),
         "thresholds": list(model.spec.thresholds),
         "score_range": task.score_range,
-        "max_length": longest,
+        "max_length": model.spec.max_length,
         "train": train.manifest.key,
         "metric": task.metric,
         "rows": len(dev),
         "machine": describe_machine(),
         "forms": forms,
     }
-    del backends  # before the files that they map are removed
     remove_unoffered(package, {form["name"]: form["offered"] for form in forms})
     write_json(package / DESCRIPTION, description)
     write_mlflow_files(package, task, next(form for form in FORMS if form.name == served), train.manifest.key)
     return Outcome({"served": served, "forms": forms, "files": {"package": DESCRIPTION}})
+
+
+class Tried:
+    """The forms that have computed all dev rows, PyTorch first.
+
+    Args:
+        task: the task.
+        dev: the rows.
+        model: the model in PyTorch.
+
+    Attributes:
+        backends: name of a form to the form.
+        scored: name of a form to the rows with its logits.
+    """
+
+    def __init__(self, task: Task, dev: TokenTable, model: Classifier) -> None:
+        self.task, self.dev, self.head = task, dev, model.spec
+        self.backends: dict[str, Backend] = {}
+        self.scored: dict[str, ScoredSplit] = {}
+        self._score(REFERENCE, TorchBackend(model))
+
+    def add(self, form: Form, package: Path) -> str:
+        """Let a form compute the rows. Return why it cannot, or ""."""
+        file, number, longest = package / form.file, torch.get_num_threads(), self.head.max_length
+        problem = problem_of(lambda: self._score(form, backend_of(file, form.engine, form.precision, longest, number)))
+        return problem and f"it cannot be computed: {problem}"
+
+    def _score(self, form: Form, backend: Backend) -> None:
+        logits = np.empty((len(self.dev), self.task.outputs), np.float32)
+        for indices in length_batches(self.dev.lengths, batch_size=BATCH_SIZE):
+            logits[indices] = backend.logits(*self.dev.padded(indices))
+        split = ScoredSplit(self.task, self.dev.rows, self.dev.labels, logits, ())
+        self.scored[form.name] = split.at_thresholds(self.head.thresholds)
+        self.backends[form.name] = backend
 
 
 def _open(folder: Path) -> TokenTable:
@@ -76,28 +107,22 @@ def _open(folder: Path) -> TokenTable:
     return table
 
 
-def _others(package: Path, longest: int) -> dict[str, Backend]:
-    threads = torch.get_num_threads()
-    return {
-        form.name: backend_of(package / form.file, form.engine, form.precision, longest, threads)
+def _measured(tried: Tried, package: Path, problems: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return what package.json says of all forms, of which some have problems already."""
+    reasons = dict(problems)
+    for form in FORMS[1:]:
+        reasons[form.name] = reasons.get(form.name) or lacks(form) or tried.add(form, package)
+    found = {name: compare(scored, tried.scored[REFERENCE.name]) for name, scored in tried.scored.items()}
+    speeds = measure(tried.backends, REFERENCE.name, tried.dev)
+    return [
+        _described(form, package, reasons.get(form.name, ""), found.get(form.name), speeds.get(form.name))
         for form in FORMS
-        if form is not REFERENCE and not lacks(form)
-    }
+    ]
 
 
-def _score(task: Task, backend: Backend, dev: TokenTable, head: HeadSpec) -> ScoredSplit:
-    """Compute the logits of all dev rows."""
-    logits = np.empty((len(dev), task.outputs), np.float32)
-    for indices in length_batches(dev.lengths, batch_size=BATCH_SIZE):
-        batch = dev.batch(indices)
-        parts = (part.numpy() for part in (batch.input_ids, batch.attention_mask, batch.token_type_ids))
-        logits[indices] = backend.logits(*parts)
-    return ScoredSplit(task, dev.rows, dev.labels, logits, ()).at_thresholds(head.thresholds)
-
-
-def _described(form: Form, package: Path, found: Fidelity | None, speed: Speed | None) -> dict[str, Any]:
-    """Return what package.json says of a form. One that the processor lacks has no figures."""
-    reasons = [lacks(form)] if found is None else found.reasons()
+def _described(form: Form, package: Path, problem: str, found: Fidelity | None, speed: Speed | None) -> dict[str, Any]:
+    """Return what package.json says of a form. One that cannot be written or computed has no figures."""
+    reasons = [problem] if found is None else found.reasons()
     log.info("%s: %s, %s", form.name, speed or "not measured", "; ".join(reasons) or "offered")
     return {
         "name": form.name,

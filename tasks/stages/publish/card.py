@@ -112,8 +112,8 @@ def _header(experiment: Experiment, evidence: Evidence, base: BaseModel) -> str:
 
 
 def _data_name(experiment: Experiment) -> str:
-    data = experiment.data
-    return Path(data.path).name if data.source == "files" else data.task
+    data, dataset = experiment.data, experiment.dataset.name
+    return dataset or (Path(data.path).name if data.source == "files" else data.task)
 
 
 def _metrics(task: Task, summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:

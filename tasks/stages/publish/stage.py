@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 
 from httpx2 import HTTPError
@@ -22,7 +23,8 @@ from tasks.stages.publish.base_model import base_model
 from tasks.stages.publish.card import Evidence, model_card
 
 CARD = "README.md"
-_UNAUTHORIZED = (401, 403)
+_UNAUTHORIZED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +74,12 @@ def upload(publication: Publication, model: Path, card: Path, message: str) -> s
     except HFValidationError as error:
         raise BadInput(f"publication.repository {repository!r} is not a name on the hub: {error}") from error
     except HfHubHTTPError as error:
-        if error.response is not None and error.response.status_code in _UNAUTHORIZED:
+        status = error.response.status_code if error.response is not None else HTTPStatus.SERVICE_UNAVAILABLE
+        if status in _UNAUTHORIZED:
             raise BadInput(f"the hub refuses to write to {repository}: {_first_line(error)}. {_NO_TOKEN}") from error
+        if status in _REFUSED:
+            remedy = "correct publication.repository, or create the organization on the hub"
+            raise BadInput(f"the hub does not accept {repository}: {_first_line(error)}. Remedy: {remedy}") from error
         raise Transient(f"the hub did not take the model: {_first_line(error)}") from error
     except (HTTPError, OfflineModeIsEnabled, OSError) as error:
         raise Transient(f"the hub cannot be reached: {error}") from error

@@ -6,9 +6,10 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModel
+from transformers import AutoModel, GPT2Config, GPT2Model
 
 from include.sections import Training
+from include.stages import BadInput
 from tasks.encoder.adapters import ADAPTER, add_adapters
 from tasks.encoder.fused_layer import fuse_layers
 from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained
@@ -72,6 +73,13 @@ def test_a_model_without_adapters_has_no_folder_for_them(tmp_path: Path) -> None
     model = adapted(tmp_path / "encoder")
     model.save(tmp_path / "adapted")
     assert load_file(tmp_path / "adapted" / "model.safetensors").keys() == names
+
+
+def test_an_encoder_without_linear_layers_is_refused(tmp_path: Path) -> None:
+    encoder = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50))  # it has Conv1D
+    training = Training.model_validate({"lora_rank": 4})
+    with pytest.raises(BadInput, match=r"\(gpt2\) has no linear layers that .*: write training.lora_rank: 0$"):
+        add_adapters(encoder, layers_of(encoder), training)
 
 
 def test_layers_with_adapters_are_not_fused(tmp_path: Path) -> None:

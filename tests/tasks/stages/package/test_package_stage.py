@@ -174,6 +174,21 @@ def test_mlflow_reads_the_signature_and_transformers_the_model(package: Path) ->
     assert [row["label"] for row in found] == [CLASSES.label_names[number] for number in logits.argmax(1)]
 
 
+def test_a_form_that_cannot_be_written_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: object) -> None:
+        raise RuntimeError("no operator for this\nin a long list")
+
+    monkeypatch.setattr(forms, "quantize", fails)
+    found = {form["name"]: form for form in packaged(tmp_path / "int8").manifest.result["forms"]}
+    assert found["onnxruntime-int8"]["reasons"] == ["it cannot be written: no operator for this"]
+    assert found["onnxruntime-fp32"]["offered"] and found["openvino-fp32"]["offered"]
+    monkeypatch.setattr(forms, "export_onnx", fails)
+    artifact = packaged(tmp_path / "onnx")
+    assert [form["name"] for form in artifact.manifest.result["forms"] if form["offered"]] == ["torch-fp32"]
+    assert artifact.manifest.result["served"] == "torch-fp32"
+    assert not (artifact.path / "onnx").exists() and not (artifact.path / "openvino").exists()
+
+
 def test_several_labels_have_the_thresholds_of_the_training(tmp_path: Path) -> None:
     found = packaged(tmp_path, spec=SETS)
     assert all(form["agreement"] == 1 for form in found.manifest.result["forms"] if form["precision"] == "fp32")

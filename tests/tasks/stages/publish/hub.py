@@ -64,6 +64,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self._commit(repository, [json.loads(line) for line in body.splitlines()])
 
     def _create(self, wanted: dict[str, Any]) -> None:
+        if wanted["organization"] == "nobody":
+            return self._answer({"error": "there is no such organization"}, 404)
         name = f"{wanted['organization']}/{wanted['name']}"
         known = name in self.server.private
         self.server.private.setdefault(name, wanted.get("visibility") == "private")

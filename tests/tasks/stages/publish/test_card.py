@@ -23,7 +23,10 @@ EVIDENCE = Evidence(
     data={"version": "0123456789abcdef", "fingerprint": "f00d"},
     training={"precision": "fp32", "compression": "none", "ranks": 2, "torch": "2.13.0"},
     settings={
-        "model": {"pooling": "mean"}, "training": {"epochs": 3, "batch_size": 32, "learning_rate": 5e-5, "seed": 1},
+        "model": {"pooling": "mean"},
+        "training": {
+            "epochs": 3, "batch_size": 32, "learning_rate": 5e-5, "seed": 1, "lora_rank": 8, "lora_targets": "all",
+        },
     },
     preprocessing={"max_length": 64, "clean": ["html", "lowercase"]},
     thresholds=(0.4, 0.6),
@@ -43,6 +46,7 @@ def test_a_regression_of_pairs() -> None:
     assert "predicts a score from 0 to 5 for a pair of texts" in " ".join(text.split())
     assert 'model="me/similarity", trust_remote_code=True)' in text and '"text_pair"' in text
     assert "| pearson | 0.7500 | 0.7000 to 0.8000 | undefined |" in text
+    assert "| LoRA | rank 8, all linear layers |" in text
     assert "html, lowercase" in text and "| x\\|y | 40 | pearson | undefined |" in text
     assert "weakest on the one that is up to 9 words (0.5000)" in text
 
@@ -52,6 +56,7 @@ def test_several_labels_have_their_thresholds() -> None:
     summary = {**EVIDENCE.summary, "metrics": {"f1_micro": 0.75}, "baseline": {}}
     wanted = build({"data": data, "model": {"pooling": "native"}}, "test")
     card = model_card(wanted, replace(EVIDENCE, summary=summary), BASE, "me/films")
+    assert "thresholds that were tuned on other rows" in card
     assert "assigns any of 2 labels to a text" in " ".join(card.split())
     assert "| 1 | plot | 0.6000 |" in card and 'model="me/films", top_k=None)' in card
 

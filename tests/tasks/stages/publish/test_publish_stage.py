@@ -118,6 +118,11 @@ def test_a_token_that_may_not_write_is_named(
     assert not hub.files
 
 
+def test_an_organization_that_does_not_exist_is_named(trained: dict[str, Any], hub: hubs.Hub) -> None:
+    with pytest.raises(BadInput, match=r"does not accept nobody/reviews: .*create the organization on the hub"):
+        run_stage("publish", to_repository(trained, "nobody/reviews"), home(trained, "passed"))
+
+
 def test_a_hub_that_does_not_answer_is_tried_again(trained: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("HF_TOKEN", hubs.TOKEN)
