@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
+from scipy.special import expit, softmax
 from sklearn import metrics as sk
 
-from include.glue import Task
+from include.glue import Kind, Task
 
 Array = npt.NDArray[Any]
 
@@ -70,6 +71,16 @@ def predictions(task: Task, logits: Array) -> Array:
         return (logits >= 0).astype(np.int64)
     classes: Array = logits.argmax(axis=1)
     return classes
+
+
+def probabilities(kind: Kind, logits: Array) -> Array:
+    """Return the probabilities of all classes, or of each label of a multi-label task, float64 [n, outputs].
+
+    For a regression they are meaningless.
+    """
+    logits = logits.astype(np.float64)
+    found: Array = expit(logits) if kind == "multilabel" else softmax(logits, axis=1)
+    return found
 
 
 def multilabel_metrics(labels: Array, predicted: Array) -> dict[str, float]:

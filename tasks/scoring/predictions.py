@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
-from scipy.special import expit, softmax
 
 from include.answers import LABEL, PREDICTION, PROBABILITY, probability_of
 from include.glue import Kind, Task
+from tasks.scoring import metrics
 from tasks.scoring.metrics import Array
 from tasks.scoring.thresholds import HALF
 
@@ -58,16 +58,12 @@ def predict(kind: Kind, logits: Array, thresholds: Sequence[float] = ()) -> tupl
         The most probable classes, [n], or zeros and ones, [n, labels], with the probabilities of all, float64
         [n, labels]; or the scores, float64 [n], and None.
     """
-    logits = logits.astype(np.float64)
-    match kind:
-        case "classification":
-            probabilities: Array = softmax(logits, axis=1)
-            return probabilities.argmax(axis=1), probabilities
-        case "multilabel":
-            probabilities = expit(logits)
-            return (probabilities >= (np.array(thresholds) if thresholds else HALF)).astype(np.int64), probabilities
-        case "regression":
-            return logits[:, 0], None
+    if kind == "regression":
+        return logits[:, 0].astype(np.float64), None
+    chances = metrics.probabilities(kind, logits)
+    if kind == "multilabel":
+        return (chances >= (np.array(thresholds) if thresholds else HALF)).astype(np.int64), chances
+    return chances.argmax(axis=1), chances
 
 
 def class_names(names: Sequence[str], ids: Array) -> pa.Array:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import expit, softmax
 
 from include.glue import Task
 from tasks.scoring import thresholds
 from tasks.scoring.intervals import Interval, interval
-from tasks.scoring.metrics import Array, all_metrics, multilabel_metrics, predictions
+from tasks.scoring.metrics import Array, all_metrics, multilabel_metrics, predictions, probabilities
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,7 @@ class ScoredSplit:
     @cached_property
     def probabilities(self) -> Array:
         """The probabilities of all classes, or of each label, [n, outputs]; meaningless for a regression."""
-        logits = self.logits.astype(np.float64)
-        probabilities: Array = expit(logits) if self.task.kind == "multilabel" else softmax(logits, axis=1)
-        return probabilities
+        return probabilities(self.task.kind, self.logits)
 
     @cached_property
     def confidence(self) -> Array:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from scipy.special import expit
 
 from include.artifacts import write_json
 from include.experiment import Experiment
@@ -20,6 +19,7 @@ from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
 from tasks.encoder.spec import THRESHOLDS
 from tasks.launching.launch import launch
+from tasks.scoring.metrics import probabilities
 from tasks.scoring.thresholds import tune
 from tasks.training.job import Job
 
@@ -56,9 +56,9 @@ def run(context: Context) -> Outcome:
 def _add_thresholds(model: Path, dev: Path) -> None:
     """Write into the model's config.json from which probability it predicts each label, tuned on the dev rows."""
     table = TokenTable.open(dev)
-    probabilities = expit(predict_logits(load_trained(model), table).astype(np.float64))
-    if not np.isfinite(probabilities).all():
+    chances = probabilities("multilabel", predict_logits(load_trained(model), table))
+    if not np.isfinite(chances).all():
         raise BadInput("the model's logits are not finite, so its training diverged: lower training.learning_rate")
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    config[THRESHOLDS] = tune(table.labels, probabilities).tolist()
+    config[THRESHOLDS] = tune(table.labels, chances).tolist()
     write_json(model / "config.json", config)
