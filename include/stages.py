@@ -218,9 +218,9 @@ _PIPELINE = (
     Stage(
         name="predict",
         does="label the test split on Spark",
-        version=3,
+        version=4,
         reads=("prediction",),
-        inputs=("validate", "preprocess", "train"),
+        inputs=("validate", "preprocess", "package"),
         spark=True,
         limits={"memory": "8g", "cpus": 8, "pids": 1024},
     ),
@@ -311,7 +311,7 @@ _BESIDE = (
     Stage(
         name="score",
         does="label the rows of a table on Spark",
-        version=1,
+        version=2,
         reads=("scoring", "prediction", "data.label_separator", *_REGISTERED),
         spark=True,
         mlflow=True,

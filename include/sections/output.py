@@ -25,6 +25,11 @@ class Prediction(Section):
         description="Maximum number of tokens per batch, including padding. Applies only if prediction.batching is "
         "tokens.",
     )
+    backend: Literal["fastest", "torch", "onnxruntime", "openvino"] = Field(
+        "fastest",
+        description="What computes the model: a library, in the fastest of its forms that the stage package offers, or "
+        "the fastest of all forms. The folder of a model that is not a package has only torch.",
+    )
 
 
 class Submission(Section):

@@ -3,7 +3,8 @@
 The rows are the training texts of SST-2 (--data) or of the bundled corpus, and the model is a pretrained encoder with
 the head that transformers defines for it, so that every tool can load it. The head is random, unless --model names a
 trained model. transformers' pipeline has one process with a thread per core. Everything else runs on Spark, with one
-Python worker per core that has one thread and also tokenizes. Models are loaded before the measurement.
+Python worker per core that has one thread and also tokenizes. Models are loaded before the measurement. Ours computes
+the model in all forms of the stage package that are exact: fp32, and bf16 if the processor computes in it.
 
 The cases take turns. On a machine that others use too, processor time counts: a case's own is that of all its
 processes, the JVM included. Ratios are medians over the rounds of the ratio within a round. The last column is the
@@ -31,10 +32,13 @@ from pyspark.sql import DataFrame, SparkSession
 from include.named import load
 from include.sections import Prediction
 from tasks.encoder.batching import Array, TokenTable
-from tasks.encoder.loading import copy_tokenizer, load_pretrained, read_head
+from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained, read_head
 from tasks.encoder.spec import HeadSpec
+from tasks.inference.openvino_backend import computes
+from tasks.inference.trained_model import TrainedModel
 from tasks.spark import partitions, session
-from tests.benchmarks.predictors import BACKENDS, Label, documented_udf
+from tasks.stages.package.forms import export_onnx, export_openvino
+from tests.benchmarks.predictors import Label, documented_udf
 from tests.benchmarks.tables import spread, table
 from tests.benchmarks.workload import add_arguments, prepare
 
@@ -74,9 +78,9 @@ def main() -> None:
         workload = prepare(arguments, scratch).with_rows(rows)
         tokens = TokenTable.open(workload.data / "train")
         texts = [text for (text, *_) in tokens.sentences(np.arange(len(tokens)))]
-        model = arguments.model or _model(workload.encoder, scratch / "model")
+        forms = _forms(arguments.model or _model(workload.encoder, scratch / "model"), tokens, scratch)
         with session(load("movies", [f"runtime.spark_master=local[{CORES}]"]), "benchmark") as spark:
-            print(compare(_cases(spark, model, texts), len(texts), rounds))
+            print(compare(_cases(spark, forms, texts), len(texts), rounds))
 
 
 def compare(cases: dict[str, Predict], rows: int, rounds: int) -> str:
@@ -117,18 +121,20 @@ def _cpu_seconds() -> float:
     return float(sum(one.user + one.system for one in times))
 
 
-def _cases(spark: SparkSession, model: Path, texts: list[str]) -> dict[str, Predict]:
+def _cases(spark: SparkSession, forms: Sequence[TrainedModel], texts: list[str]) -> dict[str, Predict]:
     whole = pa.table({"id": pa.array(range(len(texts)), pa.int64()), "text": texts})
     frame = spark.createDataFrame(whole).repartition(partitions(len(texts)), "id").cache()
+    reference = forms[0]
+    model = Path(reference.folder)
     pipeline, longest = _pipeline(model), read_head(model).max_length
     cases: dict[str, Predict] = {
         PIPELINE_1: lambda rows: _piped(pipeline, texts[:rows], 1, longest),
         PIPELINE_32: lambda rows: _piped(pipeline, texts[:rows], 32, longest),
         UDF: _on_spark(frame, lambda some: some.select("id", documented_udf(model, longest)("text").alias("logits"))),
-        STATIC_32: _ours(frame, Label(str(model), "torch", STATIC)),
-        OLD: _ours(frame, Label(str(model), "torch", TIERS)),
+        STATIC_32: _ours(frame, Label(reference, STATIC)),
+        OLD: _ours(frame, Label(reference, TIERS)),
     }
-    return cases | {f"ours, tokens, {name}": _ours(frame, Label(str(model), name, TOKENS)) for name in BACKENDS}
+    return cases | {f"ours, tokens, {form.form}": _ours(frame, Label(form, TOKENS)) for form in forms}
 
 
 def _ours(frame: DataFrame, label: Label) -> Predict:
@@ -158,6 +164,16 @@ def _piped(pipeline: Any, texts: list[str], batch_size: int, longest: int) -> Ar
         for one in answer:
             logits[row, ids[one["label"]]] = one["score"]
     return logits
+
+
+def _forms(model: Path, table: TokenTable, scratch: Path) -> list[TrainedModel]:
+    """The model in PyTorch, which is the reference, onnxruntime and OpenVINO."""
+    folder, onnx, openvino = str(model), scratch / "model.onnx", scratch / "model.xml"
+    export_onnx(load_trained(model).eval(), table, onnx)
+    export_openvino(onnx, openvino)
+    forms = [TrainedModel(folder, folder), TrainedModel(folder, str(onnx), "onnxruntime")]
+    precisions = [precision for precision in ("fp32", "bf16") if computes(precision)]
+    return forms + [TrainedModel(folder, str(openvino), "openvino", precision) for precision in precisions]
 
 
 def _model(encoder: Path, folder: Path) -> Path:

@@ -12,20 +12,15 @@ import pyarrow as pa
 import torch
 
 from include.sections import Prediction
-from tasks.inference.backend import Backend
 from tasks.inference.runner import Runner
-from tasks.inference.torch_backend import TorchBackend
-
-#: How each form of a model is opened.
-BACKENDS: dict[str, Callable[[Path], Backend]] = {"torch": TorchBackend.open}
+from tasks.inference.trained_model import TrainedModel
 
 
 @dataclass(frozen=True)
 class Label:
     """Computes logits with our runner; a function for DataFrame.mapInArrow on the columns id and text."""
 
-    model: str
-    backend: str
+    model: TrainedModel
     prediction: Prediction
 
     def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -34,7 +29,7 @@ class Label:
         if not any(map(len, batches)):
             return
         rows = pa.Table.from_batches(batches)
-        runner, first = _runner(self.model, self.backend, self.prediction), 0
+        runner, first = _runner(self.model, self.prediction), 0
         for logits in runner.logits((text,) for text in rows["text"].to_pylist()):
             ids = pa.array(rows["id"].slice(first, len(logits)).to_numpy())
             yield pa.RecordBatch.from_arrays([ids, pa.array(list(logits), pa.list_(pa.float32()))], ["id", "logits"])
@@ -42,9 +37,8 @@ class Label:
 
 
 @lru_cache  # a Python worker takes part in all cases
-def _runner(model: str, backend: str, prediction: Prediction) -> Runner:
-    torch.set_num_threads(1)
-    return Runner(Path(model), BACKENDS[backend](Path(model)), prediction)
+def _runner(model: TrainedModel, prediction: Prediction) -> Runner:
+    return Runner(Path(model.folder), model.open(threads=1), prediction)
 
 
 def documented_udf(model: Path, longest: int) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import openvino
 import torch
 
+from tasks.inference.openvino_backend import computes
 from tasks.stages.package.forms import Form
 
 
@@ -21,10 +22,5 @@ def describe_machine() -> dict[str, Any]:
 
 
 def lacks(form: Form) -> str:
-    """Return why the processor cannot compute a form in time; "" if it can.
-
-    OpenVINO emulates bf16 on a processor that lacks it, and takes minutes where fp32 takes seconds.
-    """
-    if form.precision == "bf16" and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        return "this processor does not compute in bf16"
-    return ""
+    """Return why the processor cannot compute a form in time; "" if it can."""
+    return "" if computes(form.precision) else f"this processor does not compute in {form.precision}"

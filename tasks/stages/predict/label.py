@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import torch
 from pyspark.accumulators import Accumulator
 
 from include.sections import Prediction
@@ -17,7 +16,7 @@ from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.labels import to_column
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.runner import Runner
-from tasks.inference.torch_backend import TorchBackend
+from tasks.inference.trained_model import TrainedModel
 from tasks.scoring.predictions import predict
 
 #: The columns that are returned for each row, as Spark schemas. The prediction is that of tasks/encoder/labels.py.
@@ -33,13 +32,13 @@ class LabelPartition:
     """Predicts the rows of one partition; a function for DataFrame.mapInArrow.
 
     Attributes:
-        model: The folder of the model in train's artifact.
+        model: The model.
         split: The folder of the split in preprocess's artifact.
         prediction: The experiment's prediction section, which determines the batches.
         done: Counts the predicted rows for the driver.
     """
 
-    model: str
+    model: TrainedModel
     split: str
     prediction: Prediction
     done: Accumulator[int]
@@ -56,10 +55,9 @@ class LabelPartition:
 
 
 @lru_cache(maxsize=1)  # a Python worker processes several partitions and loads the model once
-def _load(model: str, split: str, prediction: Prediction) -> tuple[Runner, TokenTable]:
-    torch.set_num_threads(1)  # Spark runs one Python worker per core
-    folder = Path(model)
-    return Runner(folder, TorchBackend.open(folder), prediction), TokenTable.open(Path(split))
+def _load(model: TrainedModel, split: str, prediction: Prediction) -> tuple[Runner, TokenTable]:
+    backend = model.open(threads=1)  # Spark runs one Python worker per core
+    return Runner(Path(model.folder), backend, prediction), TokenTable.open(Path(split))
 
 
 def _labeled(rows: Array, logits: Array, head: HeadSpec) -> pa.RecordBatch:

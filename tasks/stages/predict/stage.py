@@ -25,6 +25,7 @@ from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.labels import from_column
 from tasks.inference.progress import progress
+from tasks.inference.trained_model import TrainedModel
 from tasks.scoring.metrics import Array
 from tasks.scoring.predictions import answer_columns, write_csv
 from tasks.spark import partitions, session
@@ -41,9 +42,9 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 def run(context: Context) -> Outcome:
     """Write the predictions as Parquet, for programs, and as CSV, for people."""
     experiment, inputs = context.experiment, context.inputs
-    model, split = inputs["train"].path / "model", inputs["preprocess"].path / "test"
+    model, split = TrainedModel.of(inputs["package"].path, experiment.prediction), inputs["preprocess"].path / "test"
     rows = len(TokenTable.open(split))
-    log.info("predicting %d rows in %d partitions", rows, partitions(rows))
+    log.info("predicting %d rows in %d partitions with %s", rows, partitions(rows), model.form)
     with session(experiment, "predict") as spark:
         started = time.monotonic()
         found = predict(spark, experiment, model, split, partitions(rows))
@@ -53,11 +54,12 @@ def run(context: Context) -> Outcome:
     pq.write_table(table, context.output / "predictions.parquet")
     write_csv(table, context.output / "predictions.csv", experiment.task.separator)
     result: dict[str, Any] = {"rows": rows, "rows_per_second": round(speed, 1), "partitions": partitions(rows)}
+    result["form"] = model.form
     result["files"] = {"predictions": "predictions.csv", "parquet": "predictions.parquet"}
     return Outcome(result | _summary(from_column(found["prediction"]), experiment.task))
 
 
-def predict(spark: SparkSession, experiment: Experiment, model: Path, split: Path, parts: int) -> pa.Table:
+def predict(spark: SparkSession, experiment: Experiment, model: TrainedModel, split: Path, parts: int) -> pa.Table:
     """Predict a split on Spark.
 
     The executors read the model in place, once per Python worker.
@@ -65,7 +67,7 @@ def predict(spark: SparkSession, experiment: Experiment, model: Path, split: Pat
     Args:
         spark: The Spark session.
         experiment: The experiment.
-        model: The folder of the model.
+        model: The model.
         split: The folder of the split.
         parts: The number of partitions.
 
@@ -73,7 +75,7 @@ def predict(spark: SparkSession, experiment: Experiment, model: Path, split: Pat
         A table with the columns of SCHEMAS, sorted by row.
     """
     rows, done = len(TokenTable.open(split)), spark.sparkContext.accumulator(0)
-    work = LabelPartition(str(model.absolute()), str(split.absolute()), experiment.prediction, done)
+    work = LabelPartition(model, str(split.absolute()), experiment.prediction, done)
     positions = spark.range(0, rows, 1, parts)
     with progress(lambda: done.value, rows):
         table = positions.mapInArrow(work, SCHEMAS[experiment.task.kind]).toArrow()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
@@ -19,7 +18,7 @@ from include.artifacts import sync
 from include.sections import Prediction
 from tasks.encoder.batching import Array
 from tasks.inference.runner import WINDOW, Runner
-from tasks.inference.torch_backend import TorchBackend
+from tasks.inference.trained_model import TrainedModel
 from tasks.scoring.predictions import answer_columns, predict
 from tasks.stages.score.table import slice_of
 
@@ -34,7 +33,7 @@ class ScorePart:
     """Scores parts of a table; a function for DataFrame.mapInArrow.
 
     Attributes:
-        model: The folder of the model.
+        model: The model.
         version: The version of the model, for the column MODEL_VERSION.
         table: The Arrow file with the rows.
         texts: The columns with the texts.
@@ -45,7 +44,7 @@ class ScorePart:
         done: Counts the scored rows for the driver.
     """
 
-    model: str
+    model: TrainedModel
     version: str
     table: str
     texts: tuple[str, ...]
@@ -95,6 +94,6 @@ def _values(rows: pa.Table, name: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1)  # a Python worker scores several parts and loads the model once
-def _load(model: str, prediction: Prediction) -> Runner:
-    torch.set_num_threads(1)  # Spark runs one Python worker per core
-    return Runner(Path(model), TorchBackend.open(Path(model)), prediction)
+def _load(model: TrainedModel, prediction: Prediction) -> Runner:
+    # Spark runs one Python worker per core.
+    return Runner(Path(model.folder), model.open(threads=1), prediction)

@@ -1,17 +1,21 @@
-"""The model that scores: the folder that the experiment names, or the champion of the registry."""
+"""The model that scores, and its form: from the folder that the experiment names, or the champion's package."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 from include.artifacts import sha256
 from include.experiment import Experiment
 from include.paths import user_path
 from include.runs import Run
+from include.sections import Prediction
 from include.stages import BadInput
-from tasks.tracking.loading import MANIFEST_SHA256, load_champion
+from tasks.inference.trained_model import TrainedModel, is_package
+from tasks.tracking.loading import MANIFEST_SHA256, PACKAGE, load_champion
 from tasks.tracking.registry import Registry
 
 
@@ -22,23 +26,35 @@ class Model:
     Attributes:
         version: What the predictions say of it: the name and the number of a champion, or a digest of the files.
         digest: A digest that changes with the files.
-        folder: The folder with its files.
+        trained: Its folder and its form.
     """
 
     version: str
     digest: str
-    folder: str
+    trained: TrainedModel
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `as_json` has written."""
+        values = json.loads(text)
+        return cls(**{**values, "trained": TrainedModel(**values["trained"])})
+
+    def as_json(self) -> str:
+        """Return the model as JSON."""
+        return json.dumps(asdict(self), sort_keys=True)
 
 
 def chosen(experiment: Experiment, run: Run) -> Model:
-    """Return the model, whose files are verified if it is the champion.
+    """Return the model in the form that prediction.backend asks for. If it is the champion, its files are verified.
+
+    A champion that was registered before there were packages is computed by PyTorch.
 
     Raises:
-        BadInput: If there is no such model, or if a file of the champion was changed.
+        BadInput: If there is no such model or no such form, or if a file of the champion was changed.
         Transient: If MLflow does not answer.
     """
     if experiment.scoring.model:
-        return _of_folder(user_path(experiment.scoring.model).absolute())
+        return _of_folder(user_path(experiment.scoring.model).absolute(), experiment.prediction)
     registry = Registry.of(experiment, run)
     found = load_champion(registry, run.store)
     if found is None:
@@ -47,13 +63,18 @@ def chosen(experiment: Experiment, run: Run) -> Model:
             "data.task, or name the folder of a model as scoring.model"
         )
     version, artifact = found
-    return Model(f"{version.model}/{version.number}", version.tags[MANIFEST_SHA256], str(artifact.path / "model"))
+    package = run.store.find("package", version.tags.get(PACKAGE) or "none")
+    trained = TrainedModel.of(package.path if package else artifact.path / "model", experiment.prediction)
+    return Model(f"{version.model}/{version.number}", version.tags[MANIFEST_SHA256], trained)
 
 
-def _of_folder(folder: Path) -> Model:
+def _of_folder(folder: Path, prediction: Prediction) -> Model:
     files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
-    if folder / "config.json" not in files:
-        raise BadInput(f"{folder} is not the folder of a model, because it has no config.json: correct scoring.model")
+    if folder / "config.json" not in files and not is_package(folder):
+        raise BadInput(
+            f"{folder} is not the folder of a model or of a package, because it has no config.json and no "
+            "package.json: correct scoring.model"
+        )
     digests = [f"{file.relative_to(folder)} {sha256(file)}" for file in files]
     digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()
-    return Model(f"sha256:{digest[:16]}", digest, str(folder))
+    return Model(f"sha256:{digest[:16]}", digest, TrainedModel.of(folder, prediction))

@@ -12,7 +12,6 @@ import json
 import logging
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +51,14 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
     else:
         digests = [f"{file.suffix} {sha256(file)}" for file in table_files(scoring.input)]
         table = hashlib.sha256("\n".join(digests).encode()).hexdigest()
-    return json.dumps({"table": table, **asdict(chosen(experiment, run))}, sort_keys=True)
+    return json.dumps({"table": table, "model": chosen(experiment, run).as_json()}, sort_keys=True)
 
 
 def run(context: Context) -> Outcome:
     """Score the table. The result has the numbers of rows, and of those set aside by reason."""
     assert context.manifest is not None and context.checkpoints is not None  # set by the runner
     experiment, kept = context.experiment, context.checkpoints
-    found = json.loads(context.manifest.fingerprint)
-    del found["table"]
-    model = Model(**found)
+    model = Model.from_json(json.loads(context.manifest.fingerprint)["model"])
     with locked(kept), session(experiment, "score", *driver(experiment.scoring)) as spark:
         if not (kept / "table").exists():
             _take_in(spark, experiment, model, kept)
@@ -73,12 +70,13 @@ def run(context: Context) -> Outcome:
         raise Transient(f"{counts.rows_in} rows went in, {written} were scored and {counts.aside} set aside: try again")
     log.info("%d rows in, %d scored, %d set aside", counts.rows_in, written, counts.aside)
     result: dict[str, Any] = {"rows_in": counts.rows_in, "rows": written, "aside": counts.aside}
-    return Outcome({**result, "reasons": counts.reasons, "model_version": model.version, "files": files})
+    result |= {"reasons": counts.reasons, "model_version": model.version, "form": model.trained.form, "files": files}
+    return Outcome(result)
 
 
 def _take_in(spark: SparkSession, experiment: Experiment, model: Model, kept: Path) -> None:
     """Write the folder `table` with a single rename."""
-    scoring, labels = experiment.scoring, read_head(Path(model.folder)).label_names
+    scoring, labels = experiment.scoring, read_head(Path(model.trained.folder)).label_names
     with scratch_folder(kept, ".table") as folder:
         (folder / "table").mkdir()
         chunks = _chunks(spark, experiment, folder / "spark")
@@ -109,13 +107,13 @@ def _score(spark: SparkSession, experiment: Experiment, model: Model, kept: Path
     folder, parts = (kept / "parts").absolute(), partitions(rows)
     folder.mkdir(exist_ok=True)
     missing = [part for part in range(parts) if not part_file(folder, part).exists()]
-    log.info("scoring %d of %d parts with %s", len(missing), parts, model.version)
+    log.info("scoring %d of %d parts with %s, %s", len(missing), parts, model.version, model.trained.form)
     if not missing:
         return
     done, table = spark.sparkContext.accumulator(0), str((kept / "table" / ROWS).absolute())
     texts, prediction = experiment.scoring.texts, experiment.prediction
     work = ScorePart(
-        model.folder, model.version, table, texts, parts, tuple(missing), str(folder), prediction, done
+        model.trained, model.version, table, texts, parts, tuple(missing), str(folder), prediction, done
     )  # fmt: skip
     with progress(lambda: done.value, rows):
         spark.range(0, len(missing), 1, len(missing)).mapInArrow(work, "part long").collect()

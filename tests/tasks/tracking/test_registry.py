@@ -51,6 +51,8 @@ def test_the_mlflow_run_of_a_version_stays_when_its_folder_has_another_training(
     assert [file.path for file in client.list_artifacts(first, "model")] == [
         "model/MLmodel",
         "model/manifest.json",
+        "model/model",
+        "model/package.json",
     ]
     stage("track", again)
     assert client.get_run(version(again, "2").run).data.tags["version"] == "2"

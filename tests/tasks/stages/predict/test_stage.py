@@ -27,7 +27,9 @@ from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.progress import progress
+from tasks.inference.trained_model import TrainedModel
 from tasks.stages.predict.stage import predict, run
+from tests.tasks.stages.package.packages import unchanged_package
 
 ROWS = 300
 
@@ -55,21 +57,23 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(folder: Path, encoder: Path, spec: HeadSpec) -> Path:
-    """An artifact of train: the encoder under a head wide enough for predictions to differ."""
+def packaged(folder: Path, encoder: Path, spec: HeadSpec) -> Path:
+    """An artifact of package: the encoder under a head wide enough for predictions to differ, in PyTorch."""
     torch.manual_seed(0)
     model = load_pretrained(encoder, spec)
     torch.nn.init.normal_(model.output_layer.weight, std=1.0)
-    (folder / "model").mkdir()
-    model.save(folder / "model")
-    copy_tokenizer(encoder, folder / "model", model, spec.max_length)
+    made = folder / "made"
+    made.mkdir()
+    model.save(made)
+    copy_tokenizer(encoder, made, model, spec.max_length)
+    unchanged_package(folder, made)
     return folder
 
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
     spec = HeadSpec("classification", 2, label_names=("negative", "positive"))
-    return trained(tmp_path_factory.mktemp("train"), encoder, spec)
+    return packaged(tmp_path_factory.mktemp("package"), encoder, spec)
 
 
 def in_one_process(model: Path, split: Path) -> Any:
@@ -82,7 +86,8 @@ def in_one_process(model: Path, split: Path) -> Any:
 def test_predictions_are_those_of_one_process(
     spark: SparkSession, classifier: Path, split: Path, parts: int, batching: str
 ) -> None:
-    made = predict(spark, experiment("SST-2", batching=batching, batch_tokens=512), classifier / "model", split, parts)
+    wanted = experiment("SST-2", batching=batching, batch_tokens=512)
+    made = predict(spark, wanted, TrainedModel.of(classifier, wanted.prediction), split, parts)
     logits = torch.from_numpy(in_one_process(classifier / "model", split))
     chances = logits.double().softmax(dim=1)
     assert made["row"].to_pylist() == list(range(0, 3 * ROWS, 3))
@@ -92,13 +97,13 @@ def test_predictions_are_those_of_one_process(
 
 
 def stage(
-    output: Path, task: str, train: Artifact, preprocess: Artifact, validate: Artifact, **data: Any
+    output: Path, task: str, package: Artifact, preprocess: Artifact, validate: Artifact, **data: Any
 ) -> dict[str, Any]:
     """The stage's result; its files lie in the output."""
     output.mkdir()
     run_of = Run(output.parent / "runs" / "one")
     wanted = build({"data": {"task": task, "source": "glue", "path": "unused", **data}}, "test")
-    inputs = {"train": train, "preprocess": preprocess, "validate": validate}
+    inputs = {"package": package, "preprocess": preprocess, "validate": validate}
     return run(Context(wanted, run_of, inputs, output)).result
 
 
@@ -111,13 +116,13 @@ def read_csv(file: Path) -> list[dict[str, str]]:
 def test_the_stage_writes_classes(
     spark: SparkSession, classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
 ) -> None:
-    inputs = artifact(classifier, "train"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
+    inputs = artifact(classifier, "package"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
     result = stage(tmp_path / "out", "SST-2", *inputs)
     table = pq.read_table(tmp_path / "out" / "predictions.parquet")
     chances = ("probability", "probability:negative", "probability:positive")
     columns = {"row": pa.int64(), "prediction": pa.int64(), "predicted_label": pa.string()}
     assert table.schema.equals(pa.schema(columns | dict.fromkeys(chances, pa.float64())))
-    assert result["rows"] == table.num_rows == ROWS
+    assert result["rows"] == table.num_rows == ROWS and result["form"] == "torch-fp32"
     assert result["label_counts"]["positive"] == sum(table["prediction"].to_pylist())
     assert sum(result["label_counts"].values()) == ROWS
     assert result["partitions"] == 4 and result["rows_per_second"] > 0
@@ -143,7 +148,7 @@ def test_kept_columns_stand_beside_the_predictions(
     kept = pa.table({"row": rows[::-1], "id": texts[::-1], "label": pa.array(numbers[::-1], pa.int32())})
     pq.write_table(kept, tmp_path / "kept.parquet")
     own: dict[str, Any] = {"source": "files", "labels": ["no, never", "yes"], "keep": ["id", "label"]}
-    inputs = artifact(classifier, "train"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
+    inputs = artifact(classifier, "package"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
     stage(tmp_path / "out", "classification", *inputs, **own)
     table = pq.read_table(tmp_path / "out" / "predictions.parquet")
     assert table.column_names[:3] == ["row", "id", "label"] and table.schema.field("label").type == pa.int32()
@@ -158,7 +163,7 @@ def test_kept_columns_of_other_rows_are_refused(
     spark: SparkSession, classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
 ) -> None:
     pq.write_table(pa.table({"row": range(ROWS), "id": range(ROWS)}), tmp_path / "kept.parquet")
-    inputs = artifact(classifier, "train"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
+    inputs = artifact(classifier, "package"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
     with pytest.raises(BadInput, match=r"kept\.parquet has other rows than the test split: run validate again"):
         stage(tmp_path / "out", "classification", *inputs, source="files", labels=["no", "yes"], keep=["id"])
 
@@ -170,13 +175,13 @@ def test_the_stage_writes_scores_as_they_are(
     artifact: Callable[[Path, str], Artifact],
     tmp_path: Path,
 ) -> None:
-    train = tmp_path / "train"
-    train.mkdir()
-    trained(train, encoder, HeadSpec("regression", 1, score_range=(0.0, 5.0)))
-    inputs = artifact(train, "train"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
+    package = tmp_path / "package"
+    package.mkdir()
+    packaged(package, encoder, HeadSpec("regression", 1, score_range=(0.0, 5.0)))
+    inputs = artifact(package, "package"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
     result = stage(tmp_path / "out", "STS-B", *inputs)
     table = pq.read_table(tmp_path / "out" / "predictions.parquet")
-    scores = in_one_process(train / "model", split)[:, 0]
+    scores = in_one_process(package / "model", split)[:, 0]
     np.testing.assert_allclose(table["prediction"].to_numpy(), scores, atol=1e-4)
     assert table.column_names == ["row", "prediction"]
     assert scores.min() < 0 or scores.max() > 5  # nothing is clipped here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,20 +22,32 @@ def champion(home: Path, **scoring: str) -> Model:
 def test_it_is_the_champion_unless_a_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=f"{MODEL} has no champion: promote a model with the Dag retrain"):
         champion(tmp_path)
-    first = retrain(tmp_path, "first").artifact("train").path / "model"
+    first = retrain(tmp_path, "first").artifact("package").path / "model"
     found = champion(tmp_path)
-    assert (found.version, found.folder) == (f"{MODEL}/1", str(first))
+    assert (found.version, found.trained.folder) == (f"{MODEL}/1", str(first))
     retrain(tmp_path, "second", training__seed=7)
     assert champion(tmp_path).version == f"{MODEL}/2" and champion(tmp_path).digest != found.digest
     named = champion(tmp_path, model=str(first))
-    assert named.folder == str(first) and named.version.startswith("sha256:")
+    assert named.trained.folder == str(first) and named.version.startswith("sha256:")
+
+
+@pytest.mark.usefixtures("database")
+def test_a_champion_whose_package_is_gone_is_computed_by_pytorch(tmp_path: Path) -> None:
+    run = retrain(tmp_path, "first")
+    shutil.rmtree(run.artifact("package").path)
+    found = champion(tmp_path).trained
+    assert (found.folder, found.form) == (str(run.artifact("train").path / "model"), "torch-fp32")
 
 
 @pytest.mark.usefixtures("database")
 def test_a_champion_with_changed_files_is_refused(tmp_path: Path) -> None:
-    file = retrain(tmp_path, "first").artifact("train").path / "model/config.json"
-    file.write_text("{}")
-    with pytest.raises(BadInput, match=f"{file} of version 1 of {MODEL} is missing or damaged"):
+    run = retrain(tmp_path, "first")
+    packaged, trained = (run.artifact(stage).path / "model/config.json" for stage in ("package", "train"))
+    packaged.write_text("{}")
+    with pytest.raises(BadInput, match=f"{packaged} is missing or damaged: remove .* and run package again"):
+        champion(tmp_path)
+    trained.write_text("{}")
+    with pytest.raises(BadInput, match=f"{trained} of version 1 of {MODEL} is missing or damaged"):
         champion(tmp_path)
 
 

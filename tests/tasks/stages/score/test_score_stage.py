@@ -28,6 +28,7 @@ from tasks.launching.launch import ROOT
 from tasks.runner import run_stage
 from tasks.scoring.predictions import predict
 from tasks.stages.score.label import part_file
+from tests.tasks.stages.package.packages import SENTENCES, packaged
 from tests.tasks.stages.score.models import SCORES, SETS, trained
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "dull", "it", "moved", "me", "great", "acting"]
@@ -167,6 +168,19 @@ def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
     assert table["prediction"].to_pylist() == expected(model, [(text,) for text in texts(80)])[0]
 
 
+def test_a_package_scores_with_the_backend_that_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    package = packaged(tmp_path / "home").path
+    pq.write_table(pa.table({"text": SENTENCES}), tmp_path / "in.parquet")
+    scoring = {"input": str(tmp_path / "in.parquet"), "model": str(package)}
+    experiment = build({"scoring": scoring, "prediction": {"backend": "openvino"}}, "test")
+    artifact = run_stage("score", experiment, Run(tmp_path / "runs/one"))
+    assert artifact.manifest.result["form"] == "openvino-fp32"
+    table = pq.read_table(artifact.path / "scored.parquet")
+    predicted, probabilities = expected(package / "model", [(text,) for text in SENTENCES])
+    assert table["prediction"].to_pylist() == predicted and probabilities.std() > 0.05
+    np.testing.assert_allclose(table["probability:positive"].to_numpy(), probabilities[:, 1], atol=1e-4)
+
+
 def test_another_model_or_table_is_another_result(
     spark: SparkSession, model: Path, encoder: Path, tmp_path: Path
 ) -> None:
@@ -184,7 +198,7 @@ def test_another_model_or_table_is_another_result(
     ("table", "message"),
     [
         ("", "scoring.input is empty: name the table to score"),
-        ("in.csv", r"nowhere is not the folder of a model, .*: correct scoring\.model"),
+        ("in.csv", r"nowhere is not the folder of a model .*: correct scoring\.model"),
         ("in.xlsx", r"in\.xlsx is missing: correct scoring\.input"),
     ],
 )

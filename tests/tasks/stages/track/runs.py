@@ -16,10 +16,13 @@ STEPS = [
     {"step": 2, "epoch": 1.0, "loss": 0.4, "rows_per_second": 110.0, "grad_norm": 1.5},
     {"step": 2, "epoch": 1.0, "accuracy": 0.8, "dev_loss": 0.5},
 ]
+FORM = {
+    "name": "torch-fp32", "engine": "torch", "precision": "fp32", "file": "model", "offered": True, "times_torch": 1.0,
+}  # fmt: skip
 RESULTS: dict[str, dict[str, Any]] = {
     "train": {"rows_per_second": 100.0, "memory": 10**9, "seconds": 60.0, "steps": 2, "device": "cpu"},
     "gate": {"checks": [{"key": "gate.accuracy", "threshold": 0.75, "value": 0.8}]},
-    "package": {"served": "torch-fp32", "forms": [{"name": "torch-fp32", "offered": True, "times_torch": 1.0}]},
+    "package": {"served": FORM["name"], "forms": [FORM]},
     "evaluate": {"metrics": {"accuracy": 0.8, "matthews": None}, "rows": 872, "seconds": 3.0},
 }
 
@@ -34,10 +37,11 @@ def made(home: Path, name: str, last: str = "export", passed: bool = True, **cha
         key = artifact_key(1, part, {}, f"{experiment.training.seed} {failed}")
         with run.store.writing(stage, key) as folder:
             if stage == "train":
-                (folder / "model").mkdir()
-                (folder / "model" / "config.json").write_text(json.dumps({"seed": experiment.training.seed}))
+                _write_model(folder / "model", experiment.training.seed)
                 (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in STEPS))
             if stage == "package":
+                _write_model(folder / "model", experiment.training.seed)
+                (folder / "package.json").write_text(json.dumps({"forms": [FORM]}))
                 (folder / "MLmodel").write_text(f"flavors: {{}}  # {experiment.training.seed}\n")
             code, message = (ExitCode.GATE_FAILED, "accuracy 0.8 is below 0.85") if failed else (ExitCode.DONE, "")
             manifest = Manifest(
@@ -47,3 +51,8 @@ def made(home: Path, name: str, last: str = "export", passed: bool = True, **cha
         if failed:
             break
     return run
+
+
+def _write_model(folder: Path, seed: int) -> None:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"seed": seed}))

@@ -1,0 +1,109 @@
+"""A trained model in a folder, and the form in which it computes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from include.sections import Prediction
+from include.stages import BadInput
+from tasks.encoder.loading import read_head
+from tasks.inference.backend import Backend
+from tasks.inference.packaged_model import DESCRIPTION, MODEL, backend_of
+from tasks.inference.torch_backend import TorchBackend
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained model and one of its forms. It names files only, so it can be sent to Spark's workers.
+
+    Attributes:
+        folder: the folder of the model in transformers' format, with its config.json and its tokenizer.
+        file: the file of the form; for PyTorch it is the folder.
+        engine: the library that computes: "torch", "onnxruntime" or "openvino".
+        precision: in what it computes matrix products: "fp32", "bf16" or "int8".
+    """
+
+    folder: str
+    file: str
+    engine: str = "torch"
+    precision: str = "fp32"
+
+    @classmethod
+    def of(cls, folder: Path, prediction: Prediction) -> Self:
+        """Choose a form of a model.
+
+        Args:
+            folder: the folder of a package, or of a model in transformers' format, which PyTorch alone computes.
+            prediction: the experiment's prediction section, which names the backend.
+
+        Raises:
+            BadInput: if the model has no form for the backend, or if the description of the package is damaged.
+        """
+        folder, wanted = folder.absolute(), prediction.backend
+        if not is_package(folder):
+            if wanted not in ("fastest", "torch"):
+                raise BadInput(
+                    f"{folder} is no package, so only PyTorch computes it: write prediction.backend=torch, or name the "
+                    "folder of a package"
+                )
+            return cls(str(folder), str(folder))
+        form = _chosen(folder / DESCRIPTION, wanted)
+        return cls(str(folder / MODEL), str(folder / form["file"]), form["engine"], form["precision"])
+
+    @property
+    def form(self) -> str:
+        """The name of the form, such as "openvino-bf16"."""
+        return f"{self.engine}-{self.precision}"
+
+    def open(self, threads: int) -> Backend:
+        """Load the form.
+
+        Args:
+            threads: the number of CPU threads. For PyTorch it becomes that of the process.
+
+        Raises:
+            BadInput: if files are missing or damaged.
+        """
+        if self.engine == "torch":
+            torch.set_num_threads(threads)
+            return TorchBackend.open(Path(self.file))
+        longest = read_head(Path(self.folder)).max_length
+        backend: Backend = backend_of(Path(self.file), self.engine, self.precision, longest, threads)
+        return backend
+
+
+def is_package(folder: Path) -> bool:
+    """Return whether a folder is that of a package."""
+    return (folder / DESCRIPTION).is_file() and (folder / MODEL / "config.json").is_file()
+
+
+def _chosen(description: Path, wanted: str) -> dict[str, Any]:
+    """Return the fastest offered form of a backend that this processor can compute."""
+    try:
+        forms: list[dict[str, Any]] = json.loads(description.read_bytes())["forms"]
+        offered = [form for form in forms if form["offered"] and _computable(form)]
+        found = [form for form in offered if wanted in ("fastest", form["engine"])]
+        if found:
+            return max(found, key=lambda form: float(form["times_torch"]))
+        why = "; ".join(f"{form['name']}: {_reason(form)}" for form in forms if form["engine"] == wanted)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{description} is damaged ({error!r}): package the model again") from error
+    choice = ", ".join(sorted({form["engine"] for form in offered}))
+    raise BadInput(f"{description.parent} has no form for prediction.backend={wanted} ({why}): choose one of {choice}")
+
+
+def _computable(form: dict[str, Any]) -> bool:
+    if form["engine"] != "openvino":
+        return True
+    from tasks.inference.openvino_backend import computes  # only the driver chooses, and so needs it
+
+    return computes(form["precision"])
+
+
+def _reason(form: dict[str, Any]) -> str:
+    return "; ".join(form["reasons"]) or "this processor does not compute in it"

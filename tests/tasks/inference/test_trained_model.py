@@ -1,0 +1,97 @@
+"""Which form of a model computes, and that each gives the answers of PyTorch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from include.artifacts import write_json
+from include.sections import Prediction
+from include.stages import BadInput
+from tasks.inference import openvino_backend
+from tasks.inference.runner import Runner
+from tasks.inference.trained_model import TrainedModel
+from tests.tasks.stages.package.packages import SENTENCES, packaged, unchanged_package
+
+FORMS = {
+    "torch": "torch-fp32", "onnxruntime": "onnxruntime-fp32", "openvino": "openvino-fp32", "fastest": "openvino-fp32",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of a tiny BERT that offers its forms of fp32, of which OpenVINO's is the fastest."""
+    folder = packaged(tmp_path_factory.mktemp("home")).path
+    described = json.loads((folder / "package.json").read_text())
+    for form in described["forms"]:
+        form["offered"] = form["name"] in FORMS.values()
+        form["times_torch"] = 3.0 if form["name"] == "openvino-fp32" else 1.0
+    write_json(folder / "package.json", described)
+    return folder
+
+
+def prediction(backend: str) -> Prediction:
+    return Prediction.model_validate({"backend": backend})
+
+
+def described(folder: Path, forms: list[dict[str, Any]]) -> Path:
+    """A package that says this of its forms."""
+    (folder / "model").mkdir()
+    (folder / "model/config.json").write_text("{}")
+    write_json(folder / "package.json", {"forms": forms})
+    return folder
+
+
+def form(engine: str, precision: str, speed: float, reason: str = "") -> dict[str, Any]:
+    file, reasons = f"{engine}/{precision}", [reason] if reason else []
+    said = {"name": f"{engine}-{precision}", "engine": engine, "precision": precision, "file": file}
+    return {**said, "offered": not reason, "reasons": reasons, "times_torch": speed}
+
+
+@pytest.mark.parametrize("backend", FORMS)
+def test_every_backend_gives_the_logits_of_the_trained_model(package: Path, backend: str) -> None:
+    model = TrainedModel.of(package, prediction(backend))
+    plain = TrainedModel.of(package / "model", prediction("torch"))
+    assert (model.form, plain.form) == (FORMS[backend], "torch-fp32")
+    texts = [(text,) for text in SENTENCES]
+    one, other = (np.concatenate(list(Runner(Path(m.folder), m.open(1)).logits(texts))) for m in (model, plain))
+    np.testing.assert_allclose(one, other, atol=1e-4)
+    assert one.std() > 0.1
+
+
+@pytest.mark.parametrize(("can", "expected"), [(True, "openvino-bf16"), (False, "onnxruntime-fp32")])
+def test_a_form_that_this_processor_does_not_compute_is_not_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can: bool, expected: str
+) -> None:
+    monkeypatch.setattr(openvino_backend, "computes", lambda precision: can or precision != "bf16")
+    folder = described(
+        tmp_path, [form("openvino", "bf16", 3), form("onnxruntime", "fp32", 2), form("torch", "fp32", 1)]
+    )
+    assert TrainedModel.of(folder, prediction("fastest")).form == expected
+
+
+def test_a_backend_without_an_offered_form_is_refused_with_the_reason(tmp_path: Path) -> None:
+    folder = described(
+        tmp_path, [form("openvino", "fp32", 1, "it cannot be written: too odd"), form("torch", "fp32", 1)]
+    )
+    message = r"has no form for prediction.backend=openvino \(openvino-fp32: .*too odd\): choose one of torch"
+    with pytest.raises(BadInput, match=message):
+        TrainedModel.of(folder, prediction("openvino"))
+
+
+def test_a_model_without_a_package_has_only_pytorch(package: Path) -> None:
+    with pytest.raises(BadInput, match=r"is no package, so only PyTorch computes it: write prediction.backend=torch"):
+        TrainedModel.of(package / "model", prediction("onnxruntime"))
+    assert TrainedModel.of(package / "model", prediction("fastest")).form == "torch-fp32"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"forms": [{"name": "torch-fp32"}]}'])
+def test_a_damaged_description_is_named(tmp_path: Path, package: Path, content: str) -> None:
+    unchanged_package(tmp_path, package / "model")
+    (tmp_path / "package.json").write_text(content)
+    with pytest.raises(BadInput, match=r"package\.json is damaged .*: package the model again"):
+        TrainedModel.of(tmp_path, prediction("fastest"))
