@@ -16,10 +16,11 @@ def command(*overrides: str) -> list[str]:
     return [str(ROOT / "scripts/airflow.sh"), "python", str(ROOT / "scripts/run.py"), *sets]
 
 
-def make_run(home: Path, *overrides: str, **environment: str) -> tuple[int, str]:
+def make_run(home: Path, *overrides: str, experiment: str = "", **environment: str) -> tuple[int, str]:
     """`make run` without its set-up: exit code and what it printed."""
+    named = ["--experiment", experiment] if experiment else []
     done = subprocess.run(
-        command(*overrides), env=os.environ | {"SPARK_BERT_HOME": str(home)} | environment, text=True,
+        [*command(*overrides), *named], env=os.environ | {"SPARK_BERT_HOME": str(home)} | environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout
