@@ -161,7 +161,7 @@ _PIPELINE = (
     Stage(
         name="preprocess",
         does="clean, sample and tokenize on Spark",
-        version=1,
+        version=2,
         reads=("preprocessing", "model.name"),
         inputs=("validate",),
         cache=True,
@@ -185,7 +185,7 @@ _PIPELINE = (
     Stage(
         name="train",
         does="fine-tune the encoder, on Horovod if there are several ranks",
-        version=6,
+        version=7,
         reads=("model", "batching", "loss", "training", "communication"),
         inputs=("preprocess", "pretrain"),
         may_change=("training.ranks",),
@@ -211,7 +211,7 @@ _PIPELINE = (
     Stage(
         name="package",
         does="write the model in faster forms, check and time them",
-        version=1,
+        version=2,
         inputs=("preprocess", "train", "gate"),
         limits={"memory": "8g", "cpus": 8},  # it holds the model in every form
     ),
@@ -246,7 +246,7 @@ _BESIDE = (
     Stage(
         name="publish",
         does="upload the model with its model card to the Hugging Face hub",
-        version=1,
+        version=2,
         reads=("publication", "data", "model", "preprocessing"),
         inputs=("validate", "preprocess", "train", "evaluate", "gate"),
         cache=True,
@@ -278,15 +278,15 @@ _BESIDE = (
     Stage(
         name="challenge",
         does="compare the model with the champion",
-        version=2,
+        version=3,
         reads=tuple(f"retraining.{name}" for name in ("margin", "slice_margin", "max_latency", "max_size")),
-        inputs=("preprocess", "train", "evaluate", "gate", "package", "champion"),
+        inputs=("validate", "preprocess", "train", "evaluate", "gate", "package", "champion"),
         limits={"memory": "6g", "cpus": 8},  # it holds two models
     ),
     Stage(
         name="register",
         does="enter the model into the registry",
-        version=2,
+        version=3,
         reads=_REGISTERED,
         inputs=("train", "evaluate", "gate", "package", "challenge"),
         mlflow=True,

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from include.stages import BadInput
 from include.written import shorten
+from tasks.encoder.cleaning import check_rules
 from tasks.encoder.models import Classifier, EncoderWithHead, head_modules
 from tasks.encoder.padding_free import first_position
 from tasks.encoder.pooled_encoder import PooledEncoderConfig, PooledEncoderForSequenceClassification
@@ -33,7 +34,7 @@ AutoModelForSequenceClassification.register(PooledEncoderConfig, PooledEncoderFo
 #: Values of an encoder's configuration that the model made of it must not have.
 _OF_ANOTHER_MODEL = (
     "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "problem_type", "score_range",
-    "thresholds", "classifier_dropout", "transformers_version",
+    "thresholds", "cleaning", "texts", "base_model", "classifier_dropout", "transformers_version",
 )  # fmt: skip
 _TOLERANCE = 1e-2  # for logits of random heads, whose magnitude is 0.1 to 1; a convolution over padding costs 1e-3
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -155,7 +156,10 @@ def _config_of_trained(folder: Path) -> Any:
 def _head(folder: Path, model: PreTrainedModel) -> HeadSpec:
     limit, positions = _tokenizer(folder).model_max_length, _positions(cast(PreTrainedModel, model.base_model))
     # A tokenizer that sets no limit names a very large one.
-    return HeadSpec.of(model.config, limit if positions is None else min(limit, positions))
+    spec = HeadSpec.of(model.config, limit if positions is None else min(limit, positions))
+    with _bad_input_for(f"{folder / 'config.json'} is of another version of this project"):
+        check_rules(spec.cleaning)
+    return spec
 
 
 def _load_encoder(folder: Path, config: Any) -> PreTrainedModel:

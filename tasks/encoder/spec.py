@@ -14,6 +14,8 @@ _PROBLEM_TYPES: dict[Kind, str] = {
 }
 #: The field of config.json that holds the thresholds of a multi-label model.
 THRESHOLDS = "thresholds"
+#: The fields of config.json that say what a model needs to know of its texts.
+CLEANING, TEXTS = "cleaning", "texts"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,9 @@ class HeadSpec:
         label_names: names of the labels, in the order of their ids.
         score_range: lowest and highest score of a regression.
         thresholds: of a trained multi-label model, the lowest probability from which it predicts each label.
+        cleaning: the rules by which the texts were cleaned in training (`preprocessing.clean`), and by which a text has
+            to be cleaned before it is tokenized.
+        texts: the number of texts in a row: 1, or 2 for pairs. None: unknown, as of models of other origin.
     """
 
     kind: Kind
@@ -41,6 +46,8 @@ class HeadSpec:
     label_names: tuple[str, ...] = ()
     score_range: tuple[float, float] | None = None
     thresholds: tuple[float, ...] = ()
+    cleaning: tuple[str, ...] = ()
+    texts: int | None = None
 
     @property
     def meaning(self) -> tuple[Any, ...]:
@@ -50,7 +57,8 @@ class HeadSpec:
     def config(self) -> dict[str, Any]:
         """Return the values that describe the head in a model's config.json.
 
-        All of them are transformers' own, except for score_range. The thresholds are not known before the training.
+        All of them are transformers' own, except for score_range, cleaning and texts. The thresholds are not known
+        before the training.
         """
         names = self.label_names or tuple(f"LABEL_{number}" for number in range(self.outputs))
         names = ("score",) if self.kind == "regression" else names
@@ -59,6 +67,8 @@ class HeadSpec:
             "id2label": dict(enumerate(names)),
             "label2id": {name: number for number, name in enumerate(names)},
             "classifier_dropout": self.dropout,
+            CLEANING: list(self.cleaning),
+            TEXTS: self.texts,
         }
         return values | ({"score_range": list(self.score_range)} if self.score_range else {})
 
@@ -82,6 +92,8 @@ class HeadSpec:
             label_names=() if kind == "regression" else names,
             score_range=score_range and tuple(score_range),
             thresholds=tuple(getattr(config, THRESHOLDS, ())) if kind == "multilabel" else (),
+            cleaning=tuple(getattr(config, CLEANING, ())),
+            texts=getattr(config, TEXTS, None),
         )
 
 

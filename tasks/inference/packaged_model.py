@@ -1,7 +1,8 @@
 """A model from the folder of a package: MLflow's python_function, and whoever opens one of the package's forms.
 
-This file and the backends beside it are saved with every package, so they import nothing of the project. They need
-numpy, pandas and tokenizers, and the library of the form: onnxruntime, openvino, or torch and transformers.
+This file, the backends beside it, and tasks/encoder/cleaning.py are saved with every package, in the same folders, so
+they import nothing else of the project, and these by relative names. They need numpy, pandas and tokenizers, and the
+library of the form: onnxruntime, openvino, or torch and transformers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from tokenizers import Encoding, Tokenizer
+
+from ..encoder.cleaning import clean_all  # noqa: TID252 - the copies keep their folders
 
 Array = npt.NDArray[Any]
 #: The description of a package, and the folder with the model in transformers' format, which has the tokenizer too.
@@ -40,6 +43,7 @@ class PackagedModel:
         self.kind: str = described["kind"]
         self.labels: list[str] = described["labels"]
         self.thresholds: list[float] = described["thresholds"]
+        self.cleaning: list[str] = described.get("cleaning", [])
         self.backend = open_form(folder, described, form, threads)
         self._tokenizer = Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
         self._tokenizer.no_padding()
@@ -78,12 +82,13 @@ class PackagedModel:
         """Compute the logits, or scores, of texts.
 
         Args:
-            texts: one list of sentences or two of equal length.
+            texts: one list of sentences or two of equal length, which are cleaned as in training.
 
         Returns:
             Logits, float32 [rows, outputs].
         """
-        rows = texts[0] if len(texts) == 1 else list(zip(*texts, strict=True))
+        columns = [clean_all(column, self.cleaning) for column in texts]
+        rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         encodings = self._tokenizer.encode_batch(rows)
         logits = np.zeros((len(encodings), max(1, len(self.labels))), np.float32)
         for places in _batches(encodings):

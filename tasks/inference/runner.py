@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from include.sections import Prediction
 from tasks.encoder import tokens
 from tasks.encoder.batching import Array, TokenTable
+from tasks.encoder.cleaning import clean_all
 from tasks.encoder.loading import read_head
 from tasks.inference.backend import Backend
 from tasks.inference.batches import batches
@@ -27,7 +28,8 @@ class Runner:
     """Computes the logits of texts, or of rows that have been tokenized already.
 
     Attributes:
-        head: the head of the model: its kind, the names of its classes, and the maximum length of an input.
+        head: the head of the model: its kind, the names of its classes, the maximum length of an input, and the
+            rules that clean the texts.
 
     Args:
         folder: the folder of the model, with its config.json and its tokenizer.
@@ -46,7 +48,8 @@ class Runner:
         """Compute the logits of texts.
 
         Args:
-            texts: for each row its text, or both texts of a pair. At most WINDOW rows are read ahead.
+            texts: for each row its text, or both texts of a pair, which are cleaned as in training. At most WINDOW rows
+                are read ahead.
 
         Yields:
             The logits of the next rows, in the order of the texts, float32 [at most WINDOW, outputs].
@@ -74,7 +77,7 @@ class Runner:
             yield indices, self._backend.logits(*table.padded(indices))
 
     def _tokenized(self, texts: list[Sequence[str]]) -> TokenTable:
-        columns = [list(column) for column in zip(*texts, strict=True)]
+        columns = [clean_all(column, self.head.cleaning) for column in zip(*texts, strict=True)]
         encodings = tokens.encode(self._tokenizer, columns)
         made = tokens.token_columns(encodings, len(columns) == 2, self._ids)
         labels = pa.nulls(len(texts), pa.int64())

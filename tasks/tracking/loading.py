@@ -8,9 +8,10 @@ from include.artifacts import MANIFEST, Artifact, ArtifactStore, Manifest, damag
 from include.stages import BadInput
 from tasks.tracking.registry import Registry, Version
 
-#: The tags of a version with the keys of its train, evaluate and package artifacts, and with the digest of train's
-#: manifest. Versions that were registered before there were packages have none.
+#: The tags of a version with the keys of its train, evaluate and package artifacts, and with the digests of train's
+#: and package's manifests. Versions that were registered before there were packages have none.
 TRAIN, EVALUATE, PACKAGE, MANIFEST_SHA256 = "train.key", "evaluate.key", "package.key", "manifest.sha256"
+PACKAGE_SHA256 = "package.sha256"
 REMEDY = (
     "restore it from a backup, or run `make rollback` to return to the previous champion; if there is no previous "
     "champion, delete the alias champion in MLflow"
@@ -26,6 +27,18 @@ def load_champion(registry: Registry, store: ArtifactStore) -> tuple[Version, Ar
     """
     version = registry.champion()
     return None if version is None else (version, load(version, store))
+
+
+def load_package(version: Version, store: ArtifactStore) -> Artifact | None:
+    """Return the package artifact of a version, or None if it has none any more, or was registered before packages.
+
+    Raises:
+        BadInput: If a file is missing or differs from what was registered.
+    """
+    package, registered = store.find("package", version.tags.get(PACKAGE) or "none"), version.tags.get(PACKAGE_SHA256)
+    if package is not None and registered and sha256(package.path / MANIFEST) != registered:
+        raise BadInput(f"{package.path / MANIFEST} of {version} differs from what was registered: {REMEDY}")
+    return package
 
 
 def load(version: Version, store: ArtifactStore) -> Artifact:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from include.artifacts import MANIFEST, sha256
 from include.experiment import Experiment
 from include.runs import Run
 from tasks.tracking.server import REGISTERED, Server
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 
 #: The alias of the version in use.
 CHAMPION = "champion"
-#: The folder of an MLflow run that contains the package of a model.
-FOLDER = "model"
+#: What the folder of an MLflow run that contains the package of a model begins with. Each package has its own, so that
+#: a version has the files of its package and no others.
+FOLDER = "model-"
+#: The tag with the time at which a version was rolled back.
+ROLLED_BACK = "rolled_back"
 #: The maximum length of a version's tag in characters; newer servers accept more.
 _TAG = 5000
 
@@ -68,9 +72,10 @@ class Registry:
             found = self.client.search_model_versions(f"name = '{self.model}'")
         return [_version(one) for one in found]
 
-    def with_tag(self, key: str, value: str) -> Version | None:
-        """Return a version whose tag `key` has this value, or None."""
-        return next((version for version in self.versions() if version.tags.get(key) == value), None)
+    def with_tags(self, tags: Mapping[str, str]) -> Version | None:
+        """Return the newest version whose tags have these values, or None."""
+        found = [version for version in self.versions() if version.tags.items() >= tags.items()]
+        return max(found, key=lambda version: int(version.number), default=None)
 
     def version(self, number: str) -> Version | None:
         """Return the version with this number, or None."""
@@ -91,18 +96,14 @@ class Registry:
             package: The folder of the package, which is uploaded to the run.
             tags: The tags of the version.
         """
+        folder = f"{FOLDER}{sha256(package / MANIFEST)[:16]}"
         with self._translate_errors():
             self.client.set_tag(run, REGISTERED, self.model)  # comes first, since it protects the run from deletion
-            self.client.log_artifacts(run, str(package), FOLDER)
+            self.client.log_artifacts(run, str(package), folder)
             if not self.client.search_registered_models(f"name = '{self.model}'"):
                 self.client.create_registered_model(self.model)
-            source = f"runs:/{run}/{FOLDER}"
+            source = f"runs:/{run}/{folder}"
             return _version(self.client.create_model_version(self.model, source, run, tags=_short(tags)))
-
-    def upload(self, version: Version, package: Path) -> None:
-        """Upload another package of a version, in place of the one that it has."""
-        with self._translate_errors():
-            self.client.log_artifacts(version.run, str(package), FOLDER)
 
     def tag(self, version: Version, tags: Mapping[str, str]) -> None:
         """Set tags of a version. Its other tags stay unchanged."""

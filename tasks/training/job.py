@@ -78,6 +78,8 @@ class Job:
             max_length=self.experiment.preprocessing.max_length,
             label_names=task.label_names,
             score_range=task.score_range,
+            cleaning=self.experiment.preprocessing.clean,
+            texts=len(task.sentences),
         )
 
     def write(self, file: Path) -> None:

@@ -37,7 +37,7 @@ def test_the_pipeline_needs_no_stage_beside_it() -> None:
     assert {name: STAGES[name].inputs for name in STAGES if name not in PIPELINE} == {
         "study": (), "track": (), "ingest": (), "champion": (), "rollback": (), "score": (), "prune": (),
         "publish": ("validate", "preprocess", "train", "evaluate", "gate"),
-        "challenge": ("preprocess", "train", "evaluate", "gate", "package", "champion"),
+        "challenge": ("validate", "preprocess", "train", "evaluate", "gate", "package", "champion"),
         "register": ("train", "evaluate", "gate", "package", "challenge"),
         "promote": ("challenge", "register"),
     }  # fmt: skip

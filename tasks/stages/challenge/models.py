@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from include.artifacts import ArtifactStore
@@ -16,6 +17,7 @@ from include.glue import Task
 from include.stages import BadInput
 from tasks.encoder import tokens
 from tasks.encoder.batching import TokenTable
+from tasks.encoder.cleaning import clean_all
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.labels import to_column
 from tasks.encoder.loading import load_trained
@@ -68,12 +70,15 @@ def load_challenger(task: Task, dev: TokenTable, folder: Path, package: Path, pr
     return ScoredModel(folder, _served(package), dev, _scored(task, dev, logits))
 
 
-def load_champion(task: Task, dev: TokenTable, champion: Mapping[str, str], store: ArtifactStore) -> ScoredModel:
-    """Load the champion, and predict the dev rows as this run has cleaned them.
+def load_champion(
+    task: Task, dev: TokenTable, validated: Path, champion: Mapping[str, str], store: ArtifactStore
+) -> ScoredModel:
+    """Load the champion, and predict the dev rows, cleaned as in its own training.
 
     Args:
         task: The task.
-        dev: The tokenized dev rows.
+        dev: The tokenized dev rows, whose texts this run has cleaned.
+        validated: The file dev.parquet of validate, with the texts as they were.
         champion: The content of champion.json.
         store: The store with the champion's artifacts.
 
@@ -85,7 +90,8 @@ def load_champion(task: Task, dev: TokenTable, champion: Mapping[str, str], stor
         store.find("train", champion["train"])  # raises BadInput if a file is damaged
         classifier = load_trained(folder)
         _check_task(task, classifier.spec)
-        table = retokenize(dev, folder / "tokenizer.json", classifier.spec.max_length)
+        sentences = [clean_all(column, classifier.spec.cleaning) for column in _sentences(validated, dev, task)]
+        table = retokenize(dev, sentences, folder / "tokenizer.json", classifier.spec.max_length)
         if table.largest_id() >= classifier.encoder.config.vocab_size:
             raise BadInput(f"{folder / 'tokenizer.json'} belongs to another encoder")
         logits = predict_logits(classifier, table)
@@ -106,23 +112,35 @@ def _served(package: Path) -> Backend:
     return backend
 
 
-def retokenize(table: TokenTable, tokenizer: Path, max_length: int) -> TokenTable:
+def _sentences(validated: Path, dev: TokenTable, task: Task) -> list[list[str]]:
+    """Read the columns of sentences of the rows of `dev`, in their order."""
+    found = pq.read_table(validated)
+    order = pc.index_in(pa.array(dev.rows), found["row"])
+    if order.null_count:
+        raise BadInput(
+            f"{validated} does not contain the rows of {dev.folder}: run preprocess and all later stages again"
+        )
+    names = [f"sentence{number}" for number in range(1, len(task.sentences) + 1)]
+    return [column.to_pylist() for column in found.select(names).take(order).columns]
+
+
+def retokenize(table: TokenTable, sentences: Sequence[list[str]], tokenizer: Path, max_length: int) -> TokenTable:
     """Tokenize the rows of a table with another tokenizer.
 
     Args:
-        table: The rows, whose sentences are tokenized again.
+        table: The rows.
+        sentences: The columns of their sentences, one or two.
         tokenizer: The path of tokenizer.json.
         max_length: The length in tokens to which the rows are truncated.
 
     Raises:
         BadInput: If the file of the tokenizer is damaged.
     """
-    sentences = [list(column) for column in zip(*table.sentences(np.arange(len(table))), strict=True)]
     try:
         other = tokens.open_tokenizer(tokenizer, max_length)
     except Exception as error:  # tokenizers raises no narrower type
         raise BadInput(f"{tokenizer} is not a valid tokenizer: {error}") from error
-    made = tokens.token_columns(tokens.encode(other, sentences), len(sentences) == 2, tokens.id_type(other))
+    made = tokens.token_columns(tokens.encode(other, list(sentences)), len(sentences) == 2, tokens.id_type(other))
     texts = {f"sentence{number}": column for number, column in enumerate(sentences, 1)}
     return TokenTable(table.folder, pa.table({"row": table.rows, "label": to_column(table.labels), **made, **texts}))
 
@@ -148,6 +166,10 @@ def _scored(task: Task, dev: TokenTable, logits: Array) -> ScoredSplit:
 
 
 def _check_task(task: Task, spec: HeadSpec) -> None:
+    if spec.texts not in (None, len(task.sentences)):
+        raise BadInput(
+            f"it was trained on rows of {spec.texts} texts, but those of {task.name} have {len(task.sentences)}"
+        )
     if _head(spec) != _head(task):
         raise BadInput(f"it was trained for another task: its head is {_head(spec)}, but {task.name} is {_head(task)}")
 

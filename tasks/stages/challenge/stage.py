@@ -59,7 +59,8 @@ def _models(context: Context, named: dict[str, str]) -> dict[str, ScoredModel]:
     predictions = inputs["evaluate"].path / "predictions.parquet"
     models = {"model": load_challenger(task, dev, inputs["train"].path / "model", inputs["package"].path, predictions)}
     if named["version"]:
-        models["champion"] = load_champion(task, dev, named, context.run.store)
+        validated = inputs["validate"].path / "dev.parquet"
+        models["champion"] = load_champion(task, dev, validated, named, context.run.store)
     return models
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.glue import Task
+from tasks.encoder import cleaning
 from tasks.inference import onnx_backend, openvino_backend, packaged_model
 from tasks.inference.packaged_model import MODEL
 from tasks.stages.package.forms import Form
@@ -48,11 +49,14 @@ def write_mlflow_files(package: Path, task: Task, served: Form, train: str) -> N
 
 
 def _write_code(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text('"""Loads the package that this folder is part of."""\n', encoding="utf-8")
-    for module in (packaged_model, onnx_backend, openvino_backend):
+    """Copy the modules that load a package into folders as in the project, because they import one another."""
+    for module in (cleaning, packaged_model, onnx_backend, openvino_backend):
         assert module.__file__ is not None
-        shutil.copyfile(module.__file__, folder / Path(module.__file__).name)
+        file = folder / Path(*module.__name__.split(".")[1:]).with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(module.__file__, file)
+    for part in (folder, *folder.iterdir()):
+        (part / "__init__.py").write_text('"""A part of what loads the package."""\n', encoding="utf-8")
 
 
 def _write_environment(package: Path, requirements: list[str]) -> None:
@@ -75,7 +79,7 @@ def _write_mlmodel(package: Path, task: Task, served: Form, train: str) -> None:
     model = Model(signature=ModelSignature(inputs, outputs))
     model.add_flavor(
         "python_function",
-        loader_module=f"{_CODE}.packaged_model",
+        loader_module=f"{_CODE}.inference.packaged_model",
         code="code",
         config={"form": served.name},
         env={"virtualenv": "python_env.yaml"},

@@ -54,6 +54,7 @@ def run(context: Context) -> Outcome:
         "thresholds": list(model.spec.thresholds),
         "score_range": task.score_range,
         "max_length": model.spec.max_length,
+        "cleaning": list(model.spec.cleaning),
         "train": train.manifest.key,
         "metric": task.metric,
         "rows": len(dev),

@@ -1,27 +1,23 @@
-"""The papers' cleaning rules as Spark SQL expressions, which run in the JVM and not in Python."""
+"""The cleaning rules on Spark: the functions of tasks/encoder/cleaning.py, applied to the Arrow batches of a column."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
+import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
-from include.sections import Cleaning
-
-#: The rules in the order in which they apply. (?U) lets \w and \s match Unicode letters and spaces, as in Python.
-RULES: dict[Cleaning, Callable[[Column], Column]] = {
-    # A tag becomes a space, because "end.<br />Start" contains two words. Any other "<", as in "3 < 5", is text.
-    "html": lambda text: F.regexp_replace(text, r"</?[A-Za-z!][^>]*>", " "),
-    "punctuation": lambda text: F.regexp_replace(text, r"(?U)[^\w\s]", ""),
-    "lowercase": F.lower,
-    "whitespace": lambda text: F.regexp_replace(text, r"(?U)\s+", " "),
-}
+from tasks.encoder.cleaning import clean_all
 
 
-def clean(text: Column, rules: Collection[str]) -> Column:
-    """Apply the rules to a text column, always in the order of RULES."""
-    for name, rule in RULES.items():
-        if name in rules:
-            text = rule(text)
-    return text
+def cleaned(text: Column, rules: Collection[str]) -> Column:
+    """Apply the rules to a text column."""
+    if not rules:
+        return text
+
+    def clean_batch(texts: pa.Array) -> pa.Array:
+        return pa.array(clean_all(texts.to_pylist(), rules), pa.string())
+
+    found: Column = arrow_udf(clean_batch, "string")(text)  # type: ignore[call-overload]  # hints say the kind of UDF
+    return found

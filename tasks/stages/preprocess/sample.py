@@ -10,7 +10,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from include.glue import Task
-from tasks.stages.preprocess.clean import RULES, clean
+from tasks.encoder.cleaning import RULES
+from tasks.stages.preprocess.clean import cleaned
 
 SCORE_BINS = 10
 
@@ -75,7 +76,7 @@ def resplit(train: DataFrame, dev: DataFrame, test: DataFrame, by: Column, seed:
 def _text(rows: DataFrame) -> Column:
     """Return the text of a row without case, punctuation, tags and white space, for comparisons."""
     sentences = [name for name in ("sentence1", "sentence2") if name in rows.columns]
-    return F.concat_ws("\t", *(F.trim(clean(F.col(name), RULES)) for name in sentences))
+    return F.concat_ws("\t", *(F.trim(cleaned(F.col(name), tuple(RULES))) for name in sentences))
 
 
 def first_dev_row(train: DataFrame) -> int:

@@ -25,7 +25,7 @@ from tasks.encoder.labels import TYPES
 from tasks.encoder.tokens import open_tokenizer
 from tasks.spark import partitions, session, ship
 from tasks.stages.preprocess.augment import add_copies, augmentation
-from tasks.stages.preprocess.clean import clean
+from tasks.stages.preprocess.clean import cleaned
 from tasks.stages.preprocess.sample import resplit, sample, stratum
 from tasks.stages.preprocess.tokenize import COUNTS, TokenizePartition
 
@@ -77,7 +77,7 @@ def _texts(rows: DataFrame, split: str, rules: Collection[Cleaning]) -> DataFram
         raise BadInput(f"no rows are left for {split}: add more data, or turn preprocessing.resplit off")
     sentences = [name for name in ("sentence1", "sentence2") if name in rows.columns]
     cut = rows.repartitionByRange(partitions(number), "row").sortWithinPartitions("row")
-    return cut.select("row", "label", *(clean(F.col(name), rules).alias(name) for name in sentences))
+    return cut.select("row", "label", *(cleaned(F.col(name), rules).alias(name) for name in sentences))
 
 
 def _tokenize(texts: DataFrame, experiment: Experiment, tokenizer: str, folder: Path) -> dict[str, int]:

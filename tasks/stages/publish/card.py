@@ -14,9 +14,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from include.artifacts import Artifact
 from include.experiment import Experiment
 from include.glue import Task
+from tasks.encoder.base_model import BaseModel
 from tasks.encoder.loading import read_head
 from tasks.reporting.page import figure
-from tasks.stages.publish.base_model import BaseModel
 
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 

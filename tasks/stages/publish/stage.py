@@ -19,7 +19,7 @@ from include.runs import Run
 from include.sections import Publication
 from include.stages import BadInput, Transient
 from tasks.context import Context, Outcome
-from tasks.stages.publish.base_model import base_model
+from tasks.encoder.base_model import base_model, recorded
 from tasks.stages.publish.card import Evidence, model_card
 
 CARD = "README.md"
@@ -38,7 +38,7 @@ def run(context: Context) -> Outcome:
     """Write the card and, if the experiment names a repository, upload it with the model."""
     experiment, model = context.experiment, context.inputs["train"].path / "model"
     publication, card = experiment.publication, context.output / CARD
-    base = base_model(experiment.model.name, experiment.runtime)
+    base = recorded(model) or base_model(experiment.model.name, experiment.runtime)
     name = publication.repository or "path/to/the/model"
     card.write_text(model_card(experiment, Evidence.of(context.inputs), base, name), encoding="utf-8")
     result = {"repository": publication.repository, "files": {"card": CARD}}

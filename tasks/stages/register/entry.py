@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from include.artifacts import MANIFEST, Artifact, sha256
-from tasks.tracking.loading import EVALUATE, MANIFEST_SHA256, PACKAGE, TRAIN
+from tasks.tracking.loading import EVALUATE, MANIFEST_SHA256, PACKAGE, PACKAGE_SHA256, TRAIN
 from tasks.tracking.tracked_run import TrackedRun
 
 #: Keys of a challenge's result that were added by the runner or that have a separate tag.
@@ -32,6 +32,7 @@ def tags(tracked: TrackedRun, inputs: Mapping[str, Artifact]) -> dict[str, str]:
         EVALUATE: evaluate.manifest.key,
         **metrics,
         PACKAGE: package.manifest.key,
+        PACKAGE_SHA256: sha256(package.path / MANIFEST),
         "package.artifact": relative(package),
         "package.served": package.manifest.result["served"],
         "package.forms": ", ".join(form["name"] for form in package.manifest.result["forms"] if form["offered"]),
@@ -45,6 +46,11 @@ def tags(tracked: TrackedRun, inputs: Mapping[str, Artifact]) -> dict[str, str]:
         "run": tracked.name,
     }
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+
+
+def identity(train: Artifact, package: Artifact) -> dict[str, str]:
+    """Return the tags that tell a version from others: its training and its package."""
+    return {TRAIN: train.manifest.key, PACKAGE_SHA256: sha256(package.path / MANIFEST)}
 
 
 def relative(artifact: Artifact) -> str:

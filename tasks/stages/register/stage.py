@@ -9,10 +9,10 @@ from include.artifacts import locked
 from include.experiment import Experiment
 from include.runs import Run
 from tasks.context import Context, Outcome
-from tasks.stages.register.entry import tags
-from tasks.tracking.loading import PACKAGE, TRAIN
+from tasks.stages.register.entry import identity, tags
+from tasks.tracking.loading import TRAIN
 from tasks.tracking.record import read
-from tasks.tracking.registry import Registry, now
+from tasks.tracking.registry import ROLLED_BACK, Registry, now
 from tasks.tracking.tracked_run import TrackedRun, tracked_run
 
 #: The tag with the time at which a version was registered.
@@ -22,36 +22,44 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return when the training was registered.
+    """Return when the training was registered with this package.
 
-    If MLflow has no version of it, return the current time, so that the stage runs again even if it ran before.
+    If MLflow has no such version, return the current time, so that the stage runs again even if it ran before.
     """
-    version = Registry.of(experiment, run).with_tag(TRAIN, run.artifact("train").manifest.key)
+    version = Registry.of(experiment, run).with_tags(identity(run.artifact("train"), run.artifact("package")))
     return now() if version is None else version.tags.get(ENTERED, "")
 
 
 def run(context: Context) -> Outcome:
     """Register the model.
 
-    Each training has one version. If it is registered again, for example after another challenge, its tags are updated,
-    and the package if it was made again. Those of the current champion are kept: the tags document its promotion.
+    A training with its package has one version, whose files never change. If it is registered again, for example after
+    another challenge, its tags are updated. Those of the current champion are kept: they document its promotion.
+    Another package of the same training is another version. If the newest one before it was rolled back, so is this.
     """
     assert context.manifest is not None  # set by the runner
     train, package = context.inputs["train"], context.inputs["package"]
     registry, tracked = Registry.of(context.experiment, context.run), _tracked(context.run)
     evidence = tags(tracked, context.inputs)
     with locked(context.run.store.root / "track"):  # the stage track uses the same lock, since it writes runs, too
-        version = registry.with_tag(TRAIN, train.manifest.key)
+        version = registry.with_tags(identity(train, package))
         if version is None:
             run_id = registry.server.write(registry.client, tracked).info.run_id
-            version = registry.add(run_id, package.path, {ENTERED: context.manifest.fingerprint, **evidence})
+            entered = {ENTERED: context.manifest.fingerprint, **_rolled_back(registry, train.manifest.key)}
+            version = registry.add(run_id, package.path, {**entered, **evidence})
         elif version != registry.champion():
-            if version.tags.get(PACKAGE) != package.manifest.key:
-                registry.upload(version, package.path)
             registry.tag(version, evidence)
     log.info("%s is %s", train.path, version)
     where = {"model": version.model, "version": version.number, "mlflow_run": version.run}
     return Outcome({**where, "train": train.manifest.key})
+
+
+def _rolled_back(registry: Registry, train: str) -> dict[str, str]:
+    """Return the tag of a rollback if the newest version of a training was rolled back and not promoted again."""
+    version = registry.with_tags({TRAIN: train})
+    tags = {} if version is None else version.tags
+    when = tags.get(ROLLED_BACK, "")
+    return {ROLLED_BACK: when} if when > tags.get("promoted", "") else {}
 
 
 def _tracked(run: Run) -> TrackedRun:

@@ -10,7 +10,7 @@ from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.tracking.champions import Champions, champion_lock
 from tasks.tracking.loading import load
-from tasks.tracking.registry import Version, now
+from tasks.tracking.registry import ROLLED_BACK, Version, now
 
 #: The tag of the version that was rolled back. Its value is the name of the run that did so.
 BY = "rolled_back.run"
@@ -27,12 +27,12 @@ def run(context: Context) -> Outcome:
     """Move the alias, provided that the files of the previous version are unchanged since their registration."""
     registry, name = Champions.of(context.experiment, context.run), context.run.folder.name
     with champion_lock(context.run.store):
-        begun = registry.with_tag(BY, name)  # set by an interrupted try
+        begun = registry.with_tags({BY: name})  # set by an interrupted try
         left = begun or _champion(registry)
         target = _before(registry, left)
         load(target, context.run.store)
         if begun is None:
-            registry.tag(left, {"rolled_back": now(), BY: name})
+            registry.tag(left, {ROLLED_BACK: now(), BY: name})
         champion = registry.champion()
         if champion not in (left, target):
             raise BadInput(f"{champion} has become the champion since this rollback started: roll back in a new run")

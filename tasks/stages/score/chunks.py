@@ -16,9 +16,8 @@ from tasks.sources.files import UNREADABLE, damaged
 from tasks.sources.lines import Row, read_header, read_rows
 
 FORMATS = (".csv", ".tsv", ".parquet", ".jsonl")
-#: The column with the text of a record that Spark could not read.
-CORRUPT = "_corrupt_record"
-_ROWS = 8192
+#: The largest number of rows in a chunk.
+ROWS_IN_CHUNK = 8192
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def table_files(source: str) -> list[Path]:
     Raises:
         BadInput: If there are none, or if they have different formats.
     """
-    path = user_path(source)
+    path = user_path(source).absolute()  # a cluster's executors work in other folders
     if not path.is_dir():
         check_file(path, "correct scoring.input")
         files = [path]
@@ -80,7 +79,7 @@ def text_chunks(file: Path, expected: str) -> Iterator[Chunk]:
     rows = read_rows(file)
     names = read_header(file, rows, expected)
     check_names(file, names)
-    while some := list(islice(rows, _ROWS)):
+    while some := list(islice(rows, ROWS_IN_CHUNK)):
         problems = [_problem(row, len(names)) for row in some]
         good = [row for row, problem in zip(some, problems, strict=True) if not problem]
         bad = [Unreadable(row.line, why, row.text) for row, why in zip(some, problems, strict=True) if why]
@@ -89,7 +88,7 @@ def text_chunks(file: Path, expected: str) -> Iterator[Chunk]:
 
 
 def parquet_chunks(file: Path, first: int = 1) -> Iterator[Chunk]:
-    """Read a Parquet file. If it has a column CORRUPT, that column is removed, and rows with a value in it are bad.
+    """Read a Parquet file.
 
     Args:
         file: The file.
@@ -99,8 +98,8 @@ def parquet_chunks(file: Path, first: int = 1) -> Iterator[Chunk]:
     try:
         opened = pq.ParquetFile(file)
         check_names(file, opened.schema_arrow.names)
-        for batch in opened.iter_batches(_ROWS):
-            yield _without_corrupt(_decoded(batch), number)
+        for batch in opened.iter_batches(ROWS_IN_CHUNK):
+            yield Chunk(_decoded(batch), range(number, number + len(batch)), ())
             number += len(batch)
     except UNREADABLE as error:
         raise damaged(f"{file}: the data from row {number} on cannot be read", error) from error
@@ -135,18 +134,3 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     kinds = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in batch.schema]
     columns = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
-
-
-def _without_corrupt(batch: pa.RecordBatch, first: int) -> Chunk:
-    places = range(first, first + len(batch))
-    if CORRUPT not in batch.schema.names:
-        return Chunk(batch, places, ())
-    records = batch.column(CORRUPT).cast(pa.binary()).to_pylist()  # as they are, in whatever encoding
-    good = [at for at, record in enumerate(records) if record is None]
-    bad = [_unreadable(places[at], record) for at, record in enumerate(records) if record is not None]
-    return Chunk(batch.drop_columns([CORRUPT]).take(pa.array(good, pa.int64())), [places[at] for at in good], bad)
-
-
-def _unreadable(place: int, record: bytes) -> Unreadable:
-    text = record.decode("utf-8", errors="replace")
-    return Unreadable(place, decoding_problem(record) or "not a JSON object", text)

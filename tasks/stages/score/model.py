@@ -12,10 +12,11 @@ from include.artifacts import sha256
 from include.experiment import Experiment
 from include.paths import user_path
 from include.runs import Run
-from include.sections import Prediction
+from include.sections import Prediction, Scoring
 from include.stages import BadInput
+from tasks.encoder.spec import HeadSpec
 from tasks.inference.trained_model import TrainedModel, is_package
-from tasks.tracking.loading import MANIFEST_SHA256, PACKAGE, load_champion
+from tasks.tracking.loading import MANIFEST_SHA256, load_champion, load_package
 from tasks.tracking.registry import Registry
 
 
@@ -63,9 +64,25 @@ def chosen(experiment: Experiment, run: Run) -> Model:
             "data.task, or name the folder of a model as scoring.model"
         )
     version, artifact = found
-    package = run.store.find("package", version.tags.get(PACKAGE) or "none")
+    package = load_package(version, run.store)
     trained = TrainedModel.of(package.path if package else artifact.path / "model", experiment.prediction)
     return Model(f"{version.model}/{version.number}", version.tags[MANIFEST_SHA256], trained)
+
+
+def check_texts(scoring: Scoring, head: HeadSpec, model: Model) -> None:
+    """Raise BadInput if the model was trained on pairs and the table has single texts, or the other way round."""
+    if head.texts in (None, len(scoring.texts)):
+        return
+    name = f"{model.version} ({model.trained.folder})"
+    if head.texts == 1:
+        raise BadInput(
+            f"scoring.text2 names the column {scoring.text2!r}, but {name} was trained on single texts: leave "
+            "scoring.text2 empty, or choose a model for pairs"
+        )
+    raise BadInput(
+        f"scoring.text2 is empty, but {name} was trained on pairs: name the column with the second text as "
+        "scoring.text2, or choose a model for single texts"
+    )
 
 
 def _of_folder(folder: Path, prediction: Prediction) -> Model:

@@ -32,9 +32,10 @@ from tasks.inference.progress import progress
 from tasks.scoring.predictions import without_lists
 from tasks.spark import partitions, session
 from tasks.stages.score.chunks import Chunk, parquet_chunks, table_files, text_chunks
+from tasks.stages.score.database import driver, write_parquet
+from tasks.stages.score.json_lines import json_chunks
 from tasks.stages.score.label import ScorePart, part_file
-from tasks.stages.score.model import Model, chosen
-from tasks.stages.score.spark_tables import driver, write_parquet
+from tasks.stages.score.model import Model, check_texts, chosen
 from tasks.stages.score.table import ASIDE, ROWS, Counts, take_in
 
 log = logging.getLogger(__name__)
@@ -46,12 +47,11 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
     scoring = experiment.scoring
     if not scoring.input:
         raise BadInput("scoring.input is empty: name the table to score, for example reviews.csv")
-    if scoring.is_database:
-        table = run.folder.name
-    else:
-        digests = [f"{file.suffix} {sha256(file)}" for file in table_files(scoring.input)]
-        table = hashlib.sha256("\n".join(digests).encode()).hexdigest()
-    return json.dumps({"table": table, "model": chosen(experiment, run).as_json()}, sort_keys=True)
+    files, model = [] if scoring.is_database else table_files(scoring.input), chosen(experiment, run)
+    check_texts(scoring, read_head(Path(model.trained.folder)), model)
+    digests = [f"{file.suffix} {sha256(file)}" for file in files]
+    table = hashlib.sha256("\n".join(digests).encode()).hexdigest() if files else run.folder.name
+    return json.dumps({"table": table, "model": model.as_json()}, sort_keys=True)
 
 
 def run(context: Context) -> Outcome:
@@ -76,11 +76,11 @@ def run(context: Context) -> Outcome:
 
 def _take_in(spark: SparkSession, experiment: Experiment, model: Model, kept: Path) -> None:
     """Write the folder `table` with a single rename."""
-    scoring, labels = experiment.scoring, read_head(Path(model.trained.folder)).label_names
+    scoring, head = experiment.scoring, read_head(Path(model.trained.folder))
     with scratch_folder(kept, ".table") as folder:
         (folder / "table").mkdir()
         chunks = _chunks(spark, experiment, folder / "spark")
-        counts = take_in(chunks, scoring.texts, labels, folder / "table")
+        counts = take_in(chunks, scoring.texts, head, folder / "table")
         (folder / "table").rename(kept / "table")
     log.info("%d rows: %d to score, %d set aside %s", counts.rows_in, counts.rows, counts.aside, counts.reasons or "")
 
@@ -95,10 +95,12 @@ def _chunks(spark: SparkSession, experiment: Experiment, folder: Path) -> Iterat
     elif files and files[0].suffix == ".parquet":
         for file in files:
             yield from ((str(file), chunk) for chunk in parquet_chunks(file))
+    elif files:
+        yield from json_chunks(files, scoring.texts)
     else:
-        name, number = scoring.table or scoring.input, 1
-        for part in write_parquet(spark, scoring, files, folder):
-            yield from ((name, chunk) for chunk in parquet_chunks(part, number))
+        number = 1
+        for part in write_parquet(spark, scoring, folder):
+            yield from ((scoring.table, chunk) for chunk in parquet_chunks(part, number))
             number += pq.ParquetFile(part).metadata.num_rows
 
 

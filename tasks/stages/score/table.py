@@ -16,6 +16,8 @@ from include.answers import LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, proba
 from include.artifacts import sync, write_json
 from include.stages import BadInput
 from include.text import is_blank
+from tasks.encoder.cleaning import clean
+from tasks.encoder.spec import HeadSpec
 from tasks.sources.files import is_text
 from tasks.sources.header import hint
 from tasks.sources.lines import nul_problem
@@ -50,13 +52,13 @@ class Counts:
         return cls(**json.loads((folder / COUNTS).read_text(encoding="utf-8")))
 
 
-def take_in(chunks: Iterable[tuple[str, Chunk]], texts: Sequence[str], labels: Sequence[str], folder: Path) -> Counts:
+def take_in(chunks: Iterable[tuple[str, Chunk]], texts: Sequence[str], head: HeadSpec, folder: Path) -> Counts:
     """Write the rows that can be scored to ROWS, the others to ASIDE, and what was counted to COUNTS.
 
     Args:
         chunks: The name of a file and some of its rows, for all rows of the input.
         texts: The columns with the texts.
-        labels: The names of the model's classes.
+        head: The head of the model, with the names of its labels and the rules by which it cleans texts.
         folder: The folder to write into.
 
     Raises:
@@ -65,8 +67,8 @@ def take_in(chunks: Iterable[tuple[str, Chunk]], texts: Sequence[str], labels: S
     rows_in, rows, reasons = 0, 0, Counter[str]()
     with (folder / ASIDE).open("w", encoding="utf-8") as aside, _Writer(folder / ROWS) as writer:
         for file, chunk in chunks:
-            check_columns(file, chunk.rows.schema, texts, labels)
-            problems = _problems(chunk.rows, texts)
+            check_columns(file, chunk.rows.schema, texts, head.label_names)
+            problems = _problems(chunk.rows, texts, head.cleaning)
             for entry in _entries(chunk, problems):
                 reasons[entry["reason"]] += 1
                 _write(aside, {"file": file, **entry})
@@ -132,19 +134,21 @@ class _Writer:
         self._sink.close()
 
 
-def _problems(rows: pa.RecordBatch, texts: Sequence[str]) -> list[str]:
+def _problems(rows: pa.RecordBatch, texts: Sequence[str], rules: Sequence[str]) -> list[str]:
     """Return for each row why it cannot be scored, or ""."""
     columns = [rows.column(name).cast(pa.large_binary()).to_pylist() for name in texts]
-    return [next(filter(None, map(_problem, values)), "") for values in zip(*columns, strict=True)]
+    return [next(filter(None, (_problem(value, rules) for value in row)), "") for row in zip(*columns, strict=True)]
 
 
-def _problem(value: bytes | None) -> str:
+def _problem(value: bytes | None, rules: Sequence[str]) -> str:
     if value is None:
         return "no text"
     if problem := decoding_problem(value):
         return problem
     text = value.decode("utf-8")
-    return "empty text" if is_blank(text) else nul_problem(text)
+    if is_blank(text):
+        return "empty text"
+    return "empty text after cleaning" if rules and is_blank(clean(text, rules)) else nul_problem(text)
 
 
 def _entries(chunk: Chunk, problems: list[str]) -> Iterator[dict[str, Any]]:

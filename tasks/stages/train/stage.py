@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.assets import encoder_fingerprint, encoder_folder
 from tasks.context import Context, Outcome
+from tasks.encoder.base_model import BASE_MODEL, base_model
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
@@ -48,17 +50,24 @@ def run(context: Context) -> Outcome:
             terminal=sys.stderr.isatty(),
         )
     )
+    model = context.output / "model"
+    _add(model, {BASE_MODEL: base_model(experiment.model.name, experiment.runtime).as_json()})
     if experiment.task.kind == "multilabel":
-        _add_thresholds(context.output / "model", context.inputs["preprocess"].path / "dev")
+        _add(model, {THRESHOLDS: _thresholds(model, context.inputs["preprocess"].path / "dev")})
     return Outcome(json.loads((context.output / "training.json").read_text(encoding="utf-8")))
 
 
-def _add_thresholds(model: Path, dev: Path) -> None:
-    """Write into the model's config.json from which probability it predicts each label, tuned on the dev rows."""
+def _thresholds(model: Path, dev: Path) -> list[float]:
+    """Return from which probability the model predicts each label, tuned on the dev rows."""
     table = TokenTable.open(dev)
     chances = probabilities("multilabel", predict_logits(load_trained(model), table))
     if not np.isfinite(chances).all():
         raise BadInput("the model's logits are not finite, so its training diverged: lower training.learning_rate")
+    thresholds: list[float] = tune(table.labels, chances).tolist()
+    return thresholds
+
+
+def _add(model: Path, values: dict[str, Any]) -> None:
+    """Write values into the model's config.json."""
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    config[THRESHOLDS] = tune(table.labels, chances).tolist()
-    write_json(model / "config.json", config)
+    write_json(model / "config.json", config | values)

@@ -137,7 +137,7 @@ def test_a_retraining_makes_a_champion_in_the_platforms_mlflow(platform: Platfor
     alias = "api/2.0/mlflow/registered-models/alias?name=spark-bert-movie-reviews&alias=champion"
     code = f"import urllib.request as web; print(web.urlopen('http://localhost:5000/{alias}').read().decode())"
     champion = json.loads(platform.python("mlflow", code))["model_version"]
-    assert champion["version"] == "1" and champion["source"] == f"runs:/{champion['run_id']}/model"
+    assert champion["version"] == "1" and champion["source"].startswith(f"runs:/{champion['run_id']}/model-")
     watched = f"import os; print(os.listdir('{data}/drop'))"
     assert platform.python("triggerer", watched) == "['half.tsv.part']"
 

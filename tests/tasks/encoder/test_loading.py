@@ -24,7 +24,7 @@ from transformers import (
 from include.stages import BadInput, Transient
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
-from tasks.encoder.loading import add_head, copy_tokenizer, load_pretrained, load_trained
+from tasks.encoder.loading import add_head, copy_tokenizer, load_pretrained, load_trained, read_head
 from tasks.encoder.masked_lm import load_masked_lm
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.tokens import open_tokenizer
@@ -361,3 +361,26 @@ def test_a_head_for_several_labels_is_kept_for_the_same_labels_only(folder: Path
     assert torch.equal(same.output_layer.weight, model.output_layer.weight)
     classes = load_pretrained(tmp_path / "saved", dataclasses.replace(spec, kind="classification"))
     assert not torch.equal(classes.output_layer.weight, model.output_layer.weight)
+
+
+def test_a_saved_model_knows_how_its_texts_were_cleaned_and_one_of_other_origin_does_not(
+    encoder: Path, tmp_path: Path
+) -> None:
+    model = load_pretrained(encoder, dataclasses.replace(SPEC, cleaning=("html",), texts=2))
+    model.save(tmp_path / "model")
+    copy_tokenizer(encoder, tmp_path / "model", model, 32)
+    head = read_head(tmp_path / "model")
+    assert (head.cleaning, head.texts) == (("html",), 2)
+    again = load_pretrained(tmp_path / "model", dataclasses.replace(SPEC, texts=1))
+    assert torch.equal(again.output_layer.weight, model.output_layer.weight)
+    again.save(tmp_path / "model")
+    head = read_head(tmp_path / "model")
+    assert (head.cleaning, head.texts) == ((), 1)
+    file = tmp_path / "model" / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({name: value for name, value in config.items() if name not in ("cleaning", "texts")}))
+    head = read_head(tmp_path / "model")
+    assert (head.cleaning, head.texts) == ((), None)
+    file.write_text(json.dumps({**config, "cleaning": ["stem"]}))
+    with pytest.raises(BadInput, match=r"config\.json is of another version .*there is no cleaning rule 'stem'"):
+        read_head(tmp_path / "model")

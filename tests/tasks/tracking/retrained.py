@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,14 @@ def retrain(home: Path, name: str, outcome: str = "", **changes: Any) -> Run:
     return run
 
 
-def challenged(home: Path, name: str, outcome: str = "", **changes: Any) -> Run:
-    """A run down to a challenge with the outcome; changes are fields of its experiment (section__field)."""
+def challenged(home: Path, name: str, outcome: str = "", package: str = "", **changes: Any) -> Run:
+    """A run down to a challenge with the outcome; changes are fields of its experiment (section__field).
+
+    If `package` names a file, another package of the same training has this file and no others.
+    """
     run = made(home, name, last="package", **changes)
+    if package:
+        _repack(run, package)
     champion = stage("champion", run).manifest.result["version"]
     outcome = outcome or ("not worse" if champion else "first")
     result = {"outcome": outcome, "champion": champion, "difference": 0.01, "p": 0.4, "metrics": {"accuracy": 0.8}}
@@ -74,6 +80,13 @@ def champion(run: Run) -> str:
 def experiment_of(run: Run) -> Experiment:
     """What the run's record says."""
     return Experiment.model_validate(run.record().get("experiment", {}))
+
+
+def _repack(run: Run, file: str) -> None:
+    manifest = replace(run.artifact("package").manifest, key="another-package-", files={})
+    with run.store.writing("package", manifest.key) as folder:
+        (folder / file).write_text("other")
+        run.add(run.store.commit(folder, manifest), experiment_of(run))
 
 
 def _commit(run: Run, name: str, result: dict[str, Any], code: ExitCode) -> None:

@@ -48,12 +48,9 @@ def test_the_mlflow_run_of_a_version_stays_when_its_folder_has_another_training(
     assert version(again, "2").run != first and version(again, "1").run == first
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow/mlflow.db")
     assert client.get_run(first).info.lifecycle_stage == "active"
-    assert [file.path for file in client.list_artifacts(first, "model")] == [
-        "model/MLmodel",
-        "model/manifest.json",
-        "model/model",
-        "model/package.json",
-    ]
+    (folder,) = (one.path for one in client.list_artifacts(first) if one.path.startswith("model-"))
+    files = [file.path for file in client.list_artifacts(first, folder)]
+    assert files == [f"{folder}/{name}" for name in ("MLmodel", "manifest.json", "model", "package.json")]
     stage("track", again)
     assert client.get_run(version(again, "2").run).data.tags["version"] == "2"
     assert client.get_run(first).data.tags["spark-bert.registered"] == MODEL

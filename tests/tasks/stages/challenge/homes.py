@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
@@ -50,6 +51,11 @@ class Home:
     def dev(self) -> Path:
         """The folder of the dev rows."""
         return self.run.artifact("preprocess").path / "dev"
+
+    @property
+    def validated(self) -> Path:
+        """The file with the texts of the dev rows as they were before cleaning."""
+        return self.run.artifact("validate").path / "dev.parquet"
 
     def experiment(self, **retraining: float) -> Experiment:
         """What the run does, held against these margins and budgets."""
@@ -93,8 +99,16 @@ def home(root: Path, settings: Mapping[str, Any]) -> Home:
         sentences = [(*first, *second) for first, second in zip(sentences, reviews(ROWS, seed=1)[0], strict=True)]
     model, labels = _learned(root / "made", sentences, SCORES if scores else CLASSES)
     made = Home(Run(root / "runs" / "one"), model, settings)
+    made.add("validate", lambda folder: pq.write_table(_raw(sentences), folder / "dev.parquet"))
     made.add("preprocess", lambda folder: write_split(folder / "dev", sentences, labels))
     return made
+
+
+def _raw(sentences: list[tuple[str, ...]]) -> pa.Table:
+    columns = {f"sentence{number}": list(column) for number, column in enumerate(zip(*sentences, strict=True), 1)}
+    return pa.table({"row": pa.array(range(len(sentences)), pa.int64()), **columns}).take(
+        pa.array(reversed(range(len(sentences))))
+    )
 
 
 def changed(model: Path, target: Path, change: Callable[[torch.nn.Linear], object]) -> Path:

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -157,7 +158,7 @@ def test_a_champion_with_other_token_ids_is_read_in_its_own(movies: Home, tmp_pa
     movies.crown(folder)
     dev, task = TokenTable.open(movies.dev), movies.experiment().task
     named = json.loads((movies.run.artifact("champion").path / "champion.json").read_text())
-    champion = load_champion(task, dev, named, movies.run.store)
+    champion = load_champion(task, dev, movies.validated, named, movies.run.store)
     assert champion.table.ids(0).tolist() != dev.ids(0).tolist()
     evaluated = movies.run.artifact("evaluate").path / "predictions.parquet"
     model = load_challenger(task, dev, movies.model, movies.run.artifact("package").path, evaluated).scored
@@ -167,14 +168,47 @@ def test_a_champion_with_other_token_ids_is_read_in_its_own(movies: Home, tmp_pa
 
 def test_a_champion_reads_as_far_as_it_was_trained_to(movies: Home) -> None:
     dev = TokenTable.open(movies.dev)
-    cut = retokenize(dev, movies.model / "tokenizer.json", 8)
+    cut = retokenize(dev, _columns(dev), movies.model / "tokenizer.json", 8)
     assert dev.lengths.max() > 8 and cut.lengths.tolist() == dev.lengths.clip(max=8).tolist()
     assert cut.ids(0).tolist() == [*dev.ids(0)[:7], dev.ids(0)[-1]]
     tokenizer = movies.model / "tokenizer_config.json"
     write_json(tokenizer, {**json.loads(tokenizer.read_text()), "model_max_length": 8})
     named = {"model": "movies", "version": "3", "train": "", "folder": str(movies.model)}
-    champion = load_champion(movies.experiment().task, dev, named, movies.run.store)
+    champion = load_champion(movies.experiment().task, dev, movies.validated, named, movies.run.store)
     assert champion.table.lengths.max() == 8
+
+
+def test_a_champion_reads_the_texts_as_they_were_cleaned_in_its_own_training(movies: Home, tmp_path: Path) -> None:
+    raw = pq.read_table(movies.validated)
+    loud = tmp_path / "loud.parquet"
+    texts = [f"<b>{text.upper()}</b>" for text in raw["sentence1"].to_pylist()]
+    pq.write_table(raw.set_column(raw.column_names.index("sentence1"), "sentence1", [texts]), loud)
+    dev, task = TokenTable.open(movies.dev), movies.experiment().task
+    folder = tmp_path / "cleaned"
+    shutil.copytree(movies.model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", {**config, "cleaning": ["lowercase", "html", "whitespace"]})
+    named = {"model": "movies", "version": "3", "train": "", "folder": str(folder)}
+    champion = load_champion(task, dev, loud, named, movies.run.store)
+    read = [text.strip() for (text,) in champion.table.sentences(np.arange(ROWS))]
+    assert read == [text for (text,) in dev.sentences(np.arange(ROWS))]
+    pq.write_table(raw.slice(1), loud)
+    with pytest.raises(BadInput, match=r"loud\.parquet does not contain the rows of .*: run preprocess"):
+        load_champion(task, dev, loud, named, movies.run.store)
+
+
+def test_a_champion_of_single_texts_is_not_compared_on_pairs(tmp_path: Path) -> None:
+    pairs = home(tmp_path, STSB)
+    config = json.loads((pairs.model / "config.json").read_text())
+    write_json(pairs.model / "config.json", {**config, "texts": 1})
+    pairs.train(pairs.model)
+    pairs.crown(pairs.model)
+    with pytest.raises(BadInput, match="trained on rows of 1 texts, but those of STS-B have 2"):
+        challenge(pairs)
+
+
+def _columns(dev: TokenTable) -> list[list[str]]:
+    return [list(column) for column in zip(*dev.sentences(np.arange(len(dev))), strict=True)]
 
 
 def test_a_champion_of_another_task_is_refused(movies: Home, tmp_path: Path) -> None:
@@ -206,10 +240,10 @@ def test_a_champion_from_elsewhere_is_checked_as_it_is_read(movies: Home, tmp_pa
     task, dev, named = movies.experiment().task, TokenTable.open(movies.dev), {"model": "movies", "version": "3"}
     elsewhere = {**named, "train": "", "folder": str(tmp_path / "gone")}
     with pytest.raises(BadInput, match=r"config\.json is missing"):
-        load_champion(task, dev, elsewhere, movies.run.store)
+        load_champion(task, dev, movies.validated, elsewhere, movies.run.store)
     (movies.model / "tokenizer.json").write_text("{}")
     with pytest.raises(BadInput, match="does not contain a valid tokenizer"):
-        load_champion(task, dev, {**elsewhere, "folder": str(movies.model)}, movies.run.store)
+        load_champion(task, dev, movies.validated, {**elsewhere, "folder": str(movies.model)}, movies.run.store)
 
 
 def test_predictions_are_aligned_by_row_and_must_be_all(movies: Home, tmp_path: Path) -> None:
@@ -240,9 +274,9 @@ def test_the_latency_is_that_of_the_form_that_is_served(movies: Home, tmp_path: 
     assert milliseconds({"model": found})["model"] > 0
     movies.crown(movies.model)
     named = json.loads((movies.run.artifact("champion").path / "champion.json").read_text())
-    assert isinstance(load_champion(task, dev, named, movies.run.store).served, TorchBackend)
+    assert isinstance(load_champion(task, dev, movies.validated, named, movies.run.store).served, TorchBackend)
     key = movies.run.artifact("package").manifest.key
-    champion = load_champion(task, dev, {**named, "package": key}, movies.run.store)
+    champion = load_champion(task, dev, movies.validated, {**named, "package": key}, movies.run.store)
     assert type(champion.served).__name__ == "_TransformersBackend"
 
 
@@ -263,5 +297,5 @@ def test_a_model_of_several_labels_is_read_back_from_its_probabilities(tmp_path:
     found = load_challenger(task, dev, tmp_path / "model", tmp_path / "package", evaluated).scored
     assert found.logits == pytest.approx(scored.logits, abs=1e-5)
     assert (found.predicted == scored.predicted).all()
-    again = retokenize(dev, tmp_path / "model" / "tokenizer.json", 32)
+    again = retokenize(dev, _columns(dev), tmp_path / "model" / "tokenizer.json", 32)
     assert again.labels.tolist() == dev.labels.tolist()

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -200,6 +201,15 @@ def test_several_labels_have_the_thresholds_of_the_training(tmp_path: Path) -> N
     assert predicted["labels"].tolist() == names and len(set(map(tuple, names))) > 1
     signature = Model.load(str(found.path / "MLmodel")).signature
     assert signature.outputs.input_names() == ["labels", "probabilities"]
+
+
+def test_a_model_of_cleaned_texts_cleans_them_where_this_project_is_not(tmp_path: Path) -> None:
+    made = packaged(tmp_path / "home", spec=replace(CLASSES, cleaning=("html", "lowercase", "whitespace"), texts=1))
+    loud = [f"{text.upper()}<br/>" for text in SENTENCES]
+    found = loaded_elsewhere(str(made.path), tmp_path, {"sentence": loud})
+    logits = expected(made.path, [SENTENCES])
+    assert found["label"].tolist() == [CLASSES.label_names[number] for number in logits.argmax(1)]
+    assert not np.allclose(logits, expected(made.path, [loud]), atol=1e-2)
 
 
 @pytest.mark.usefixtures("database")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.tasks.tracking.retrained import MODEL, challenged, champion, decide, 
 pytestmark = pytest.mark.usefixtures("database")
 
 
-def registered(home: Path, name: str, outcome: str = "", **changes: object) -> Run:
+def registered(home: Path, name: str, outcome: str = "", **changes: Any) -> Run:
     run = challenged(home, name, outcome, **changes)
     stage("register", run)
     return run

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import yaml
 
 from include.named import build
 from include.sections import Runtime
-from tasks.stages.publish.base_model import BaseModel, base_model
+from tasks.encoder.base_model import BASE_MODEL, BaseModel, base_model, recorded
 from tasks.stages.publish.card import Evidence, model_card
 
 STSB = {"data": {"task": "STS-B", "source": "glue", "path": "glue"}, "model": {"pooling": "mean"}}
@@ -92,3 +93,29 @@ def test_the_license_of_a_folder_is_that_of_its_own_card(tmp_path: Path, header:
 
 def test_an_encoder_that_is_no_longer_here_has_an_unknown_license(tmp_path: Path) -> None:
     assert base_model(str(tmp_path / "gone"), Runtime()).license == ""
+
+
+def test_a_model_that_continues_another_keeps_its_encoder_and_license(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "config.json").write_text(json.dumps({BASE_MODEL: BASE.as_json()}))
+    assert recorded(tmp_path) == BASE
+    found = base_model(str(tmp_path), Runtime())
+    assert found == replace(BASE, continued=True)
+    (tmp_path / "config.json").write_text(json.dumps({BASE_MODEL: found.as_json()}))  # and so on
+    assert base_model(str(tmp_path), Runtime()) == found
+    card = model_card(build({**STSB, "model": {"name": str(tmp_path)}}, "test"), EVIDENCE, found, "me/similarity")
+    assert "continued that of an earlier model" in card and "continued" not in model_card(
+        build(STSB, "test"), EVIDENCE, BASE, "me/similarity"
+    )
+    values = yaml.safe_load(card.split("---")[1])
+    assert (values["base_model"], values["license"]) == ("sentence-transformers/all-MiniLM-L6-v2", "apache-2.0")
+    assert "[all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), fine-tuned" in card
+
+
+@pytest.mark.parametrize("config", ["{", "[]", "{}", '{"base_model": "bert"}', '{"base_model": {"name": "bert"}}'])
+def test_a_folder_that_says_nothing_of_its_encoder_is_the_encoder(config: str, tmp_path: Path) -> None:
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "config.json").write_text(config)
+    assert recorded(tmp_path) is None and base_model(str(tmp_path), Runtime()).name == tmp_path.name

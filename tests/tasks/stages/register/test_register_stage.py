@@ -10,9 +10,20 @@ from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 
 from include.artifacts import MANIFEST, ArtifactStore, locked, sha256
+from include.named import build
 from include.runs import Run
 from include.stages import Transient
-from tests.tasks.tracking.retrained import MODEL, challenged, champion, registry, retrain, stage, version
+from tasks.runner import run_stage
+from tasks.tracking.registry import Version
+from tests.tasks.tracking.retrained import (
+    MODEL,
+    challenged,
+    champion,
+    registry,
+    retrain,
+    stage,
+    version,
+)
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -25,7 +36,8 @@ def test_a_version_has_its_evidence_as_tags(tmp_path: Path) -> None:
     tags = {
         "train.key": train.manifest.key, "train.artifact": f"artifacts/train/{train.manifest.key}",
         "manifest.sha256": sha256(train.path / MANIFEST), "evaluate.key": run.artifact("evaluate").manifest.key,
-        "package.key": package.manifest.key, "package.artifact": f"artifacts/package/{package.manifest.key}",
+        "package.key": package.manifest.key, "package.sha256": sha256(package.path / MANIFEST),
+        "package.artifact": f"artifacts/package/{package.manifest.key}",
         "package.served": "torch-fp32", "package.forms": "torch-fp32", "metrics.accuracy": "0.8",
         "metrics.matthews": "null",
         "gate": "passed", "gate.checks": "gate.accuracy = 0.75: 0.8000",
@@ -43,10 +55,42 @@ def test_mlflow_has_the_package(tmp_path: Path) -> None:
     run = challenged(tmp_path, "first")
     found = version(run, stage("register", run).manifest.result["version"])
     database, package = f"sqlite:///{tmp_path}/mlflow/mlflow.db", run.artifact("package").path
-    file = download_artifacts(run_id=found.run, artifact_path="model/MLmodel", tracking_uri=database)
-    assert Path(file).read_bytes() == (package / "MLmodel").read_bytes()
-    source = MlflowClient(database).get_model_version(found.model, found.number).source
-    assert source == f"runs:/{found.run}/model"
+    assert files_of(found, database) == files_below(package)
+
+
+def files_of(found: Version, database: str) -> dict[str, bytes]:
+    """The files that a version has in MLflow, by their paths."""
+    source = MlflowClient(database).get_model_version(found.model, found.number).source or ""
+    assert source.startswith(f"runs:/{found.run}/model-")
+    return files_below(Path(download_artifacts(source, tracking_uri=database)))
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_another_package_of_a_training_is_a_version_of_its_own_and_takes_no_file_from_the_first(
+    tmp_path: Path,
+) -> None:
+    retrain(tmp_path, "before", training__seed=7)
+    run = retrain(tmp_path, "first")
+    database = f"sqlite:///{tmp_path}/mlflow/mlflow.db"
+    before = files_of(version(run, "2"), database)
+    again = challenged(tmp_path, "first", "not worse", package="int8.onnx")
+    assert stage("register", again).manifest.result["version"] == "3"
+    assert files_of(version(again, "3"), database).keys() == {"int8.onnx", MANIFEST}
+    assert files_of(version(again, "2"), database) == before and champion(again) == "2"
+    assert stage("register", again).manifest.result["version"] == "3" and len(registry(again).versions()) == 3
+
+
+def test_another_package_of_a_training_that_was_rolled_back_is_held_too(tmp_path: Path) -> None:
+    retrain(tmp_path, "before", training__seed=7)
+    retrain(tmp_path, "first")
+    run_stage("rollback", build({}, "test"), Run(tmp_path / "runs/back"))
+    again = challenged(tmp_path, "again", "not worse", package="int8.onnx")
+    stage("register", again)
+    assert stage("promote", again).manifest.result["reason"].endswith("held by the rollback")
+    assert champion(again) == "1" and "rolled_back.run" not in version(again, "3").tags
 
 
 def test_a_crash_after_the_entry_leaves_one_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

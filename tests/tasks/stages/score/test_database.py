@@ -19,7 +19,7 @@ import pytest
 
 from include.stages import BadInput, ExitCode
 from tasks.launching.launch import ROOT
-from tasks.stages.score.spark_tables import driver_class, login
+from tasks.stages.score.database import driver_class, login
 from tests.tasks.stages.score.models import trained
 
 PASSWORD = "correct horse"

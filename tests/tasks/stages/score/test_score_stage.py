@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from tasks.runner import run_stage
 from tasks.scoring.predictions import predict
 from tasks.stages.score.label import part_file
 from tests.tasks.stages.package.packages import SENTENCES, packaged
-from tests.tasks.stages.score.models import SCORES, SETS, trained
+from tests.tasks.stages.score.models import CLASSES, SCORES, SETS, trained
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "dull", "it", "moved", "me", "great", "acting"]
 
@@ -103,8 +104,40 @@ def test_json_lines_lose_no_row(spark: SparkSession, model: Path, tmp_path: Path
     result = artifact.manifest.result
     assert (result["rows_in"], result["rows"]) == (35, 30)
     assert result["reasons"] == {"not a JSON object": 2, "broken encoding: byte 0xe9 is not UTF-8": 1, "no text": 2}
-    assert {entry["line"] for entry in aside(artifact)} == {11, 12, 13, 14, 15}
+    assert [entry["line"] for entry in aside(artifact)] == [11, 12, 13, 14, 15]
     assert "scored" not in result["files"]
+
+
+def test_a_model_of_cleaned_texts_cleans_what_it_reads_and_leaves_the_table_as_it_is(
+    spark: SparkSession, model: Path, encoder: Path, tmp_path: Path
+) -> None:
+    spec = replace(CLASSES, cleaning=("html", "punctuation", "lowercase"), texts=1)
+    cleaned, plain = trained(tmp_path / "cleaned", encoder, spec), texts(20)
+    loud = [f"<p>{text.upper()}!</p>" for text in plain]
+    (tmp_path / "in.csv").write_text("\n".join(["text", *loud, "<br/>..."]) + "\n")
+    artifact = score(tmp_path, tmp_path / "in.csv", cleaned)
+    table, result = pq.read_table(artifact.path / "scored.parquet"), artifact.manifest.result
+    assert table["text"].to_pylist() == loud
+    assert (result["rows_in"], result["rows"], result["reasons"]) == (21, 20, {"empty text after cleaning": 1})
+    _, chances = expected(model, [(f" {text} ",) for text in plain])  # the same weights without the rules
+    assert table["probability:yes"].to_numpy() == pytest.approx(chances[:, 1], abs=1e-5)
+    assert expected(cleaned, [(text,) for text in loud])[1] == pytest.approx(chances, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("number", "given", "message"),
+    [
+        (1, {"text2": "b"}, r"scoring\.text2 names the column 'b', but .* single texts: leave scoring\.text2 empty"),
+        (2, {}, r"scoring\.text2 is empty, but .* was trained on pairs: name the column with the second text"),
+    ],
+)
+def test_the_number_of_texts_must_be_that_of_the_training(
+    number: int, given: dict[str, str], message: str, encoder: Path, tmp_path: Path
+) -> None:
+    folder = trained(tmp_path / "model", encoder, replace(CLASSES, texts=number))
+    (tmp_path / "in.csv").write_bytes(b"\xff\xfe")  # nothing of it is read
+    with pytest.raises(BadInput, match=message):
+        score(tmp_path, tmp_path / "in.csv", folder, **given)
 
 
 def test_scores_of_pairs(spark: SparkSession, encoder: Path, tmp_path: Path) -> None:

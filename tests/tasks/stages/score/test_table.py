@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.stages import BadInput
+from tasks.encoder.spec import HeadSpec
 from tasks.stages.score.chunks import Chunk, parquet_chunks, table_files, text_chunks
 from tasks.stages.score.table import ASIDE, ROWS, Counts, slice_of, take_in
 
+HEAD = HeadSpec("classification", 2, label_names=("no", "yes"))
 CSV = b"""id,text,stars
 1,"a good film, he said",5
 2,,1
@@ -35,7 +38,7 @@ def chunks(file: Path) -> Iterator[tuple[str, Chunk]]:
 def taken(file: Path, folder: Path, *texts: str) -> tuple[Counts, list[dict[str, Any]], list[dict[str, Any]]]:
     """The counts, the rows that are kept, and those that are set aside."""
     folder.mkdir()
-    counts = take_in(chunks(file), texts or ("text",), ("no", "yes"), folder)
+    counts = take_in(chunks(file), texts or ("text",), HEAD, folder)
     aside = [json.loads(line) for line in (folder / ASIDE).read_text(encoding="utf-8").splitlines()]
     assert counts == Counts.read(folder) and counts.rows + len(aside) == counts.rows_in
     return counts, slice_of(folder / ROWS, 0, 1).to_pylist(), aside
@@ -92,7 +95,7 @@ def test_a_folder_is_one_table_and_parts_hold_each_row_once(tmp_path: Path) -> N
     (folder / "_SUCCESS").touch()
     files = table_files(str(folder))
     (tmp_path / "out").mkdir()
-    take_in((pair for file in files for pair in chunks(file)), ("text",), (), tmp_path / "out")
+    take_in((pair for file in files for pair in chunks(file)), ("text",), HEAD, tmp_path / "out")
     parts = [slice_of(tmp_path / "out" / ROWS, part, 4)["text"].to_pylist() for part in range(4)]
     assert [text for part in parts for text in part] == [f"{number} {row}" for number in range(3) for row in range(5)]
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
@@ -141,7 +144,7 @@ def test_files_of_other_columns_are_not_one_table(tmp_path: Path) -> None:
         (tmp_path / f"{name}.csv").write_text(f"text,{column}\nx,1\n")
     (tmp_path / "out").mkdir()
     with pytest.raises(BadInput, match=r"b\.csv has other columns than the first file of the table"):
-        take_in((pair for name in "ab" for pair in chunks(tmp_path / f"{name}.csv")), ("text",), (), tmp_path / "out")
+        take_in((pair for name in "ab" for pair in chunks(tmp_path / f"{name}.csv")), ("text",), HEAD, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -158,3 +161,19 @@ def test_a_folder_needs_files_of_one_format(names: tuple[str, ...], message: str
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(BadInput, match=r"nowhere\.csv is missing: correct scoring\.input"):
         table_files("nowhere.csv")
+
+
+def test_a_text_that_cleaning_empties_is_set_aside_and_the_others_stay_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text,id\n<b>Good</b>,1\n<br/>!?,2\n,3\n")
+    (tmp_path / "out").mkdir()
+    head = replace(HEAD, cleaning=("html", "punctuation"))
+    counts = take_in(chunks(tmp_path / "in.csv"), ("text",), head, tmp_path / "out")
+    assert counts.reasons == {"empty text after cleaning": 1, "empty text": 1}
+    assert slice_of(tmp_path / "out" / ROWS, 0, 1).to_pylist() == [{"text": "<b>Good</b>", "id": "1"}]
+
+
+def test_files_are_absolute_wherever_the_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").touch()
+    assert table_files("in") == [tmp_path / "in/a.csv"] and table_files("in/a.csv") == [tmp_path / "in/a.csv"]

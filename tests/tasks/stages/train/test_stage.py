@@ -19,6 +19,7 @@ from include.named import load
 from include.runs import Run
 from include.stages import STAGES, ExitCode
 from tasks.context import Context
+from tasks.encoder.base_model import BaseModel, recorded
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
@@ -125,7 +126,7 @@ def wait_for(tmp_path: Path, pattern: str, process: subprocess.Popen[str]) -> No
         time.sleep(0.02)
 
 
-def test_a_model_of_several_labels_gets_the_best_thresholds_of_dev(
+def test_a_model_of_several_labels_gets_the_best_thresholds_of_dev_and_what_it_needs_to_know_of_texts(
     tmp_path: Path, artifact: Callable[[Path, str], Artifact]
 ) -> None:
     for split, rows in (("train", 40), ("dev", 30)):
@@ -134,7 +135,8 @@ def test_a_model_of_several_labels_gets_the_best_thresholds_of_dev(
     (tmp_path / "out").mkdir()
     values = {
         "data": {"task": "multi-label", "source": "files", "path": "x", "labels": ["a", "b", "c"]},
-        "model": {"name": str(tiny_encoder(tmp_path / "encoder"))}, "preprocessing": {"max_length": 32},
+        "model": {"name": str(tiny_encoder(tmp_path / "encoder"))},
+        "preprocessing": {"max_length": 32, "clean": ["html", "lowercase"]},
         "training": {"epochs": 1, "batch_size": 8, "ranks": 1},
     }  # fmt: skip
     inputs = {
@@ -147,3 +149,5 @@ def test_a_model_of_several_labels_gets_the_best_thresholds_of_dev(
     assert (model.spec.kind, model.spec.label_names) == ("multilabel", ("a", "b", "c"))
     probabilities = torch.from_numpy(predict_logits(model, dev)).double().sigmoid().numpy()
     assert model.spec.thresholds == pytest.approx(tune(dev.labels, probabilities).tolist())
+    assert (model.spec.cleaning, model.spec.texts) == (("html", "lowercase"), 1)
+    assert recorded(tmp_path / "out" / "model") == BaseModel("encoder", "", "")

@@ -1,4 +1,4 @@
-"""Tables that Spark reads: JSON Lines, and tables of a database. They are written as Parquet."""
+"""Tables of a database, which Spark reads, and writes as Parquet."""
 
 from __future__ import annotations
 
@@ -13,35 +13,30 @@ from include.paths import check_file, user_path
 from include.secrets import DATABASE, VARIABLE
 from include.sections import Scoring
 from include.stages import BadInput, Transient
-from tasks.stages.score.chunks import CORRUPT
 
 _FETCHED_ROWS = 10_000  # PostgreSQL's driver reads a whole table into the memory unless it is told otherwise
 
 
-def write_parquet(spark: SparkSession, scoring: Scoring, files: list[Path], folder: Path) -> list[Path]:
+def write_parquet(spark: SparkSession, scoring: Scoring, folder: Path) -> list[Path]:
     """Read the table, and return the Parquet files of its rows in their order.
 
     Args:
-        spark: The session. For a database, it must have loaded the driver.
+        spark: The session, which must have loaded the driver.
         scoring: The experiment's scoring section.
-        files: The files of the table; empty for a database.
         folder: The folder to write, which must not exist.
 
     Raises:
-        BadInput: If Spark does not understand the files.
+        BadInput: If the driver is no driver.
         Transient: If the database does not give the table.
     """
     try:
-        table = _json_lines(spark, files) if files else _of_database(spark, scoring)
-        table.write.parquet(str(folder.absolute()))
+        _of_database(spark, scoring).write.parquet(str(folder.absolute()))
     except AnalysisException as error:
         first = str(error).splitlines()[0]
-        if scoring.is_database:
-            raise Transient(
-                f"{scoring.table} of {scoring.input} cannot be read ({first} {_cause(error)}): check that the database "
-                "answers, the login, and scoring.table"
-            ) from error
-        raise BadInput(f"{scoring.input} cannot be read as a table: {first}") from error
+        raise Transient(
+            f"{scoring.table} of {scoring.input} cannot be read ({first} {_cause(error)}): check that the database "
+            "answers, the login, and scoring.table"
+        ) from error
     return sorted(folder.glob("part-*.parquet"))
 
 
@@ -81,16 +76,6 @@ def _cause(error: AnalysisException) -> str:
     origin = getattr(error, "_origin", None)  # py4j's exception, which pyspark keeps to itself
     cause = None if origin is None else origin.getCause()
     return "" if cause is None else str(cause.getMessage())
-
-
-def _json_lines(spark: SparkSession, files: list[Path]) -> DataFrame:
-    """Read every line as a row. A line that is not a JSON object becomes a row with nothing but CORRUPT."""
-    reader = spark.read.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
-    paths = [str(file.absolute()) for file in files]
-    schema = reader.json(paths).schema
-    if CORRUPT not in schema.names:  # it is there if the inference has met such a line
-        schema = schema.add(CORRUPT, "string")
-    return spark.read.schema(schema).option("columnNameOfCorruptRecord", CORRUPT).json(paths)
 
 
 def _of_database(spark: SparkSession, scoring: Scoring) -> DataFrame:

@@ -1,0 +1,82 @@
+"""The pretrained encoder that a model descends from: its name on the Hugging Face hub, and its license."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from include.sections import Runtime
+from include.stages import BadInput
+from tasks.assets import ENCODERS, encoder_folder, is_folder
+
+#: The field of config.json in which the stage train records the encoder of a model.
+BASE_MODEL = "base_model"
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """A pretrained encoder.
+
+    Attributes:
+        name: Its name in the experiment, or that of its folder.
+        hub: Its name on the hub; "" if it is not there.
+        license: The hub's name of its license; "" if it is unknown.
+        continued: Whether the training started from a model that had been fine-tuned before.
+    """
+
+    name: str
+    hub: str
+    license: str
+    continued: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the field BASE_MODEL of config.json holds."""
+        return asdict(self)
+
+
+def base_model(name: str, runtime: Runtime) -> BaseModel:
+    """Return what is known of the encoder that a training starts from.
+
+    If that is a trained model, it is the encoder of that model. The license of an encoder that is not bundled is that
+    in the header of its own model card, README.md in its folder.
+
+    Args:
+        name: `model.name` of the experiment.
+        runtime: Says whether missing files may be downloaded.
+    """
+    if name in ENCODERS:
+        return BaseModel(name, f"sentence-transformers/{name}", "apache-2.0")
+    try:
+        folder = encoder_folder(name, runtime)
+    except BadInput:  # The model was trained elsewhere or long ago, and its encoder is no longer here.
+        return _named(name, "")
+    earlier = recorded(folder)
+    return replace(earlier, continued=True) if earlier else _named(name, _license(folder / "README.md"))
+
+
+def recorded(model: Path) -> BaseModel | None:
+    """Return what the folder of a trained model says of its encoder; None if it says nothing."""
+    try:
+        values = json.loads((model / "config.json").read_text(encoding="utf-8"))[BASE_MODEL]
+        name, hub, license = (str(values[part]) for part in ("name", "hub", "license"))
+        return BaseModel(name, hub, license, values["continued"] is True)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _named(name: str, license: str) -> BaseModel:
+    return BaseModel(Path(name).name, "", license) if is_folder(name) else BaseModel(name, name, license)
+
+
+def _license(card: Path) -> str:
+    """Return the license in the YAML header of a model card; "" if there is none."""
+    try:
+        start, header, *_ = card.read_text(encoding="utf-8").split("---\n", 2)
+        values: Any = yaml.safe_load(header)
+        return "" if start.strip() else str(values.get("license", ""))
+    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+        return ""

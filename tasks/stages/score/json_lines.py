@@ -1,0 +1,169 @@
+"""Read files of JSON Lines in their order: each line is a row, and the type of a column fits the values of all rows."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tasks.sources.encoding import check_text
+from tasks.stages.score.chunks import ROWS_IN_CHUNK, Chunk, Unreadable, check_names, decoding_problem
+
+_HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
+_DEEPEST = 32  # levels of arrays and objects that become types; what is nested deeper becomes text
+_EXACT = 2**53  # doubles represent all integers up to this one
+_TYPES = (
+    (pa.bool_(), {"boolean"}),
+    (pa.int64(), {"integer", "long integer"}),
+    (pa.float64(), {"integer", "number"}),
+    (pa.string(), {"text"}),
+)
+
+
+def json_chunks(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[str, Chunk]]:
+    """Yield the name of a file and some of its rows. Blank lines are no rows.
+
+    The columns are the names that occur in any row, in the order in which they first occur. A row without one of them
+    has null there. A column whose values have different types contains text: texts as they are, and everything else as
+    JSON. Integers and other numbers together are doubles, if these can represent the integers.
+
+    Args:
+        files: The files, which are read twice: first for the types of the columns.
+        texts: The columns with the texts.
+
+    Raises:
+        BadInput: If a file is not UTF-8 text, or the names of two columns differ only in case.
+    """
+    shapes: dict[str, _Shape] = {}
+    for file in files:
+        for line in _lines(file):
+            for name, value in line.values.items():
+                shapes.setdefault(name, _Shape()).add(value)
+        check_names(file, list(shapes))
+    types = {name: shape.type() for name, shape in shapes.items()} or dict.fromkeys(texts, pa.string())
+    for file in files:
+        lines = _lines(file)
+        while some := list(islice(lines, ROWS_IN_CHUNK)):
+            yield str(file), _chunk(some, types)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a file.
+
+    Attributes:
+        number: Its 1-based number.
+        values: The values of the row by the names of their columns.
+        problem: Why it cannot be read; "" if it can.
+        data: The line as it is.
+    """
+
+    number: int
+    values: dict[str, Any]
+    problem: str
+    data: bytes
+
+
+@dataclass(slots=True)
+class _Shape:
+    """The kinds of the values in one place: in a column, in the arrays of a column, or in a field of its objects."""
+
+    kinds: set[str] = field(default_factory=set)
+    items: _Shape | None = None
+    fields: dict[str, _Shape] = field(default_factory=dict)
+
+    def add(self, value: Any, depth: int = 0) -> None:
+        """Note a value as the module json reads it."""
+        if value is None:
+            return
+        kind = _kind(value) if depth <= _DEEPEST else "too deep"
+        self.kinds.add(kind)
+        if kind == "array":
+            self.items = self.items or _Shape()
+            for item in value:
+                self.items.add(item, depth + 1)
+        elif kind == "object":
+            for name, item in value.items():
+                self.fields.setdefault(name, _Shape()).add(item, depth + 1)
+
+    def type(self) -> pa.DataType | None:
+        """Return the type that all values have, null if there are none; None if they have no type in common."""
+        if not self.kinds:
+            return pa.null()
+        if self.kinds == {"array"}:
+            assert self.items is not None
+            items = self.items.type()
+            return None if items is None else pa.list_(items)
+        if self.kinds == {"object"}:
+            fields = {name: shape.type() for name, shape in self.fields.items()}
+            # Parquet has no type for objects without fields.
+            return pa.struct(fields) if fields and None not in fields.values() else None
+        return next((one for one, kinds in _TYPES if self.kinds <= kinds), None)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        if abs(value) <= _EXACT:
+            return "integer"
+        return "long integer" if -(2**63) <= value < 2**63 else "huge integer"
+    kinds = {str: "text", float: "number", list: "array", dict: "object"}
+    return kinds[type(value)]
+
+
+def _lines(file: Path) -> Iterator[_Line]:
+    with file.open("rb") as stream:
+        head = stream.read(_HEAD)
+        if head:
+            check_text(file, head)
+        stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
+        for number, data in enumerate(stream, start=1):
+            if data.strip():
+                values, problem = _parsed(data)
+                yield _Line(number, values, problem, data)
+
+
+def _parsed(data: bytes) -> tuple[dict[str, Any], str]:
+    """Return the values of a row, or why it cannot be read."""
+    if problem := decoding_problem(data):
+        return {}, problem
+    try:
+        row = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        return {}, "not a JSON object"
+    if b"\\ud" in data.lower() and _has_half_a_pair(row):
+        return {}, "broken encoding: contains half of a surrogate pair"
+    return row, ""
+
+
+def _has_half_a_pair(row: dict[str, Any]) -> bool:
+    try:
+        json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _chunk(lines: Sequence[_Line], types: dict[str, pa.DataType | None]) -> Chunk:
+    good = [line for line in lines if not line.problem]
+    bad = [
+        Unreadable(line.number, line.problem, line.data.decode("utf-8", "replace")) for line in lines if line.problem
+    ]
+    columns = [_column([line.values.get(name) for line in good], kind) for name, kind in types.items()]
+    return Chunk(pa.RecordBatch.from_arrays(columns, list(types)), [line.number for line in good], bad)
+
+
+def _column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    if kind is not None:
+        return pa.array(values, pa.string() if kind == pa.null() else kind)
+    written = [one if one is None or isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values]
+    return pa.array(written, pa.string())

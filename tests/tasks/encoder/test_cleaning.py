@@ -1,0 +1,41 @@
+"""The cleaning rules against strings made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks.encoder.cleaning import RULES, clean, clean_all
+
+ALL = tuple(RULES)
+
+
+@pytest.mark.parametrize(
+    ("rules", "text", "cleaned"),
+    [
+        ((), "  <b>As</b> it IS!  ", "  <b>As</b> it IS!  "),
+        (("html",), "The end.<br /><br/>Start", "The end.  Start"),
+        (("html",), '<a href="x">link</a><!-- note -->', " link  "),
+        (("html",), "<p\nclass='x'>two\nlines", " two\nlines"),
+        (("html",), "3 < 5 and 7 > 6", "3 < 5 and 7 > 6"),
+        (("punctuation",), "it's: well_made, 10/10!", "its well_made 1010"),
+        (("punctuation",), "café, naïve: 電影。", "café naïve 電影"),
+        (("punctuation",), "cafe\u0301, bon!", "cafe\u0301 bon"),  # the accent is a character of its own
+        (
+            ("punctuation",),
+            "\u0939\u093f\u0928\u094d! \u0645\u06cc\u200c\u062e!",
+            "\u0939\u093f\u0928\u094d \u0645\u06cc\u200c\u062e",
+        ),  # Hindi, Persian
+        (("punctuation",), "\U0001f600 $5 \u00bd", " 5 \u00bd"),
+        (("lowercase",), "The ÉCOLE", "the école"),
+        (("whitespace",), "a \t\n b\u00a0\u2003c", "a b c"),
+        (("whitespace", "lowercase", "punctuation", "html"), "A<br/>B,  C", "a b c"),
+        (ALL, "<p>...</p>", " "),
+    ],
+)
+def test_rules(rules: tuple[str, ...], text: str, cleaned: str) -> None:
+    assert clean(text, rules) == cleaned and clean_all([text, ""], rules) == [cleaned, ""]
+
+
+def test_an_unknown_rule_is_named() -> None:
+    with pytest.raises(ValueError, match=r"there is no cleaning rule 'stem': the rules are html, punctuation"):
+        clean("text", ["html", "stem"])
