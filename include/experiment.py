@@ -121,6 +121,7 @@ class Experiment(Section):
             self._own_files_are_described(),
             self._labels_can_be_separated(),
             self._kept_columns_fit(),
+            self._windows_fit(),
             self._whole_batches(),
             self._loss_fits_task(),
             self._pretraining_has_whole_batches(),
@@ -193,6 +194,21 @@ class Experiment(Section):
                 yield (
                     f"data.keep names {name!r}, but the predictions have a column of that name: rename it in your file"
                 )
+
+    def _windows_fit(self) -> Iterator[str]:
+        stride, longest = self.preprocessing.window_stride, self.preprocessing.max_length
+        if stride is None:
+            return
+        if len(self.task.sentences) == 2:
+            yield (
+                "preprocessing.long windows is for single texts, because it is unclear which text of a pair to divide: "
+                "write preprocessing.long: truncate"
+            )
+        if stride > longest // 2:
+            yield (
+                f"preprocessing.stride {stride} is more than half of preprocessing.max_length {longest}, so most "
+                f"tokens would be in three windows or more: write preprocessing.stride: {longest // 2} or less"
+            )
 
     def _whole_batches(self) -> Iterator[str]:
         size, ranks = self.training.batch_size, self.training.ranks

@@ -145,6 +145,27 @@ class Preprocessing(Section):
         "positions.",
     )
     max_length: int = Field(
-        128, ge=8, le=512, description="Maximum length of an input, in tokens. Longer inputs are truncated."
+        128,
+        ge=8,
+        le=512,
+        description="Maximum length of an input, in tokens. What happens to longer texts is preprocessing.long.",
+    )
+    long: Literal["truncate", "windows"] = Field(
+        "truncate",
+        description="What happens to a text that is longer than preprocessing.max_length. truncate: it is cut off; "
+        "windows: it is divided into overlapping windows, each of them a training row with the label of the text. The "
+        "prediction for a text is made from the mean of its windows' logits. Not for pairs.",
+    )
+    stride: int = Field(
+        32,
+        ge=0,
+        le=256,
+        description="Number of tokens that neighboring windows share, at most half of preprocessing.max_length. "
+        "Applies only if preprocessing.long is windows.",
     )
     seed: int = Field(0, ge=0, lt=2**31, description="Random seed of sampling, of splitting again and of augmentation.")
+
+    @property
+    def window_stride(self) -> int | None:
+        """The number of tokens that neighboring windows share; None if long texts are truncated."""
+        return self.stride if self.long == "windows" else None

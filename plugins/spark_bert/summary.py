@@ -88,7 +88,10 @@ def _validated(result: Result) -> str:
 
 
 def _preprocessed(result: Result) -> str:
-    return f"{_rows(result)}; {result['mean_length']['train']:.0f} tokens per row of train"
+    length = f"{result['mean_length']['train']:.0f} tokens per"
+    if "windows" in result:
+        return f"{_rows(result)}; {result['windows']['train']:,} windows of train, {length} window"
+    return f"{_rows(result)}; {length} row of train"
 
 
 def _rows(result: Result) -> str:

@@ -14,6 +14,7 @@ import torch
 from include.stages import BadInput
 from tasks.encoder.labels import from_column
 from tasks.encoder.packing import Packing
+from tasks.encoder.windows import first_windows
 
 Array = npt.NDArray[Any]
 #: The tiers of the papers: the largest average length in tokens, and the number of rows per batch. Batches of longer
@@ -61,17 +62,20 @@ class Batch:
 class TokenTable:
     """One split as the stage preprocess wrote it.
 
-    Token ids and sentences are memory-mapped, so all processes share them in the page cache.
+    A document is a row, or several that are next to one another and have the same row number: the windows of a long
+    text. Token ids and sentences are memory-mapped, so all processes share them in the page cache.
 
     Attributes:
         folder: the folder of the split.
         rows: row numbers, [rows].
+        documents: positions of the first row of each document, [documents].
         lengths: numbers of tokens, int64 [rows].
     """
 
     def __init__(self, folder: Path, table: pa.Table) -> None:
         self.folder = folder
         self.rows: Array = table["row"].to_numpy()
+        self.documents = first_windows(self.rows)
         self.lengths: Array = table["length"].to_numpy().astype(np.int64)
         self._first: Array = table["first"].to_numpy().astype(np.int64)
         self._labels: Array | None = None if table["label"].null_count else from_column(table["label"])
@@ -136,8 +140,18 @@ class TokenTable:
         return row
 
     def sentences(self, indices: Array) -> list[tuple[str, ...]]:
-        """Return the cleaned text of some rows, as tuples of one or two sentences."""
+        """Return the cleaned text of some documents' first rows, as tuples of one or two sentences."""
         return [tuple(column[int(index)].as_py() for column in self._texts) for index in indices]
+
+    def windows(self, chosen: Array) -> Array:
+        """Return the positions of all rows of some documents, [rows].
+
+        Args:
+            chosen: positions in `documents`, in ascending order.
+        """
+        inside = np.zeros(len(self.documents), bool)
+        inside[chosen] = True
+        return np.flatnonzero(np.repeat(inside, np.diff(self.documents, append=len(self))))
 
     def batch(self, indices: Array, length: int = 0) -> Batch:
         """Return a padded batch.

@@ -7,10 +7,11 @@ import torch
 
 from tasks.encoder.batching import Array, TokenTable, length_batches
 from tasks.encoder.models import Classifier
+from tasks.encoder.windows import pool
 
 
 def predict_logits(model: Classifier, table: TokenTable, batch_tokens: int = 8192) -> Array:
-    """Compute the logits of all rows of a table, without dropout, on the model's device.
+    """Compute the logits of all documents of a table, without dropout, on the model's device.
 
     Args:
         model: the model; its training mode is left as it was.
@@ -18,12 +19,12 @@ def predict_logits(model: Classifier, table: TokenTable, batch_tokens: int = 819
         batch_tokens: maximum number of tokens per batch, including padding.
 
     Returns:
-        Logits in the order of the table, float32 [rows, outputs].
+        Logits in the order of the table, float32 [documents, outputs].
     """
     logits = np.empty((len(table), model.spec.outputs), np.float32)
     for indices in length_batches(table.lengths, batch_tokens=batch_tokens):
         logits[indices] = batch_logits(model, table, indices)
-    return logits
+    return pool(logits, table.rows)
 
 
 @torch.inference_mode()

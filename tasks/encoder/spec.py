@@ -15,7 +15,7 @@ _PROBLEM_TYPES: dict[Kind, str] = {
 #: The field of config.json that holds the thresholds of a multi-label model.
 THRESHOLDS = "thresholds"
 #: The fields of config.json that say what a model needs to know of its texts.
-CLEANING, TEXTS = "cleaning", "texts"
+CLEANING, TEXTS, WINDOW_STRIDE = "cleaning", "texts", "window_stride"
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class HeadSpec:
             head follows the mean of the token embeddings, or the first token's.
         dropout: dropout probability of the head.
         max_length: maximum length of an input in training, in tokens.
+        stride: number of tokens that neighboring windows of a long text share; None if long texts are truncated.
         label_names: names of the labels, in the order of their ids.
         score_range: lowest and highest score of a regression.
         thresholds: of a trained multi-label model, the lowest probability from which it predicts each label.
@@ -43,6 +44,7 @@ class HeadSpec:
     pooling: Literal["native", "mean", "cls"] = "native"
     dropout: float = 0.1
     max_length: int = 128
+    stride: int | None = None
     label_names: tuple[str, ...] = ()
     score_range: tuple[float, float] | None = None
     thresholds: tuple[float, ...] = ()
@@ -57,8 +59,8 @@ class HeadSpec:
     def config(self) -> dict[str, Any]:
         """Return the values that describe the head in a model's config.json.
 
-        All of them are transformers' own, except for score_range, cleaning and texts. The thresholds are not known
-        before the training.
+        All of them are transformers' own, except for score_range, cleaning, texts and window_stride. The thresholds
+        are not known before the training.
         """
         names = self.label_names or tuple(f"LABEL_{number}" for number in range(self.outputs))
         names = ("score",) if self.kind == "regression" else names
@@ -69,6 +71,7 @@ class HeadSpec:
             "classifier_dropout": self.dropout,
             CLEANING: list(self.cleaning),
             TEXTS: self.texts,
+            WINDOW_STRIDE: self.stride,
         }
         return values | ({"score_range": list(self.score_range)} if self.score_range else {})
 
@@ -89,6 +92,7 @@ class HeadSpec:
             pooling=config.pooling if config.model_type == "pooled-encoder" else "native",
             dropout=getattr(config, "classifier_dropout", None) or 0.0,
             max_length=max_length,
+            stride=getattr(config, WINDOW_STRIDE, None),
             label_names=() if kind == "regression" else names,
             score_range=score_range and tuple(score_range),
             thresholds=tuple(getattr(config, THRESHOLDS, ())) if kind == "multilabel" else (),

@@ -17,16 +17,20 @@ from tokenizers import Encoding, Tokenizer
 from include.stages import BadInput
 
 
-def open_tokenizer(file: Path, max_length: int) -> Tokenizer:
+def open_tokenizer(file: Path, max_length: int, stride: int | None = None) -> Tokenizer:
     """Load a tokenizer that truncates its inputs and does not pad them.
+
+    The field `overflowing` of an encoding has the other windows of a text.
 
     Args:
         file: a tokenizer.json.
         max_length: maximum length of an input in tokens, including special tokens. Of a pair, the longer sentence is
             truncated first.
+        stride: number of tokens that neighboring windows of a long text share; None if long texts are truncated.
 
     Raises:
-        BadInput: if the file is damaged, or the tokenizer fails on words that it does not know.
+        BadInput: if the file is damaged, if the tokenizer fails on words that it does not know, or if windows of
+            max_length tokens have no room for others than special tokens and those that they share.
     """
     try:
         tokenizer = Tokenizer.from_file(str(file))
@@ -34,7 +38,13 @@ def open_tokenizer(file: Path, max_length: int) -> Tokenizer:
     except Exception as error:  # The library raises no more specific class.
         raise BadInput(f"{file} is not a tokenizer: fetch the model again ({error})") from error
     tokenizer.no_padding()
-    tokenizer.enable_truncation(max_length, strategy="longest_first")
+    special = tokenizer.num_special_tokens_to_add(is_pair=False)
+    if stride is not None and stride >= max_length - special:
+        raise BadInput(
+            f"windows of {max_length} tokens, {special} of them special, cannot share {stride}: write "
+            f"preprocessing.stride: {max(0, max_length - special - 1)} or less"
+        )
+    tokenizer.enable_truncation(max_length, stride=stride or 0, strategy="longest_first")
     return tokenizer
 
 
@@ -66,6 +76,17 @@ def token_columns(encodings: list[Encoding], pairs: bool, ids: pa.DataType) -> d
         "first": pa.array(sizes - seconds, pa.uint16()),
         "input_ids": _ids(encodings, sizes, ids),
     }
+
+
+def in_first_windows(texts: list[str] | pa.Array, documents: npt.NDArray[np.int64]) -> pa.Array:
+    """Return a column with each text in the row of its first window, and null in those of its other windows.
+
+    Args:
+        texts: the texts, [documents].
+        documents: the position of the text of each window, [windows].
+    """
+    others = np.diff(documents, prepend=-1) == 0
+    return pa.array(texts, pa.string()).take(pa.array(documents, mask=others))
 
 
 def lengths(encodings: list[Encoding]) -> npt.NDArray[np.int64]:

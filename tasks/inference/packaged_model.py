@@ -1,8 +1,8 @@
 """A model from the folder of a package: MLflow's python_function, and whoever opens one of the package's forms.
 
-This file, the backends beside it, and tasks/encoder/cleaning.py are saved with every package, in the same folders, so
-they import nothing else of the project, and these by relative names. They need numpy, pandas and tokenizers, and the
-library of the form: onnxruntime, openvino, or torch and transformers.
+This file, the backends beside it, and cleaning.py and windows.py of tasks/encoder are saved with every package, in the
+same folders, so they import nothing else of the project, and one another by relative names. They need numpy, pandas and
+tokenizers, and the library of the form: onnxruntime, openvino, or torch and transformers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pandas as pd
 from tokenizers import Encoding, Tokenizer
 
 from ..encoder.cleaning import clean_all  # noqa: TID252 - the copies keep their folders
+from ..encoder.windows import pool, split  # noqa: TID252
 
 Array = npt.NDArray[Any]
 #: The description of a package, and the folder with the model in transformers' format, which has the tokenizer too.
@@ -47,7 +48,8 @@ class PackagedModel:
         self.backend = open_form(folder, described, form, threads)
         self._tokenizer = Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(described["max_length"], strategy="longest_first")
+        self._stride: int | None = described.get("stride")  # None: long texts are truncated
+        self._tokenizer.enable_truncation(described["max_length"], stride=self._stride or 0, strategy="longest_first")
 
     def predict(self, data: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Label texts.
@@ -89,11 +91,11 @@ class PackagedModel:
         """
         columns = [clean_all(column, self.cleaning) for column in texts]
         rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        encodings = self._tokenizer.encode_batch(rows)
+        encodings, texts_of = split(self._tokenizer.encode_batch(rows), self._stride)
         logits = np.zeros((len(encodings), max(1, len(self.labels))), np.float32)
         for places in _batches(encodings):
             logits[places] = self.backend.logits(*_padded([encodings[place] for place in places]))
-        return logits
+        return pool(logits, texts_of)
 
 
 def open_form(folder: Path, described: Mapping[str, Any], form: str = "", threads: int = 0) -> Any:

@@ -16,12 +16,14 @@ from tasks.encoder import tokens
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.cleaning import clean_all
 from tasks.encoder.loading import read_head
+from tasks.encoder.windows import pool, split
 from tasks.inference.backend import Backend
 from tasks.inference.batches import batches
 
-#: The number of texts that are tokenized and sorted by length together. It bounds the memory, and is large enough for
-#: batches of nearly equal lengths.
+#: The number of rows that are sorted by length together: texts, or the windows of long ones. It bounds the memory, and
+#: is large enough for batches of nearly equal lengths.
 WINDOW = 8192
+_READ = 256  # texts that are tokenized at once: what a tokenizer returns takes much more memory than the token ids
 
 
 class Runner:
@@ -48,44 +50,53 @@ class Runner:
         """Compute the logits of texts.
 
         Args:
-            texts: for each row its text, or both texts of a pair, which are cleaned as in training. At most WINDOW rows
-                are read ahead.
+            texts: for each row its text, or both texts of a pair, which are cleaned as in training. At most WINDOW
+                texts are read ahead, and fewer if they are divided into windows.
 
         Yields:
             The logits of the next rows, in the order of the texts, float32 [at most WINDOW, outputs].
         """
-        rest = iter(texts)
-        while window := list(islice(rest, WINDOW)):
-            table = self._tokenized(window)
-            logits = np.empty((len(table), self.head.outputs), np.float32)
-            for indices, values in self.batches(table, np.arange(len(table))):
-                logits[indices] = values
-            yield logits
+        for table in self._tables(iter(texts)):
+            yield self.documents(table, np.arange(len(table.documents)))
 
-    def batches(self, table: TokenTable, rows: Array) -> Iterator[tuple[Array, Array]]:
-        """Compute some rows of a table.
+    def documents(self, table: TokenTable, chosen: Array) -> Array:
+        """Compute the logits of some documents of a table.
 
         Args:
             table: the table.
-            rows: the positions of the rows in the table, [n].
+            chosen: positions in the table's `documents`, in ascending order, [n].
 
-        Yields:
-            For each batch the positions of its rows in the table, [m], and their logits, float32 [m, outputs].
+        Returns:
+            Logits, float32 [n, outputs].
         """
+        rows = table.windows(chosen)
+        logits = np.empty((len(rows), self.head.outputs), np.float32)
         for batch in batches(table.lengths[rows], self._prediction):
-            indices = rows[batch]
-            yield indices, self._backend.logits(*table.padded(indices))
+            logits[batch] = self._backend.logits(*table.padded(rows[batch]))
+        return pool(logits, table.rows[rows])
 
-    def _tokenized(self, texts: list[Sequence[str]]) -> TokenTable:
+    def _tables(self, texts: Iterator[Sequence[str]]) -> Iterator[TokenTable]:
+        """Tokenize the texts. A table ends with the text that gives it WINDOW rows."""
+        parts: list[pa.Table] = []
+        rows = 0
+        while some := list(islice(texts, min(_READ, WINDOW - rows))):
+            parts.append(self._tokenized(some, len(parts)))
+            rows += len(parts[-1])
+            if rows >= WINDOW:
+                yield TokenTable(self._folder, pa.concat_tables(parts))
+                parts, rows = [], 0
+        if parts:
+            yield TokenTable(self._folder, pa.concat_tables(parts))
+
+    def _tokenized(self, texts: list[Sequence[str]], part: int) -> pa.Table:
         columns = [clean_all(column, self.head.cleaning) for column in zip(*texts, strict=True)]
-        encodings = tokens.encode(self._tokenizer, columns)
-        made = tokens.token_columns(encodings, len(columns) == 2, self._ids)
-        labels = pa.nulls(len(texts), pa.int64())
-        return TokenTable(self._folder, pa.table({"row": np.arange(len(texts)), "label": labels, **made}))
+        windows, documents = split(tokens.encode(self._tokenizer, columns), self.head.stride)
+        made = tokens.token_columns(windows, len(columns) == 2, self._ids)
+        return pa.table({"row": part * _READ + documents, "label": pa.nulls(len(windows), pa.int64()), **made})
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        return tokens.open_tokenizer(self._folder / "tokenizer.json", self.head.max_length)
+        return tokens.open_tokenizer(self._folder / "tokenizer.json", self.head.max_length, self.head.stride)
 
     @cached_property
     def _ids(self) -> pa.DataType:

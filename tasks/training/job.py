@@ -76,6 +76,7 @@ class Job:
             pooling=model.pooling,
             dropout=model.dropout,
             max_length=self.experiment.preprocessing.max_length,
+            stride=self.experiment.preprocessing.window_stride,
             label_names=task.label_names,
             score_range=task.score_range,
             cleaning=self.experiment.preprocessing.clean,

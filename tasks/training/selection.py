@@ -14,6 +14,7 @@ from tasks.communication.ranks import gather_rows
 from tasks.encoder.batching import Array, TokenTable, length_batches
 from tasks.encoder.inference import batch_logits
 from tasks.encoder.models import Classifier, EncoderWithHead
+from tasks.encoder.windows import pool
 from tasks.scoring.metrics import all_metrics
 from tasks.training.loss import Criterion
 
@@ -24,7 +25,10 @@ BATCH_TOKENS = 2048  # small enough for every rank to get rows of a dev split of
 def score(
     model: Classifier, table: TokenTable, task: Task, criterion: Criterion, rank: int, world: int
 ) -> dict[str, float]:
-    """Return the task's metrics and the loss on the whole split, computed in fp32 and equal on every rank."""
+    """Return the task's metrics and the loss on the whole split, computed in fp32 and equal on every rank.
+
+    The ranks compute different windows of a document, so the windows are gathered first and then pooled.
+    """
     batches = length_batches(table.lengths, batch_tokens=BATCH_TOKENS)[rank::world]
     own = np.concatenate([np.zeros(0, np.int64), *batches])
     outputs = [batch_logits(model, table, indices) for indices in batches]
@@ -33,7 +37,8 @@ def score(
     gathered = gather_rows(torch.from_numpy(own_logits), "dev.logits").numpy()
     logits: Array = np.empty_like(gathered)
     logits[indices] = gathered
-    return {**all_metrics(task, table.labels, logits), LOSS: criterion.mean(logits, table.labels)}
+    logits, labels = pool(logits, table.rows), table.labels[table.documents]
+    return {**all_metrics(task, labels, logits), LOSS: criterion.mean(logits, labels)}
 
 
 class BestModel:

@@ -14,6 +14,7 @@ ROWS = {
     "train_throughput": ["Trainer, as run_glue uses it", "Trainer, best switches", "ours, 1 x "],
     "compression": ["none", "onebit"],
     "pooling": ["native", "mean", "cls"],
+    "long_documents": ["truncated to 128", "windows of 128, 32 shared", "truncated to 128, scored in windows"],
     "lora": ["full", "LoRA, attention"],
     "memory": ["base: static batches, fp32", "full, parameter server for compression"],
     "resume": ["1", "MiniLM"],

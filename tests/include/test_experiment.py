@@ -30,6 +30,7 @@ def test_an_experiment_is_frozen() -> None:
         ("training.learning_rate=1e9", "less than or equal to 0.1"),
         ("preprocessing.max_length=0", "preprocessing.max_length = 0"),
         ("preprocessing.max_length=100000", "less than or equal to 512"),
+        ("preprocessing.stride=257", "preprocessing.stride = 257: input should be less than or equal to 256"),
         ("training.epoch=1", "unknown key training.epoch, did you mean epochs?"),
         ("trainig.epochs=1", "unknown key trainig, did you mean training?"),
         ("data.task=SST-3", "data.task: there is no task 'SST-3': write one of movie-reviews, SST-2, CoLA"),
@@ -60,6 +61,25 @@ def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(override: str, messa
     with pytest.raises(BadInput) as error:
         load("movies", [override])
     assert message in str(error.value)
+
+
+def test_windows_that_do_not_fit_are_refused_with_a_remedy() -> None:
+    windows = ["preprocessing.long=windows", "preprocessing.max_length=33"]
+    with pytest.raises(
+        BadInput, match=r"stride 17 is more than half .* 33, .*: write preprocessing.stride: 16 or less"
+    ):
+        load("movies", [*windows, "preprocessing.stride=17"])
+    with pytest.raises(BadInput, match=r"windows is for single texts, .*: write preprocessing.long: truncate"):
+        load("stsb", ["data.path=glue", *windows, "preprocessing.stride=8"])
+    assert load("movies", [*windows, "preprocessing.stride=16"]).preprocessing.window_stride == 16
+    assert load("movies", ["preprocessing.max_length=33"]).preprocessing.window_stride is None
+
+
+def test_truncation_leaves_the_key_of_preprocess_as_it_was() -> None:
+    assert "preprocessing.long" not in STAGES["preprocess"].key_part(load("movies"))
+    assert (
+        STAGES["preprocess"].key_part(load("movies", ["preprocessing.long=windows"]))["preprocessing.long"] == "windows"
+    )
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

@@ -103,6 +103,11 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
             done({"rows": {"train": 9}, "mean_length": {"train": 26.6}}),
             "9 train rows; 27 tokens per row of train",
         ),
+        (
+            "preprocess",
+            done({"rows": {"train": 9}, "windows": {"train": 1200}, "mean_length": {"train": 101.6}}),
+            "9 train rows; 1,200 windows of train, 102 tokens per window",
+        ),
         ("challenge", done({}), "done"),
         (
             "pretrain",

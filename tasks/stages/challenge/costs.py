@@ -54,21 +54,22 @@ def costs(models: Mapping[str, ScoredModel], options: Retraining) -> list[Cost]:
 
 
 def milliseconds(models: Mapping[str, ScoredModel]) -> dict[str, float]:
-    """Measure the median time from token ids to logits for a single row, on one CPU thread, in the served forms.
+    """Measure the median time from token ids to logits for a single text, on one CPU thread, in the served forms.
 
     A single thread makes machines comparable and is least affected by other processes, although more threads would be
-    faster. For the same reason, the models take turns with each row. The rows are evenly spread over the dev split.
+    faster. For the same reason, the models take turns with each text. The texts are evenly spread over the dev split.
 
     Returns:
         Name of the model to milliseconds per row.
     """
-    rows = len(next(iter(models.values())).table)
+    rows = len(next(iter(models.values())).table.documents)
     taken: dict[str, list[float]] = {name: [] for name in models}
     with _one_thread():
         for place, row in enumerate(np.resize(np.linspace(0, rows - 1, min(rows, ROWS)).astype(int), WARM_UP + ROWS)):
             for name, scored_model in models.items():
+                windows = scored_model.table.windows(np.array([row]))
                 started = time.perf_counter()
-                batch = scored_model.table.batch(np.array([row]))
+                batch = scored_model.table.batch(windows)
                 parts = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
                 scored_model.served.logits(*(part.numpy() for part in parts))
                 if place >= WARM_UP:

@@ -22,6 +22,7 @@ from tasks.encoder.inference import predict_logits
 from tasks.encoder.labels import to_column
 from tasks.encoder.loading import load_trained
 from tasks.encoder.spec import HeadSpec
+from tasks.encoder.windows import split
 from tasks.inference.backend import Backend
 from tasks.inference.packaged_model import DESCRIPTION, open_form
 from tasks.inference.torch_backend import TorchBackend
@@ -60,12 +61,13 @@ def load_challenger(task: Task, dev: TokenTable, folder: Path, package: Path, pr
         BadInput: If the predictions are for other rows than `dev`.
     """
     found = pq.read_table(predictions).sort_by("row")
-    order = np.argsort(dev.rows, kind="stable")
-    if not np.array_equal(found["row"].to_numpy(), dev.rows[order]):
+    rows = dev.rows[dev.documents]
+    order = np.argsort(rows, kind="stable")
+    if not np.array_equal(found["row"].to_numpy(), rows[order]):
         raise BadInput(
             f"{predictions} does not contain the rows of {dev.folder}: run evaluate and all later stages again"
         )
-    logits = np.empty((len(dev), task.outputs))
+    logits = np.empty((len(rows), task.outputs))
     logits[order] = _logits(task, found)
     return ScoredModel(folder, _served(package), dev, _scored(task, dev, logits))
 
@@ -89,9 +91,10 @@ def load_champion(
     try:
         store.find("train", champion["train"])  # raises BadInput if a file is damaged
         classifier = load_trained(folder)
-        _check_task(task, classifier.spec)
-        sentences = [clean_all(column, classifier.spec.cleaning) for column in _sentences(validated, dev, task)]
-        table = retokenize(dev, sentences, folder / "tokenizer.json", classifier.spec.max_length)
+        spec = classifier.spec
+        _check_task(task, spec)
+        sentences = [clean_all(column, spec.cleaning) for column in _sentences(validated, dev, task)]
+        table = retokenize(dev, sentences, folder / "tokenizer.json", spec.max_length, spec.stride)
         if table.largest_id() >= classifier.encoder.config.vocab_size:
             raise BadInput(f"{folder / 'tokenizer.json'} belongs to another encoder")
         logits = predict_logits(classifier, table)
@@ -113,9 +116,9 @@ def _served(package: Path) -> Backend:
 
 
 def _sentences(validated: Path, dev: TokenTable, task: Task) -> list[list[str]]:
-    """Read the columns of sentences of the rows of `dev`, in their order."""
+    """Read the columns of sentences of the documents of `dev`, in their order."""
     found = pq.read_table(validated)
-    order = pc.index_in(pa.array(dev.rows), found["row"])
+    order = pc.index_in(pa.array(dev.rows[dev.documents]), found["row"])
     if order.null_count:
         raise BadInput(
             f"{validated} does not contain the rows of {dev.folder}: run preprocess and all later stages again"
@@ -124,25 +127,31 @@ def _sentences(validated: Path, dev: TokenTable, task: Task) -> list[list[str]]:
     return [column.to_pylist() for column in found.select(names).take(order).columns]
 
 
-def retokenize(table: TokenTable, sentences: Sequence[list[str]], tokenizer: Path, max_length: int) -> TokenTable:
-    """Tokenize the rows of a table with another tokenizer.
+def retokenize(
+    table: TokenTable, sentences: Sequence[list[str]], tokenizer: Path, max_length: int, stride: int | None = None
+) -> TokenTable:
+    """Tokenize the documents of a table with another tokenizer.
 
     Args:
-        table: The rows.
+        table: The documents.
         sentences: The columns of their sentences, one or two.
         tokenizer: The path of tokenizer.json.
-        max_length: The length in tokens to which the rows are truncated.
+        max_length: The maximum length of an input in tokens.
+        stride: The number of tokens that neighboring windows of a long text share; None if long texts are truncated.
 
     Raises:
         BadInput: If the file of the tokenizer is damaged.
     """
     try:
-        other = tokens.open_tokenizer(tokenizer, max_length)
+        other = tokens.open_tokenizer(tokenizer, max_length, stride)
     except Exception as error:  # tokenizers raises no narrower type
         raise BadInput(f"{tokenizer} is not a valid tokenizer: {error}") from error
-    made = tokens.token_columns(tokens.encode(other, list(sentences)), len(sentences) == 2, tokens.id_type(other))
-    texts = {f"sentence{number}": column for number, column in enumerate(sentences, 1)}
-    return TokenTable(table.folder, pa.table({"row": table.rows, "label": to_column(table.labels), **made, **texts}))
+    windows, documents = split(tokens.encode(other, list(sentences)), stride)
+    made = tokens.token_columns(windows, len(sentences) == 2, tokens.id_type(other))
+    texts = {f"sentence{at}": tokens.in_first_windows(column, documents) for at, column in enumerate(sentences, 1)}
+    first = table.documents[documents]
+    columns = {"row": table.rows[first], "label": to_column(table.labels[first]), **made, **texts}
+    return TokenTable(table.folder, pa.table(columns))
 
 
 def _logits(task: Task, predictions: pa.Table) -> Array:
@@ -162,7 +171,8 @@ def _log(probabilities: Array) -> Array:
 
 def _scored(task: Task, dev: TokenTable, logits: Array) -> ScoredSplit:
     """Return the scored rows. The thresholds of a multi-label model are tuned anew, on these rows for both models."""
-    return ScoredSplit(task, dev.rows, dev.labels, logits, dev.sentences(np.arange(len(dev)))).cross_fitted()
+    first = dev.documents
+    return ScoredSplit(task, dev.rows[first], dev.labels[first], logits, dev.sentences(first)).cross_fitted()
 
 
 def _check_task(task: Task, spec: HeadSpec) -> None:

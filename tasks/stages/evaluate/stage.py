@@ -76,7 +76,8 @@ def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
     logits = predict_logits(model, table)
     if not np.isfinite(logits).all():
         raise BadInput("the model's logits are not finite, so its training diverged: lower training.learning_rate")
-    return ScoredSplit(task, table.rows, table.labels, logits, table.sentences(np.arange(len(table))))
+    first = table.documents
+    return ScoredSplit(task, table.rows[first], table.labels[first], logits, table.sentences(first))
 
 
 def write(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.glue import Task
-from tasks.encoder import cleaning
+from tasks.encoder import cleaning, windows
 from tasks.inference import onnx_backend, openvino_backend, packaged_model
 from tasks.inference.packaged_model import MODEL
 from tasks.stages.package.forms import Form
@@ -50,7 +50,7 @@ def write_mlflow_files(package: Path, task: Task, served: Form, train: str) -> N
 
 def _write_code(folder: Path) -> None:
     """Copy the modules that load a package into folders as in the project, because they import one another."""
-    for module in (cleaning, packaged_model, onnx_backend, openvino_backend):
+    for module in (cleaning, windows, packaged_model, onnx_backend, openvino_backend):
         assert module.__file__ is not None
         file = folder / Path(*module.__name__.split(".")[1:]).with_suffix(".py")
         file.parent.mkdir(parents=True, exist_ok=True)

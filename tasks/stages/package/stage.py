@@ -16,19 +16,21 @@ from include.glue import Task
 from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
-from tasks.encoder.batching import TokenTable, length_batches
+from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import load_trained
 from tasks.encoder.models import Classifier
 from tasks.inference.backend import Backend
-from tasks.inference.packaged_model import DESCRIPTION, backend_of
+from tasks.inference.packaged_model import DESCRIPTION
+from tasks.inference.runner import Runner
 from tasks.inference.torch_backend import TorchBackend
+from tasks.inference.trained_model import TrainedModel
 from tasks.launching.machine import threads
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.package.fidelity import Fidelity, compare
 from tasks.stages.package.forms import FORMS, REFERENCE, Form, problem_of, remove_unoffered, write_forms
 from tasks.stages.package.machine import describe_machine, lacks
 from tasks.stages.package.mlflow_files import columns, write_mlflow_files
-from tasks.stages.package.timing import BATCH_SIZE, Speed, measure
+from tasks.stages.package.timing import Speed, measure
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ def run(context: Context) -> Outcome:
     model, dev = load_trained(train.path / "model"), _open(context.inputs["preprocess"].path / "dev")
     torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))  # torch heeds affinity, but no quota
     problems = write_forms(model, train.path / "model", dev, package)
-    forms = _measured(Tried(task, dev, model), package, problems)
+    forms = _measured(Tried(task, dev, model, train.path / "model"), package, problems)
     served = max((form for form in forms if form["offered"]), key=lambda form: form["times_torch"])["name"]
     description = {
         "served": served,
@@ -55,9 +57,10 @@ def run(context: Context) -> Outcome:
         "score_range": task.score_range,
         "max_length": model.spec.max_length,
         "cleaning": list(model.spec.cleaning),
+        "stride": model.spec.stride,
         "train": train.manifest.key,
         "metric": task.metric,
-        "rows": len(dev),
+        "rows": len(dev.documents),
         "machine": describe_machine(),
         "forms": forms,
     }
@@ -74,30 +77,30 @@ class Tried:
         task: the task.
         dev: the rows.
         model: the model in PyTorch.
+        folder: the folder that it was loaded from.
 
     Attributes:
         backends: name of a form to the form.
         scored: name of a form to the rows with its logits.
     """
 
-    def __init__(self, task: Task, dev: TokenTable, model: Classifier) -> None:
-        self.task, self.dev, self.head = task, dev, model.spec
+    def __init__(self, task: Task, dev: TokenTable, model: Classifier, folder: Path) -> None:
+        self.task, self.dev, self._folder = task, dev, folder
         self.backends: dict[str, Backend] = {}
         self.scored: dict[str, ScoredSplit] = {}
         self._score(REFERENCE, TorchBackend(model))
 
     def add(self, form: Form, package: Path) -> str:
         """Let a form compute the rows. Return why it cannot, or ""."""
-        file, number, longest = package / form.file, torch.get_num_threads(), self.head.max_length
-        problem = problem_of(lambda: self._score(form, backend_of(file, form.engine, form.precision, longest, number)))
+        model = TrainedModel(str(self._folder), str(package / form.file), form.engine, form.precision)
+        problem = problem_of(lambda: self._score(form, model.open(torch.get_num_threads())))
         return problem and f"it cannot be computed: {problem}"
 
     def _score(self, form: Form, backend: Backend) -> None:
-        logits = np.empty((len(self.dev), self.task.outputs), np.float32)
-        for indices in length_batches(self.dev.lengths, batch_size=BATCH_SIZE):
-            logits[indices] = backend.logits(*self.dev.padded(indices))
-        split = ScoredSplit(self.task, self.dev.rows, self.dev.labels, logits, ())
-        self.scored[form.name] = split.at_thresholds(self.head.thresholds)
+        runner, first = Runner(self._folder, backend), self.dev.documents
+        logits = runner.documents(self.dev, np.arange(len(first)))
+        split = ScoredSplit(self.task, self.dev.rows[first], self.dev.labels[first], logits, ())
+        self.scored[form.name] = split.at_thresholds(runner.head.thresholds)
         self.backends[form.name] = backend
 
 

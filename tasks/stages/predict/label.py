@@ -1,4 +1,4 @@
-"""Prediction on an executor: turn the positions of a partition in the test table into predictions."""
+"""Prediction on an executor: turn the documents of a partition of the test table into predictions."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class LabelPartition:
     done: Accumulator[int]
 
     def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of SCHEMAS for the positions in the first column of the chunks."""
+        """Yield the columns of SCHEMAS for the positions of documents in the first column of the chunks."""
         positions = np.concatenate([np.zeros(0, np.int64), *(chunk.column(0).to_numpy() for chunk in chunks)])
         if not len(positions):
             return
         runner, table = _load(self.model, self.split, self.prediction)
-        for indices, logits in runner.batches(table, positions):
-            yield _labeled(table.rows[indices], logits, runner.head)
-            self.done.add(len(indices))
+        logits = runner.documents(table, positions)
+        yield _labeled(table.rows[table.documents[positions]], logits, runner.head)
+        self.done.add(len(positions))
 
 
 @lru_cache(maxsize=1)  # a Python worker processes several partitions and loads the model once

@@ -43,7 +43,7 @@ def run(context: Context) -> Outcome:
     """Write the predictions as Parquet, for programs, and as CSV, for people."""
     experiment, inputs = context.experiment, context.inputs
     model, split = TrainedModel.of(inputs["package"].path, experiment.prediction), inputs["preprocess"].path / "test"
-    rows = len(TokenTable.open(split))
+    rows = len(TokenTable.open(split).documents)
     log.info("predicting %d rows in %d partitions with %s", rows, partitions(rows), model.form)
     with session(experiment, "predict") as spark:
         started = time.monotonic()
@@ -74,7 +74,7 @@ def predict(spark: SparkSession, experiment: Experiment, model: TrainedModel, sp
     Returns:
         A table with the columns of SCHEMAS, sorted by row.
     """
-    rows, done = len(TokenTable.open(split)), spark.sparkContext.accumulator(0)
+    rows, done = len(TokenTable.open(split).documents), spark.sparkContext.accumulator(0)
     work = LabelPartition(model, str(split.absolute()), experiment.prediction, done)
     positions = spark.range(0, rows, 1, parts)
     with progress(lambda: done.value, rows):

@@ -41,10 +41,11 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context) -> Outcome:
-    """Write a folder of token ids for each split. The result counts rows, tokens and truncated rows."""
+    """Write a folder of token ids for each split. The result counts rows, their windows, and truncated rows."""
     experiment = context.experiment
     tokenizer = encoder_folder(experiment.model.name, experiment.runtime) / "tokenizer.json"
-    open_tokenizer(tokenizer, experiment.preprocessing.max_length)  # reports a damaged file before Spark starts
+    options = experiment.preprocessing
+    open_tokenizer(tokenizer, options.max_length, options.window_stride)  # reports what is wrong before Spark starts
     with session(experiment, "preprocess") as spark:
         shipped = ship(spark, tokenizer)
         augment = augmentation(spark, experiment, tokenizer) if experiment.preprocessing.augment else None
@@ -55,7 +56,7 @@ def run(context: Context) -> Outcome:
                 texts = texts.mapInArrow(augment, texts.schema)
             counts[name] = _tokenize(texts, experiment, shipped, context.output / name)
             _report(name, counts[name])
-    return Outcome(_result(counts))
+    return Outcome(_result(counts, windows=options.long == "windows"))
 
 
 def _splits(spark: SparkSession, experiment: Experiment, validated: Artifact) -> dict[str, DataFrame]:
@@ -84,8 +85,10 @@ def _tokenize(texts: DataFrame, experiment: Experiment, tokenizer: str, folder: 
     """Tokenize the partitions, and sum their counts."""
     folder.mkdir()
     _, _, *sentences = texts.columns
-    label, max_length = TYPES[experiment.task.kind], experiment.preprocessing.max_length
-    work = TokenizePartition(tokenizer, max_length, tuple(sentences), label, str(folder))
+    label, options = TYPES[experiment.task.kind], experiment.preprocessing
+    work = TokenizePartition(
+        tokenizer, options.max_length, options.window_stride, tuple(sentences), label, str(folder)
+    )  # fmt: skip
     parts = texts.mapInArrow(work, ", ".join(f"{count} long" for count in COUNTS)).toArrow()
     for leftover in folder.glob(".part-*"):  # written by attempts that Spark has abandoned
         leftover.unlink()
@@ -99,9 +102,10 @@ def _report(split: str, counts: dict[str, int]) -> None:
         log.warning("%s: %d rows have an empty sentence after cleaning; they are kept", split, counts["empty"])
 
 
-def _result(counts: dict[str, dict[str, int]]) -> dict[str, Any]:
+def _result(counts: dict[str, dict[str, int]], windows: bool) -> dict[str, Any]:
+    """Return the counts of all splits, by count and split, and the mean length of an input in tokens."""
     result: dict[str, Any] = {}
-    for key in ("rows", "truncated", "empty", "partitions"):
+    for key in ("rows", *(("windows",) if windows else ()), "truncated", "empty", "partitions"):
         result[key] = {name: split[key] for name, split in counts.items()}
-    result["mean_length"] = {name: round(split["tokens"] / split["rows"], 2) for name, split in counts.items()}
+    result["mean_length"] = {name: round(split["tokens"] / split["windows"], 2) for name, split in counts.items()}
     return result

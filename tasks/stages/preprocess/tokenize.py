@@ -18,11 +18,12 @@ from pyspark import TaskContext
 from tokenizers import Encoding, Tokenizer
 
 from tasks.encoder import tokens
+from tasks.encoder.windows import Array, split
 from tasks.spark import shipped
 
-#: The counts that a partition returns to the driver: its rows, their tokens, the rows that were truncated to
-#: max_length, and the rows with an empty sentence.
-COUNTS = ("rows", "tokens", "truncated", "empty")
+#: The counts that a partition returns to the driver: its rows, their inputs (the windows of long texts, else one for
+#: each row) and the tokens of these, the rows that were truncated to max_length, and the rows with an empty sentence.
+COUNTS = ("rows", "windows", "tokens", "truncated", "empty")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class TokenizePartition:
     Attributes:
         tokenizer: The name of tokenizer.json that tasks.spark.ship returned.
         max_length: The maximum length of an input in tokens, including special tokens.
+        stride: The number of tokens that neighboring windows of a long text share; None if long texts are truncated.
         sentences: The names of the text columns, one or two.
         label: The type of the labels.
         folder: The folder for the files part-00000.arrow and so on, which have the numbers of the partitions.
@@ -39,13 +41,14 @@ class TokenizePartition:
 
     tokenizer: str
     max_length: int
+    stride: int | None
     sentences: tuple[str, ...]
     label: pa.DataType
     folder: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the file, and yield one row with its COUNTS."""
-        tokenizer, id_type = load_tokenizer(self.tokenizer, self.max_length)
+        tokenizer, id_type = load_tokenizer(self.tokenizer, self.max_length, self.stride)
         schema, counts = self._schema(id_type), np.zeros(len(COUNTS), np.int64)
         task = TaskContext.get()
         assert task is not None  # only Spark calls this function, on executors
@@ -55,8 +58,9 @@ class TokenizePartition:
         with pa.OSFile(str(attempt), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for batch in batches:
                 encodings = tokens.encode(tokenizer, [batch.column(name).to_pylist() for name in self.sentences])
-                writer.write_batch(self._rows(batch, encodings, schema))
-                counts += self._counts(batch, encodings)
+                windows, documents = split(encodings, self.stride)
+                writer.write_batch(self._rows(batch, windows, documents, schema))
+                counts += self._counts(batch, encodings, windows)
         attempt.replace(file)
         yield pa.RecordBatch.from_arrays([pa.array([count]) for count in counts], list(COUNTS))
 
@@ -65,30 +69,34 @@ class TokenizePartition:
         columns |= {"length": pa.uint16(), "first": pa.uint16(), "input_ids": pa.list_(id_type)}
         return pa.schema(columns | dict.fromkeys(self.sentences, pa.string()))
 
-    def _rows(self, batch: pa.RecordBatch, encodings: list[Encoding], schema: pa.Schema) -> pa.RecordBatch:
+    def _rows(
+        self, batch: pa.RecordBatch, windows: list[Encoding], documents: Array, schema: pa.Schema
+    ) -> pa.RecordBatch:
         ids = schema.field("input_ids").type.value_type
-        made = tokens.token_columns(encodings, len(self.sentences) == 2, ids)
-        columns = [made[name] if name in made else batch.column(name) for name in schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        columns = {name: batch.column(name).take(pa.array(documents)) for name in ("row", "label")}
+        columns |= tokens.token_columns(windows, len(self.sentences) == 2, ids)
+        columns |= {name: tokens.in_first_windows(batch.column(name), documents) for name in self.sentences}
+        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
-    def _counts(self, batch: pa.RecordBatch, encodings: list[Encoding]) -> list[int]:
+    def _counts(self, batch: pa.RecordBatch, encodings: list[Encoding], windows: list[Encoding]) -> list[int]:
         empty = np.zeros(batch.num_rows, bool)
         for name in self.sentences:
             empty |= pc.equal(pc.utf8_trim_whitespace(batch.column(name)), "").to_numpy(zero_copy_only=False)
-        truncated = sum(bool(encoding.overflowing) for encoding in encodings)
-        return [batch.num_rows, int(tokens.lengths(encodings).sum()), truncated, int(empty.sum())]
+        truncated = sum(bool(encoding.overflowing) for encoding in encodings) if self.stride is None else 0
+        return [batch.num_rows, len(windows), int(tokens.lengths(windows).sum()), truncated, int(empty.sum())]
 
 
 @lru_cache(maxsize=1)  # a Python worker processes several partitions and loads the tokenizer once
-def load_tokenizer(name: str, max_length: int) -> tuple[Tokenizer, pa.DataType]:
+def load_tokenizer(name: str, max_length: int, stride: int | None = None) -> tuple[Tokenizer, pa.DataType]:
     """Load a shipped tokenizer.
 
     Args:
         name: The name that tasks.spark.ship returned.
-        max_length: The length in tokens to which inputs are truncated.
+        max_length: The maximum length of an input in tokens, including special tokens.
+        stride: The number of tokens that neighboring windows of a long text share; None if long texts are truncated.
 
     Returns:
         The tokenizer, and the Arrow type of its token ids.
     """
-    tokenizer = tokens.open_tokenizer(shipped(name), max_length)
+    tokenizer = tokens.open_tokenizer(shipped(name), max_length, stride)
     return tokenizer, tokens.id_type(tokenizer)

@@ -17,7 +17,7 @@ from include.answers import MODEL_VERSION
 from include.artifacts import sync
 from include.sections import Prediction
 from tasks.encoder.batching import Array
-from tasks.inference.runner import WINDOW, Runner
+from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.scoring.predictions import answer_columns, predict
 from tasks.stages.score.table import slice_of
@@ -69,11 +69,12 @@ class ScorePart:
         # Each attempt, such as a speculative one, writes its own file, so that only complete files are renamed.
         attempt = file.with_name(f".{file.name}.{task.taskAttemptId()}")
         texts = zip(*(_values(rows, name) for name in self.texts), strict=True)
-        writer = None
-        for number, logits in enumerate(runner.logits(texts)):
-            scored = self._with_answers(rows.slice(number * WINDOW, len(logits)), logits, runner)
+        writer, first = None, 0
+        for logits in runner.logits(texts):
+            scored = self._with_answers(rows.slice(first, len(logits)), logits, runner)
             writer = writer or pq.ParquetWriter(attempt, scored.schema)
             writer.write_table(scored)
+            first += len(logits)
             self.done.add(len(logits))
         if writer is not None:
             writer.close()

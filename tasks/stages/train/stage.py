@@ -63,7 +63,7 @@ def _thresholds(model: Path, dev: Path) -> list[float]:
     chances = probabilities("multilabel", predict_logits(load_trained(model), table))
     if not np.isfinite(chances).all():
         raise BadInput("the model's logits are not finite, so its training diverged: lower training.learning_rate")
-    thresholds: list[float] = tune(table.labels, chances).tolist()
+    thresholds: list[float] = tune(table.labels[table.documents], chances).tolist()
     return thresholds
 
 

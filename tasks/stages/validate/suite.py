@@ -102,7 +102,8 @@ def _texts(task: Task) -> Iterator[Expectation]:
     )  # fmt: skip
     yield _rule(
         length, "long tail", WARNING, f"{{bad}} of {{rows}} texts have more than {CUT:,} characters",
-        "tokens beyond preprocessing.max_length are cut off", column="characters", max_value=CUT, mostly=0.99,
+        "tokens beyond preprocessing.max_length are cut off (see preprocessing.long)", column="characters",
+        max_value=CUT, mostly=0.99,
     )  # fmt: skip
     yield _rule(
         gxe.ExpectColumnValuesToBeUnique, "duplicates", WARNING,

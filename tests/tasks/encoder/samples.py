@@ -16,6 +16,8 @@ from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from tasks.encoder.labels import to_column
+from tasks.encoder.tokens import in_first_windows
+from tasks.encoder.windows import split
 
 FILLER = [f"word{number}" for number in range(40)]
 #: The words that decide about the labels of a multi-label sample.
@@ -68,26 +70,43 @@ def reviews(count: int, seed: int = 0) -> tuple[list[tuple[str]], list[int]]:
     return sentences, [int(label) for label in labels]
 
 
+def stories(count: int, seed: int = 0) -> tuple[list[tuple[str]], list[int]]:
+    """Return texts of 5 to 90 words and their labels; a few words, anywhere in the text, are good or bad."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 2, count)
+    texts = []
+    for label in labels:
+        words = random.choice(FILLER, random.integers(5, 90))
+        words[random.random(len(words)) < 0.2] = ("bad", "good")[label]
+        texts.append((" ".join(words),))
+    return texts, [int(label) for label in labels]
+
+
 def write_split(
     folder: Path,
     sentences: Sequence[tuple[str, ...]],
     labels: Sequence[float] | Sequence[tuple[int, ...]] | None,
     parts: int = 2,
     words: Tokenizer | None = None,
+    stride: int | None = None,
 ) -> Path:
-    """Write a split as part-*.arrow files with record batches of ten rows, and return its folder."""
+    """Write a split as part-*.arrow files with record batches of ten rows, and return its folder.
+
+    With a stride, which must be that of the tokenizer `words`, long texts are divided into windows.
+    """
     folder.mkdir(parents=True)
     words = words or tokenizer()
-    encoded = [words.encode(texts[0], texts[1] if len(texts) > 1 else None) for texts in sentences]
+    texts_encoded = [words.encode(texts[0], texts[1] if len(texts) > 1 else None) for texts in sentences]
+    encoded, documents = split(texts_encoded, stride)
     columns = {
-        "row": pa.array(range(len(sentences)), pa.int64()),
-        "label": _label_column(labels, len(sentences)),
+        "row": pa.array(documents, pa.int64()),
+        "label": _label_column(labels, len(sentences)).take(pa.array(documents)),
         "length": pa.array([len(line.ids) for line in encoded], pa.uint16()),
         "first": pa.array([line.type_ids.count(0) for line in encoded], pa.uint16()),
         "input_ids": pa.array([line.ids for line in encoded], pa.list_(pa.uint16())),
     }
     for position in range(len(sentences[0]) if sentences else 1):
-        columns[f"sentence{position + 1}"] = pa.array([texts[position] for texts in sentences], pa.string())
+        columns[f"sentence{position + 1}"] = in_first_windows([texts[position] for texts in sentences], documents)
     table = pa.table(columns)
     for number, rows in enumerate(np.array_split(np.arange(len(table)), parts)):
         with pa.ipc.new_file(folder / f"part-{number:05}.arrow", table.schema) as file:

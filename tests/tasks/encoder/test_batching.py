@@ -8,7 +8,7 @@ import torch
 
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable, length_batches
-from tests.tasks.encoder.samples import reviews, tokenizer, write_split
+from tests.tasks.encoder.samples import reviews, stories, tokenizer, write_split
 
 
 @pytest.fixture
@@ -89,3 +89,17 @@ def test_batches_of_tokens_stay_within_the_budget() -> None:
     assert sorted(np.concatenate(batches)) == list(range(104))
     assert batches[0].tolist() == [103]  # longer than the budget: alone
     assert all(len(batch) * lengths[batch].max() <= 256 for batch in batches[1:])
+
+
+def test_the_windows_of_a_document_are_found_across_parts(tmp_path: Path) -> None:
+    words = tokenizer()
+    words.enable_truncation(12, stride=3)
+    texts, labels = stories(20)
+    table = TokenTable.open(write_split(tmp_path / "dev", texts, labels, parts=5, words=words, stride=3))
+    assert len(table) > len(table.documents) == 20
+    assert table.rows[table.documents].tolist() == list(range(20))
+    assert table.labels[table.documents].tolist() == labels
+    assert table.sentences(table.documents) == texts
+    chosen = np.array([0, 7, 8, 19])
+    assert table.windows(chosen).tolist() == np.flatnonzero(np.isin(table.rows, chosen)).tolist()
+    assert table.windows(np.arange(20)).tolist() == list(range(len(table)))

@@ -92,6 +92,18 @@ def test_an_untrained_regression_says_the_middle_of_its_range(folder: Path) -> N
     assert 0 < scores.item() < 100
 
 
+def test_the_windows_of_a_model_are_not_those_of_one_that_is_trained_on_from_it(folder: Path, tmp_path: Path) -> None:
+    model, saved = load_pretrained(folder, dataclasses.replace(SPEC, stride=4)), tmp_path / "model"
+    model.save(saved)
+    copy_tokenizer(folder, saved, model, SPEC.max_length)
+    assert load_trained(saved).spec.stride == 4
+    for pooling in ("native", "mean"):  # with the head of the model, and with another one
+        again = load_pretrained(saved, dataclasses.replace(SPEC, pooling=pooling))
+        again.save(tmp_path / pooling)
+        copy_tokenizer(folder, tmp_path / pooling, again, SPEC.max_length)
+        assert load_trained(tmp_path / pooling).spec.stride is None
+
+
 def test_what_is_saved_comes_back_and_plain_transformers_reads_it(folder: Path, tmp_path: Path) -> None:
     model, saved = load_pretrained(folder, SPEC).eval(), tmp_path / "model"
     model.save(saved)

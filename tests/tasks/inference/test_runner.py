@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from tasks.encoder.spec import HeadSpec
 from tasks.inference import runner as module
 from tasks.inference.runner import Runner
 from tasks.inference.torch_backend import TorchBackend
-from tests.tasks.encoder.samples import reviews, tiny_encoder, tokenizer
+from tests.tasks.encoder.samples import reviews, stories, tiny_encoder, tokenizer
 
 SPEC = HeadSpec("classification", 2, pooling="mean", max_length=40, label_names=("negative", "positive"))
 TEXTS: list[tuple[str, ...]] = list(reviews(100)[0])
@@ -102,6 +104,62 @@ def test_texts_are_read_a_window_at_a_time(model: Path, monkeypatch: pytest.Monk
     texts = iter(reviews(25)[0])
     next(Runner(model, TorchBackend.open(model)).logits(texts))
     assert len(list(texts)) == 15
+
+
+STRIDE = 6
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that divides long texts into windows of 24 tokens."""
+    folder = tmp_path_factory.mktemp("windowed")
+    encoder = tiny_encoder(tmp_path_factory.mktemp("encoder"), type_vocab_size=2)
+    classifier = load_pretrained(encoder, replace(SPEC, max_length=24, stride=STRIDE))
+    torch.nn.init.normal_(classifier.output_layer.weight, std=1.0)
+    classifier.save(folder)
+    copy_tokenizer(encoder, folder, classifier, 24)
+    return folder
+
+
+@torch.inference_mode()
+def means(model: Path, texts: list[tuple[str]]) -> Array:
+    """The means of the logits of windows that were cut by hand and computed one by one."""
+    classifier, words, room = load_trained(model), tokenizer(), 24 - 2
+    rows = []
+    for (text,) in texts:
+        [first, *inner, last] = words.encode(text).ids
+        starts = [0]
+        while starts[-1] + room < len(inner):
+            starts.append(starts[-1] + room - STRIDE)
+        windows = [torch.tensor([[first, *inner[start : start + room], last]]) for start in starts]
+        rows.append(torch.cat([classifier(ids, torch.ones_like(ids)) for ids in windows]).mean(0).numpy())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("window", [8, 40, 8192])
+def test_the_logits_of_a_long_text_are_the_means_of_its_windows(
+    windowed: Path, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WINDOW", window)
+    texts = stories(50)[0]
+    parts = list(Runner(windowed, TorchBackend.open(windowed)).logits(iter(texts)))
+    assert sum(map(len, parts)) == 50 and (len(parts) > 1) == (window < 8192)
+    np.testing.assert_allclose(np.concatenate(parts), means(windowed, texts), atol=1e-5)
+
+
+def test_windows_bound_what_is_read_ahead(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", 40)
+    monkeypatch.setattr(module, "_READ", 4)
+    backend, texts = Recorded(windowed), stories(60)[0]
+    rest = iter(texts)
+    assert len(next(Runner(windowed, backend).logits(rest))) + len(list(rest)) == 60
+    longest = max(math.ceil((len(text.split()) - STRIDE) / (22 - STRIDE)) for (text,) in texts)
+    assert 40 <= sum(rows for rows, _ in backend.shapes) < 40 + 4 * longest
+
+
+def test_a_model_knows_how_it_reads_long_texts(windowed: Path, model: Path) -> None:
+    assert (read_head(windowed).stride, load_trained(windowed).spec.stride) == (STRIDE, STRIDE)
+    assert read_head(model).stride is None
 
 
 def test_no_texts_have_no_logits(model: Path) -> None:

@@ -207,8 +207,23 @@ def test_a_champion_of_single_texts_is_not_compared_on_pairs(tmp_path: Path) -> 
         challenge(pairs)
 
 
+def test_a_champion_divides_long_texts_as_it_was_trained_to(movies: Home) -> None:
+    dev, tokenizer = TokenTable.open(movies.dev), movies.model / "tokenizer.json"
+    divided = retokenize(dev, _columns(dev), tokenizer, 8, stride=2)
+    assert len(divided) > len(divided.documents) == len(dev)
+    assert divided.sentences(divided.documents) == dev.sentences(dev.documents)
+    assert divided.labels[divided.documents].tolist() == dev.labels.tolist()
+    again = retokenize(divided, _columns(divided), tokenizer, 32)  # a champion that truncates, after one that did not
+    assert [again.ids(row).tolist() for row in range(len(dev))] == [dev.ids(row).tolist() for row in range(len(dev))]
+    named = {"model": "movies", "version": "3", "train": "", "folder": str(movies.model)}
+    scored = load_champion(movies.experiment().task, divided, movies.validated, named, movies.run.store)
+    models = {"model": dataclasses.replace(scored, table=divided), "champion": scored}
+    assert len(scored.scored) == len(dev) < len(divided)
+    assert all(value > 0 for value in milliseconds(models).values())
+
+
 def _columns(dev: TokenTable) -> list[list[str]]:
-    return [list(column) for column in zip(*dev.sentences(np.arange(len(dev))), strict=True)]
+    return [list(column) for column in zip(*dev.sentences(dev.documents), strict=True)]
 
 
 def test_a_champion_of_another_task_is_refused(movies: Home, tmp_path: Path) -> None:

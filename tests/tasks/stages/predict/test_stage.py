@@ -96,6 +96,26 @@ def test_predictions_are_those_of_one_process(
     np.testing.assert_allclose(made["probabilities"].to_pylist(), chances, atol=1e-5)
 
 
+def test_the_windows_of_a_document_are_predicted_together(
+    spark: SparkSession, classifier: Path, split: Path, tmp_path: Path
+) -> None:
+    read = [pa.ipc.open_file(pa.memory_map(str(file))).read_all() for file in sorted(split.glob("part-*"))]
+    table = pa.concat_tables(read)
+    rows = np.sort(np.random.default_rng(1).integers(0, 80, ROWS))
+    (tmp_path / "test").mkdir()
+    with pa.ipc.new_file(tmp_path / "test" / "part-00000.arrow", table.schema) as writer:
+        writer.write_table(table.set_column(0, "row", pa.array(rows)))
+    wanted = experiment("SST-2")
+    made = predict(spark, wanted, TrainedModel.of(classifier, wanted.prediction), tmp_path / "test", 3)
+    documents = np.unique(rows)
+    every = in_one_process(classifier / "model", split)
+    logits = np.stack([every[rows == row].mean(0) for row in documents])
+    np.testing.assert_allclose(in_one_process(classifier / "model", tmp_path / "test"), logits, atol=1e-5)
+    assert made["row"].to_pylist() == documents.tolist()
+    chances = torch.from_numpy(logits).double().softmax(dim=1)
+    np.testing.assert_allclose(made["probabilities"].to_pylist(), chances, atol=1e-5)
+
+
 def stage(
     output: Path, task: str, package: Artifact, preprocess: Artifact, validate: Artifact, **data: Any
 ) -> dict[str, Any]:

@@ -89,6 +89,42 @@ def test_ids_are_the_tokenizers_own(preprocess: Callable[..., Outcome], tmp_path
     assert result["mean_length"]["dev"] == round(np.mean([len(ids) for ids in expected]), 2)
 
 
+def test_long_texts_become_windows_and_short_ones_stay_as_they_are(
+    preprocess: Callable[..., Outcome], tmp_path: Path, encoder: Path
+) -> None:
+    single(tmp_path / "in")
+    result = preprocess(max_length=16, long="windows", stride=4).result
+    cut = AutoTokenizer.from_pretrained(encoder)(
+        SENTENCES, truncation=True, max_length=16, stride=4, return_overflowing_tokens=True
+    )
+    windows: dict[int, list[list[int]]] = {}
+    for sample, ids in zip(cut["overflow_to_sample_mapping"], cut["input_ids"], strict=True):
+        windows.setdefault(sample, []).append(ids)
+    assert [len(windows[number]) > 1 for number in range(5)] == [False, False, False, True, False]
+    for split in ("train", "dev", "test"):
+        table = read(tmp_path / "out" / split)
+        numbers = list(dict.fromkeys(table["row"].to_pylist()))
+        expected = [(number, ids, at) for number in numbers for at, ids in enumerate(windows[number % 5])]
+        assert table["row"].to_pylist() == [number for number, _, _ in expected]
+        assert table["input_ids"].to_pylist() == [ids for _, ids, _ in expected]
+        assert table["length"].to_pylist() == table["first"].to_pylist() == [len(ids) for _, ids, _ in expected]
+        assert table["sentence1"].to_pylist() == [None if at else SENTENCES[n % 5] for n, _, at in expected]
+        assert table["label"].to_pylist() == [None if split == "test" else number % 2 for number, _, _ in expected]
+    every = sum(map(len, windows.values()))
+    assert result["rows"] == {"train": 30, "dev": 10, "test": 10}
+    assert result["windows"] == {"train": 6 * every, "dev": 2 * every, "test": 2 * every}
+    assert result["truncated"] == {"train": 0, "dev": 0, "test": 0}
+    assert result["mean_length"]["dev"] == round(np.mean([len(ids) for own in windows.values() for ids in own]), 2)
+
+
+def test_copies_are_made_of_documents_and_not_of_windows(preprocess: Callable[..., Outcome], tmp_path: Path) -> None:
+    single(tmp_path / "in")
+    result = preprocess(max_length=16, long="windows", stride=4, augment=["order"], sample=0.5).result
+    assert result["rows"]["train"] == 30 and result["windows"]["train"] > 30
+    table = TokenTable.open(tmp_path / "out" / "train")
+    assert sum(row >= COPY for row in table.rows[table.documents]) == 15
+
+
 def test_a_damaged_tokenizer_is_told_before_spark_starts(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

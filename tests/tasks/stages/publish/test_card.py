@@ -52,6 +52,14 @@ def test_a_regression_of_pairs() -> None:
     assert "weakest on the one that is up to 9 words (0.5000)" in text
 
 
+def test_a_card_says_what_happens_to_long_texts() -> None:
+    cut = " ".join(model_card(build(STSB, "test"), EVIDENCE, BASE, "me/similarity").split())
+    assert "Inputs of more than 64 tokens are truncated." in cut and "windows" not in cut
+    divided = {**EVIDENCE.preprocessing, "long": "windows", "stride": 16}
+    card = model_card(build(STSB, "test"), replace(EVIDENCE, preprocessing=divided), BASE, "me/similarity")
+    assert "into windows of 64 tokens, of which neighbors share 16" in " ".join(card.split())
+
+
 def test_several_labels_have_their_thresholds() -> None:
     data = {"task": "multi-label", "source": "files", "path": "data/films", "labels": ["acting", "plot"]}
     summary = {**EVIDENCE.summary, "metrics": {"f1_micro": 0.75}, "baseline": {}}

@@ -1,0 +1,63 @@
+"""Long texts as windows: the parts that an encoder computes one by one, and the one result of each document.
+
+The file is copied into packages, so it imports nothing of the project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Encoding
+
+Array = npt.NDArray[Any]
+
+
+def split(encodings: Sequence[Encoding], stride: int | None) -> tuple[list[Encoding], Array]:
+    """Return the inputs of tokenized texts: their windows, or of each text only the first.
+
+    Args:
+        encodings: texts, tokenized by a tokenizer that truncates with this stride.
+        stride: the number of tokens that neighboring windows share; None if long texts are truncated.
+
+    Returns:
+        The inputs, those of a text next to one another, and the position of the text of each, [inputs].
+    """
+    if stride is None:
+        return list(encodings), np.arange(len(encodings))
+    windows = [[encoding, *encoding.overflowing] for encoding in encodings]
+    return [each for some in windows for each in some], np.repeat(np.arange(len(windows)), list(map(len, windows)))
+
+
+def first_windows(rows: Array) -> Array:
+    """Return the positions of the first windows of documents, [documents].
+
+    Args:
+        rows: the row number of each window, [windows]. Those of a document are equal and next to one another.
+    """
+    return np.flatnonzero(np.diff(rows, prepend=rows[:1] - 1))
+
+
+def pool(logits: Array, rows: Array) -> Array:
+    """Return the mean of the logits of each document's windows.
+
+    The mean is taken of logits, not of probabilities. For a linear head, it equals the logits of the mean of the
+    representations of the windows (mean pooling in Sun et al. 2019, "How to fine-tune BERT for text classification?");
+    for a regression, it is the mean score; and everything that follows, from thresholds to calibration, gets logits as
+    before. The mean of a single window is that window, to the bit.
+
+    Args:
+        logits: logits or scores, [windows, outputs].
+        rows: the row number of each window, [windows]. Those of a document are equal and next to one another.
+
+    Returns:
+        Logits or scores of the same type, [documents, outputs].
+    """
+    first = first_windows(rows)
+    if len(first) == len(rows):
+        return logits
+    counts = np.diff(first, append=len(rows)).astype(logits.dtype)
+    pooled: Array = np.add.reduceat(logits, first) / counts[:, None]
+    return pooled
