@@ -271,7 +271,7 @@ _BESIDE = (
     Stage(
         name="champion",
         does="find the champion in the registry and check its files",
-        version=2,
+        version=3,
         reads=_REGISTERED,
         mlflow=True,
     ),

@@ -27,8 +27,9 @@ class Prediction(Section):
     )
     backend: Literal["fastest", "torch", "onnxruntime", "openvino"] = Field(
         "fastest",
-        description="What computes the model: a library, in the fastest of its forms that the stage package offers, or "
-        "the fastest of all forms. The folder of a model that is not a package has only torch.",
+        description="What computes the model. fastest: the fastest form that the package offers and this processor "
+        "computes; torch, onnxruntime, openvino: the fastest form of that library. A model that is not a package has "
+        "only torch.",
     )
 
 

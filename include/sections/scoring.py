@@ -31,8 +31,8 @@ class Scoring(Section):
     text2: str = Field("", description="The column with the second text, for a model that was trained on pairs.")
     model: str = Field(
         "",
-        description="The folder of the model. If it is empty, the champion in the registry for dataset.name, or else "
-        "for data.task, is used.",
+        description="The folder of a model or of a package. If it is empty, the champion in the registry for "
+        "dataset.name, or else for data.task, is used.",
     )
 
     @property

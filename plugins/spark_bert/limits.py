@@ -66,9 +66,12 @@ def out_of_memory(stage: str) -> str:
     """Return the error message for a stage that has exceeded its memory limit."""
     limit = limits(stage).memory >> 20
     example = f"""{VARIABLE}='{{"{stage}": {{"memory": "{limit * 2}m"}}}}'"""
+    less = "reduce training.batch_size or training.ranks in the experiment"
+    if "prediction" in STAGES[stage].reads:
+        less = "write prediction.backend=torch in the experiment: its workers share the weights"
     return (
         f"{stage} ran out of memory: its container's limit is {limit} MiB. Raise it, for example with {example}, or "
-        "reduce training.batch_size or training.ranks in the experiment"
+        f"{less}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetWatcher, Context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from pydantic import ValidationError
 
 from include.experiment import Experiment
 from include.named import build, load, merge, require_threshold
@@ -117,6 +118,11 @@ def _judged(run: Run) -> Iterator[dict[str, Any]]:
 
 def _same(recorded: dict[str, Any], wanted: Experiment, begins_with_champion: bool) -> bool:
     """Return whether a run's experiment was the same, apart from the runtime and the champion to start from."""
+    try:
+        # A field that is newer than the run had its default.
+        recorded = Experiment.model_validate(recorded).model_dump(mode="json")
+    except ValidationError:
+        return False
     whole = wanted.model_dump(mode="json")
     if begins_with_champion:
         whole["model"]["name"] = recorded["model"]["name"]

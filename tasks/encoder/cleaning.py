@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable
 
-_TAG = re.compile(r"</?[A-Za-z!][^>]*>")
+_TAG = re.compile(r"</?[A-Za-z!][^<>]*>")
 _SIGN = re.compile(r"[^\w\s]")
 _SPACE = re.compile(r"\s+")
 _JOINERS = "\u200c\u200d"  # Persian and the scripts of India write words with them

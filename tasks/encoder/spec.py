@@ -96,7 +96,7 @@ class HeadSpec:
             label_names=() if kind == "regression" else names,
             score_range=score_range and tuple(score_range),
             thresholds=tuple(getattr(config, THRESHOLDS, ())) if kind == "multilabel" else (),
-            cleaning=tuple(getattr(config, CLEANING, ())),
+            cleaning=tuple(getattr(config, CLEANING, None) or ()),
             texts=getattr(config, TEXTS, None),
         )
 

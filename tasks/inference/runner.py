@@ -22,7 +22,7 @@ from tasks.inference.batches import batches
 
 #: The number of rows that are sorted by length together: texts, or the windows of long ones. It bounds the memory, and
 #: is large enough for batches of nearly equal lengths.
-WINDOW = 8192
+READ_AHEAD = 8192
 _READ = 256  # texts that are tokenized at once: what a tokenizer returns takes much more memory than the token ids
 
 
@@ -50,11 +50,11 @@ class Runner:
         """Compute the logits of texts.
 
         Args:
-            texts: for each row its text, or both texts of a pair, which are cleaned as in training. At most WINDOW
+            texts: for each row its text, or both texts of a pair, which are cleaned as in training. At most READ_AHEAD
                 texts are read ahead, and fewer if they are divided into windows.
 
         Yields:
-            The logits of the next rows, in the order of the texts, float32 [at most WINDOW, outputs].
+            The logits of the next rows, in the order of the texts, float32 [at most READ_AHEAD, outputs].
         """
         for table in self._tables(iter(texts)):
             yield self.documents(table, np.arange(len(table.documents)))
@@ -76,13 +76,13 @@ class Runner:
         return pool(logits, table.rows[rows])
 
     def _tables(self, texts: Iterator[Sequence[str]]) -> Iterator[TokenTable]:
-        """Tokenize the texts. A table ends with the text that gives it WINDOW rows."""
+        """Tokenize the texts. A table is complete as soon as it has READ_AHEAD rows or more."""
         parts: list[pa.Table] = []
         rows = 0
-        while some := list(islice(texts, min(_READ, WINDOW - rows))):
+        while some := list(islice(texts, min(_READ, READ_AHEAD - rows))):
             parts.append(self._tokenized(some, len(parts)))
             rows += len(parts[-1])
-            if rows >= WINDOW:
+            if rows >= READ_AHEAD:
                 yield TokenTable(self._folder, pa.concat_tables(parts))
                 parts, rows = [], 0
         if parts:

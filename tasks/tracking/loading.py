@@ -36,8 +36,16 @@ def load_package(version: Version, store: ArtifactStore) -> Artifact | None:
         BadInput: If a file is missing or differs from what was registered.
     """
     package, registered = store.find("package", version.tags.get(PACKAGE) or "none"), version.tags.get(PACKAGE_SHA256)
-    if package is not None and registered and sha256(package.path / MANIFEST) != registered:
-        raise BadInput(f"{package.path / MANIFEST} of {version} differs from what was registered: {REMEDY}")
+    if package is None:
+        return None
+    if registered and sha256(package.path / MANIFEST) != registered:
+        raise BadInput(
+            f"{package.path / MANIFEST} of {version} differs from what was registered. If the model was packaged "
+            f"again, register and promote it again; otherwise {REMEDY}"
+        )
+    wrong = damaged(package.path, package.manifest.files)
+    if wrong is not None:
+        raise BadInput(f"{wrong} of {version} is missing or damaged: {REMEDY}")
     return package
 
 

@@ -189,6 +189,20 @@ def test_a_training_that_broke_off_is_done_again() -> None:
         _news(now)
 
 
+def test_a_verdict_from_before_there_was_a_field_counts(home: Path) -> None:
+    earlier, now = context("earlier"), context("now")
+    for place in (earlier, now):
+        made(place, "ingest", data=VERSION)
+        made(place, "validate")
+    made(earlier, "promote")
+    (file,) = home.glob("runs/*earlier*/run.json")
+    record = json.loads(file.read_text())
+    del record["experiment"]["preprocessing"]["long"], record["experiment"]["prediction"]["backend"]
+    file.write_text(json.dumps(record))
+    with pytest.raises(AirflowSkipException, match="nothing new"):
+        _news(now)
+
+
 def test_another_encoder_after_a_first_model_that_failed_is_tried() -> None:
     first, now = (
         context("first", **{"retraining.start": "champion"}),

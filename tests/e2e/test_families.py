@@ -29,6 +29,7 @@ family(Path(sys.argv[1]), sys.argv[2])
 """
 AGREEMENT = """
 import sys
+import pyarrow.parquet as pq
 from transformers import pipeline
 model, texts, predictions = sys.argv[1:]
 sentences = pq.read_table(texts).sort_by("row")["sentence1"].to_pylist()

@@ -101,11 +101,7 @@ def test_all_who_label_raw_text_agree(run: Run, tmp_path: Path) -> None:
         answers = package.predict(pd.DataFrame({"sentence": TEST}))
         assert answers["label"].tolist() == found["predicted_label"]
         np.testing.assert_allclose(np.stack(answers["probabilities"].tolist()), chances, atol=1e-4)
-    (tmp_path / "table.csv").write_text("\n".join(["text", *TEST]) + "\n")
-    scoring = {"scoring": {"input": str(tmp_path / "table.csv"), "model": str(model)}}
-    scored = pq.read_table(
-        run_stage("score", build(scoring, "test"), Run(tmp_path / "runs/two")).path / "scored.parquet"
-    )
+    scored = score(TEST, model, tmp_path)
     assert scored["predicted_label"].to_pylist() == found["predicted_label"]
     np.testing.assert_allclose(scored["probability:good"].to_numpy(), chances[:, 1], atol=1e-5)
 
@@ -123,12 +119,8 @@ def test_plain_transformers_reads_the_first_window(run: Run) -> None:
 def test_many_windows_are_scored_in_several_tables_and_in_order(run: Run, tmp_path: Path) -> None:
     words, random = np.array(["good", "bad", "word1", "word2"]), np.random.default_rng(5)
     texts = [" ".join(random.choice(words, 530, p=random.dirichlet(np.ones(4)))) for _ in range(1200)]
-    (tmp_path / "table.csv").write_text("\n".join(["text", *texts]) + "\n")
     model = run.artifact("train").path / "model"
-    scoring = {"scoring": {"input": str(tmp_path / "table.csv"), "model": str(model)}}
-    scored = pq.read_table(
-        run_stage("score", build(scoring, "test"), Run(tmp_path / "runs/two")).path / "scored.parquet"
-    )
+    scored = score(texts, model, tmp_path)
     assert scored["text"].to_pylist() == texts
     some = [0, 255, 256, 299, 300, 1199]  # a part has 300 texts of 33 windows, and its first table 256
     [logits] = Runner(model, TorchBackend.open(model)).logits([(texts[at],) for at in some])

@@ -1,19 +1,18 @@
-"""The costs of serving a model: latency in milliseconds per row, and size in megabytes."""
+"""The costs of serving a model: latency in milliseconds per text, and size in megabytes."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from include.sections import Retraining
-from tasks.stages.challenge.models import ScoredModel
+from tasks.inference.runner import Runner
+from tasks.stages.challenge.models import ScoredModel, one_thread
 
 ROWS, WARM_UP = 100, 10
 
@@ -60,18 +59,16 @@ def milliseconds(models: Mapping[str, ScoredModel]) -> dict[str, float]:
     faster. For the same reason, the models take turns with each text. The texts are evenly spread over the dev split.
 
     Returns:
-        Name of the model to milliseconds per row.
+        Name of the model to milliseconds per text.
     """
     rows = len(next(iter(models.values())).table.documents)
     taken: dict[str, list[float]] = {name: [] for name in models}
-    with _one_thread():
+    runners = {name: Runner(scored_model.folder, scored_model.served) for name, scored_model in models.items()}
+    with one_thread():
         for place, row in enumerate(np.resize(np.linspace(0, rows - 1, min(rows, ROWS)).astype(int), WARM_UP + ROWS)):
             for name, scored_model in models.items():
-                windows = scored_model.table.windows(np.array([row]))
                 started = time.perf_counter()
-                batch = scored_model.table.batch(windows)
-                parts = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
-                scored_model.served.logits(*(part.numpy() for part in parts))
+                runners[name].documents(scored_model.table, np.array([row]))
                 if place >= WARM_UP:
                     taken[name].append(1000 * (time.perf_counter() - started))
     return {name: statistics.median(times) for name, times in taken.items()}
@@ -87,13 +84,3 @@ def _cost(name: str, unit: str, values: Mapping[str, float], most: float) -> Cos
     over = budget is not None and value > budget
     reason = f"{name} {value:.2f} {unit} is more than retraining.max_{name} = {most:g} {unit}" if over else ""
     return Cost(name, unit, value, values.get("champion"), budget, reason)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import torch
 
 from include.artifacts import ArtifactStore
 from include.glue import Task
+from include.sections import Prediction
 from include.stages import BadInput
 from tasks.encoder import tokens
 from tasks.encoder.batching import TokenTable
@@ -24,8 +26,8 @@ from tasks.encoder.loading import load_trained
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.windows import split
 from tasks.inference.backend import Backend
-from tasks.inference.packaged_model import DESCRIPTION, open_form
 from tasks.inference.torch_backend import TorchBackend
+from tasks.inference.trained_model import TrainedModel
 from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
 
@@ -109,10 +111,20 @@ def load_champion(
 
 
 def _served(package: Path) -> Backend:
-    """Load the form of a package that is served, for one thread."""
-    described = json.loads((package / DESCRIPTION).read_text(encoding="utf-8"))
-    backend: Backend = open_form(package, described, threads=1)
-    return backend
+    """Load the form of a package that is served on this machine, for one thread."""
+    with one_thread():
+        return TrainedModel.of(package, Prediction()).open(threads=1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let PyTorch compute on a single thread within the block."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _sentences(validated: Path, dev: TokenTable, task: Task) -> list[list[str]]:
@@ -178,7 +190,7 @@ def _scored(task: Task, dev: TokenTable, logits: Array) -> ScoredSplit:
 def _check_task(task: Task, spec: HeadSpec) -> None:
     if spec.texts not in (None, len(task.sentences)):
         raise BadInput(
-            f"it was trained on rows of {spec.texts} texts, but those of {task.name} have {len(task.sentences)}"
+            f"it was trained on rows with {spec.texts} text(s), but those of {task.name} have {len(task.sentences)}"
         )
     if _head(spec) != _head(task):
         raise BadInput(f"it was trained for another task: its head is {_head(spec)}, but {task.name} is {_head(task)}")

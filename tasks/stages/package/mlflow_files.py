@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import shutil
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 #: The file that describes the folder, and the package below code/ that loads it.
 MLMODEL, _CODE = "MLmodel", "spark_bert_model"
+_MODULES = (cleaning, windows, packaged_model, onnx_backend, openvino_backend)
 _LIBRARIES = {
     "torch": ("torch", "transformers", "safetensors"),
     "onnxruntime": ("onnxruntime",),
@@ -42,19 +44,25 @@ def write_mlflow_files(package: Path, task: Task, served: Form, train: str) -> N
         served: the form that python_function computes in.
         train: the key of the train artifact.
     """
-    _write_code(package / "code" / _CODE)
+    code = _code_name()
+    _write_code(package / "code" / code)
     names = ("mlflow-skinny", "numpy", "pandas", "tokenizers", *_LIBRARIES[served.engine])
     _write_environment(package, [f"{name}=={metadata.version(name).partition('+')[0]}" for name in names])
-    _write_mlmodel(package, task, served, train)
+    _write_mlmodel(package, task, served, train, code)
+
+
+def _code_name() -> str:
+    """Return a name that changes with the code, so that one process can load packages of different versions."""
+    code = b"".join(Path(str(module.__file__)).read_bytes() for module in _MODULES)
+    return f"{_CODE}_{hashlib.sha256(code).hexdigest()[:8]}"
 
 
 def _write_code(folder: Path) -> None:
     """Copy the modules that load a package into folders as in the project, because they import one another."""
-    for module in (cleaning, windows, packaged_model, onnx_backend, openvino_backend):
-        assert module.__file__ is not None
+    for module in _MODULES:
         file = folder / Path(*module.__name__.split(".")[1:]).with_suffix(".py")
         file.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(module.__file__, file)
+        shutil.copyfile(str(module.__file__), file)
     for part in (folder, *folder.iterdir()):
         (part / "__init__.py").write_text('"""A part of what loads the package."""\n', encoding="utf-8")
 
@@ -65,7 +73,7 @@ def _write_environment(package: Path, requirements: list[str]) -> None:
     (package / "python_env.yaml").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _write_mlmodel(package: Path, task: Task, served: Form, train: str) -> None:
+def _write_mlmodel(package: Path, task: Task, served: Form, train: str, code: str) -> None:
     from mlflow.models import Model, ModelSignature
     from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
@@ -79,7 +87,7 @@ def _write_mlmodel(package: Path, task: Task, served: Form, train: str) -> None:
     model = Model(signature=ModelSignature(inputs, outputs))
     model.add_flavor(
         "python_function",
-        loader_module=f"{_CODE}.inference.packaged_model",
+        loader_module=f"{code}.inference.packaged_model",
         code="code",
         config={"form": served.name},
         env={"virtualenv": "python_env.yaml"},

@@ -12,11 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from include.stages import BadInput
 from tasks.sources.encoding import check_text
 from tasks.stages.score.chunks import ROWS_IN_CHUNK, Chunk, Unreadable, check_names, decoding_problem
 
 _HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
 _DEEPEST = 32  # levels of arrays and objects that become types; what is nested deeper becomes text
+_FIELDS = 256  # of an object; more are keys of a map rather than fields, and become text
+_COLUMNS = 2000
 _EXACT = 2**53  # doubles represent all integers up to this one
 _TYPES = (
     (pa.bool_(), {"boolean"}),
@@ -38,13 +41,19 @@ def json_chunks(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[s
         texts: The columns with the texts.
 
     Raises:
-        BadInput: If a file is not UTF-8 text, or the names of two columns differ only in case.
+        BadInput: If a file is not UTF-8 text, if there are too many columns, or if the names of two differ only in
+            case.
     """
     shapes: dict[str, _Shape] = {}
     for file in files:
         for line in _lines(file):
             for name, value in line.values.items():
                 shapes.setdefault(name, _Shape()).add(value)
+            if len(shapes) > _COLUMNS:
+                raise BadInput(
+                    f"{file}: the objects up to line {line.number} have more than {_COLUMNS:,} different names, each a "
+                    "column: put what is no column of its own into an object or array within the row"
+                )
         check_names(file, list(shapes))
     types = {name: shape.type() for name, shape in shapes.items()} or dict.fromkeys(texts, pa.string())
     for file in files:
@@ -91,6 +100,9 @@ class _Shape:
         elif kind == "object":
             for name, item in value.items():
                 self.fields.setdefault(name, _Shape()).add(item, depth + 1)
+            if len(self.fields) > _FIELDS:
+                self.kinds.add("map")
+                self.fields.clear()
 
     def type(self) -> pa.DataType | None:
         """Return the type that all values have, null if there are none; None if they have no type in common."""

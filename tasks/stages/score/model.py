@@ -86,7 +86,9 @@ def check_texts(scoring: Scoring, head: HeadSpec, model: Model) -> None:
 
 
 def _of_folder(folder: Path, prediction: Prediction) -> Model:
-    files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
+    # Loading a package elsewhere leaves compiled code in its folder.
+    every = folder.rglob("*") if folder.is_dir() else ()
+    files = sorted(file for file in every if file.is_file() and file.parent.name != "__pycache__")
     if folder / "config.json" not in files and not is_package(folder):
         raise BadInput(
             f"{folder} is not the folder of a model or of a package, because it has no config.json and no "

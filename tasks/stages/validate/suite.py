@@ -102,7 +102,7 @@ def _texts(task: Task) -> Iterator[Expectation]:
     )  # fmt: skip
     yield _rule(
         length, "long tail", WARNING, f"{{bad}} of {{rows}} texts have more than {CUT:,} characters",
-        "tokens beyond preprocessing.max_length are cut off (see preprocessing.long)", column="characters",
+        "tokens beyond preprocessing.max_length are cut off, unless preprocessing.long is windows", column="characters",
         max_value=CUT, mostly=0.99,
     )  # fmt: skip
     yield _rule(

@@ -74,7 +74,7 @@ def alone(model: Path, texts: list[tuple[str, ...]]) -> Array:
 def test_logits_are_those_of_each_row_alone_in_the_order_of_the_texts(
     model: Path, expected: Array, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WINDOW", 40)
+    monkeypatch.setattr(module, "READ_AHEAD", 40)
     runner = Runner(model, Recorded(model), Prediction(**BATCHES[kind]))
     windows = list(runner.logits(iter(TEXTS)))
     assert [len(window) for window in windows] == [40, 40, 20]
@@ -100,7 +100,7 @@ def test_no_row_is_computed_twice_and_nothing_is_padded_without_need(model: Path
 
 
 def test_texts_are_read_a_window_at_a_time(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW", 10)
+    monkeypatch.setattr(module, "READ_AHEAD", 10)
     texts = iter(reviews(25)[0])
     next(Runner(model, TorchBackend.open(model)).logits(texts))
     assert len(list(texts)) == 15
@@ -140,7 +140,7 @@ def means(model: Path, texts: list[tuple[str]]) -> Array:
 def test_the_logits_of_a_long_text_are_the_means_of_its_windows(
     windowed: Path, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WINDOW", window)
+    monkeypatch.setattr(module, "READ_AHEAD", window)
     texts = stories(50)[0]
     parts = list(Runner(windowed, TorchBackend.open(windowed)).logits(iter(texts)))
     assert sum(map(len, parts)) == 50 and (len(parts) > 1) == (window < 8192)
@@ -148,7 +148,7 @@ def test_the_logits_of_a_long_text_are_the_means_of_its_windows(
 
 
 def test_windows_bound_what_is_read_ahead(windowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW", 40)
+    monkeypatch.setattr(module, "READ_AHEAD", 40)
     monkeypatch.setattr(module, "_READ", 4)
     backend, texts = Recorded(windowed), stories(60)[0]
     rest = iter(texts)

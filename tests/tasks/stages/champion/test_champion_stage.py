@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from include.artifacts import MANIFEST
 from include.stages import BadInput
 from tests.tasks.stages.track.runs import made
 from tests.tasks.tracking.retrained import MODEL, champion, registry, retrain, stage
@@ -49,6 +50,14 @@ def test_damage_is_noticed_by_a_stage_that_was_done_already(tmp_path: Path) -> N
     file = first.artifact("train").path / "model/config.json"
     file.write_text("{}")
     with pytest.raises(BadInput, match=f"{file} of version 1 of {MODEL} is missing or damaged: restore it"):
+        stage("champion", second)
+
+
+def test_a_package_that_was_made_again_is_noticed(tmp_path: Path) -> None:
+    first, second = retrain(tmp_path, "first"), made(tmp_path, "second", last="gate", training__seed=7)
+    file = first.artifact("package").path / MANIFEST
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(BadInput, match=f"{file} of version 1 of {MODEL} differs .* register and promote it again"):
         stage("champion", second)
 
 

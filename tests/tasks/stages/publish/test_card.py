@@ -57,7 +57,7 @@ def test_a_card_says_what_happens_to_long_texts() -> None:
     assert "Inputs of more than 64 tokens are truncated." in cut and "windows" not in cut
     divided = {**EVIDENCE.preprocessing, "long": "windows", "stride": 16}
     card = model_card(build(STSB, "test"), replace(EVIDENCE, preprocessing=divided), BASE, "me/similarity")
-    assert "into windows of 64 tokens, of which neighbors share 16" in " ".join(card.split())
+    assert "into windows of that length, of which neighbors share 16 tokens" in " ".join(card.split())
 
 
 def test_several_labels_have_their_thresholds() -> None:
@@ -113,7 +113,7 @@ def test_a_model_that_continues_another_keeps_its_encoder_and_license(tmp_path: 
     (tmp_path / "config.json").write_text(json.dumps({BASE_MODEL: found.as_json()}))  # and so on
     assert base_model(str(tmp_path), Runtime()) == found
     card = model_card(build({**STSB, "model": {"name": str(tmp_path)}}, "test"), EVIDENCE, found, "me/similarity")
-    assert "continued that of an earlier model" in card and "continued" not in model_card(
+    assert "started from an earlier fine-tuned model" in card and "earlier" not in model_card(
         build(STSB, "test"), EVIDENCE, BASE, "me/similarity"
     )
     values = yaml.safe_load(card.split("---")[1])

@@ -103,3 +103,15 @@ def test_a_value_that_is_nested_very_deeply_is_text(tmp_path: Path) -> None:
 def test_what_cannot_be_scored_is_refused_with_a_remedy(content: bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=message):
         taken(tmp_path / "in", {"a.jsonl": content})
+
+
+def test_an_object_that_is_a_map_becomes_text(tmp_path: Path) -> None:
+    maps = [{f"user{row}": row} for row in range(300)]
+    _, rows, _ = taken(tmp_path / "in", {"a.jsonl": lines(*({"text": "x", "m": one} for one in maps))})
+    assert rows["m"].type == pa.string() and [json.loads(one) for one in rows["m"].to_pylist()] == maps
+
+
+def test_a_table_with_a_column_for_every_row_is_refused(tmp_path: Path) -> None:
+    rows = lines(*({"text": "x", f"user{row}": row} for row in range(2001)))
+    with pytest.raises(BadInput, match=r"a\.jsonl: the objects up to line 2000 have more than 2,000 different names"):
+        taken(tmp_path / "in", {"a.jsonl": rows})
