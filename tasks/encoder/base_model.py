@@ -12,9 +12,7 @@ import yaml
 from include.sections import Runtime
 from include.stages import BadInput
 from tasks.assets import ENCODERS, encoder_folder, is_folder
-
-#: The field of config.json in which the stage train records the encoder of a model.
-BASE_MODEL = "base_model"
+from tasks.encoder.spec import BASE_MODEL
 
 
 @dataclass(frozen=True)

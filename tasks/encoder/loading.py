@@ -24,7 +24,7 @@ from tasks.encoder.cleaning import check_rules
 from tasks.encoder.models import Classifier, EncoderWithHead, head_modules
 from tasks.encoder.padding_free import first_position
 from tasks.encoder.pooled_encoder import PooledEncoderConfig, PooledEncoderForSequenceClassification
-from tasks.encoder.spec import WINDOW_STRIDE, HeadSpec
+from tasks.encoder.spec import BASE_MODEL, CLEANING, TEXTS, THRESHOLDS, WINDOW_STRIDE, HeadSpec
 
 transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # _load checks what a load reports
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -34,7 +34,7 @@ AutoModelForSequenceClassification.register(PooledEncoderConfig, PooledEncoderFo
 #: Values of an encoder's configuration that the model made of it must not have.
 _OF_ANOTHER_MODEL = (
     "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "problem_type", "score_range",
-    "thresholds", "cleaning", "texts", WINDOW_STRIDE, "base_model", "classifier_dropout", "transformers_version",
+    THRESHOLDS, CLEANING, TEXTS, WINDOW_STRIDE, BASE_MODEL, "classifier_dropout", "transformers_version",
 )  # fmt: skip
 _TOLERANCE = 1e-2  # for logits of random heads, whose magnitude is 0.1 to 1; a convolution over padding costs 1e-3
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}

@@ -16,6 +16,8 @@ _PROBLEM_TYPES: dict[Kind, str] = {
 THRESHOLDS = "thresholds"
 #: The fields of config.json that say what a model needs to know of its texts.
 CLEANING, TEXTS, WINDOW_STRIDE = "cleaning", "texts", "window_stride"
+#: The field of config.json in which the stage train records the encoder of a model.
+BASE_MODEL = "base_model"
 
 
 @dataclass(frozen=True)

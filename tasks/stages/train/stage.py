@@ -15,11 +15,11 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.assets import encoder_fingerprint, encoder_folder
 from tasks.context import Context, Outcome
-from tasks.encoder.base_model import BASE_MODEL, base_model
+from tasks.encoder.base_model import base_model
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
-from tasks.encoder.spec import THRESHOLDS
+from tasks.encoder.spec import BASE_MODEL, THRESHOLDS
 from tasks.launching.launch import launch
 from tasks.scoring.metrics import probabilities
 from tasks.scoring.thresholds import tune

@@ -9,7 +9,8 @@ import yaml
 
 from include.named import build
 from include.sections import Runtime
-from tasks.encoder.base_model import BASE_MODEL, BaseModel, base_model, recorded
+from tasks.encoder.base_model import BaseModel, base_model, recorded
+from tasks.encoder.spec import BASE_MODEL
 from tasks.stages.publish.card import Evidence, model_card
 
 STSB = {"data": {"task": "STS-B", "source": "glue", "path": "glue"}, "model": {"pooling": "mean"}}
