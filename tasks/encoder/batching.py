@@ -185,7 +185,9 @@ class TokenTable:
         return labels if labels.ndim == 1 and not labels.is_floating_point() else labels.float()
 
 
-def length_batches(lengths: Array, *, batch_size: int | None = None, batch_tokens: int | None = None) -> list[Array]:
+def length_batches(
+    lengths: Array, *, batch_size: int | None = None, batch_tokens: int | None = None, step: int = 1
+) -> list[Array]:
     """Divide rows into batches of similar length.
 
     The longest rows come first, so that a lack of memory shows at once. Exactly one of batch_size and batch_tokens must
@@ -195,6 +197,8 @@ def length_batches(lengths: Array, *, batch_size: int | None = None, batch_token
         lengths: numbers of tokens, [rows].
         batch_size: number of rows per batch.
         batch_tokens: maximum number of tokens per batch, including padding. A longer row gets a batch of its own.
+        step: with batch_tokens, lengths count as multiples of it, and so are numbers of rows that are larger, so that
+            batches have few different shapes.
 
     Returns:
         The positions of the rows in each batch.
@@ -204,7 +208,13 @@ def length_batches(lengths: Array, *, batch_size: int | None = None, batch_token
     order = np.argsort(-lengths.astype(np.int64), kind="stable")
     batches, start = [], 0
     while start < len(order):
-        rows = batch_size or max(1, batch_tokens // int(lengths[order[start]]))  # type: ignore[operator]
+        rows = batch_size or _rows_in(batch_tokens, int(lengths[order[start]]), step)  # type: ignore[arg-type]
         batches.append(order[start : start + rows])
         start += rows
     return batches
+
+
+def _rows_in(batch_tokens: int, tokens: int, step: int) -> int:
+    """Return how many rows of a length fit into a batch, at least one."""
+    rows = max(1, batch_tokens // (-(-tokens // step) * step))
+    return rows - rows % step if rows > step else rows

@@ -1,4 +1,4 @@
-"""A trained model as OpenVINO computes it. This file is saved with packages, so it imports nothing of the project."""
+"""A trained model as OpenVINO computes it. This file is saved with packages: it imports only one that is saved too."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import openvino
 
+from .shapes import few_lengths, few_rows
+
 Array = npt.NDArray[Any]
 _HINTS = {"fp32": "f32", "bf16": "bf16"}
-#: Lengths are multiples of STEP, and so are numbers of rows from STEP on; smaller ones are powers of two. The first
-#: batch of every shape costs OpenVINO tens of milliseconds, so there must not be too many shapes.
-STEP = 8
 
 
 class OpenVinoBackend:
@@ -37,7 +36,7 @@ class OpenVinoBackend:
     def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
         """Compute the logits of a padded batch: see tasks/inference/backend.py."""
         rows, tokens = input_ids.shape
-        shape = _few(rows), max(tokens, min(self._longest, -(-tokens // STEP) * STEP))
+        shape = few_rows(rows), few_lengths(tokens, self._longest)
         batch = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         inputs = {name: _padded(value, shape) for name, value in batch.items() if name in self._inputs}
         inputs["attention_mask"][rows:, 0] = 1  # so that no mean is over nothing
@@ -51,11 +50,6 @@ def computes(precision: str) -> bool:
     OpenVINO emulates bf16 on a processor that lacks it, and takes minutes where fp32 takes seconds.
     """
     return precision != "bf16" or "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-
-
-def _few(rows: int) -> int:
-    """Return the number of rows to compute instead, so that there are few different numbers."""
-    return 1 << (rows - 1).bit_length() if rows < STEP else -(-rows // STEP) * STEP
 
 
 def _padded(values: Array, shape: tuple[int, int]) -> Array:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import torch
-
 from include.sections import Prediction
 from include.stages import BadInput
 from tasks.encoder.loading import read_head
@@ -64,14 +62,13 @@ class TrainedModel:
         """Load the form.
 
         Args:
-            threads: the number of CPU threads. For PyTorch it becomes that of the process.
+            threads: the number of CPU threads.
 
         Raises:
             BadInput: if files are missing or damaged.
         """
         if self.engine == "torch":
-            torch.set_num_threads(threads)
-            return TorchBackend.open(Path(self.file))
+            return TorchBackend.open(Path(self.file), threads)
         longest = read_head(Path(self.folder)).max_length
         backend: Backend = backend_of(Path(self.file), self.engine, self.precision, longest, threads)
         return backend

@@ -12,7 +12,7 @@ import numpy as np
 
 from include.sections import Retraining
 from tasks.inference.runner import Runner
-from tasks.stages.challenge.models import ScoredModel, one_thread
+from tasks.stages.challenge.models import ScoredModel
 
 ROWS, WARM_UP = 100, 10
 
@@ -64,13 +64,12 @@ def milliseconds(models: Mapping[str, ScoredModel]) -> dict[str, float]:
     rows = len(next(iter(models.values())).table.documents)
     taken: dict[str, list[float]] = {name: [] for name in models}
     runners = {name: Runner(scored_model.folder, scored_model.served) for name, scored_model in models.items()}
-    with one_thread():
-        for place, row in enumerate(np.resize(np.linspace(0, rows - 1, min(rows, ROWS)).astype(int), WARM_UP + ROWS)):
-            for name, scored_model in models.items():
-                started = time.perf_counter()
-                runners[name].documents(scored_model.table, np.array([row]))
-                if place >= WARM_UP:
-                    taken[name].append(1000 * (time.perf_counter() - started))
+    for place, row in enumerate(np.resize(np.linspace(0, rows - 1, min(rows, ROWS)).astype(int), WARM_UP + ROWS)):
+        for name, scored_model in models.items():
+            started = time.perf_counter()
+            runners[name].documents(scored_model.table, np.array([row]))
+            if place >= WARM_UP:
+                taken[name].append(1000 * (time.perf_counter() - started))
     return {name: statistics.median(times) for name, times in taken.items()}
 
 

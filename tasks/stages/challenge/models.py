@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import torch
 
 from include.artifacts import ArtifactStore
 from include.glue import Task
@@ -38,7 +36,7 @@ class ScoredModel:
 
     Attributes:
         folder: The folder with the model's files.
-        served: The form of the model that is served; PyTorch for a champion without a package.
+        served: The form of the model that is served, on one thread; PyTorch for a champion without a package.
         table: The dev rows, tokenized by the model's own tokenizer.
         scored: The dev rows with the model's logits.
     """
@@ -106,25 +104,13 @@ def load_champion(
     except BadInput as error:
         remedy = "restore its files, roll back to the previous version, or delete the champion alias in MLflow"
         raise BadInput(f"{name} cannot be used for the comparison: {error}. Remedy: {remedy}") from error
-    served = TorchBackend(classifier) if package is None else _served(package.path)
+    served = TorchBackend(classifier, threads=1) if package is None else _served(package.path)
     return ScoredModel(folder, served, table, _scored(task, dev, logits))
 
 
 def _served(package: Path) -> Backend:
     """Load the form of a package that is served on this machine, for one thread."""
-    with one_thread():
-        return TrainedModel.of(package, Prediction()).open(threads=1)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let PyTorch compute on a single thread within the block."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    return TrainedModel.of(package, Prediction()).open(threads=1)
 
 
 def _sentences(validated: Path, dev: TokenTable, task: Task) -> list[list[str]]:

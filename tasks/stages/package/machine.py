@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import openvino
-import torch
 
 from tasks.inference.openvino_backend import computes
 from tasks.stages.package.forms import Form
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return the name of the processor, the number of threads, and the precisions that OpenVINO can use on it."""
+    """Return the name of the processor, and the precisions that OpenVINO can use on it."""
     core = openvino.Core()
     return {
         "processor": core.get_property("CPU", "FULL_DEVICE_NAME"),
-        "threads": torch.get_num_threads(),
         "precisions": list(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")),
     }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from include.glue import Task
 from tasks.encoder import cleaning, windows
-from tasks.inference import onnx_backend, openvino_backend, packaged_model
+from tasks.inference import onnx_backend, openvino_backend, packaged_model, shapes
 from tasks.inference.packaged_model import MODEL
 from tasks.stages.package.forms import Form
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: The file that describes the folder, and the package below code/ that loads it.
 MLMODEL, _CODE = "MLmodel", "spark_bert_model"
-_MODULES = (cleaning, windows, packaged_model, onnx_backend, openvino_backend)
+_MODULES = (cleaning, windows, packaged_model, shapes, onnx_backend, openvino_backend)
 _LIBRARIES = {
     "torch": ("torch", "transformers", "safetensors"),
     "onnxruntime": ("onnxruntime",),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from include.artifacts import write_json
 from include.experiment import Experiment
@@ -18,11 +17,8 @@ from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import load_trained
-from tasks.encoder.models import Classifier
-from tasks.inference.backend import Backend
 from tasks.inference.packaged_model import DESCRIPTION
 from tasks.inference.runner import Runner
-from tasks.inference.torch_backend import TorchBackend
 from tasks.inference.trained_model import TrainedModel
 from tasks.launching.machine import threads
 from tasks.scoring.scored import ScoredSplit
@@ -44,9 +40,8 @@ def run(context: Context) -> Outcome:
     """Write the package, with the figures of all forms and the files of those that are offered."""
     task, package, train = context.experiment.task, context.output, context.inputs["train"]
     model, dev = load_trained(train.path / "model"), _open(context.inputs["preprocess"].path / "dev")
-    torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))  # torch heeds affinity, but no quota
     problems = write_forms(model, train.path / "model", dev, package)
-    forms = _measured(Tried(task, dev, model, train.path / "model"), package, problems)
+    forms = _measured(Tried(task, dev, train.path / "model"), package, problems)
     served = max((form for form in forms if form["offered"]), key=lambda form: form["times_torch"])["name"]
     description = {
         "served": served,
@@ -76,32 +71,31 @@ class Tried:
     Args:
         task: the task.
         dev: the rows.
-        model: the model in PyTorch.
-        folder: the folder that it was loaded from.
+        folder: the folder of the model.
 
     Attributes:
-        backends: name of a form to the form.
+        models: name of a form to the model in this form.
         scored: name of a form to the rows with its logits.
     """
 
-    def __init__(self, task: Task, dev: TokenTable, model: Classifier, folder: Path) -> None:
+    def __init__(self, task: Task, dev: TokenTable, folder: Path) -> None:
         self.task, self.dev, self._folder = task, dev, folder
-        self.backends: dict[str, Backend] = {}
+        self.models: dict[str, TrainedModel] = {}
         self.scored: dict[str, ScoredSplit] = {}
-        self._score(REFERENCE, TorchBackend(model))
+        self._score(REFERENCE, TrainedModel(str(folder), str(folder)))
 
     def add(self, form: Form, package: Path) -> str:
         """Let a form compute the rows. Return why it cannot, or ""."""
         model = TrainedModel(str(self._folder), str(package / form.file), form.engine, form.precision)
-        problem = problem_of(lambda: self._score(form, model.open(torch.get_num_threads())))
+        problem = problem_of(lambda: self._score(form, model))
         return problem and f"it cannot be computed: {problem}"
 
-    def _score(self, form: Form, backend: Backend) -> None:
-        runner, first = Runner(self._folder, backend), self.dev.documents
+    def _score(self, form: Form, model: TrainedModel) -> None:
+        runner, first = Runner(self._folder, model.open(threads(ranks=1))), self.dev.documents
         logits = runner.documents(self.dev, np.arange(len(first)))
         split = ScoredSplit(self.task, self.dev.rows[first], self.dev.labels[first], logits, ())
         self.scored[form.name] = split.at_thresholds(runner.head.thresholds)
-        self.backends[form.name] = backend
+        self.models[form.name] = model
 
 
 def _open(folder: Path) -> TokenTable:
@@ -117,7 +111,8 @@ def _measured(tried: Tried, package: Path, problems: Mapping[str, str]) -> list[
     for form in FORMS[1:]:
         reasons[form.name] = reasons.get(form.name) or lacks(form) or tried.add(form, package)
     found = {name: compare(scored, tried.scored[REFERENCE.name]) for name, scored in tried.scored.items()}
-    speeds = measure(tried.backends, REFERENCE.name, tried.dev)
+    backends = {name: model.open(threads=1) for name, model in tried.models.items()}
+    speeds = measure(backends, REFERENCE.name, tried.dev)
     return [
         _described(form, package, reasons.get(form.name, ""), found.get(form.name), speeds.get(form.name))
         for form in FORMS

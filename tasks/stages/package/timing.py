@@ -1,4 +1,4 @@
-"""How fast the forms are on this machine, side by side."""
+"""How fast the forms are on one CPU thread of this machine, side by side."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from tasks.encoder.batching import Array, Batch, TokenTable, length_batches
+from include.sections import Prediction
+from tasks.encoder.batching import Array, Batch, TokenTable
 from tasks.inference.backend import Backend
+from tasks.inference.batches import batches
 
-#: Rows and batches of the throughput, and how often each form computes them; rows of the latency.
-ROWS, BATCH_SIZE, REPEATS, SINGLE_ROWS = 128, 32, 5, 50
+#: Rows of the throughput, and how often each form computes them; rows of the latency.
+ROWS, REPEATS, SINGLE_ROWS = 128, 5, 50
 
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of a form.
+    """The speed of a form on one CPU thread.
 
     Attributes:
         rows_per_second: the median over the repeats.
@@ -48,11 +50,12 @@ class Speed:
 def measure(backends: Mapping[str, Backend], reference: str, table: TokenTable) -> dict[str, Speed]:
     """Measure all forms.
 
-    They take turns, with every pass over the rows and with every single row, so that other work on the machine slows
-    all of them alike. Each has computed the same batches before, because some prepare themselves for a new shape.
+    The batches are those of the stages predict and score, whose workers have one thread each. The forms take turns,
+    with every pass over the rows and with every single row, so that other work on the machine slows all of them alike.
+    Each has computed the same batches before, because some prepare themselves for a new shape.
 
     Args:
-        backends: name of a form to the form.
+        backends: name of a form to the form, opened for one thread.
         reference: the name of the form that the others are compared with.
         table: the rows, of which some are used that are evenly spread over their lengths.
 
@@ -61,16 +64,16 @@ def measure(backends: Mapping[str, Backend], reference: str, table: TokenTable) 
     """
     order = np.argsort(table.lengths, kind="stable")
     chosen = order[_spread(len(order), ROWS)]
-    batches = [table.batch(chosen[places]) for places in length_batches(table.lengths[chosen], batch_size=BATCH_SIZE)]
+    together = [table.batch(chosen[places]) for places in batches(table.lengths[chosen], Prediction())]
     single = [table.batch(order[[place]]) for place in _spread(len(order), SINGLE_ROWS)]
     seconds: dict[str, list[float]] = {name: [] for name in backends}
     latencies: dict[str, list[float]] = {name: [] for name in backends}
     for backend in backends.values():
-        for batch in (*batches, *single):
+        for batch in (*together, *single):
             _compute(backend, batch)
     for _ in range(REPEATS):
         for name, backend in backends.items():
-            seconds[name].append(sum(_compute(backend, batch) for batch in batches))
+            seconds[name].append(sum(_compute(backend, batch) for batch in together))
     for batch in single:
         for name, backend in backends.items():
             latencies[name].append(1000 * _compute(backend, batch))

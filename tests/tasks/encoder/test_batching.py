@@ -91,6 +91,17 @@ def test_batches_of_tokens_stay_within_the_budget() -> None:
     assert all(len(batch) * lengths[batch].max() <= 256 for batch in batches[1:])
 
 
+def test_batches_of_tokens_have_few_shapes() -> None:
+    lengths = np.random.default_rng(0).integers(3, 65, 5000)
+    batches = length_batches(lengths, batch_tokens=2048, step=8)
+    assert sorted(np.concatenate(batches)) == list(range(5000))
+    steps = [-(-int(lengths[batch].max()) // 8) * 8 for batch in batches]
+    assert all(len(batch) * longest <= 2048 for batch, longest in zip(batches, steps, strict=True))
+    shapes = {(len(batch), longest) for batch, longest in zip(batches[:-1], steps, strict=False)}
+    assert len(shapes) == len(set(steps)) <= 8
+    assert all(rows % 8 == 0 for rows, _ in shapes)
+
+
 def test_the_windows_of_a_document_are_found_across_parts(tmp_path: Path) -> None:
     words = tokenizer()
     words.enable_truncation(12, stride=3)

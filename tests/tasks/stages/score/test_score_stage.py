@@ -54,7 +54,7 @@ def score(home: Path, table: Path, model: Path, run: str = "one", **scoring: Any
 
 def expected(model: Path, rows: list[tuple[str, ...]]) -> tuple[list[Any], Any]:
     """Predictions and probabilities that one process computes."""
-    runner = Runner(model, TorchBackend.open(model))
+    runner = Runner(model, TorchBackend.open(model, threads=1))
     predicted, probabilities = predict(runner.head.kind, np.concatenate(list(runner.logits(rows))))
     return predicted.tolist(), probabilities
 
