@@ -20,7 +20,7 @@ class Model(Section):
         examples=["all-MiniLM-L6-v2", "all-mpnet-base-v2"],
     )
     pooling: Literal["native", "mean", "cls"] = Field(
-        "mean",
+        "native",
         description="The head on top of the encoder. native: the head that transformers defines for the encoder's "
         "family, so that every tool can load the model; mean: a linear layer on the average of the token embeddings; "
         "cls: a linear layer on the embedding of the first token.",

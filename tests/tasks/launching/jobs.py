@@ -16,13 +16,13 @@ TRAINING = {
 
 
 def make_job(root: Path, communication: dict[str, Any] | None = None, **training: Any) -> Job:
-    """A job on tiny data below root, whose head and encoder have no dropout."""
+    """A job on tiny data below root, whose encoder has no dropout, and whose head is a linear layer."""
     if not (root / "encoder").exists():
         tiny_encoder(root / "encoder")
         write_split(root / "data" / "train", *reviews(60, seed=1))
         write_split(root / "data" / "dev", *reviews(30, seed=2))
     values = {
-        "model": {"dropout": 0.0},
+        "model": {"dropout": 0.0, "pooling": "mean"},
         "preprocessing": {"max_length": 32},
         "training": {**TRAINING, **training},
         "communication": communication or {"compression": "none"},

@@ -15,6 +15,7 @@ from include.named import build
 from include.runs import Run
 from include.sections import Loss
 from include.stages import STAGES, BadInput
+from tasks.encoder.loading import load_trained
 from tasks.runner import run_stage
 from tasks.stages.pretrain.stage import fingerprint, settings
 from tasks.training.job import Job
@@ -103,8 +104,8 @@ def test_without_a_text_there_is_nothing_to_do_and_train_starts_as_ever(tmp_path
 
 def encoder_of(train: Artifact) -> dict[str, torch.Tensor]:
     """The weights of the encoder in train's artifact, under their names in an encoder without a head."""
-    weights = load_file(train.path / "model" / "model.safetensors")
-    return {name.removeprefix("encoder."): values for name, values in weights.items() if name.startswith("encoder.")}
+    weights = load_trained(train.path / "model").encoder.state_dict()
+    return {name: values for name, values in weights.items() if not name.startswith("pooler.")}  # a part of the head
 
 
 def test_the_artifact_follows_text_and_settings_but_not_fine_tunings(tmp_path: Path, run: Run) -> None:
