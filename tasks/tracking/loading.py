@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 
-from include.artifacts import MANIFEST, Artifact, ArtifactStore, Manifest, damaged, sha256
+from include.artifacts import MANIFEST, Artifact, ArtifactStore, damaged, read_manifest, sha256
 from include.stages import BadInput
 from tasks.tracking.registry import Registry, Version
 
@@ -35,18 +35,11 @@ def load_package(version: Version, store: ArtifactStore) -> Artifact | None:
     Raises:
         BadInput: If a file is missing or differs from what was registered.
     """
-    package, registered = store.find("package", version.tags.get(PACKAGE) or "none"), version.tags.get(PACKAGE_SHA256)
+    package = store.find("package", version.tags.get(PACKAGE) or "none")
     if package is None:
         return None
-    if registered and sha256(package.path / MANIFEST) != registered:
-        raise BadInput(
-            f"{package.path / MANIFEST} of {version} differs from what was registered. If the model was packaged "
-            f"again, register and promote it again; otherwise {REMEDY}"
-        )
-    wrong = damaged(package.path, package.manifest.files)
-    if wrong is not None:
-        raise BadInput(f"{wrong} of {version} is missing or damaged: {REMEDY}")
-    return package
+    remedy = f"if the model was packaged again, register and promote it again; otherwise {REMEDY}"
+    return _as_registered(package.path, version, version.tags.get(PACKAGE_SHA256) or None, remedy)
 
 
 def load(version: Version, store: ArtifactStore) -> Artifact:
@@ -59,11 +52,22 @@ def load(version: Version, store: ArtifactStore) -> Artifact:
         raise BadInput(
             f"{version} has no tag {TRAIN}, so no run of retrain has registered it: move the alias to one that has it"
         )
-    folder = store.path("train", version.tags[TRAIN])
+    return _as_registered(store.path("train", version.tags[TRAIN]), version, version.tags.get(MANIFEST_SHA256, ""))
+
+
+def _as_registered(folder: Path, version: Version, registered: str | None, remedy: str = REMEDY) -> Artifact:
+    """Return the artifact in a folder, whose manifest is the registered one and whose files are those of the manifest.
+
+    Args:
+        folder: The folder of the artifact.
+        version: The version that it belongs to.
+        registered: The digest of the manifest; None for a version that was registered without it.
+        remedy: What to do if the manifest is another one.
+    """
     file = folder / MANIFEST
-    if not file.is_file() or sha256(file) != version.tags.get(MANIFEST_SHA256):
-        raise BadInput(f"{file} of {version} is missing or differs from what was registered: {REMEDY}")
-    artifact = Artifact(folder, Manifest(**json.loads(file.read_text(encoding="utf-8"))))
+    if registered is not None and (not file.is_file() or sha256(file) != registered):
+        raise BadInput(f"{file} of {version} is missing or differs from what was registered: {remedy}")
+    artifact = Artifact(folder, read_manifest(folder))
     wrong = damaged(folder, artifact.manifest.files)
     if wrong is not None:
         raise BadInput(f"{wrong} of {version} is missing or damaged: {REMEDY}")

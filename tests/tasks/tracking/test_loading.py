@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import shutil
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from include.artifacts import Manifest, write_json
 from include.runs import Run
 from include.stages import BadInput
-from tasks.tracking.loading import load, load_champion
+from tasks.tracking.loading import PACKAGE_SHA256, load, load_champion, load_package
 from tasks.tracking.registry import Version
 from tests.tasks.tracking.retrained import registry, retrain, version
 
@@ -49,6 +51,31 @@ def test_a_training_that_was_made_again_is_another_model(run: Run) -> None:
         run.store.commit(folder, Manifest("train", train.manifest.key, 1, {}, {}, "", ""))
     with pytest.raises(BadInput, match=f"or differs from what was registered: {REMEDY}"):
         load(version(run, "1"), run.store)
+
+
+def test_a_package_that_was_made_again_is_another_one(run: Run) -> None:
+    registered, package = version(run, "1"), run.artifact("package")
+    assert load_package(registered, run.store) == package
+    manifest = package.path / "manifest.json"
+    manifest.write_text(f"{manifest.read_text()} ")
+    again = "if the model was packaged again, register and promote it again; otherwise restore it"
+    with pytest.raises(BadInput, match=f"{manifest} of version 1 of .* differs from what was registered: {again}"):
+        load_package(registered, run.store)
+
+
+def test_a_changed_file_of_a_package_is_named_even_if_it_has_the_old_size_and_time(run: Run) -> None:
+    file = run.artifact("package").path / "model/config.json"
+    before = file.stat()
+    file.write_text(file.read_text().replace("}", " "))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(BadInput, match=f"{file} of version 1 of .* is missing or damaged: {REMEDY}"):
+        load_package(version(run, "1"), run.store)
+
+
+def test_a_package_whose_manifest_was_not_registered_is_used(run: Run) -> None:
+    registered = version(run, "1")
+    tags = {name: value for name, value in registered.tags.items() if name != PACKAGE_SHA256}
+    assert load_package(dataclasses.replace(registered, tags=tags), run.store) == run.artifact("package")
 
 
 def test_a_version_that_was_entered_by_hand_is_refused(run: Run) -> None:
