@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from include.glue import Task
+from tasks.encoder.batching import TokenTable
 from tasks.scoring import thresholds
 from tasks.scoring.intervals import Interval, interval
 from tasks.scoring.metrics import Array, all_metrics, multilabel_metrics, predictions, probabilities
@@ -34,6 +36,21 @@ class ScoredSplit:
     logits: Array
     sentences: Sequence[tuple[str, ...]]
     thresholds: Array | None = None
+
+    @classmethod
+    def of(cls, task: Task, table: TokenTable, logits: Array) -> Self:
+        """Return the documents of a labeled split with their logits.
+
+        Args:
+            task: The task.
+            table: The split.
+            logits: The model's outputs in the order of `table.documents`, [documents, outputs].
+
+        Raises:
+            BadInput: If the split has no labels.
+        """
+        first = table.documents
+        return cls(task, table.rows[first], table.labels[first], logits, table.sentences(first))
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -169,8 +169,7 @@ def _log(probabilities: Array) -> Array:
 
 def _scored(task: Task, dev: TokenTable, logits: Array) -> ScoredSplit:
     """Return the scored rows. The thresholds of a multi-label model are tuned anew, on these rows for both models."""
-    first = dev.documents
-    return ScoredSplit(task, dev.rows[first], dev.labels[first], logits, dev.sentences(first)).cross_fitted()
+    return ScoredSplit.of(task, dev, logits).cross_fitted()
 
 
 def _check_task(task: Task, spec: HeadSpec) -> None:

@@ -76,8 +76,7 @@ def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
     logits = predict_logits(model, table)
     if not np.isfinite(logits).all():
         raise BadInput("the model's logits are not finite, so its training diverged: lower training.learning_rate")
-    first = table.documents
-    return ScoredSplit(task, table.rows[first], table.labels[first], logits, table.sentences(first))
+    return ScoredSplit.of(task, table, logits)
 
 
 def write(

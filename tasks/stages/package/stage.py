@@ -91,9 +91,9 @@ class Tried:
         return problem and f"it cannot be computed: {problem}"
 
     def _score(self, form: Form, model: TrainedModel) -> None:
-        runner, first = Runner(self._folder, model.open(threads(ranks=1))), self.dev.documents
-        logits = runner.documents(self.dev, np.arange(len(first)))
-        split = ScoredSplit(self.task, self.dev.rows[first], self.dev.labels[first], logits, ())
+        runner = Runner(self._folder, model.open(threads(ranks=1)))
+        logits = runner.documents(self.dev, np.arange(len(self.dev.documents)))
+        split = ScoredSplit.of(self.task, self.dev, logits)
         self.scored[form.name] = split.at_thresholds(runner.head.thresholds)
         self.models[form.name] = model
 
