@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -79,6 +80,11 @@ def is_package(folder: Path) -> bool:
     return (folder / DESCRIPTION).is_file() and (folder / MODEL / "config.json").is_file()
 
 
+def fastest(offered: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the form with the highest speed relative to PyTorch, of one or more that a package offers."""
+    return max(offered, key=lambda form: float(form["times_torch"]))
+
+
 def _chosen(description: Path, wanted: str) -> dict[str, Any]:
     """Return the fastest offered form of a backend that this processor can compute."""
     try:
@@ -86,7 +92,7 @@ def _chosen(description: Path, wanted: str) -> dict[str, Any]:
         offered = [form for form in forms if form["offered"] and _computable(form)]
         found = [form for form in offered if wanted in ("fastest", form["engine"])]
         if found:
-            return max(found, key=lambda form: float(form["times_torch"]))
+            return fastest(found)
         why = "; ".join(f"{form['name']}: {_reason(form)}" for form in forms if form["engine"] == wanted)
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{description} is damaged ({error!r}): package the model again") from error

@@ -19,7 +19,7 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import load_trained
 from tasks.inference.packaged_model import DESCRIPTION
 from tasks.inference.runner import Runner
-from tasks.inference.trained_model import TrainedModel
+from tasks.inference.trained_model import TrainedModel, fastest
 from tasks.launching.machine import threads
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.package.fidelity import Fidelity, compare
@@ -42,7 +42,7 @@ def run(context: Context) -> Outcome:
     model, dev = load_trained(train.path / "model"), _open(context.inputs["preprocess"].path / "dev")
     problems = write_forms(model, train.path / "model", dev, package)
     forms = _measured(Tried(task, dev, train.path / "model"), package, problems)
-    served = max((form for form in forms if form["offered"]), key=lambda form: form["times_torch"])["name"]
+    served = fastest(form for form in forms if form["offered"])["name"]
     description = {
         "served": served,
         "columns": columns(task),
