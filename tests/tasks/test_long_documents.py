@@ -17,10 +17,10 @@ from transformers import pipeline
 
 from include.named import build
 from include.runs import Run
-from include.stages import PIPELINE
 from tasks.inference.runner import Runner
 from tasks.inference.torch_backend import TorchBackend
 from tasks.runner import run_stage
+from tests.tasks.all_stages import run_all_stages
 from tests.tasks.encoder.samples import stories, tiny_encoder
 
 LABELS = ["bad", "good"]
@@ -29,30 +29,26 @@ TEST = [text for (text,) in stories(40, seed=3)[0]]
 pytestmark = pytest.mark.long
 
 
+def rows(count: int, seed: int) -> list[dict[str, str]]:
+    texts, labels = stories(count, seed)
+    return [
+        {"id": f"n{at}", "sentence": text, "label": LABELS[label]}
+        for at, ((text,), label) in enumerate(zip(texts, labels, strict=True))
+    ]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """All stages on texts of up to 90 words, for an encoder that is asked to read 24 tokens."""
     folder = tmp_path_factory.mktemp("long")
-    for split, count, seed in (("train", 160, 1), ("dev", 60, 2), ("test", len(TEST), 3)):
-        texts, labels = stories(count, seed)
-        rows = [
-            f"n{at},{text},{LABELS[label]}\n" for at, ((text,), label) in enumerate(zip(texts, labels, strict=True))
-        ]
-        (folder / f"{split}.csv").write_text("".join(["id,sentence,label\n", *rows]))
-    files = {split: f"{split}.csv" for split in ("train", "dev", "test")}
-    values = {
-        "data": {
-            "task": "classification", "source": "files", "path": str(folder), "labels": LABELS, "keep": ["id"], **files,
-        },
+    splits = {"train": rows(160, seed=1), "dev": rows(60, seed=2), "test": rows(len(TEST), seed=3)}
+    return run_all_stages(folder, splits, {
+        "data": {"task": "classification", "labels": LABELS, "keep": ["id"]},
         "model": {"name": str(tiny_encoder(folder / "encoder")), "pooling": "mean"},
         "preprocessing": {"max_length": 24, "long": "windows", "stride": 6},
-        "training": {"epochs": 4, "batch_size": 8, "learning_rate": 5e-3, "ranks": 1, "precision": "fp32"},
+        "training": {"epochs": 4},
         "gate": {"accuracy": 0.8, "slices": {"length:long": 0.5}},
-    }  # fmt: skip
-    found, experiment = Run(folder / "home" / "runs" / "one"), build(values, "the test's experiment")
-    for stage in PIPELINE:
-        run_stage(stage, experiment, found)
-    return found
+    })  # fmt: skip
 
 
 def predictions(run: Run) -> dict[str, list[Any]]:

@@ -13,11 +13,9 @@ import torch
 from sklearn.metrics import f1_score
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from include.named import build
 from include.runs import Run
-from include.stages import PIPELINE
 from tasks.encoder.labels import from_column
-from tasks.runner import run_stage
+from tests.tasks.all_stages import run_all_stages
 from tests.tasks.encoder.samples import label_sets, tiny_encoder
 
 LABELS = ("acting", "film music", "plot")
@@ -26,32 +24,24 @@ TEST, EXPECTED = label_sets(30, seed=3)
 pytestmark = pytest.mark.long
 
 
+def rows(count: int, seed: int) -> list[dict[str, str]]:
+    sentences, sets = label_sets(count, seed)
+    cells = ["; ".join(np.array(LABELS)[np.array(row) == 1]) for row in sets]
+    return [{"sentence": text, "label": cell} for (text,), cell in zip(sentences, cells, strict=True)]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """All stages on CSV files, in which an empty cell stands for a row without a label."""
     folder = tmp_path_factory.mktemp("multi-label")
-    for split, count, seed in (("train", 240, 1), ("dev", 60, 2), ("test", len(TEST), 3)):
-        sentences, sets = label_sets(count, seed)
-        cells = ["; ".join(np.array(LABELS)[np.array(row) == 1]) for row in sets]
-        rows = [f"{text},{cell}\n" for (text,), cell in zip(sentences, cells, strict=True)]
-        (folder / f"{split}.csv").write_text("".join(["sentence,label\n", *rows]))
-    files = {split: f"{split}.csv" for split in ("train", "dev", "test")}
-    values = {
-        "data": {
-            "task": "multi-label", "source": "files", "path": str(folder), "labels": LABELS, "label_separator": ";",
-            **files,
-        },
+    splits = {"train": rows(240, seed=1), "dev": rows(60, seed=2), "test": rows(len(TEST), seed=3)}
+    return run_all_stages(folder, splits, {
+        "data": {"task": "multi-label", "labels": LABELS, "label_separator": ";"},
         "model": {"name": str(tiny_encoder(folder / "encoder")), "pooling": "mean"},
         "preprocessing": {"max_length": 24},
-        "training": {
-            "epochs": 10, "batch_size": 8, "learning_rate": 5e-3, "patience": 0, "ranks": 1, "precision": "fp32",
-        },
+        "training": {"epochs": 10, "patience": 0},
         "gate": {"f1_micro": 0.8, "f1_macro": 0.7, "slices": {"label:plot": 0.5}},
-    }  # fmt: skip
-    found, experiment = Run(folder / "home" / "runs" / "one"), build(values, "the test's experiment")
-    for stage in PIPELINE:
-        run_stage(stage, experiment, found)
-    return found
+    })  # fmt: skip
 
 
 def test_the_test_rows_are_labeled_well(run: Run) -> None:

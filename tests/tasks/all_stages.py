@@ -1,0 +1,30 @@
+"""All stages on CSV files of one's own."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from include.named import build
+from include.runs import Run
+from include.stages import PIPELINE
+from tasks.runner import run_stage
+
+_TRAINING = {"batch_size": 8, "learning_rate": 5e-3, "ranks": 1, "precision": "fp32"}
+
+
+def run_all_stages(folder: Path, splits: Mapping[str, Sequence[Mapping[str, Any]]], values: dict[str, Any]) -> Run:
+    """Write each split to a CSV file in the folder, and run an experiment with these files and these values."""
+    for name, rows in splits.items():
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    files = {"source": "files", "path": str(folder), **{name: f"{name}.csv" for name in splits}}
+    sections = {"data": {**files, **values["data"]}, "training": {**_TRAINING, **values["training"]}}
+    run, experiment = Run(folder / "home" / "runs" / "one"), build({**values, **sections}, "the test's experiment")
+    for stage in PIPELINE:
+        run_stage(stage, experiment, run)
+    return run
