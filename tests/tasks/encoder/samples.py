@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,12 @@ def save_encoder(folder: Path, words: Tokenizer, special: Mapping[str, str | Non
     BertModel(BertConfig(**{**values, **config})).save_pretrained(folder)
     PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(folder)  # type: ignore[no-untyped-call]
     return folder
+
+
+def edit_config(folder: Path, **values: Any) -> None:
+    """Change values of a folder's config.json."""
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
 
 
 def tokenizer() -> Tokenizer:
