@@ -33,6 +33,7 @@ from include.sections import (
     Runtime,
     Scoring,
     Section,
+    Serving,
     Study,
     Submission,
     Training,
@@ -63,6 +64,7 @@ class Experiment(Section):
     submission: Submission = Submission()
     publication: Publication = Publication()
     scoring: Scoring = Scoring()
+    serving: Serving = Serving()
     dataset: Dataset = Dataset()
     retraining: Retraining = Retraining()
     retention: Retention = Retention()

@@ -211,7 +211,7 @@ _PIPELINE = (
     Stage(
         name="package",
         does="write the model in faster forms, check and time them",
-        version=3,
+        version=4,
         inputs=("preprocess", "train", "gate"),
         limits={"memory": "8g", "cpus": 8},  # it holds the model in every form
     ),

@@ -24,7 +24,7 @@ install_part() {
             scripts/torch.sh scripts/uv.sh --quiet --python "$venv"
             install tasks-build
             ;;
-        tasks-run) install tasks-common tasks-data tasks-train ;;
+        tasks-run) install tasks-common tasks-data tasks-train tasks-serve ;;
         airflow-run) install airflow ;;
         *) install "$name-$1" ;;
     esac

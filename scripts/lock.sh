@@ -71,6 +71,7 @@ case $name in
         for stages in tasks-data tasks-train; do
             needed requirements/tasks-common "requirements/$stages" | without "$common" | part "$stages"
         done
+        needed requirements/tasks-serve | part tasks-serve # all of it, because the image has no other part
         base=$(needed requirements/tasks)
         needed requirements/tasks requirements/dev | without "$base" | part tasks-dev
         ;;

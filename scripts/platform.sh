@@ -14,7 +14,7 @@ platform=$SPARK_BERT_HOME/platform
 SPARK_BERT_DATA=$(realpath -m "${SPARK_BERT_DATA:-$(cat "$platform/data" 2>/dev/null || echo data)}")
 SPARK_BERT_SECRETS=$(realpath -m "${SPARK_BERT_SECRETS:-$SPARK_BERT_HOME/platform/tokens}")
 SPARK_BERT_IMAGES=${SPARK_BERT_IMAGES:-spark-bert} SPARK_BERT_TAG=${SPARK_BERT_TAG:-latest}
-SPARK_BERT_PORT=${SPARK_BERT_PORT:-8080}
+SPARK_BERT_PORT=${SPARK_BERT_PORT:-8080} SPARK_BERT_SERVE_PORT=${SPARK_BERT_SERVE_PORT:-8000}
 SPARK_BERT_WORKER_CORES=${SPARK_BERT_WORKER_CORES:-$((($(nproc) + 1) / 2))}
 SPARK_BERT_DOCKER_SOCKET=${SPARK_BERT_DOCKER_SOCKET:-/var/run/docker.sock}
 SPARK_BERT_DOCKER_GID=$(stat -L -c %g "$SPARK_BERT_DOCKER_SOCKET")
@@ -88,6 +88,7 @@ up() {
     await
     echo
     echo "Airflow   http://localhost:$SPARK_BERT_PORT"
+    echo "Service   http://localhost:$SPARK_BERT_SERVE_PORT/docs, when there is a champion"
     echo "login     admin, $(sed 's/.*: "\(.*\)".*/\1/' "$platform/secrets/login.json") ($platform/secrets/login.json)"
 }
 

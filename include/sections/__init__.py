@@ -11,6 +11,7 @@ from include.sections.output import Prediction, Publication, Submission
 from include.sections.retraining import Dataset, Retraining
 from include.sections.runtime import Retention, Runtime
 from include.sections.scoring import Scoring
+from include.sections.serving import Serving
 from include.sections.study import Study
 from include.sections.training import Batching, Loss, Pretraining, Training
 
@@ -33,6 +34,7 @@ __all__ = [
     "Runtime",
     "Scoring",
     "Section",
+    "Serving",
     "Share",
     "Study",
     "Submission",

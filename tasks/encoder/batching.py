@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -186,7 +187,11 @@ class TokenTable:
 
 
 def length_batches(
-    lengths: Array, *, batch_size: int | None = None, batch_tokens: int | None = None, step: int = 1
+    lengths: Array,
+    *,
+    batch_size: int | None = None,
+    batch_tokens: int | None = None,
+    padded: Callable[[int], int] | None = None,
 ) -> list[Array]:
     """Divide rows into batches of similar length.
 
@@ -197,8 +202,8 @@ def length_batches(
         lengths: numbers of tokens, [rows].
         batch_size: number of rows per batch.
         batch_tokens: maximum number of tokens per batch, including padding. A longer row gets a batch of its own.
-        step: with batch_tokens, lengths count as multiples of it, and so are numbers of rows that are larger, so that
-            batches have few different shapes.
+        padded: with batch_tokens, to which length rows of a length are padded, if not to that of the longest row. The
+            number of rows is then a multiple of eight, or less than eight, so that batches have few different shapes.
 
     Returns:
         The positions of the rows in each batch.
@@ -208,13 +213,15 @@ def length_batches(
     order = np.argsort(-lengths.astype(np.int64), kind="stable")
     batches, start = [], 0
     while start < len(order):
-        rows = batch_size or _rows_in(batch_tokens, int(lengths[order[start]]), step)  # type: ignore[arg-type]
+        rows = batch_size or _rows_in(batch_tokens, int(lengths[order[start]]), padded)  # type: ignore[arg-type]
         batches.append(order[start : start + rows])
         start += rows
     return batches
 
 
-def _rows_in(batch_tokens: int, tokens: int, step: int) -> int:
+def _rows_in(batch_tokens: int, tokens: int, padded: Callable[[int], int] | None) -> int:
     """Return how many rows of a length fit into a batch, at least one."""
-    rows = max(1, batch_tokens // (-(-tokens // step) * step))
-    return rows - rows % step if rows > step else rows
+    if padded is None:
+        return max(1, batch_tokens // tokens)
+    rows = max(1, batch_tokens // padded(tokens))
+    return rows - rows % 8 if rows > 8 else rows

@@ -10,19 +10,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from tokenizers import Encoding, Tokenizer
 
 from ..encoder.cleaning import clean_all  # noqa: TID252 - the copies keep their folders
 from ..encoder.windows import pool, split  # noqa: TID252
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Array = npt.NDArray[Any]
 #: The description of a package, and the folder with the model in transformers' format, which has the tokenizer too.
 DESCRIPTION, MODEL = "package.json", "model"
+#: Some texts, with the logits that the served form had for them when the model was packaged.
+EXAMPLES = "examples.json"
 _ROWS = 32  # per batch
 
 
@@ -44,12 +48,15 @@ class PackagedModel:
         self.kind: str = described["kind"]
         self.labels: list[str] = described["labels"]
         self.thresholds: list[float] = described["thresholds"]
+        self.outputs = max(1, len(self.labels))
+        self.score_range: list[float] | None = described.get("score_range")
+        self.max_length: int = described["max_length"]
         self.cleaning: list[str] = described.get("cleaning", [])
         self.backend = open_form(folder, described, form, threads)
         self._tokenizer = Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._stride: int | None = described.get("stride")  # None: long texts are truncated
-        self._tokenizer.enable_truncation(described["max_length"], stride=self._stride or 0, strategy="longest_first")
+        self._tokenizer.enable_truncation(self.max_length, stride=self._stride or 0, strategy="longest_first")
 
     def predict(self, data: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Label texts.
@@ -65,20 +72,35 @@ class PackagedModel:
         Raises:
             ValueError: if a column is missing or a text is not a string.
         """
-        logits = self.logits([_texts(data, name) for name in self.columns])
-        if self.kind == "regression":
-            return pd.DataFrame({"score": logits[:, 0].astype(np.float64)}, index=data.index)
-        if self.kind == "multilabel":
-            return self._label_sets(logits, data.index)
-        chances = _softmax(logits)
-        labels = [self.labels[number] for number in chances.argmax(1)]
-        return pd.DataFrame({"label": labels, "probabilities": list(chances)}, index=data.index)
+        import pandas as pd  # the service has none
 
-    def _label_sets(self, logits: Array, index: pd.Index[Any]) -> pd.DataFrame:
-        chances = 1 / (1 + np.exp(-logits.astype(np.float64)))
-        every = np.array(self.labels)
-        labels = [every[row >= self.thresholds].tolist() for row in chances]
-        return pd.DataFrame({"labels": labels, "probabilities": list(chances)}, index=index)
+        return pd.DataFrame(self.answers(self.logits([_texts(data, name) for name in self.columns])), index=data.index)
+
+    def answers(self, logits: Array) -> dict[str, list[Any]]:
+        """Turn logits into answers.
+
+        Args:
+            logits: logits or scores, [rows, outputs].
+
+        Returns:
+            Lists with a value for each row: `label` or, for a multi-label task, the list `labels`, and `probabilities`,
+            float64 [labels]; or `score`.
+        """
+        if self.kind == "regression":
+            return {"score": logits[:, 0].astype(np.float64).tolist()}
+        chances = self.probabilities(logits)
+        if self.kind == "multilabel":
+            chosen = [[self.labels[label] for label in np.flatnonzero(row >= self.thresholds)] for row in chances]
+            return {"labels": chosen, "probabilities": list(chances)}
+        return {"label": [self.labels[number] for number in chances.argmax(1)], "probabilities": list(chances)}
+
+    def probabilities(self, logits: Array) -> Array:
+        """Turn logits into the probabilities of all labels, float64 [rows, labels]."""
+        logits = logits.astype(np.float64)
+        if self.kind == "multilabel":
+            independent: Array = 1 / (1 + np.exp(-logits))
+            return independent
+        return _softmax(logits)
 
     def logits(self, texts: Sequence[list[str]]) -> Array:
         """Compute the logits, or scores, of texts.
@@ -89,13 +111,30 @@ class PackagedModel:
         Returns:
             Logits, float32 [rows, outputs].
         """
+        encodings, texts_of = self.encode(texts)
+        logits = np.zeros((len(encodings), self.outputs), np.float32)
+        for places in _batches(encodings):
+            logits[places] = self.compute([encodings[place] for place in places])
+        return pool(logits, texts_of)
+
+    def encode(self, texts: Sequence[list[str]]) -> tuple[list[Encoding], Array]:
+        """Clean and tokenize texts.
+
+        Args:
+            texts: as for `logits`.
+
+        Returns:
+            The inputs of the encoder, which are more than the texts if long ones are divided into windows, and for each
+            input the position of its text, [inputs].
+        """
         columns = [clean_all(column, self.cleaning) for column in texts]
         rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        encodings, texts_of = split(self._tokenizer.encode_batch(rows), self._stride)
-        logits = np.zeros((len(encodings), max(1, len(self.labels))), np.float32)
-        for places in _batches(encodings):
-            logits[places] = self.backend.logits(*_padded([encodings[place] for place in places]))
-        return pool(logits, texts_of)
+        return split(self._tokenizer.encode_batch(rows), self._stride)
+
+    def compute(self, encodings: Sequence[Encoding]) -> Array:
+        """Compute the logits of inputs as one batch, float32 [inputs, outputs]."""
+        logits: Array = self.backend.logits(*_padded(encodings))
+        return logits
 
 
 def open_form(folder: Path, described: Mapping[str, Any], form: str = "", threads: int = 0) -> Any:
@@ -194,6 +233,6 @@ def _padded(encodings: Sequence[Encoding]) -> tuple[Array, Array, Array]:
 
 
 def _softmax(logits: Array) -> Array:
-    exponentials = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
+    exponentials = np.exp(logits - logits.max(1, keepdims=True))
     chances: Array = exponentials / exponentials.sum(1, keepdims=True)
     return chances

@@ -6,13 +6,17 @@ batch of every shape. So there must not be too many shapes.
 
 from __future__ import annotations
 
-#: Lengths are multiples of STEP, and so are numbers of rows from STEP on; smaller numbers of rows are powers of two.
+#: Short lengths are multiples of STEP, and so are numbers of rows from STEP on; smaller numbers are powers of two.
 STEP = 8
 
 
-def few_lengths(tokens: int, longest: int) -> int:
-    """Return the length to which a batch is padded: the next multiple of STEP, but no more than `longest` tokens."""
-    return max(tokens, min(longest, -(-tokens // STEP) * STEP))
+def few_lengths(tokens: int) -> int:
+    """Return the length to which a batch is padded.
+
+    From 64 tokens on, there are four lengths between a power of two and the next one: 80, 96, 112, 128, 160, ...
+    """
+    step = max(STEP, (1 << (tokens - 1).bit_length()) >> 3)
+    return -(-tokens // step) * step
 
 
 def few_rows(rows: int) -> int:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from include.sections import Prediction
 from include.stages import BadInput
 from tasks.encoder.loading import read_head
 from tasks.inference.backend import Backend
+from tasks.inference.packaged_forms import Form, computable, fastest
 from tasks.inference.packaged_model import DESCRIPTION, MODEL, backend_of
 from tasks.inference.torch_backend import TorchBackend
 
@@ -80,16 +80,11 @@ def is_package(folder: Path) -> bool:
     return (folder / DESCRIPTION).is_file() and (folder / MODEL / "config.json").is_file()
 
 
-def fastest(offered: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the form with the highest speed relative to PyTorch, of one or more that a package offers."""
-    return max(offered, key=lambda form: float(form["times_torch"]))
-
-
-def _chosen(description: Path, wanted: str) -> dict[str, Any]:
+def _chosen(description: Path, wanted: str) -> Form:
     """Return the fastest offered form of a backend that this processor can compute."""
     try:
-        forms: list[dict[str, Any]] = json.loads(description.read_bytes())["forms"]
-        offered = [form for form in forms if form["offered"] and _computable(form)]
+        forms: list[Form] = json.loads(description.read_bytes())["forms"]
+        offered = [form for form in forms if form["offered"] and computable(form)]
         found = [form for form in offered if wanted in ("fastest", form["engine"])]
         if found:
             return fastest(found)
@@ -100,13 +95,5 @@ def _chosen(description: Path, wanted: str) -> dict[str, Any]:
     raise BadInput(f"{description.parent} has no form for prediction.backend={wanted} ({why}): choose one of {choice}")
 
 
-def _computable(form: dict[str, Any]) -> bool:
-    if form["engine"] != "openvino":
-        return True
-    from tasks.inference.openvino_backend import computes  # only the driver chooses, and so needs it
-
-    return computes(form["precision"])
-
-
-def _reason(form: dict[str, Any]) -> str:
+def _reason(form: Form) -> str:
     return "; ".join(form["reasons"]) or "this processor does not compute in it"

@@ -108,17 +108,19 @@ def _ratio(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> float:
 
 
 def _measure(predict: Predict, rows: int) -> Measurement:
-    cpu, wall = _cpu_seconds(), time.perf_counter()
+    before, started = _cpu_seconds(), time.perf_counter()
     logits = predict(rows)
-    wall, cpu = time.perf_counter() - wall, _cpu_seconds() - cpu
+    wall = time.perf_counter() - started
+    # A worker that has ended was idle: Spark ends it some time after its last task.
+    cpu = sum(seconds - before.get(process, 0) for process, seconds in _cpu_seconds().items())
     return Measurement(rows / wall, rows / cpu, logits)
 
 
-def _cpu_seconds() -> float:
-    """Processor time of this process and of all that it has started, those that have ended included."""
+def _cpu_seconds() -> dict[int, float]:
+    """Processor time of this process and of all that it has started, by process id."""
     this = psutil.Process()
-    # Whoever waits for a process that ends inherits its times.
-    return float(sum(sum(process.cpu_times()[:4]) for process in (this, *this.children(recursive=True))))
+    times = {process.pid: process.cpu_times() for process in (this, *this.children(recursive=True))}
+    return {process: float(one.user + one.system) for process, one in times.items()}
 
 
 def _cases(spark: SparkSession, forms: Sequence[TrainedModel], texts: list[str]) -> dict[str, Predict]:

@@ -17,9 +17,10 @@ from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import load_trained
-from tasks.inference.packaged_model import DESCRIPTION
+from tasks.inference.packaged_forms import fastest
+from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, PackagedModel
 from tasks.inference.runner import Runner
-from tasks.inference.trained_model import TrainedModel, fastest
+from tasks.inference.trained_model import TrainedModel
 from tasks.launching.machine import threads
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.package.fidelity import Fidelity, compare
@@ -29,6 +30,9 @@ from tasks.stages.package.mlflow_files import columns, write_mlflow_files
 from tasks.stages.package.timing import Speed, measure
 
 log = logging.getLogger(__name__)
+
+#: The number of dev texts that a package keeps.
+EXAMPLE_ROWS = 16
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
@@ -61,8 +65,17 @@ def run(context: Context) -> Outcome:
     }
     remove_unoffered(package, {form["name"]: form["offered"] for form in forms})
     write_json(package / DESCRIPTION, description)
+    _write_examples(package, dev)
     write_mlflow_files(package, task, next(form for form in FORMS if form.name == served), train.manifest.key)
     return Outcome({"served": served, "forms": forms, "files": {"package": DESCRIPTION}})
+
+
+def _write_examples(package: Path, dev: TokenTable) -> None:
+    """Write some dev texts of all lengths, with the logits of the served form. Whoever loads the package compares."""
+    first = dev.documents[np.argsort(dev.lengths[dev.documents], kind="stable")]
+    chosen = first[np.unique(np.linspace(0, len(first) - 1, EXAMPLE_ROWS).astype(int))]
+    texts = [list(column) for column in zip(*dev.sentences(chosen), strict=True)]
+    write_json(package / EXAMPLES, {"texts": texts, "logits": PackagedModel(package).logits(texts).tolist()})
 
 
 class Tried:

@@ -6,6 +6,9 @@ import json
 import os
 import socket
 import subprocess
+import time
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +25,18 @@ from tests.e2e.make_run import ROOT
 CONF = {"preprocessing.sample": 0.1, "training.epochs": 1, "gate.accuracy": 0.55}
 RUNNING = {
     "postgres", "api-server", "scheduler", "dag-processor", "triggerer", "docker-proxy", "spark-master",
-    "spark-worker-1", "spark-worker-2", "mlflow",
+    "spark-worker-1", "spark-worker-2", "mlflow", "serve",
 }  # fmt: skip
 
 
 def docker(*arguments: str) -> str:
     return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Platform(NamedTuple):
@@ -75,12 +84,11 @@ def platform(images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
     """A platform of its own, started; nothing of it is left afterwards."""
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode:
         install({"docker-compose": "docker-compose"})
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    subprocess.run([ROOT / "scripts/images.sh", "serve"], check=True)
     home = tmp_path_factory.mktemp("platform")
     own = {
-        "SPARK_BERT_HOME": str(home), "SPARK_BERT_PORT": str(port), "SPARK_BERT_DATA": str(home / "data"),
+        "SPARK_BERT_HOME": str(home), "SPARK_BERT_DATA": str(home / "data"),
+        "SPARK_BERT_PORT": str(free_port()), "SPARK_BERT_SERVE_PORT": str(free_port()),
         "COMPOSE_PROJECT_NAME": f"spark-bert-test-{uuid.uuid4().hex[:6]}",
     }  # fmt: skip
     platform = Platform(home, os.environ | own | others(images["data"]))
@@ -142,6 +150,20 @@ def test_a_retraining_makes_a_champion_in_the_platforms_mlflow(platform: Platfor
     assert platform.python("triggerer", watched) == "['half.tsv.part']"
 
 
+def test_the_service_answers_with_the_champion(platform: Platform) -> None:
+    """It follows the retraining above."""
+    address = f"http://127.0.0.1:{platform.environment['SPARK_BERT_SERVE_PORT']}"
+    for _ in range(60):
+        try:
+            with urllib.request.urlopen(f"{address}/query", b'{"sentences": "A moving film."}') as answer:
+                assert json.load(answer)["model"] == {"name": "spark-bert-movie-reviews", "version": "1"}
+                return
+        except urllib.error.HTTPError as error:
+            assert error.code == 503, error.read()
+            time.sleep(1)
+    raise AssertionError("the service has no model a minute after the promotion")
+
+
 def test_every_service_is_walled_in(platform: Platform) -> None:
     containers = platform.containers()
     assert set(containers) == RUNNING
@@ -153,13 +175,16 @@ def test_every_service_is_walled_in(platform: Platform) -> None:
         assert container["Config"]["User"].split(":")[0] not in ("", "0", "root"), service
 
 
-def test_only_the_web_page_is_published_and_on_the_loopback(platform: Platform) -> None:
+def test_only_web_page_and_service_are_published_and_on_the_loopback(platform: Platform) -> None:
     published = {
         service: bindings
         for service, container in platform.containers().items()
         if (bindings := [one for ports in container["NetworkSettings"]["Ports"].values() for one in ports or ()])
     }
-    assert published == {"api-server": [{"HostIp": "127.0.0.1", "HostPort": platform.environment["SPARK_BERT_PORT"]}]}
+    ports = {"api-server": "SPARK_BERT_PORT", "serve": "SPARK_BERT_SERVE_PORT"}
+    assert published == {
+        service: [{"HostIp": "127.0.0.1", "HostPort": platform.environment[port]}] for service, port in ports.items()
+    }
 
 
 def test_no_secret_is_seen_by_docker_inspect(platform: Platform, finished: Finished) -> None:
@@ -183,12 +208,12 @@ def test_only_the_scheduler_reaches_the_proxy(service: str, reached: bool, platf
     assert said == "reached" if reached else "socket.gaierror" in said, said
 
 
-def test_only_the_web_page_reaches_out(platform: Platform) -> None:
+def test_only_web_page_and_service_reach_out(platform: Platform) -> None:
     def is_open(network: str) -> bool:
         return not json.loads(docker("network", "inspect", network))[0]["Internal"]
 
     networks = {service: found["NetworkSettings"]["Networks"] for service, found in platform.containers().items()}
-    assert {service for service, names in networks.items() if any(map(is_open, names))} == {"api-server"}
+    assert {service for service, names in networks.items() if any(map(is_open, names))} == {"api-server", "serve"}
 
 
 def test_down_keeps_the_data(platform: Platform, finished: Finished) -> None:

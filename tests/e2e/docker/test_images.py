@@ -98,6 +98,19 @@ def test_a_stage_image_is_the_stages_command_line(images: Images, name: str) -> 
     assert output("docker", "run", "--rm", *SANDBOX, images[name], "--help").startswith("usage: python -m tasks")
 
 
+@pytest.mark.long
+def test_the_image_of_the_service_is_its_command_line_and_has_no_torch(engine: None) -> None:
+    """That it answers is a test of the platform: test_compose.py."""
+    subprocess.run([ROOT / "scripts/images.sh", "serve"], check=True)
+    repository, tag = os.environ.get("SPARK_BERT_IMAGES", "spark-bert"), os.environ.get("SPARK_BERT_TAG", "latest")
+    image = f"{repository}/serve:{tag}"
+    assert output("docker", "run", "--rm", *SANDBOX, image, "--help").startswith("usage: python -m tasks.serving")
+    names = ("torch", "pyspark", "pandas", "pytest", "fastapi", "onnxruntime", "openvino", "mlflow", "tasks")
+    code = f"from importlib.util import find_spec; print([name for name in {names} if find_spec(name)])"
+    assert python(image, code) == str(list(names[4:]))
+    assert python(image, LEFT_OVERS, "--user=root") == "[]"
+
+
 def test_spark_runs_in_the_sandbox(images: Images) -> None:
     assert python(images["data"], SPARK) == "5"
 
@@ -140,4 +153,5 @@ def test_a_changed_line_builds_one_layer_anew(images: Images, changed: Images) -
 
 def test_an_image_that_does_not_exist_is_named() -> None:
     done = subprocess.run([ROOT / "scripts/images.sh", "evaluate"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "there is no image evaluate: data, train, train-gpu or airflow" in done.stderr
+    assert done.returncode == 2
+    assert "there is no image evaluate: data, train, train-gpu, serve or airflow" in done.stderr

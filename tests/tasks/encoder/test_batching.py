@@ -93,7 +93,7 @@ def test_batches_of_tokens_stay_within_the_budget() -> None:
 
 def test_batches_of_tokens_have_few_shapes() -> None:
     lengths = np.random.default_rng(0).integers(3, 65, 5000)
-    batches = length_batches(lengths, batch_tokens=2048, step=8)
+    batches = length_batches(lengths, batch_tokens=2048, padded=lambda tokens: -(-tokens // 8) * 8)
     assert sorted(np.concatenate(batches)) == list(range(5000))
     steps = [-(-int(lengths[batch].max()) // 8) * 8 for batch in batches]
     assert all(len(batch) * longest <= 2048 for batch, longest in zip(batches, steps, strict=True))

@@ -1,0 +1,108 @@
+"""The command line of the service: `python -m tasks.serving --experiment NAME --home FOLDER`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import math
+import os
+import signal
+import sys
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from include.experiment import Experiment
+from include.logs import LOG_FORMAT
+from include.named import load
+from include.paths import user_path
+from include.runs import Run
+from include.secrets import SERVING, VARIABLE
+from include.stages import BadInput, ExitCode, StageError
+from tasks.serving.app import build
+from tasks.serving.champion import ChampionWatch
+from tasks.serving.metrics import Metrics
+from tasks.serving.served_model import open_model
+from tasks.serving.service import Service
+from tasks.tracking.registry import Registry
+
+log = logging.getLogger("tasks.serving")
+
+
+def main() -> int:
+    """Serve until a signal comes; the exit code."""
+    options = _parser().parse_args()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
+    try:
+        uvloop.run(_serve(load(options.experiment, options.set), options.home))
+    except (StageError, OSError) as error:
+        log.error("%s", error)
+        return error.exit_code if isinstance(error, StageError) else ExitCode.BAD_INPUT
+    return ExitCode.DONE
+
+
+async def _serve(experiment: Experiment, home: Path) -> None:
+    """Listen at once, and be ready when the model is loaded."""
+    serving = experiment.serving
+    service = Service(serving, Metrics())
+    config = uvicorn.Config(
+        build(service, _token()),
+        serving.host,
+        serving.port,
+        log_config=None,
+        access_log=False,  # a line per request costs as much as its tokens
+        timeout_graceful_shutdown=math.ceil(serving.deadline) + 1,
+    )
+    server = uvicorn.Server(config)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # uvicorn raises the signal again when it has stopped
+    listening = asyncio.create_task(server.serve())
+    loading = asyncio.create_task(_load(service, experiment, home))
+    await asyncio.wait((listening, loading), return_when=asyncio.FIRST_COMPLETED)
+    if loading.done() and loading.exception() is None:  # the one model of a folder is loaded
+        await asyncio.wait((listening,))
+    server.should_exit = True
+    loading.cancel()
+    results = await asyncio.gather(listening, loading, return_exceptions=True)
+    await service.close()
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+async def _load(service: Service, experiment: Experiment, home: Path) -> None:
+    """Load the model that the experiment names, or each champion."""
+    if experiment.serving.model:
+        folder = user_path(experiment.serving.model).absolute()
+        await service.use(
+            await asyncio.to_thread(open_model, folder, "spark-bert", folder.name, experiment.serving.threads)
+        )
+    else:
+        run = Run(home / "runs/serve")
+        await ChampionWatch(service, Registry.of(experiment, run), run.store).watch()
+
+
+def _token() -> str:
+    """Return the bearer token of the deployment; "" if it has none."""
+    folder = os.environ.get(VARIABLE, "")
+    file = Path(folder) / SERVING
+    if not folder or not file.is_file():
+        return ""
+    token = file.read_text(encoding="utf-8").strip()
+    if not token:
+        raise BadInput(f"{file} is empty: write the bearer token that requests must have, or remove the file")
+    return token
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tasks.serving", description=__doc__)
+    parser.add_argument("--experiment", default="retrain", help="a named experiment, a YAML file or JSON")
+    parser.add_argument("--home", type=Path, default=Path(os.environ.get("SPARK_BERT_HOME") or "work"))
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="override")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The Open Inference Protocol, version 2, which KServe, Triton and others speak, over HTTP with JSON.
+
+https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tasks.serving.refusal import Refusal
+from tasks.serving.served_model import ServedModel
+from tasks.serving.service import Answers
+from tasks.serving.texts import Asked, checked, identity, read_json
+
+Tensor = dict[str, Any]
+
+
+def metadata(model: ServedModel) -> dict[str, Any]:
+    """Return what the protocol says of a model."""
+    package = model.package
+    inputs = [{"name": name, "datatype": "BYTES", "shape": [-1]} for name in package.columns]
+    labels = {"parameters": {"labels": package.labels}}
+    if package.kind == "regression":
+        outputs: list[Tensor] = [{"name": "score", "datatype": "FP32", "shape": [-1]}]
+    else:
+        several = package.kind == "multilabel"
+        shape = [-1, package.outputs]
+        outputs = [
+            {"name": "labels" if several else "label", "datatype": "INT64", "shape": shape if several else [-1]}
+            | labels,
+            {"name": "probabilities", "datatype": "FP32", "shape": shape} | labels,
+        ]
+    return {
+        "name": model.name,
+        "versions": [model.version],
+        "platform": model.form,
+        "inputs": inputs,
+        "outputs": outputs,
+    }
+
+
+def read(body: bytes, columns: list[str]) -> Asked:
+    """Read a request.
+
+    Args:
+        body: the body.
+        columns: the names of the model's inputs.
+
+    Raises:
+        Refusal: if there is something else in the body.
+    """
+    value = read_json(body)
+    tensors = _named(value.get("inputs"), "inputs")
+    if sorted(tensors) != sorted(columns):
+        found = ", ".join(map(ascii, tensors)) or "missing"
+        raise Refusal(f"the inputs are {found:.200}, but those of the model are {', '.join(columns)}")
+    texts = [_texts(tensors[name]) for name in columns]
+    if len({len(column) for column in texts}) > 1:
+        raise Refusal("the inputs have different numbers of rows")
+    wanted = list(_named(value.get("outputs", []), "outputs"))
+    return Asked(texts, identity(value), lambda answers, name: _written(answers, name, wanted))
+
+
+def _named(tensors: Any, what: str) -> dict[str, Tensor]:
+    """Return tensors by their names."""
+    if not isinstance(tensors, list) or not all(isinstance(tensor, dict) for tensor in tensors):
+        raise Refusal(f'"{what}" is no list of tensors')
+    found: dict[str, Tensor] = {}
+    for tensor in tensors:
+        name = tensor.get("name")
+        if not isinstance(name, str) or name in found:
+            raise Refusal(f'a tensor of "{what}" has no name of its own')
+        found[name] = tensor
+    return found
+
+
+def _texts(tensor: Tensor) -> list[str]:
+    """Return the texts of a tensor, whose shape is [rows] or [rows, 1]."""
+    name, data, shape = tensor["name"], tensor.get("data"), tensor.get("shape")
+    if tensor.get("datatype") != "BYTES":
+        raise Refusal(f"the datatype of {name} is {tensor.get('datatype')!r:.50}: send BYTES")
+    if not isinstance(data, list) or not data:
+        raise Refusal(f"{name} has no data: send a list of strings, because binary tensors are not supported")
+    rows = [item for row in data for item in row] if all(isinstance(row, list) for row in data) else data
+    if _rows_of(shape) != len(rows):
+        raise Refusal(f"the shape of {name} is {shape!r:.50}, but its data are {len(rows)} texts: send [{len(rows)}]")
+    return [checked(text, f"row {number} of {name}") for number, text in enumerate(rows)]
+
+
+def _rows_of(shape: Any) -> int | None:
+    """Return the number of rows of the shape [rows] or [rows, 1]; None if it is another one."""
+    if not isinstance(shape, list) or not shape or shape[1:] not in ([], [1]):
+        return None
+    return shape[0] if type(shape[0]) is int else None
+
+
+def _written(answers: Answers, name: str, wanted: list[str]) -> dict[str, Any]:
+    """Return the response with the outputs that were asked for, or all.
+
+    Raises:
+        Refusal: if there is no such output.
+    """
+    model = answers.model
+    outputs = {output["name"]: output for output in metadata(model)["outputs"]}
+    unknown = [output for output in wanted if output not in outputs]
+    if unknown:
+        raise Refusal(f"there is no output {unknown[0]!a:.50}: the outputs are {', '.join(outputs)}")
+    made = [_tensor(outputs[output], answers) for output in wanted or outputs]
+    return {"model_name": model.name, "model_version": model.version, "id": name, "outputs": made}
+
+
+def _tensor(output: Tensor, answers: Answers) -> Tensor:
+    labels = answers.model.package.labels
+    values: list[Any] = answers.columns[output["name"]]
+    if output["name"] == "label":
+        values = [labels.index(label) for label in values]
+    if output["name"] == "labels":
+        values = [[int(label in row) for label in labels] for row in values]
+    array = np.array(values, np.int64 if output["datatype"] == "INT64" else np.float32)
+    return {**output, "shape": list(array.shape), "data": array.ravel().tolist()}

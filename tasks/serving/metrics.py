@@ -1,0 +1,75 @@
+"""What the service counts, for Prometheus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import generate_latest
+
+from tasks.serving.waiting import Input
+
+#: From 1 ms to 10 s.
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_TOKENS = (8, 16, 32, 64, 128, 256, 512)
+
+
+class Metrics:
+    """The metrics of one service."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.seconds = Histogram(
+            "spark_bert_request_seconds", "Time to answer a request", ["status"], buckets=_SECONDS, registry=registry
+        )
+        self.waits = Histogram(
+            "spark_bert_queue_seconds",
+            "Time until an input goes to the model",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.rows = Histogram("spark_bert_batch_rows", "Inputs per batch", buckets=_ROWS, registry=registry)
+        self.lengths = Histogram("spark_bert_input_tokens", "Tokens per input", buckets=_TOKENS, registry=registry)
+        self.tokens = Counter("spark_bert_tokens", "Tokens that the model has computed", registry=registry)
+        self.padding = Counter("spark_bert_padding_tokens", "Padding among them", registry=registry)
+        self.waiting = Gauge("spark_bert_waiting_tokens", "Tokens that wait", registry=registry)
+        self.refusals = Counter("spark_bert_refusals", "Requests without an answer", ["reason"], registry=registry)
+        self.answers = Counter(
+            "spark_bert_answers", "Answers, one for each text", ["version", "label"], registry=registry
+        )
+        self.model = Gauge(
+            "spark_bert_model", "1 for the model that answers", ["name", "version", "form"], registry=registry
+        )
+        self.loads = Counter("spark_bert_loads", "Versions that were loaded", ["outcome"], registry=registry)
+
+    def taken(self, batch: Sequence[Input], waiting: int) -> None:
+        """Count a batch that goes to the model, while so many tokens wait."""
+        now, lengths = time.perf_counter(), [len(each.encoding) for each in batch]
+        self.rows.observe(len(batch))
+        self.waiting.set(waiting)
+        self.tokens.inc(len(batch) * max(lengths))
+        self.padding.inc(len(batch) * max(lengths) - sum(lengths))
+        for each, length in zip(batch, lengths, strict=True):
+            self.lengths.observe(length)
+            self.waits.observe(now - each.request.arrived)
+
+    def answered(self, version: str, answers: Mapping[str, Sequence[Any]]) -> None:
+        """Count the labels of answers. Scores have none."""
+        for label in answers.get("label", ()):
+            self.answers.labels(version, label).inc()
+        for labels in answers.get("labels", ()):
+            for label in labels:
+                self.answers.labels(version, label).inc()
+
+    def serves(self, name: str, version: str, form: str) -> None:
+        """Say which model answers from now on."""
+        self.model.clear()
+        self.model.labels(name, version, form).set(1)
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)

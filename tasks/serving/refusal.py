@@ -1,0 +1,89 @@
+"""Requests that are not answered, and why."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Refusal(Exception):
+    """A request that gets no answer. Its message says why, and goes to the client.
+
+    Attributes:
+        status: the HTTP status.
+        reason: a word for it, in the metrics.
+    """
+
+    status: ClassVar[int] = 400
+    reason: ClassVar[str] = "malformed"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """More headers of the response."""
+        return {}
+
+
+class Unauthorized(Refusal):
+    """The bearer token is missing or wrong."""
+
+    status, reason = 401, "unauthorized"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """More headers of the response."""
+        return {"WWW-Authenticate": "Bearer"}
+
+
+class Unknown(Refusal):
+    """There is no such model or version."""
+
+    status, reason = 404, "unknown model"
+
+
+class SlowClient(Refusal):
+    """The body does not come in time."""
+
+    status, reason = 408, "slow client"
+
+
+class TooLarge(Refusal):
+    """The request has too many bytes, rows or tokens."""
+
+    status, reason = 413, "too large"
+
+
+class Overloaded(Refusal):
+    """Too many tokens wait.
+
+    Args:
+        message: what the client is told.
+        seconds: in how many seconds there may be room.
+    """
+
+    status, reason = 429, "overloaded"
+
+    def __init__(self, message: str, seconds: int) -> None:
+        super().__init__(message)
+        self._seconds = seconds
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """More headers of the response."""
+        return {"Retry-After": str(self._seconds)}
+
+
+class Gone(Refusal):
+    """The client has closed the connection."""
+
+    status, reason = 499, "gone"  # as nginx counts it; nobody gets it
+
+
+class NotReady(Refusal):
+    """No model has been loaded yet."""
+
+    status, reason = 503, "not ready"
+
+
+class TooSlow(Refusal):
+    """The deadline has passed."""
+
+    status, reason = 504, "deadline"

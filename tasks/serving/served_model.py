@@ -1,0 +1,120 @@
+"""A model that the service answers with: opened, warmed, and found to answer as it did when it was packaged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from include.stages import BadInput
+from tasks.inference.packaged_forms import Form, computable, fastest
+from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, Array, PackagedModel
+from tasks.inference.shapes import few_lengths
+
+#: By how much an answer to an example may differ from that of the package: as for the forms of a package.
+LARGEST_CHANGE = 0.02
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model and what it is called.
+
+    Attributes:
+        name: the name of the registered model, or of the folder.
+        version: its version there; for a folder the key of the package.
+        form: the form that computes, such as "openvino-bf16".
+        package: the model.
+    """
+
+    name: str
+    version: str
+    form: str
+    package: PackagedModel
+
+    def shapes(self, batch_tokens: int) -> list[tuple[int, int]]:
+        """Return the shapes of batches, [rows, tokens], of which the first batch takes longer than later ones."""
+        longest = self.package.max_length
+        lengths = sorted({min(few_lengths(length), longest) for length in range(1, longest + 1)})
+        if not self.form.startswith("openvino"):  # only OpenVINO prepares itself for a shape
+            return [(1, length) for length in lengths]
+        return [(rows, length) for length in lengths for rows in _row_counts(batch_tokens // length)]
+
+    def warm(self, shape: tuple[int, int]) -> None:
+        """Compute a batch of a shape."""
+        zeros, ones = np.zeros(shape, np.int64), np.ones(shape, np.int64)
+        self.package.backend.logits(zeros, ones, zeros)
+
+
+def open_model(folder: Path, name: str, version: str, threads: int) -> ServedModel:
+    """Load the fastest form of a package that this machine can compute, and check its answers.
+
+    Args:
+        folder: the folder of the package.
+        name: the name of the model.
+        version: its version.
+        threads: number of CPU threads; 0 for one per core.
+
+    Raises:
+        BadInput: if the folder is no package, if it has no form that can be computed here, or if the model does not
+            answer the examples of the package as it did when it was packaged.
+    """
+    described = _read(folder / DESCRIPTION)
+    form = _fastest(folder, described["forms"])
+    package = PackagedModel(folder, form, threads)
+    _check(package, folder / EXAMPLES)
+    return ServedModel(name, version, form, package)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        described: dict[str, Any] = json.loads(file.read_bytes())
+    except FileNotFoundError as error:
+        raise BadInput(
+            f"{file} is missing, so {file.parent} is no package: name the folder of one, which the stage package writes"
+        ) from error
+    except ValueError as error:
+        raise BadInput(f"{file} is damaged ({error}): package the model again") from error
+    return described
+
+
+def _fastest(folder: Path, forms: list[Form]) -> str:
+    """Return the name of the fastest offered form that can be computed here."""
+    offered = [form for form in forms if form["offered"]]
+    found = [form for form in offered if computable(form)]
+    if not found:
+        libraries = ", ".join(sorted({form["engine"] for form in offered}))
+        raise BadInput(
+            f"{folder} offers only forms of {libraries}, which cannot be computed here: package the model on a machine "
+            "where onnxruntime or OpenVINO agrees with PyTorch"
+        )
+    return str(fastest(found)["name"])
+
+
+def _check(package: PackagedModel, file: Path) -> None:
+    """Raise BadInput if an answer to an example has changed."""
+    examples = _read(file)
+    found, expected = package.logits(examples["texts"]), np.array(examples["logits"], np.float32)
+    changed = np.abs(_shares(package, found) - _shares(package, expected)).max(axis=1)
+    worst = int(changed.argmax())
+    if not changed[worst] <= LARGEST_CHANGE:
+        raise BadInput(
+            f"{file}: the answer to example {worst} differs by {changed[worst]:.3f} from that of the package: package "
+            "the model again on a machine like this one"
+        )
+
+
+def _shares(package: PackagedModel, logits: Array) -> Array:
+    """Return the probabilities of all labels, or scores as shares of the task's range."""
+    if package.score_range is None:
+        return package.probabilities(logits)
+    low, high = package.score_range
+    return (logits - low) / (high - low)
+
+
+def _row_counts(most: int) -> list[int]:
+    """Return the numbers of rows that batches have: powers of two, up to what fits."""
+    return list(takewhile(lambda rows: rows <= max(1, most), (1 << power for power in range(32))))

@@ -1,0 +1,251 @@
+"""The service over HTTP: answers, both protocols, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from include.artifacts import write_json
+from tasks.inference.packaged_model import PackagedModel
+from tests.tasks.serving.conftest import Client, Process
+from tests.tasks.stages.package.packages import PAIRS, SENTENCES
+
+
+def test_query_gives_the_answers_of_the_package(client: Client, package: Path) -> None:
+    reply = client.post("/query", {"sentences": SENTENCES[:40]})
+    expected = PackagedModel(package)
+    columns = expected.answers(expected.logits([SENTENCES[:40]]))
+    assert reply.status == 200
+    assert [row["label"] for row in reply.value["results"]] == columns["label"]
+    for row, chances in zip(reply.value["results"], columns["probabilities"], strict=True):
+        assert list(row["probabilities"]) == ["negative", "positive"]
+        assert list(row["probabilities"].values()) == pytest.approx(chances, abs=1e-4)
+    assert reply.value["model"] == {"name": "spark-bert", "version": package.name}
+
+
+def test_one_text_is_a_request_too_and_ids_come_back(client: Client) -> None:
+    reply = client.post("/query", {"sentences": SENTENCES[0], "id": "mine"})
+    assert len(reply.value["results"]) == 1 and reply.value["id"] == "mine"
+    again = client.post("/query", {"sentences": SENTENCES[0]}, X_Request_ID="theirs")
+    assert again.value["id"] == again.headers["x-request-id"] == "theirs"
+
+
+def test_pairs_have_scores(pairs: Path, tmp_path: Path) -> None:
+    process = Process(tmp_path, f"serving.model={pairs}", "serving.threads=1")
+    process.said("answers from now on")
+    model = PackagedModel(pairs)
+    expected = model.logits([[pair[at] for pair in PAIRS[:5]] for at in (0, 1)])[:, 0]
+    reply = process.client.post("/query", {"sentences": [list(pair) for pair in PAIRS[:5]]})
+    assert [row["score"] for row in reply.value["results"]] == pytest.approx(expected.tolist(), abs=1e-3)
+    assert "no pair" in process.client.post("/query", {"sentences": ["single"]}).value["error"]
+    assert process.stop() == 0
+
+
+def test_the_inference_protocol(client: Client, package: Path) -> None:
+    data = SENTENCES[:3]
+    tensor = {"name": "sentence", "shape": [3], "datatype": "BYTES", "data": data}
+    reply = client.post("/v2/models/spark-bert/infer", {"id": "7", "inputs": [tensor]})
+    assert reply.status == 200, reply
+    outputs = {output["name"]: output for output in reply.value["outputs"]}
+    model = PackagedModel(package)
+    expected = model.probabilities(model.logits([data]))
+    assert outputs["label"]["datatype"] == "INT64" and outputs["label"]["data"] == expected.argmax(1).tolist()
+    assert outputs["probabilities"]["shape"] == [3, 2]
+    np.testing.assert_allclose(np.reshape(outputs["probabilities"]["data"], (3, 2)), expected, atol=1e-4)
+    assert (reply.value["model_name"], reply.value["id"]) == ("spark-bert", "7")
+
+    version = f"/v2/models/spark-bert/versions/{package.name}"
+    some = client.post(f"{version}/infer", {"inputs": [tensor], "outputs": [{"name": "label"}]}).value["outputs"]
+    assert [output["name"] for output in some] == ["label"]
+    assert client.send(version).value == client.send("/v2/models/spark-bert").value
+    assert client.send(version).value["inputs"] == [{"name": "sentence", "datatype": "BYTES", "shape": [-1]}]
+    for path in ("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/spark-bert/ready", f"{version}/ready"):
+        assert client.send(path).status == 200, path
+
+
+BAD: list[tuple[bytes, int, str]] = [
+    (b"", 400, "not JSON"),
+    (b"{", 400, "not JSON"),
+    (b'{"sentences": ["\xff"]}', 400, "not UTF-8: byte 16 is 0xff"),
+    (b"[" * 9000, 400, "JSON|nested too deeply"),
+    (b"[]", 400, "a list: send an object"),
+    (b"{}", 400, 'no key "sentences"'),
+    (b'{"sentence": "good"}', 400, "'sentence', which means nothing"),
+    (b'{"sentences": []}', 400, "no list of texts"),
+    (b'{"sentences": 3}', 400, "no list of texts"),
+    (b'{"sentences": ["good", null]}', 400, "sentence 1 is null: send a string"),
+    (b'{"sentences": ["good", ["a", "b"]]}', 400, "sentence 1 is a list"),
+    (b'{"sentences": [" "]}', 400, "sentence 0 is empty"),
+    (b'{"sentences": ["a\\u0000b"]}', 400, "NUL"),
+    (b'{"sentences": ["\\ud800"]}', 400, "surrogate"),
+    (b'{"sentences": "good", "id": 3}', 400, '"id" is no string'),
+    (b'{"sentences": "good", "id": "\\udfff"}', 400, '"id" is no string'),
+    (b'{"\\ud800": "good"}', 400, "which means nothing"),
+    (json.dumps({"sentences": ["good"] * 41}).encode(), 413, "41 texts: send no more than 40"),
+    (json.dumps({"sentences": "good " * 10_000}).encode(), 413, "more than 20,000 bytes"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "message"), BAD)
+def test_a_bad_query_is_refused_with_the_reason(client: Client, body: bytes, status: int, message: str) -> None:
+    reply = client.send("/query", body)
+    assert reply.status == status, reply
+    assert any(part in reply.value["error"] for part in message.split("|")), reply
+    assert reply.value["id"]
+
+
+TENSOR = {"name": "sentence", "shape": [1], "datatype": "BYTES", "data": ["good"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({}, '"inputs" is no list'),
+        ({"inputs": [3]}, '"inputs" is no list'),
+        ({"inputs": [{**TENSOR, "name": "text"}]}, "the inputs are 'text', but those of the model are sentence"),
+        ({"inputs": [TENSOR, TENSOR]}, "no name of its own"),
+        ({"inputs": [{**TENSOR, "datatype": "FP32"}]}, "'FP32': send BYTES"),
+        ({"inputs": [{**TENSOR, "shape": [2]}]}, "its data are 1 texts: send [1]"),
+        ({"inputs": [{**TENSOR, "shape": "x"}]}, "send [1]"),
+        ({"inputs": [{**TENSOR, "name": "\ud800"}]}, "the inputs are '\\ud800'"),
+        ({"inputs": [{**TENSOR, "shape": [True]}]}, "send [1]"),
+        ({"inputs": [{**TENSOR, "data": [3]}]}, "row 0 of sentence is a number"),
+        ({"inputs": [{"name": "sentence", "shape": [1], "datatype": "BYTES"}]}, "binary tensors are not supported"),
+        ({"inputs": [TENSOR], "outputs": [{"name": "score"}]}, "no output 'score'"),
+    ],
+)
+def test_bad_tensors_are_refused_with_the_reason(client: Client, value: Any, message: str) -> None:
+    reply = client.post("/v2/models/spark-bert/infer", value)
+    assert reply.status == 400 and message in reply.value["error"], reply
+
+
+@pytest.mark.parametrize("path", ["/v2/models/other", "/v2/models/spark-bert/versions/0", "/v2/models/other/ready"])
+def test_an_unknown_model_or_version_is_404(client: Client, path: str) -> None:
+    reply = client.send(path)
+    assert reply.status == 404 and "answers" in reply.value["error"]
+
+
+def test_the_openapi_page_has_examples_that_work(client: Client) -> None:
+    described = client.send("/openapi.json").value
+    assert "swagger" in client.send("/docs").value
+    content = described["paths"]["/query"]["post"]["requestBody"]["content"]["application/json"]
+    for name in ("texts", "one text"):
+        assert client.post("/query", content["examples"][name]["value"]).status == 200
+
+
+def test_metrics_count_what_has_happened(client: Client) -> None:
+    def value(line: str) -> float:
+        text = client.send("/metrics").value
+        return next((float(row.rsplit(" ", 1)[1]) for row in text.splitlines() if row.startswith(line)), 0)
+
+    refused, rows = value('spark_bert_refusals_total{reason="malformed"}'), value("spark_bert_batch_rows_sum")
+    client.send("/query", b"")
+    client.post("/query", {"sentences": SENTENCES[:7]})
+    assert value('spark_bert_refusals_total{reason="malformed"}') == refused + 1
+    assert value("spark_bert_batch_rows_sum") == rows + 7
+    assert value('spark_bert_model{form="') == 1
+
+
+def test_many_clients_at_once_get_each_their_own_answers(client: Client, package: Path) -> None:
+    model = PackagedModel(package)
+    expected = model.answers(model.logits([SENTENCES]))["label"]
+
+    def ask(number: int) -> None:
+        places = [(number * 7 + step) % len(SENTENCES) for step in range(1 + number % 5)]
+        reply = client.post("/query", {"sentences": [SENTENCES[place] for place in places]})
+        assert [row["label"] for row in reply.value["results"]] == [expected[place] for place in places]
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(ask, range(200)))
+
+
+def test_no_text_comes_into_the_log(service: Process) -> None:
+    service.client.post("/query", {"sentences": ["confidential", None]})
+    service.client.post("/query", {"sentences": ["confidential"]})
+    assert "confidential" not in service.log.read_text(encoding="utf-8")
+
+
+def test_a_token_is_asked_for(package: Path, tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets/serving_token").write_text("open sesame\n", encoding="utf-8")
+    process = Process(tmp_path, f"serving.model={package}", SPARK_BERT_SECRETS=str(tmp_path / "secrets"))
+    process.said("answers from now on")
+    value = {"sentences": "good"}
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "open sesame"}):
+        refused = process.client.post("/query", value, **headers)
+        assert refused.status == 401 and refused.headers["www-authenticate"] == "Bearer", headers
+    assert process.client.post("/query", value, Authorization="Bearer open sesame").status == 200
+    assert process.client.send("/v2/health/ready").status == 200
+    assert process.stop() == 0
+
+
+def test_full_queue_deadline_and_slow_clients(package: Path, tmp_path: Path) -> None:
+    process = Process(tmp_path, f"serving.model={package}", "serving.queue_tokens=512", "serving.deadline=1")
+    process.said("answers from now on")
+    value = {"sentences": SENTENCES[:20]}
+    assert process.client.post("/query", {"sentences": SENTENCES * 20}).status == 413  # more than may ever wait
+
+    with ThreadPoolExecutor(24) as pool:
+        replies = list(pool.map(lambda _: process.client.post("/query", value), range(96)))
+    assert {reply.status for reply in replies} <= {200, 429}
+    assert any(reply.status == 200 for reply in replies)
+    for reply in replies:
+        assert reply.status == 200 or int(reply.headers["retry-after"]) >= 1
+
+    address = urlsplit(process.client.address)
+    with socket.create_connection((address.hostname, address.port), timeout=20) as slow:
+        slow.sendall(b"POST /query HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\n{")
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+    assert process.stop() == 0
+
+
+def test_the_texts_of_a_client_that_has_gone_are_not_computed(package: Path, tmp_path: Path) -> None:
+    process = Process(tmp_path, f"serving.model={package}", "serving.threads=1")
+    process.said("answers from now on")
+    address = urlsplit(process.client.address)
+    body = json.dumps({"sentences": SENTENCES * 25}).encode()
+    head = f"POST /query HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    for _ in range(5):
+        with socket.create_connection((address.hostname, address.port), timeout=20) as leaving:
+            leaving.sendall(head + body)
+    assert process.client.post("/query", {"sentences": "good"}).status == 200
+    metrics = process.client.send("/metrics").value
+    assert 'spark_bert_refusals_total{reason="gone"} 5.0' in metrics
+    [waiting] = [line for line in metrics.splitlines() if line.startswith("spark_bert_waiting_tokens ")]
+    assert float(waiting.split()[1]) == 0
+    assert process.stop() == 0
+
+
+def test_requests_that_have_begun_are_answered_when_it_stops(package: Path, tmp_path: Path) -> None:
+    process = Process(tmp_path, f"serving.model={package}", "serving.threads=1")
+    process.said("answers from now on")
+    with ThreadPoolExecutor(8) as pool:
+        replies = [pool.submit(process.client.post, "/query", {"sentences": SENTENCES * 20}) for _ in range(8)]
+        time.sleep(0.2)
+        assert process.stop() == 0
+        assert [reply.result().status for reply in replies] == [200] * 8
+
+
+def test_what_is_no_package_is_refused_when_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "service.log").touch()
+    with pytest.raises(AssertionError, match="is no package: name the folder of one"):
+        Process(tmp_path, f"serving.model={tmp_path}").said("answers from now on")
+
+
+def test_a_model_that_answers_otherwise_than_before_is_refused(package: Path, tmp_path: Path) -> None:
+    import shutil
+
+    changed = shutil.copytree(package, tmp_path / "package")
+    examples = json.loads((changed / "examples.json").read_text(encoding="utf-8"))
+    examples["logits"][3] = [-value for value in examples["logits"][3]]
+    write_json(changed / "examples.json", examples)
+    with pytest.raises(AssertionError, match="the answer to example 3 differs by"):
+        Process(tmp_path, f"serving.model={changed}").said("answers from now on")

@@ -1,0 +1,82 @@
+"""Which inputs are computed together next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tokenizers import Encoding
+
+from tasks.serving.waiting import Input, Request, Waiting
+from tests.tasks.encoder.samples import tokenizer
+
+
+def encoded(length: int) -> Encoding:
+    """An input of so many tokens."""
+    return tokenizer().encode(" ".join(["good"] * (length - 2)))
+
+
+def waiting(requests: Sequence[Sequence[int]], batch_tokens: int = 2048) -> tuple[Waiting, list[Request]]:
+    """Let requests with inputs of these lengths wait."""
+    queue = Waiting(batch_tokens)
+    made = [Request([encoded(length) for length in lengths], outputs=1) for lengths in requests]
+    for request in made:
+        queue.add(request)
+    return queue, made
+
+
+def lengths(batch: Sequence[Input]) -> list[int]:
+    return [len(each.encoding) for each in batch]
+
+
+def test_the_oldest_determines_the_length_and_near_ones_join() -> None:
+    queue, _ = waiting([[20], [60], [22, 30], [8]])
+    assert lengths(queue.take()) == [20, 22, 30]  # 60 and 8 are not near
+    assert lengths(queue.take()) == [60]
+    assert lengths(queue.take()) == [8]
+    assert queue.take() == []
+
+
+def test_a_batch_stays_within_the_budget_with_its_padding() -> None:
+    queue, _ = waiting([[20] * 7], batch_tokens=100)
+    assert lengths(queue.take()) == [20, 20, 20, 20]  # padded to 24 each
+    assert lengths(queue.take()) == [20, 20, 20]
+
+
+def test_a_longer_one_joins_only_if_all_fit_at_its_length() -> None:
+    queue, _ = waiting([[20, 20, 20], [32]], batch_tokens=100)
+    assert lengths(queue.take()) == [20, 20, 20]
+    assert lengths(queue.take()) == [32]
+
+
+def test_an_input_beyond_the_budget_goes_alone() -> None:
+    queue, _ = waiting([[90], [90]], batch_tokens=64)
+    assert lengths(queue.take()) == lengths(queue.take()) == [90]
+
+
+def test_large_batches_have_a_power_of_two_of_rows_and_nobody_is_overtaken() -> None:
+    queue, requests = waiting([[10]] * 21)
+    batches = [queue.take() for _ in range(3)]
+    assert [len(batch) for batch in batches] == [16, 5, 0]
+    assert [each.request for batch in batches for each in batch] == requests
+
+
+def test_the_inputs_of_a_request_that_has_gone_are_not_computed() -> None:
+    queue, (first, second) = waiting([[10, 10, 40], [12]])
+    queue.remove(first)
+    assert queue.tokens == 12
+    assert [each.request for each in queue.take()] == [second]
+    assert queue.take() == [] and queue.tokens == 0
+
+
+def test_every_input_is_taken_once_and_tokens_are_counted() -> None:
+    random = np.random.default_rng(0)
+    queue, requests = waiting([random.integers(3, 64, random.integers(1, 9)).tolist() for _ in range(60)])
+    assert queue.tokens == sum(request.waiting for request in requests)
+    taken = []
+    while batch := queue.take():
+        longest = max(lengths(batch))
+        assert len(batch) == 1 or min(lengths(batch)) * 4 > longest
+        taken += [(each.request, each.place) for each in batch]
+    assert len(taken) == len(set(taken)) == sum(len(request.encodings) for request in requests)
+    assert queue.tokens == 0 and not any(request.waiting for request in requests)
