@@ -45,7 +45,7 @@ prepare() {
             return 2
             ;;
     esac
-    mkdir -p "$SPARK_BERT_CACHE" "$SPARK_BERT_DATA" "$SPARK_BERT_SECRETS" \
+    mkdir -p "$SPARK_BERT_CACHE" "$SPARK_BERT_DATA" "$SPARK_BERT_SECRETS/service" \
         "$SPARK_BERT_HOME"/{artifacts,checkpoints,datasets,runs} "$platform"/{logs,mlflow,postgres,prometheus,secrets}
     chmod 700 "$platform"
     printf %s "$SPARK_BERT_DATA" >"$platform/data"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from include.sections.base import Section
+from include.sections.base import Section, Share
 
 
 class Serving(Section):
@@ -28,5 +28,12 @@ class Serving(Section):
     )
     max_rows: int = Field(1000, ge=1, description="Maximum number of texts per request.")
     max_bytes: int = Field(1_000_000, ge=1000, description="Maximum size of a request's body in bytes.")
-    deadline: float = Field(10, gt=0, description="Seconds after which a request is given up, with 504.")
-    poll: float = Field(2, gt=0, description="Seconds between two looks at the champion alias.")
+    deadline: float = Field(10, gt=0, description="Seconds for a request, its body included. Then it is given up.")
+    shadow: Share = Field(
+        0,
+        description="The share of requests that the challenger computes too. Its answers are compared, not given.",
+    )
+    canary: Share = Field(
+        0, description="The share of requests that the challenger answers instead of the champion, chosen by their id."
+    )
+    poll: float = Field(2, gt=0, description="Seconds between two looks at the aliases champion and challenger.")

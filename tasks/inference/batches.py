@@ -6,7 +6,7 @@ import numpy as np
 
 from include.sections import Prediction
 from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, length_batches
-from tasks.inference.shapes import few_lengths
+from tasks.inference.shapes import padded_length
 
 #: The number of rows in a static batch.
 STATIC_ROWS = 32
@@ -32,5 +32,5 @@ def batches(lengths: Array, prediction: Prediction) -> list[Array]:
     if prediction.batching == "static":
         return list(np.array_split(np.arange(len(lengths)), range(STATIC_ROWS, len(lengths), STATIC_ROWS)))
     if prediction.batching == "tokens":
-        return length_batches(lengths, batch_tokens=prediction.batch_tokens, padded=few_lengths)
+        return length_batches(lengths, batch_tokens=prediction.batch_tokens, padded=padded_length)
     return length_batches(lengths, batch_size=tier(float(lengths.mean())))

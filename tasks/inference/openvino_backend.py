@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import openvino
 
-from .shapes import few_lengths, few_rows
+from .shapes import padded_length, padded_rows
 
 Array = npt.NDArray[Any]
 _HINTS = {"fp32": "f32", "bf16": "bf16"}
@@ -36,7 +36,7 @@ class OpenVinoBackend:
     def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
         """Compute the logits of a padded batch: see tasks/inference/backend.py."""
         rows, tokens = input_ids.shape
-        shape = few_rows(rows), max(tokens, min(self._longest, few_lengths(tokens)))
+        shape = padded_rows(rows), max(tokens, min(self._longest, padded_length(tokens)))
         batch = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         inputs = {name: _padded(value, shape) for name, value in batch.items() if name in self._inputs}
         inputs["attention_mask"][rows:, 0] = 1  # so that no mean is over nothing

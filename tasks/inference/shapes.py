@@ -10,7 +10,7 @@ from __future__ import annotations
 STEP = 8
 
 
-def few_lengths(tokens: int) -> int:
+def padded_length(tokens: int) -> int:
     """Return the length to which a batch is padded.
 
     From 64 tokens on, there are four lengths between a power of two and the next one: 80, 96, 112, 128, 160, ...
@@ -19,6 +19,6 @@ def few_lengths(tokens: int) -> int:
     return -(-tokens // step) * step
 
 
-def few_rows(rows: int) -> int:
+def padded_rows(rows: int) -> int:
     """Return the number of rows to which a batch is padded."""
     return 1 << (rows - 1).bit_length() if rows < STEP else -(-rows // STEP) * STEP

@@ -21,20 +21,24 @@ from include.paths import user_path
 from include.runs import Run
 from include.secrets import SERVING, VARIABLE
 from include.stages import BadInput, ExitCode, StageError
+from tasks.serving.aliases import AliasWatch
 from tasks.serving.app import build
-from tasks.serving.champion import ChampionWatch
 from tasks.serving.metrics import Metrics
 from tasks.serving.served_model import open_model
 from tasks.serving.service import Service
 from tasks.tracking.registry import Registry
 
 log = logging.getLogger("tasks.serving")
+#: A look at the registry is repeated anyway, and the service cannot stop before it ends.
+MLFLOW = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 
 
 def main() -> int:
     """Serve until a signal comes; the exit code."""
     options = _parser().parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
+    for name, value in MLFLOW.items():
+        os.environ.setdefault(name, value)
     try:
         uvloop.run(_serve(load(options.experiment, options.set), options.home))
     except (StageError, OSError) as error:
@@ -81,7 +85,8 @@ async def _load(service: Service, experiment: Experiment, home: Path) -> None:
         )
     else:
         run = Run(home / "runs/serve")
-        await ChampionWatch(service, Registry.of(experiment, run), run.store).watch()
+        registry = await asyncio.to_thread(Registry.of, experiment, run)  # importing MLflow takes seconds
+        await AliasWatch(service, registry, run.store).watch()
 
 
 def _token() -> str:

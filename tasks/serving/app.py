@@ -14,18 +14,22 @@ from uuid import uuid4
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from tasks.serving import inference_protocol, query
 from tasks.serving.examples import INFER, QUERY
-from tasks.serving.refusal import Gone, Refusal, SlowClient, TooLarge, Unauthorized, Unknown
+from tasks.serving.refusal import Gone, Refusal, SlowClient, TooLarge, Unauthorized
+from tasks.serving.served_model import ServedModel
 from tasks.serving.service import Answers, Service
 from tasks.serving.texts import Asked
 
 log = logging.getLogger(__name__)
 
-#: What reads a body: it takes the body and the names of the model's inputs.
-Read = Callable[[bytes, list[str]], Asked]
+#: What reads a body for a model.
+Read = Callable[[bytes, ServedModel], Asked]
+#: The maximum number of characters of an id in a header.
+LONGEST_ID = 128
 
 
 def build(service: Service, token: str = "") -> FastAPI:
@@ -35,9 +39,8 @@ def build(service: Service, token: str = "") -> FastAPI:
         service: what answers.
         token: the bearer token that requests for answers must have; "" for none.
     """
-    app = FastAPI(
-        title="Spark-BERT", description="Labels texts with a fine-tuned encoder.", docs_url="/docs", redoc_url=None
-    )
+    description = "Labels texts with a fine-tuned encoder."
+    app = FastAPI(title="Spark-BERT", description=description, redoc_url=None, redirect_slashes=False)
     answering = Answering(service, token)
 
     @app.post("/query", summary="Label texts", openapi_extra=QUERY)
@@ -61,14 +64,13 @@ def build(service: Service, token: str = "") -> FastAPI:
     @app.get("/v2/models/{name}/ready", summary="Whether this model answers")
     @app.get("/v2/models/{name}/versions/{version}/ready", include_in_schema=False)
     async def ready(name: str = "", version: str = "") -> dict[str, bool]:
-        _find(service, name, version)
+        service.lane(name=name, version=version)
         return {"ready": True}
 
     @app.get("/v2/models/{name}", summary="The inputs and outputs of the model")
     @app.get("/v2/models/{name}/versions/{version}", include_in_schema=False)
     async def metadata(name: str, version: str = "") -> dict[str, Any]:
-        _find(service, name, version)
-        return inference_protocol.metadata(service.model)
+        return inference_protocol.metadata(service.lane(name=name, version=version).model)
 
     @app.get("/metrics", summary="Metrics for Prometheus")
     async def metrics() -> Response:
@@ -78,20 +80,17 @@ def build(service: Service, token: str = "") -> FastAPI:
     async def refuse(request: Request, refusal: Refusal) -> Response:
         return _refused(refusal)
 
+    @app.exception_handler(HTTPException)
+    async def explain(request: Request, error: HTTPException) -> Response:
+        """Say in the service's own form what the framework refuses: another path or method."""
+        return JSONResponse({"error": f"{request.method} {request.url.path}: {error.detail}"}, error.status_code)
+
     return app
 
 
 def _refused(refusal: Refusal, name: str = "") -> JSONResponse:
     content = {"error": str(refusal)} | ({"id": name} if name else {})
     return JSONResponse(content, refusal.status, refusal.headers)
-
-
-def _find(service: Service, name: str, version: str) -> None:
-    """Raise Unknown if another model or version is asked for than the one in use; "" is any."""
-    model = service.model
-    if name not in ("", model.name) or version not in ("", model.version):
-        asked = f"version {version} of {name}" if version else name
-        raise Unknown(f"there is no {asked}: version {model.version} of {model.name} answers")
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class Answering:
 
     async def respond(self, request: Request, read: Read, name: str = "", version: str = "") -> Response:
         """Answer a request, or say why not. A client that has gone gets nothing, and its texts are not computed."""
-        started, identity = time.perf_counter(), request.headers.get("x-request-id", "") or uuid4().hex
+        started, identity = time.perf_counter(), _identity(request)
         try:
             response: Response = await self._answer(request, read, identity, name, version)
         except Refusal as refusal:
@@ -125,25 +124,38 @@ class Answering:
 
     async def _answer(self, request: Request, read: Read, identity: str, name: str, version: str) -> Response:
         self._authorize(request)
-        _find(self.service, name, version)
-        body = await _body(request, self.service.serving.max_bytes, self.service.serving.deadline)
-        asked = read(body, self.service.model.package.columns)
-        answers = await _unless_gone(request, self.service.answer(asked.texts))
+        deadline = asyncio.get_running_loop().time() + self.service.serving.deadline
+        with self.service.held(identity, name, version) as lane:
+            body = await _body(request, self.service.serving.max_bytes, deadline)
+            asked = read(body, lane.model)
+            answers = await _unless_gone(request, self.service.answer(lane, asked.texts, deadline, identity))
         return JSONResponse(asked.written(answers, asked.id or identity))
 
     def _authorize(self, request: Request) -> None:
-        given = request.headers.get("authorization", "")
-        if self.token and not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        # Headers are read as Latin-1, so this is what the client has sent.
+        known = hmac.compare_digest(given.strip().encode("latin-1"), self.token.encode())
+        if self.token and not (known and scheme.lower() == "bearer"):
             raise Unauthorized("the bearer token is missing or wrong: send the header Authorization: Bearer TOKEN")
+
+
+def _identity(request: Request) -> str:
+    """Return the id that a client gives its request in a header, or else a new one."""
+    return request.headers.get("x-request-id", "")[:LONGEST_ID] or uuid4().hex
 
 
 async def _body(request: Request, most: int, deadline: float) -> bytes:
     """Read the body of a request.
 
+    Args:
+        request: the request.
+        most: the maximum number of bytes.
+        deadline: the time of the event loop at which it must be there.
+
     Raises:
-        TooLarge: if it has more bytes than `most`, or says so.
+        TooLarge: if it has more bytes, or says so.
         Gone: if the client goes.
-        SlowClient: if it does not come within the deadline in seconds.
+        SlowClient: if it does not come in time.
     """
     message = f"the body has more than {most:,} bytes: send fewer texts at a time"
     size = request.headers.get("content-length", "0")
@@ -151,14 +163,14 @@ async def _body(request: Request, most: int, deadline: float) -> bytes:
         raise TooLarge(message)
     parts, length = [], 0
     try:
-        async with asyncio.timeout(deadline):
+        async with asyncio.timeout_at(deadline):
             async for part in request.stream():
                 length += len(part)
                 if length > most:
                     raise TooLarge(message)
                 parts.append(part)
     except TimeoutError as error:
-        raise SlowClient(f"the body has not come within {deadline:g} s") from error
+        raise SlowClient("the body has not come in time: send it at once") from error
     except ClientDisconnect as error:
         raise Gone("the client has gone") from error
     return b"".join(parts)

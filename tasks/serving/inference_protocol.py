@@ -41,17 +41,17 @@ def metadata(model: ServedModel) -> dict[str, Any]:
     }
 
 
-def read(body: bytes, columns: list[str]) -> Asked:
+def read(body: bytes, model: ServedModel) -> Asked:
     """Read a request.
 
     Args:
         body: the body.
-        columns: the names of the model's inputs.
+        model: what answers.
 
     Raises:
         Refusal: if there is something else in the body.
     """
-    value = read_json(body)
+    value, columns = read_json(body), model.package.columns
     tensors = _named(value.get("inputs"), "inputs")
     if sorted(tensors) != sorted(columns):
         found = ", ".join(map(ascii, tensors)) or "missing"
@@ -59,14 +59,18 @@ def read(body: bytes, columns: list[str]) -> Asked:
     texts = [_texts(tensors[name]) for name in columns]
     if len({len(column) for column in texts}) > 1:
         raise Refusal("the inputs have different numbers of rows")
-    wanted = list(_named(value.get("outputs", []), "outputs"))
+    outputs = {output["name"]: output for output in metadata(model)["outputs"]}
+    wanted = list(_named(value.get("outputs", []), "outputs")) or list(outputs)
+    unknown = [name for name in wanted if name not in outputs]
+    if unknown:
+        raise Refusal(f"there is no output {unknown[0]!a:.50}: the outputs are {', '.join(outputs)}")
     return Asked(texts, identity(value), lambda answers, name: _written(answers, name, wanted))
 
 
 def _named(tensors: Any, what: str) -> dict[str, Tensor]:
     """Return tensors by their names."""
     if not isinstance(tensors, list) or not all(isinstance(tensor, dict) for tensor in tensors):
-        raise Refusal(f'"{what}" is no list of tensors')
+        raise Refusal(f'"{what}" is not a list of tensors')
     found: dict[str, Tensor] = {}
     for tensor in tensors:
         name = tensor.get("name")
@@ -83,7 +87,7 @@ def _texts(tensor: Tensor) -> list[str]:
         raise Refusal(f"the datatype of {name} is {tensor.get('datatype')!r:.50}: send BYTES")
     if not isinstance(data, list) or not data:
         raise Refusal(f"{name} has no data: send a list of strings, because binary tensors are not supported")
-    rows = [item for row in data for item in row] if all(isinstance(row, list) for row in data) else data
+    rows = [row[0] for row in data] if all(isinstance(row, list) and len(row) == 1 for row in data) else data
     if _rows_of(shape) != len(rows):
         raise Refusal(f"the shape of {name} is {shape!r:.50}, but its data are {len(rows)} texts: send [{len(rows)}]")
     return [checked(text, f"row {number} of {name}") for number, text in enumerate(rows)]
@@ -97,17 +101,10 @@ def _rows_of(shape: Any) -> int | None:
 
 
 def _written(answers: Answers, name: str, wanted: list[str]) -> dict[str, Any]:
-    """Return the response with the outputs that were asked for, or all.
-
-    Raises:
-        Refusal: if there is no such output.
-    """
+    """Return the response with the outputs that were asked for."""
     model = answers.model
     outputs = {output["name"]: output for output in metadata(model)["outputs"]}
-    unknown = [output for output in wanted if output not in outputs]
-    if unknown:
-        raise Refusal(f"there is no output {unknown[0]!a:.50}: the outputs are {', '.join(outputs)}")
-    made = [_tensor(outputs[output], answers) for output in wanted or outputs]
+    made = [_tensor(outputs[output], answers) for output in wanted]
     return {"model_name": model.name, "model_version": model.version, "id": name, "outputs": made}
 
 

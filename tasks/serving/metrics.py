@@ -41,24 +41,38 @@ class Metrics:
         self.answers = Counter(
             "spark_bert_answers", "Answers, one for each text", ["version", "label"], registry=registry
         )
+        self.models = Histogram(
+            "spark_bert_model_seconds",
+            "Time of a model for a request",
+            ["version"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.shadows = Counter(
+            "spark_bert_shadow_answers",
+            "Answers of the challenger that are compared with the champion's",
+            ["version", "outcome"],
+            registry=registry,
+        )
         self.model = Gauge(
             "spark_bert_model", "1 for the model that answers", ["name", "version", "form"], registry=registry
         )
         self.loads = Counter("spark_bert_loads", "Versions that were loaded", ["outcome"], registry=registry)
 
-    def taken(self, batch: Sequence[Input], waiting: int) -> None:
-        """Count a batch that goes to the model, while so many tokens wait."""
+    def taken(self, batch: Sequence[Input]) -> None:
+        """Count a batch that goes to the model."""
         now, lengths = time.perf_counter(), [len(each.encoding) for each in batch]
         self.rows.observe(len(batch))
-        self.waiting.set(waiting)
+        self.waiting.dec(sum(lengths))
         self.tokens.inc(len(batch) * max(lengths))
         self.padding.inc(len(batch) * max(lengths) - sum(lengths))
         for each, length in zip(batch, lengths, strict=True):
             self.lengths.observe(length)
             self.waits.observe(now - each.request.arrived)
 
-    def answered(self, version: str, answers: Mapping[str, Sequence[Any]]) -> None:
-        """Count the labels of answers. Scores have none."""
+    def answered(self, version: str, answers: Mapping[str, Sequence[Any]], seconds: float) -> None:
+        """Count the labels of the answers to a request, which took a version so long. Scores have no labels."""
+        self.models.labels(version).observe(seconds)
         for label in answers.get("label", ()):
             self.answers.labels(version, label).inc()
         for labels in answers.get("labels", ()):

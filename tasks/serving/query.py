@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from tasks.serving.refusal import Refusal
+from tasks.serving.served_model import ServedModel
 from tasks.serving.service import Answers
 from tasks.serving.texts import Asked, check_keys, checked, identity, read_json
 
 _KEYS = ("sentences", "id")
 
 
-def read(body: bytes, columns: list[str]) -> Asked:
+def read(body: bytes, model: ServedModel) -> Asked:
     """Read a request.
 
     Args:
         body: the body.
-        columns: the names of the model's inputs, one or two.
+        model: what answers.
 
     Raises:
         Refusal: if there is something else in the body.
@@ -28,8 +29,8 @@ def read(body: bytes, columns: list[str]) -> Asked:
     sentences = value["sentences"]
     rows = [sentences] if isinstance(sentences, str) else sentences
     if not isinstance(rows, list) or not rows:
-        raise Refusal('"sentences" is no text and no list of texts')
-    texts = _singles(rows) if len(columns) == 1 else _pairs(rows)
+        raise Refusal('"sentences" is neither a text nor a list of texts')
+    texts = _singles(rows) if len(model.package.columns) == 1 else _pairs(rows)
     return Asked(texts, identity(value), _written)
 
 
@@ -40,7 +41,7 @@ def _singles(rows: list[Any]) -> list[list[str]]:
 def _pairs(rows: list[Any]) -> list[list[str]]:
     for number, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != 2:
-            raise Refusal(f"sentence {number} is no pair, but the model labels pairs: send a list of two texts")
+            raise Refusal(f"sentence {number} is not a pair, but the model labels pairs: send a list of two texts")
     return [[checked(row[at], f"text {at + 1} of pair {number}") for number, row in enumerate(rows)] for at in (0, 1)]
 
 

@@ -50,6 +50,11 @@ class TooLarge(Refusal):
 
     status, reason = 413, "too large"
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """More headers of the response. What is left of the body is not read."""
+        return {"Connection": "close"}
+
 
 class Overloaded(Refusal):
     """Too many tokens wait.

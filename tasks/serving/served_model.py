@@ -13,7 +13,7 @@ import numpy as np
 from include.stages import BadInput
 from tasks.inference.packaged_forms import Form, computable, fastest
 from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, Array, PackagedModel
-from tasks.inference.shapes import few_lengths
+from tasks.inference.shapes import padded_length
 
 #: By how much an answer to an example may differ from that of the package: as for the forms of a package.
 LARGEST_CHANGE = 0.02
@@ -38,7 +38,7 @@ class ServedModel:
     def shapes(self, batch_tokens: int) -> list[tuple[int, int]]:
         """Return the shapes of batches, [rows, tokens], of which the first batch takes longer than later ones."""
         longest = self.package.max_length
-        lengths = sorted({min(few_lengths(length), longest) for length in range(1, longest + 1)})
+        lengths = sorted({min(padded_length(length), longest) for length in range(1, longest + 1)})
         if not self.form.startswith("openvino"):  # only OpenVINO prepares itself for a shape
             return [(1, length) for length in lengths]
         return [(rows, length) for length in lengths for rows in _row_counts(batch_tokens // length)]
@@ -59,25 +59,29 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
         threads: number of CPU threads; 0 for one per core.
 
     Raises:
-        BadInput: if the folder is no package, if it has no form that can be computed here, or if the model does not
-            answer the examples of the package as it did when it was packaged.
+        BadInput: if the folder is not a package, or a damaged one, if it has no form that can be computed here, or if
+            the model does not answer the examples of the package as it did when it was packaged.
     """
-    described = _read(folder / DESCRIPTION)
-    form = _fastest(folder, described["forms"])
-    package = PackagedModel(folder, form, threads)
-    _check(package, folder / EXAMPLES)
+    if not (folder / DESCRIPTION).is_file():
+        raise BadInput(f"{folder} is not a package, because it has no {DESCRIPTION}: name the folder of a package")
+    if not (folder / EXAMPLES).is_file():
+        raise BadInput(
+            f"{folder} has no {EXAMPLES}, because it was made by an earlier version: package the model again and, if "
+            "it is registered, register and promote it again"
+        )
+    try:
+        form = _fastest(folder, _read(folder / DESCRIPTION)["forms"])
+        package = PackagedModel(folder, form, threads)
+        _check(package, folder / EXAMPLES)
+    except BadInput:
+        raise
+    except Exception as error:  # whatever a damaged file makes a library raise
+        raise BadInput(f"{folder} cannot be loaded ({error!r:.500}): package the model again") from error
     return ServedModel(name, version, form, package)
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        described: dict[str, Any] = json.loads(file.read_bytes())
-    except FileNotFoundError as error:
-        raise BadInput(
-            f"{file} is missing, so {file.parent} is no package: name the folder of one, which the stage package writes"
-        ) from error
-    except ValueError as error:
-        raise BadInput(f"{file} is damaged ({error}): package the model again") from error
+    described: dict[str, Any] = json.loads(file.read_bytes())
     return described
 
 

@@ -1,22 +1,36 @@
-"""The service without HTTP: the model that answers now, and how another one takes its place."""
+"""The service without HTTP: the models that answer now, and how others take their places."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from include.sections import Serving
 from tasks.serving.batcher import Batcher, Limits
 from tasks.serving.metrics import Metrics
-from tasks.serving.refusal import NotReady, TooLarge, TooSlow
+from tasks.serving.refusal import NotReady, Refusal, TooLarge, TooSlow, Unknown
 from tasks.serving.served_model import ServedModel
 
 log = logging.getLogger(__name__)
+
+#: Two models agree on a score if they differ by no more than this share of the task's range.
+SAME_SCORE = 0.05
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A model and the batches in which it computes."""
+
+    model: ServedModel
+    batcher: Batcher
 
 
 @dataclass(frozen=True)
@@ -33,84 +47,165 @@ class Answers:
 
 
 class Service:
-    """Answers with the model in use. It is made and used within a running event loop.
+    """Answers with the champion, and with the challenger as far as the settings say. It lives in an event loop.
 
     Args:
         serving: the experiment's serving section.
         metrics: counts what happens.
+
+    Attributes:
+        obstacle: why there is no model yet, for those who ask.
     """
 
     def __init__(self, serving: Serving, metrics: Metrics) -> None:
         self.serving, self.metrics = serving, metrics
-        # One batch is computed at a time, also while two models are in use, because it has all threads.
+        # One batch is computed at a time, whichever model computes it, because it has all threads.
         self._computing = ThreadPoolExecutor(1, "model")
         self._tokenizing = ThreadPoolExecutor(1, "tokenizer")
-        self._used: tuple[ServedModel, Batcher] | None = None
-        self._retired: set[asyncio.Task[None]] = set()
+        self.obstacle = "try again in a few seconds"
+        self._champion: Lane | None = None
+        self._challenger: Lane | None = None
+        self._aside: set[asyncio.Task[None]] = set()
 
     @property
     def revision(self) -> str:
         """The git revision of the code; "" if it is not known."""
         return os.environ.get("SPARK_BERT_REVISION", "")
 
-    @property
-    def model(self) -> ServedModel:
-        """The model in use.
-
-        Raises:
-            NotReady: if there is none yet.
-        """
-        return self._in_use()[0]
-
     async def use(self, model: ServedModel) -> None:
-        """Warm a model between the batches of the one in use, and answer with it from now on.
+        """Warm a model between the batches of others, and answer with it from now on.
 
         Requests that have begun are answered by the model that they began with.
         """
-        loop = asyncio.get_running_loop()
-        for shape in model.shapes(self.serving.batch_tokens):
-            await loop.run_in_executor(self._computing, model.warm, shape)
-        limits = Limits(self.serving.batch_tokens, self.serving.queue_tokens)
-        before = self._used
-        batcher = Batcher(model.package, self._computing, self._tokenizing, limits, self.metrics)
-        self._used = model, batcher
+        lane = await self._opened(model)
+        before, self._champion = self._champion, lane
         self.metrics.serves(model.name, model.version, model.form)
         log.info("version %s of %s answers from now on", model.version, model.name)
-        if before is not None:
-            task = asyncio.create_task(before[1].drain())
-            self._retired.add(task)
-            task.add_done_callback(self._retired.discard)
+        self._retire(before)
 
-    async def answer(self, texts: Sequence[list[str]]) -> Answers:
+    async def challenge(self, model: ServedModel) -> None:
+        """Try a model out beside the champion from now on."""
+        lane = await self._opened(model)
+        self.dismiss()
+        self._challenger = lane
+        log.info("version %s of %s is tried out from now on", model.version, model.name)
+
+    def dismiss(self) -> None:
+        """Try nothing out any more."""
+        if self._challenger is not None:
+            before, self._challenger = self._challenger, None
+            log.info("nothing is tried out any more")
+            self._retire(before)
+
+    @contextmanager
+    def held(self, identity: str, name: str, version: str) -> Iterator[Lane]:
+        """Return what answers a request, as `lane` does, and keep it within the block, whatever takes its place."""
+        lane = self.lane(identity, name, version)
+        with lane.batcher.held():
+            yield lane
+
+    def lane(self, identity: str = "", name: str = "", version: str = "") -> Lane:
+        """Return what answers a request.
+
+        Args:
+            identity: the id of the request, by which `serving.canary` chooses. The same id gets the same model.
+            name: the name of the model that the request asks for; "" for any.
+            version: the version that it asks for; "" for any.
+
+        Raises:
+            NotReady: if there is no model yet.
+            Unknown: if there is no such model or version.
+        """
+        champion, challenger = self._champion, self._challenger
+        if champion is None:
+            raise NotReady(f"no model is loaded yet: {self.obstacle}")
+        lanes = [champion] if challenger is None else [champion, challenger]
+        found = [lane for lane in lanes if name in ("", lane.model.name) and version in ("", lane.model.version)]
+        if not found:
+            asked = f"version {version} of {name}" if version else name
+            there = ", ".join(lane.model.version for lane in lanes)
+            raise Unknown(f"there is no {asked}: {champion.model.name} has {there}")
+        is_canary = len(found) > 1 and share(identity) < self.serving.canary
+        return found[-1] if is_canary else found[0]
+
+    async def answer(self, lane: Lane, texts: Sequence[list[str]], deadline: float, identity: str = "") -> Answers:
         """Answer a request.
 
         Args:
+            lane: what answers.
             texts: for each column of the model, the sentences of all rows.
+            deadline: the time of the event loop at which the request is given up.
+            identity: the id of the request, by which `serving.shadow` chooses.
 
         Raises:
             Refusal: if it cannot be answered now, or not in time.
         """
-        model, batcher = self._in_use()
         if len(texts[0]) > self.serving.max_rows:
             raise TooLarge(f"there are {len(texts[0]):,} texts: send no more than {self.serving.max_rows:,} at a time")
+        started = time.perf_counter()
         try:
-            async with asyncio.timeout(self.serving.deadline):
-                logits = await batcher.logits(texts)
+            async with asyncio.timeout_at(deadline):
+                logits = await lane.batcher.logits(texts)
         except TimeoutError as error:
             raise TooSlow(f"there is no answer after {self.serving.deadline:g} s: try again later") from error
-        columns = model.package.answers(logits)
-        self.metrics.answered(model.version, columns)
-        return Answers(model, columns)
+        answers = Answers(lane.model, lane.model.package.answers(logits))
+        self.metrics.answered(lane.model.version, answers.columns, time.perf_counter() - started)
+        other = self._challenger
+        if other is not None and lane is self._champion and share(f"shadow {identity}") < self.serving.shadow:
+            self._start(self._compare(other, texts, answers))
+        return answers
 
     async def close(self) -> None:
         """Answer what waits, and stop."""
-        if self._used is not None:
-            await self._used[1].drain()
-        await asyncio.gather(*self._retired)
+        self._retire(self._champion)
+        self._retire(self._challenger)
+        await asyncio.gather(*self._aside, return_exceptions=True)
         for executor in (self._tokenizing, self._computing):
             executor.shutdown()
 
-    def _in_use(self) -> tuple[ServedModel, Batcher]:
-        if self._used is None:
-            raise NotReady("no model is loaded yet: try again in a few seconds")
-        return self._used
+    async def _opened(self, model: ServedModel) -> Lane:
+        loop, shapes = asyncio.get_running_loop(), model.shapes(self.serving.batch_tokens)
+        log.info("warming %d shapes of version %s", len(shapes), model.version)
+        for shape in shapes:
+            await loop.run_in_executor(self._computing, model.warm, shape)
+        serving = self.serving
+        limits = Limits(serving.batch_tokens, serving.queue_tokens, serving.deadline)
+        return Lane(model, Batcher(model.package, self._computing, self._tokenizing, limits, self.metrics))
+
+    async def _compare(self, challenger: Lane, texts: Sequence[list[str]], answers: Answers) -> None:
+        """Let the challenger answer what has been answered, and count how often it says the same."""
+        version = challenger.model.version
+        try:
+            async with asyncio.timeout(self.serving.deadline):
+                logits = await challenger.batcher.logits(texts)
+        except (Refusal, TimeoutError):
+            self.metrics.shadows.labels(version, "skipped").inc(len(texts[0]))
+            return
+        other = challenger.model.package.answers(logits)
+        for same in agreement(answers, other):
+            self.metrics.shadows.labels(version, "same" if same else "other").inc()
+
+    def _retire(self, lane: Lane | None) -> None:
+        if lane is not None:
+            self._start(lane.batcher.drain())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something be done aside, and keep it from being forgotten."""
+        task = asyncio.create_task(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+
+
+def share(identity: str) -> float:
+    """Return a number from 0 to 1, evenly distributed over ids, and always the same for an id."""
+    return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:4]) / 2**32
+
+
+def agreement(answers: Answers, others: Mapping[str, list[Any]]) -> list[bool]:
+    """Return for each text whether another model gives the same label, the same labels, or nearly the same score."""
+    for name in ("label", "labels"):
+        if name in answers.columns:
+            return [one == other for one, other in zip(answers.columns[name], others[name], strict=True)]
+    low, high = answers.model.package.score_range or (0, 1)
+    scores = zip(answers.columns["score"], others["score"], strict=True)
+    return [abs(one - other) <= SAME_SCORE * (high - low) for one, other in scores]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from include.text import is_unwritable
+from include.text import is_blank, is_unwritable
 from tasks.serving.refusal import Refusal
 from tasks.serving.service import Answers
 
@@ -34,13 +34,15 @@ def read_json(body: bytes) -> dict[str, Any]:
         Refusal: if it is none.
     """
     try:
-        value = json.loads(body)
+        value = json.loads(body.decode())  # from bytes, json would read UTF-16 too
     except UnicodeDecodeError as error:
         raise Refusal(f"the body is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from error
     except RecursionError as error:
         raise Refusal("the body is nested too deeply") from error
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise Refusal(f"the body is not JSON: {error}") from error
+    except ValueError as error:  # Python's limit on the digits of a number
+        raise Refusal("the body has a number with too many digits") from error
     if not isinstance(value, dict):
         raise Refusal(f"the body is {_kind(value)}: send an object")
     return value
@@ -61,7 +63,7 @@ def identity(value: dict[str, Any]) -> str:
     """
     found = value.get("id", "")
     if not isinstance(found, str) or is_unwritable(found):
-        raise Refusal('"id" is no string that can be written as UTF-8')
+        raise Refusal('"id" is not a string, or cannot be written as UTF-8')
     return found
 
 
@@ -73,7 +75,7 @@ def checked(text: Any, where: str) -> str:
     """
     if not isinstance(text, str):
         raise Refusal(f"{where} is {_kind(text)}: send a string")
-    if not text.strip():
+    if is_blank(text):
         raise Refusal(f"{where} is empty")
     if is_unwritable(text):
         raise Refusal(f"{where} contains a NUL character or half of a surrogate pair: remove it")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import accumulate, count
 
 import numpy as np
 from tokenizers import Encoding
 
 from tasks.inference.packaged_model import Array
-from tasks.inference.shapes import few_lengths
+from tasks.inference.shapes import padded_length, padded_rows
 
-#: An input joins a batch only if its length differs by no more than this share from that of the oldest input.
+#: An input joins a batch only if its length differs by no more than this share from that of the input that is next.
 NEAR = 0.5
 #: Batches of more rows than this have as many as a power of two, so that they have few different shapes.
 SMALL = 8
@@ -40,13 +40,21 @@ class Request:
         self.logits: Array = np.empty((len(encodings), outputs), np.float32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Input:
-    """An input that waits: its request, its place there, and its number in the order of arrival."""
+    """An input that waits.
 
-    request: Request
-    place: int
+    Attributes:
+        turn: when it is its turn: see Waiting.
+        number: its number in the order of arrival.
+        request: its request.
+        place: its place there.
+    """
+
+    turn: int
     number: int
+    request: Request = field(compare=False)
+    place: int = field(compare=False)
 
     @property
     def encoding(self) -> Encoding:
@@ -57,6 +65,12 @@ class Input:
 class Waiting:
     """The inputs that wait, in classes of nearly equal length.
 
+    Requests take turns, so that one with many texts does not keep the others waiting: the turn of an input is the turn
+    that is being computed when its request arrives, plus the tokens of the inputs before it in the request. So a new
+    request comes after what the others have been given already, and before what they have beyond that (start-time fair
+    queueing: Goyal et al. 1996, "Start-time Fair Queueing: A Scheduling Algorithm for Integrated Services Packet
+    Switching Networks").
+
     Args:
         batch_tokens: maximum number of tokens per batch, including padding. A longer input is a batch of its own.
 
@@ -65,15 +79,16 @@ class Waiting:
     """
 
     def __init__(self, batch_tokens: int) -> None:
-        self._budget, self._numbers = batch_tokens, count()
-        self._classes: dict[int, deque[Input]] = {}
+        self._budget, self._numbers, self._turn = batch_tokens, count(), 0
+        self._classes: dict[int, list[Input]] = {}  # heaps
         self.tokens = 0
 
     def add(self, request: Request) -> None:
         """Let the inputs of a request wait."""
-        for place, encoding in enumerate(request.encodings):
-            waiting = self._classes.setdefault(few_lengths(len(encoding)), deque())
-            waiting.append(Input(request, place, next(self._numbers)))
+        before = accumulate(map(len, request.encodings), initial=self._turn)
+        for place, (encoding, turn) in enumerate(zip(request.encodings, before, strict=False)):
+            waiting = self._classes.setdefault(padded_length(len(encoding)), [])
+            heappush(waiting, Input(turn, next(self._numbers), request, place))
         self.tokens += request.waiting
 
     def remove(self, request: Request) -> None:
@@ -85,15 +100,16 @@ class Waiting:
     def take(self) -> list[Input]:
         """Remove and return the inputs of the next batch; empty if none waits.
 
-        The oldest input determines the length. Others of this length join it, then those of near lengths, up to the
-        budget.
+        The input whose turn it is determines the length. Others of this length join it, then those of near lengths, up
+        to the budget.
         """
         heads = {length: found for length in self._classes if (found := self._head(length))}
         if not heads:
             return []
-        oldest = min(heads, key=lambda length: heads[length].number)
-        near = [length for length in heads if abs(length - oldest) <= NEAR * oldest]
-        batch = self._fill(sorted(near, key=lambda length: (abs(length - oldest), length)))
+        first = min(heads, key=lambda length: heads[length])
+        self._turn = max(self._turn, heads[first].turn)
+        near = [length for length in heads if abs(length - first) <= NEAR * first]
+        batch = self._fill(sorted(near, key=lambda length: (abs(length - first), length)))
         for each in batch:
             each.request.waiting -= len(each.encoding)
             self.tokens -= len(each.encoding)
@@ -103,7 +119,7 @@ class Waiting:
         """Return the first input of a class, after those that nobody waits for are dropped."""
         waiting = self._classes[length]
         while waiting and waiting[0].request.gone:
-            waiting.popleft()
+            heappop(waiting)
         return waiting[0] if waiting else None
 
     def _fill(self, lengths: list[int]) -> list[Input]:
@@ -112,10 +128,10 @@ class Waiting:
         longest = 0
         for length in lengths:
             longest = max(longest, length)
-            while (head := self._head(length)) and (not batch or (len(batch) + 1) * longest <= self._budget):
+            while (head := self._head(length)) and (not batch or padded_rows(len(batch) + 1) * longest <= self._budget):
                 batch.append((length, head))
-                self._classes[length].popleft()
+                heappop(self._classes[length])
         rows = len(batch) if len(batch) <= SMALL else 1 << (len(batch).bit_length() - 1)
-        for length, left in reversed(batch[rows:]):
-            self._classes[length].appendleft(left)
+        for length, left in batch[rows:]:
+            heappush(self._classes[length], left)
         return [each for _, each in batch[:rows]]

@@ -19,7 +19,7 @@ class Champions(Registry):
         Raises:
             Transient: If MLflow does not answer.
         """
-        with self._translate_errors():
+        with self.translate_errors():
             self.client.set_registered_model_alias(self.model, CHAMPION, version.number)
 
 

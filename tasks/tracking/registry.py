@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: The alias of the version in use.
 CHAMPION = "champion"
+#: The alias of a version that the service tries out beside the champion.
+CHALLENGER = "challenger"
 #: What the folder of an MLflow run that contains the package of a model begins with. Each package has its own, so that
 #: a version has the files of its package and no others.
 FOLDER = "model-"
@@ -68,7 +70,7 @@ class Registry:
 
     def versions(self) -> list[Version]:
         """Return all versions."""
-        with self._translate_errors():
+        with self.translate_errors():
             found = self.client.search_model_versions(f"name = '{self.model}'")
         return [_version(one) for one in found]
 
@@ -83,10 +85,14 @@ class Registry:
 
     def champion(self) -> Version | None:
         """Return the version with the champion alias, or None if there is no champion."""
-        with self._translate_errors():
+        number = self.aliases().get(CHAMPION)
+        return None if number is None else self.version(number)
+
+    def aliases(self) -> dict[str, str]:
+        """Return alias to number of a version; empty if nothing is registered yet."""
+        with self.translate_errors():
             found = self.client.search_registered_models(f"name = '{self.model}'")
-        number = found[0].aliases.get(CHAMPION) if found else None
-        return None if number is None else self.version(str(number))
+        return {alias: str(number) for alias, number in found[0].aliases.items()} if found else {}
 
     def add(self, run: str, package: Path, tags: Mapping[str, str]) -> Version:
         """Register a new version.
@@ -97,7 +103,7 @@ class Registry:
             tags: The tags of the version.
         """
         folder = f"{FOLDER}{sha256(package / MANIFEST)[:16]}"
-        with self._translate_errors():
+        with self.translate_errors():
             self.client.set_tag(run, REGISTERED, self.model)  # comes first, since it protects the run from deletion
             self.client.log_artifacts(run, str(package), folder)
             if not self.client.search_registered_models(f"name = '{self.model}'"):
@@ -107,11 +113,12 @@ class Registry:
 
     def tag(self, version: Version, tags: Mapping[str, str]) -> None:
         """Set tags of a version. Its other tags stay unchanged."""
-        with self._translate_errors():
+        with self.translate_errors():
             for key, value in _short(tags).items():
                 self.client.set_model_version_tag(self.model, version.number, key, value)
 
-    def _translate_errors(self) -> AbstractContextManager[None]:
+    def translate_errors(self) -> AbstractContextManager[None]:
+        """Raise errors of MLflow as Transient."""
         return self.server.translate_errors(f"does not answer as the registry of {self.model}; another try may succeed")
 
 

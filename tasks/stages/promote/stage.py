@@ -10,6 +10,7 @@ from include.runs import DECISION, Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.stages.promote.decision import Decision, of_comparison, of_person, of_rollback
+from tasks.tracking.challengers import remove_challenger
 from tasks.tracking.champions import Champions, champion_lock
 from tasks.tracking.registry import Version, now
 
@@ -34,6 +35,7 @@ def run(context: Context) -> Outcome:
     with champion_lock(context.run.store):
         version, champion = _entered(context, registry), registry.champion()
         if champion == version:  # it was promoted before, possibly by an interrupted try of this stage
+            remove_challenger(registry, version)
             return _outcome(registry, version, _known(version))
         decision = _decided(context, version, outcome["outcome"])
         tags = {"decision": decision.decision, "decision.by": decision.by, "decision.at": decision.at}
@@ -43,6 +45,7 @@ def run(context: Context) -> Outcome:
         registry.tag(version, tags)
         if decision.decision == "approved":
             registry.make_champion(version)  # comes last, so that every champion has a tag with its predecessor
+        remove_challenger(registry, version)
         return _outcome(registry, version, decision)
 
 

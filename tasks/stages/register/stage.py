@@ -10,6 +10,7 @@ from include.experiment import Experiment
 from include.runs import Run
 from tasks.context import Context, Outcome
 from tasks.stages.register.entry import identity, tags
+from tasks.tracking.challengers import set_challenger
 from tasks.tracking.loading import TRAIN
 from tasks.tracking.record import read
 from tasks.tracking.registry import ROLLED_BACK, Registry, now
@@ -49,6 +50,8 @@ def run(context: Context) -> Outcome:
             version = registry.add(run_id, package.path, {**entered, **evidence})
         elif version != registry.champion():
             registry.tag(version, evidence)
+        if version != registry.champion():
+            set_challenger(registry, version)
     log.info("%s is %s", train.path, version)
     where = {"model": version.model, "version": version.number, "mlflow_run": version.run}
     return Outcome({**where, "train": train.manifest.key})

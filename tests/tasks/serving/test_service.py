@@ -15,7 +15,7 @@ import pytest
 
 from include.artifacts import write_json
 from tasks.inference.packaged_model import PackagedModel
-from tests.tasks.serving.conftest import Client, Process
+from tests.tasks.serving.conftest import Client, Process, Start
 from tests.tasks.stages.package.packages import PAIRS, SENTENCES
 
 
@@ -38,14 +38,14 @@ def test_one_text_is_a_request_too_and_ids_come_back(client: Client) -> None:
     assert again.value["id"] == again.headers["x-request-id"] == "theirs"
 
 
-def test_pairs_have_scores(pairs: Path, tmp_path: Path) -> None:
-    process = Process(tmp_path, f"serving.model={pairs}", "serving.threads=1")
+def test_pairs_have_scores(pairs: Path, start: Start) -> None:
+    process = start(f"serving.model={pairs}", "serving.threads=1")
     process.said("answers from now on")
     model = PackagedModel(pairs)
     expected = model.logits([[pair[at] for pair in PAIRS[:5]] for at in (0, 1)])[:, 0]
     reply = process.client.post("/query", {"sentences": [list(pair) for pair in PAIRS[:5]]})
     assert [row["score"] for row in reply.value["results"]] == pytest.approx(expected.tolist(), abs=1e-3)
-    assert "no pair" in process.client.post("/query", {"sentences": ["single"]}).value["error"]
+    assert "not a pair" in process.client.post("/query", {"sentences": ["single"]}).value["error"]
     assert process.stop() == 0
 
 
@@ -76,18 +76,21 @@ BAD: list[tuple[bytes, int, str]] = [
     (b"{", 400, "not JSON"),
     (b'{"sentences": ["\xff"]}', 400, "not UTF-8: byte 16 is 0xff"),
     (b"[" * 9000, 400, "JSON|nested too deeply"),
+    ('{"sentences": "good"}'.encode("utf-16"), 400, "not UTF-8"),
+    (b'{"sentences": ' + b"9" * 5000 + b"}", 400, "too many digits"),
+    ('{"sentences": "\u200b"}'.encode(), 400, "sentence 0 is empty"),
     (b"[]", 400, "a list: send an object"),
     (b"{}", 400, 'no key "sentences"'),
     (b'{"sentence": "good"}', 400, "'sentence', which means nothing"),
-    (b'{"sentences": []}', 400, "no list of texts"),
-    (b'{"sentences": 3}', 400, "no list of texts"),
+    (b'{"sentences": []}', 400, "nor a list of texts"),
+    (b'{"sentences": 3}', 400, "nor a list of texts"),
     (b'{"sentences": ["good", null]}', 400, "sentence 1 is null: send a string"),
     (b'{"sentences": ["good", ["a", "b"]]}', 400, "sentence 1 is a list"),
     (b'{"sentences": [" "]}', 400, "sentence 0 is empty"),
     (b'{"sentences": ["a\\u0000b"]}', 400, "NUL"),
     (b'{"sentences": ["\\ud800"]}', 400, "surrogate"),
-    (b'{"sentences": "good", "id": 3}', 400, '"id" is no string'),
-    (b'{"sentences": "good", "id": "\\udfff"}', 400, '"id" is no string'),
+    (b'{"sentences": "good", "id": 3}', 400, '"id" is not a string'),
+    (b'{"sentences": "good", "id": "\\udfff"}', 400, '"id" is not a string'),
     (b'{"\\ud800": "good"}', 400, "which means nothing"),
     (json.dumps({"sentences": ["good"] * 41}).encode(), 413, "41 texts: send no more than 40"),
     (json.dumps({"sentences": "good " * 10_000}).encode(), 413, "more than 20,000 bytes"),
@@ -108,12 +111,14 @@ TENSOR = {"name": "sentence", "shape": [1], "datatype": "BYTES", "data": ["good"
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({}, '"inputs" is no list'),
-        ({"inputs": [3]}, '"inputs" is no list'),
+        ({}, '"inputs" is not a list'),
+        ({"inputs": [3]}, '"inputs" is not a list'),
         ({"inputs": [{**TENSOR, "name": "text"}]}, "the inputs are 'text', but those of the model are sentence"),
         ({"inputs": [TENSOR, TENSOR]}, "no name of its own"),
         ({"inputs": [{**TENSOR, "datatype": "FP32"}]}, "'FP32': send BYTES"),
         ({"inputs": [{**TENSOR, "shape": [2]}]}, "its data are 1 texts: send [1]"),
+        ({"inputs": [{**TENSOR, "shape": [0], "data": [[]]}]}, "send [1]"),
+        ({"inputs": [{**TENSOR, "shape": [2], "data": [["a", "b"], []]}]}, "row 0 of sentence is a list"),
         ({"inputs": [{**TENSOR, "shape": "x"}]}, "send [1]"),
         ({"inputs": [{**TENSOR, "name": "\ud800"}]}, "the inputs are '\\ud800'"),
         ({"inputs": [{**TENSOR, "shape": [True]}]}, "send [1]"),
@@ -130,7 +135,18 @@ def test_bad_tensors_are_refused_with_the_reason(client: Client, value: Any, mes
 @pytest.mark.parametrize("path", ["/v2/models/other", "/v2/models/spark-bert/versions/0", "/v2/models/other/ready"])
 def test_an_unknown_model_or_version_is_404(client: Client, path: str) -> None:
     reply = client.send(path)
-    assert reply.status == 404 and "answers" in reply.value["error"]
+    assert reply.status == 404 and ": spark-bert has " in reply.value["error"]
+
+
+@pytest.mark.parametrize("path", ["/", "/v2/", "/query"])
+def test_other_paths_and_methods_are_refused_in_the_same_form(client: Client, path: str) -> None:
+    reply = client.send(path)
+    assert reply.status == (405 if path == "/query" else 404) and reply.value["error"].startswith(f"GET {path}: ")
+
+
+def test_a_long_id_is_cut(client: Client) -> None:
+    reply = client.post("/query", {"sentences": "good"}, X_Request_ID="x" * 5000)
+    assert reply.status == 200 and reply.value["id"] == reply.headers["x-request-id"] == "x" * 128
 
 
 def test_the_openapi_page_has_examples_that_work(client: Client) -> None:
@@ -173,22 +189,23 @@ def test_no_text_comes_into_the_log(service: Process) -> None:
     assert "confidential" not in service.log.read_text(encoding="utf-8")
 
 
-def test_a_token_is_asked_for(package: Path, tmp_path: Path) -> None:
+def test_a_token_is_asked_for(package: Path, tmp_path: Path, start: Start) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets/serving_token").write_text("open sesame\n", encoding="utf-8")
-    process = Process(tmp_path, f"serving.model={package}", SPARK_BERT_SECRETS=str(tmp_path / "secrets"))
+    process = start(f"serving.model={package}", SPARK_BERT_SECRETS=str(tmp_path / "secrets"))
     process.said("answers from now on")
     value = {"sentences": "good"}
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "open sesame"}):
         refused = process.client.post("/query", value, **headers)
         assert refused.status == 401 and refused.headers["www-authenticate"] == "Bearer", headers
-    assert process.client.post("/query", value, Authorization="Bearer open sesame").status == 200
+    for scheme in ("Bearer", "bearer"):
+        assert process.client.post("/query", value, Authorization=f"{scheme} open sesame").status == 200
     assert process.client.send("/v2/health/ready").status == 200
     assert process.stop() == 0
 
 
-def test_full_queue_deadline_and_slow_clients(package: Path, tmp_path: Path) -> None:
-    process = Process(tmp_path, f"serving.model={package}", "serving.queue_tokens=512", "serving.deadline=1")
+def test_full_queue_deadline_and_slow_clients(package: Path, start: Start) -> None:
+    process = start(f"serving.model={package}", "serving.queue_tokens=512", "serving.deadline=1")
     process.said("answers from now on")
     value = {"sentences": SENTENCES[:20]}
     assert process.client.post("/query", {"sentences": SENTENCES * 20}).status == 413  # more than may ever wait
@@ -200,6 +217,11 @@ def test_full_queue_deadline_and_slow_clients(package: Path, tmp_path: Path) -> 
     for reply in replies:
         assert reply.status == 200 or int(reply.headers["retry-after"]) >= 1
 
+    long = {"sentences": "good " * 20_000}  # takes longer to tokenize than to compute
+    with ThreadPoolExecutor(24) as pool:
+        statuses = list(pool.map(lambda _: process.client.post("/query", long).status, range(24)))
+    assert set(statuses) == {200, 429}
+
     address = urlsplit(process.client.address)
     with socket.create_connection((address.hostname, address.port), timeout=20) as slow:
         slow.sendall(b"POST /query HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\n{")
@@ -207,11 +229,11 @@ def test_full_queue_deadline_and_slow_clients(package: Path, tmp_path: Path) -> 
     assert process.stop() == 0
 
 
-def test_the_texts_of_a_client_that_has_gone_are_not_computed(package: Path, tmp_path: Path) -> None:
-    process = Process(tmp_path, f"serving.model={package}", "serving.threads=1")
+def test_the_texts_of_a_client_that_has_gone_are_not_computed(package: Path, start: Start) -> None:
+    process = start(f"serving.model={package}", "serving.threads=1")
     process.said("answers from now on")
     address = urlsplit(process.client.address)
-    body = json.dumps({"sentences": SENTENCES * 25}).encode()
+    body = json.dumps({"sentences": SENTENCES * 5}).encode()
     head = f"POST /query HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     for _ in range(5):
         with socket.create_connection((address.hostname, address.port), timeout=20) as leaving:
@@ -224,8 +246,8 @@ def test_the_texts_of_a_client_that_has_gone_are_not_computed(package: Path, tmp
     assert process.stop() == 0
 
 
-def test_requests_that_have_begun_are_answered_when_it_stops(package: Path, tmp_path: Path) -> None:
-    process = Process(tmp_path, f"serving.model={package}", "serving.threads=1")
+def test_requests_that_have_begun_are_answered_when_it_stops(package: Path, start: Start) -> None:
+    process = start(f"serving.model={package}", "serving.threads=1", "serving.queue_tokens=1000000")
     process.said("answers from now on")
     with ThreadPoolExecutor(8) as pool:
         replies = [pool.submit(process.client.post, "/query", {"sentences": SENTENCES * 20}) for _ in range(8)]
@@ -234,13 +256,13 @@ def test_requests_that_have_begun_are_answered_when_it_stops(package: Path, tmp_
         assert [reply.result().status for reply in replies] == [200] * 8
 
 
-def test_what_is_no_package_is_refused_when_it_starts(tmp_path: Path) -> None:
+def test_what_is_no_package_is_refused_when_it_starts(tmp_path: Path, start: Start) -> None:
     (tmp_path / "service.log").touch()
-    with pytest.raises(AssertionError, match="is no package: name the folder of one"):
-        Process(tmp_path, f"serving.model={tmp_path}").said("answers from now on")
+    with pytest.raises(AssertionError, match="is not a package, because"):
+        start(f"serving.model={tmp_path}").said("answers from now on")
 
 
-def test_a_model_that_answers_otherwise_than_before_is_refused(package: Path, tmp_path: Path) -> None:
+def test_a_model_that_answers_otherwise_than_before_is_refused(package: Path, tmp_path: Path, start: Start) -> None:
     import shutil
 
     changed = shutil.copytree(package, tmp_path / "package")
@@ -248,4 +270,4 @@ def test_a_model_that_answers_otherwise_than_before_is_refused(package: Path, tm
     examples["logits"][3] = [-value for value in examples["logits"][3]]
     write_json(changed / "examples.json", examples)
     with pytest.raises(AssertionError, match="the answer to example 3 differs by"):
-        Process(tmp_path, f"serving.model={changed}").said("answers from now on")
+        start(f"serving.model={changed}").said("answers from now on")

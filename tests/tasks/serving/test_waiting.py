@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
+import pytest
 from tokenizers import Encoding
 
+from tasks.inference.shapes import padded_length, padded_rows
 from tasks.serving.waiting import Input, Request, Waiting
 from tests.tasks.encoder.samples import tokenizer
 
 
+@cache
 def encoded(length: int) -> Encoding:
     """An input of so many tokens."""
     return tokenizer().encode(" ".join(["good"] * (length - 2)))
@@ -47,6 +51,33 @@ def test_a_longer_one_joins_only_if_all_fit_at_its_length() -> None:
     queue, _ = waiting([[20, 20, 20], [32]], batch_tokens=100)
     assert lengths(queue.take()) == [20, 20, 20]
     assert lengths(queue.take()) == [32]
+
+
+def test_a_large_request_does_not_keep_a_small_one_waiting() -> None:
+    queue, (large,) = waiting([[20] * 100], batch_tokens=200)
+    for _ in range(3):
+        assert {each.request for each in queue.take()} == {large}
+    small = Request([encoded(10)], outputs=1)
+    queue.add(small)
+    taken = [queue.take() for _ in range(3)]
+    assert small in [each.request for batch in taken for each in batch]
+
+
+def test_two_large_requests_take_turns() -> None:
+    queue, requests = waiting([[20] * 40, [20] * 40], batch_tokens=200)
+    for _ in range(5):
+        queue.take()
+    done = [sum(len(each) for each in request.encodings) - request.waiting for request in requests]
+    assert abs(done[0] - done[1]) <= 200
+
+
+@pytest.mark.parametrize("longest", [64, 100, 384, 512])
+def test_no_batch_is_beyond_the_budget_when_rows_are_added(longest: int) -> None:
+    for length in {min(padded_length(tokens), longest) for tokens in range(8, longest + 1)}:
+        for rows in range(1, 20):
+            queue, _ = waiting([[length]] * rows)
+            while batch := queue.take():
+                assert len(batch) == 1 or padded_rows(len(batch)) * length <= 2048
 
 
 def test_an_input_beyond_the_budget_goes_alone() -> None:

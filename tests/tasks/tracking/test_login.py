@@ -17,6 +17,7 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.secrets import LOGIN
 from include.stages import BadInput
+from tasks.tracking import challengers
 from tasks.tracking.champions import Champions
 from tasks.tracking.registry import Registry
 
@@ -113,4 +114,14 @@ def test_no_other_module_speaks_of_moving_an_alias() -> None:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr.endswith("_registered_model_alias")
     }
-    assert callers == {"tracking/champions.py"}
+    assert callers == {"tracking/champions.py", "tracking/challengers.py"}
+
+
+def test_the_challengers_module_never_names_the_champion() -> None:
+    tree = ast.parse(Path(str(challengers.__file__)).read_text(encoding="utf-8"))
+    moved = [
+        ast.unparse(node.args[1])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("_registered_model_alias")
+    ]
+    assert moved == ["CHALLENGER", "CHALLENGER"]

@@ -74,7 +74,7 @@ def test_rows_like_the_known_ones_pass(home: Home) -> None:
     }  # fmt: skip
 
 
-def test_few_rows_are_measured_but_not_refused(home: Home) -> None:
+def test_padded_rows_are_measured_but_not_refused(home: Home) -> None:
     home.ingest()
     home.put("a.tsv", *(f"film {number}\t1" for number in range(99)))
     accepted = home.ingest("second").manifest

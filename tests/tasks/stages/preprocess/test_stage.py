@@ -202,7 +202,7 @@ def test_sample_and_resplit(preprocess: Callable[..., Outcome], tmp_path: Path) 
     assert len({number for split in numbers for number in split}) == 240
 
 
-def test_too_few_rows_to_resplit(preprocess: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_too_padded_rows_to_resplit(preprocess: Callable[..., Outcome], tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
         texts = ["good", "film"] if split == "test" else ["bad", "dull"]
         write(tmp_path / "in", split, [(0, 0, texts[0]), (1, 1, texts[1])])

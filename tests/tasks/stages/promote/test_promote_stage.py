@@ -34,6 +34,15 @@ def test_the_first_and_one_that_is_not_worse_are_promoted(tmp_path: Path) -> Non
     assert tags["promoted"] >= version(run, "1").tags["promoted"] and champion(run) == "2"
 
 
+@pytest.mark.parametrize("outcome", ["not worse", "undecided"])
+def test_a_version_is_the_challenger_from_its_registration_to_the_decision(tmp_path: Path, outcome: str) -> None:
+    retrain(tmp_path, "first")
+    run = registered(tmp_path, "second", outcome, training__seed=7)
+    assert registry(run).aliases() == {"champion": "1", "challenger": "2"}
+    stage("promote", run)
+    assert registry(run).aliases() == {"champion": "2" if outcome == "not worse" else "1"}
+
+
 def test_an_undecided_one_is_held(tmp_path: Path) -> None:
     retrain(tmp_path, "first")
     run = retrain(tmp_path, "second", "undecided", training__seed=7)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from include.artifacts import MANIFEST, Artifact, ArtifactStore, sha256, write_json
+from tasks.tracking.challengers import remove_challenger, set_challenger
 from tasks.tracking.champions import Champions
 from tasks.tracking.loading import PACKAGE, PACKAGE_SHA256
 from tasks.tracking.registry import Version
 from tasks.tracking.server import Server
-from tests.tasks.serving.conftest import Client, Process, Reply
+from tests.tasks.serving.conftest import Client, Reply, Start
 from tests.tasks.stages.package.packages import SENTENCES, packaged
 
 MODEL = "spark-bert-movie-reviews"
+TENSORS = {"inputs": [{"name": "sentence", "shape": [1], "datatype": "BYTES", "data": ["good"]}]}
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -77,10 +81,10 @@ def await_version(client: Client, number: str) -> None:
     raise AssertionError(f"version {number} does not answer")
 
 
-def test_a_new_champion_answers_and_no_request_is_lost(tmp_path: Path, made: Artifact) -> None:
+def test_a_new_champion_answers_and_no_request_is_lost(tmp_path: Path, made: Artifact, start: Start) -> None:
     first, second = (add(tmp_path, made, f"{name:-<16}") for name in ("first", "second"))
-    process = Process(tmp_path, "serving.poll=0.1", "serving.threads=1")
-    process.said("has no champion yet")
+    process = start("serving.poll=0.1", "serving.threads=1")
+    process.said("has no champion: promote a model")
     unready = process.client.post("/query", {"sentences": "good"})
     assert unready.status == process.client.send("/v2/health/ready").status == 503
     assert process.client.send("/v2/health/live").status == 200
@@ -99,7 +103,61 @@ def test_a_new_champion_answers_and_no_request_is_lost(tmp_path: Path, made: Art
     assert process.stop() == 0
 
 
-def test_a_bad_champion_stays_out(tmp_path: Path, made: Artifact) -> None:
+def test_a_request_is_answered_by_the_version_that_it_began_with(tmp_path: Path, made: Artifact, start: Start) -> None:
+    first, second = (add(tmp_path, made, f"{name:-<16}") for name in ("first", "second"))
+    promote(tmp_path, first)
+    process = start("serving.poll=0.1", "serving.threads=1", "serving.deadline=60")
+    await_version(process.client, "1")
+    address, body = urlsplit(process.client.address), json.dumps(TENSORS).encode()
+    head = f"POST /v2/models/{MODEL}/versions/1/infer HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((address.hostname, address.port), timeout=60) as slow:
+        slow.sendall(head.encode())
+        time.sleep(0.2)
+        promote(tmp_path, second)
+        await_version(process.client, "2")
+        slow.sendall(body)
+        assert b'"model_version":"1"' in slow.recv(4096)
+    assert process.stop() == 0
+
+
+def test_a_registry_that_does_not_answer_is_asked_again(start: Start) -> None:
+    process = start("serving.poll=0.1", MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    process.said("MLflow at http://127.0.0.1:9 ")
+    assert process.client.send("/v2/health/live").status == 200
+    assert process.client.send("/v2/health/ready").status == 503
+    assert process.stop() == 0
+    assert process.log.read_text().count("MLflow at") == 1
+
+
+def test_the_challenger_is_compared_and_answers_its_share(tmp_path: Path, made: Artifact, start: Start) -> None:
+    first, second = (add(tmp_path, made, f"{name:-<16}") for name in ("first", "second"))
+    promote(tmp_path, first)
+    registry = Champions(Server(tmp_path), MODEL)
+    set_challenger(registry, second)
+    process = start("serving.poll=0.1", "serving.threads=1", "serving.shadow=1", "serving.canary=0.5")
+    await_version(process.client, "2")
+
+    def answered(number: int) -> str:
+        reply = process.client.post("/query", {"sentences": SENTENCES[:3]}, X_Request_ID=f"request {number}")
+        return str(reply.value["model"]["version"])
+
+    versions = [answered(number) for number in range(40)]
+    assert 8 <= versions.count("2") <= 32
+    assert [answered(number) for number in range(40)] == versions  # an id keeps its version
+    exactly = process.client.post(f"/v2/models/{MODEL}/versions/2/infer", TENSORS)
+    assert exactly.value["model_version"] == "2"
+    metrics = process.client.send("/metrics").value
+    compared = versions.count("1") * 2 * 3
+    assert f'spark_bert_shadow_answers_total{{outcome="same",version="2"}} {compared}.0' in metrics
+
+    remove_challenger(registry, second)
+    process.said("nothing is tried out any more")
+    assert {answered(number) for number in range(40)} == {"1"}
+    assert process.client.send(f"/v2/models/{MODEL}/versions/2/ready").status == 404
+    assert process.stop() == 0
+
+
+def test_a_bad_champion_stays_out(tmp_path: Path, made: Artifact, start: Start) -> None:
     examples = json.loads((made.path / "examples.json").read_text(encoding="utf-8"))
     examples["logits"] = [row[::-1] for row in examples["logits"]]
     good, wrong = add(tmp_path, made, "good------------"), add(tmp_path, made, "wrong-----------", examples)
@@ -107,7 +165,7 @@ def test_a_bad_champion_stays_out(tmp_path: Path, made: Artifact) -> None:
     (tmp_path / "artifacts/package/damaged---------/model/config.json").write_text("{}")
     broken = add(tmp_path, made, "broken----------", {"texts": 3})
     promote(tmp_path, good)
-    process = Process(tmp_path, "serving.poll=0.1", "serving.threads=1")
+    process = start("serving.poll=0.1", "serving.threads=1")
     await_version(process.client, "1")
     promote(tmp_path, wrong)
     process.said("version 2 of", "is not used: ", "the answer to example")

@@ -1,0 +1,90 @@
+"""The aliases of the registry: versions are seen when an alias moves, verified, and given to the service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NoReturn
+
+from include.artifacts import ArtifactStore
+from include.stages import BadInput, StageError
+from tasks.serving.served_model import ServedModel, open_model
+from tasks.serving.service import Service
+from tasks.tracking.loading import load_package
+from tasks.tracking.registry import CHALLENGER, CHAMPION, Registry
+
+log = logging.getLogger(__name__)
+
+
+class AliasWatch:
+    """Looks at the aliases champion and challenger, and gives the service each new version that is sound.
+
+    A version that is not sound stays out until the alias moves again, and the champion before it goes on answering.
+    Everything else that goes wrong, such as an MLflow that does not answer, is tried again.
+
+    Args:
+        service: the service.
+        registry: the registered model.
+        store: the store with the packages.
+    """
+
+    def __init__(self, service: Service, registry: Registry, store: ArtifactStore) -> None:
+        self._service, self._registry, self._store = service, registry, store
+        self._seen: dict[str, str] = {}
+        self._told = ""
+
+    async def watch(self) -> NoReturn:
+        """Look, again and again."""
+        while True:
+            await self.look()
+            await asyncio.sleep(self._service.serving.poll)
+
+    async def look(self) -> None:
+        """Let the service follow the aliases."""
+        try:
+            aliases = await asyncio.to_thread(self._registry.aliases)
+            if CHAMPION in aliases:
+                await self._follow(CHAMPION, aliases[CHAMPION])
+                await self._try_out(aliases.get(CHALLENGER, ""), aliases[CHAMPION])
+                self._told = ""
+            else:
+                self._tell(f"{self._registry.model} has no champion: promote a model with the Dag retrain")
+        except Exception as error:  # what stands in MLflow's place may answer anything; the next look may be well
+            self._tell(str(error) if isinstance(error, StageError) else repr(error))
+
+    async def _try_out(self, number: str, champion: str) -> None:
+        if number in ("", champion):
+            self._service.dismiss()
+            self._seen.pop(CHALLENGER, None)
+        else:
+            await self._follow(CHALLENGER, number)
+
+    async def _follow(self, alias: str, number: str) -> None:
+        """Let the service take the version of an alias if it is another one than before."""
+        if number == self._seen.get(alias):
+            return
+        take = self._service.use if alias == CHAMPION else self._service.challenge
+        try:
+            await take(await asyncio.to_thread(self._load, number))
+        except BadInput as error:
+            self._service.metrics.loads.labels("refused").inc()
+            self._service.obstacle = f"version {number} of {self._registry.model} is not used, and the log says why"
+            log.error("version %s of %s is not used: %s", number, self._registry.model, error)
+        else:
+            self._service.metrics.loads.labels("used").inc()
+        self._seen[alias] = number
+
+    def _load(self, number: str) -> ServedModel:
+        version = self._registry.version(number)
+        if version is None:
+            raise BadInput("it is not registered any more: move the alias to another version")
+        package = load_package(version, self._store)
+        if package is None:
+            raise BadInput(f"{version} has no package: retrain, or register the run again after the stage package")
+        return open_model(package.path, version.model, version.number, self._service.serving.threads)
+
+    def _tell(self, message: str) -> None:
+        """Log a message, but not again as long as nothing else happens."""
+        if message != self._told:
+            log.warning("%s", message)
+        self._told = message
