@@ -32,19 +32,18 @@ from pyspark.sql import DataFrame, SparkSession
 from include.named import load
 from include.sections import Prediction
 from tasks.encoder.batching import Array, TokenTable
-from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained, read_head
-from tasks.encoder.spec import HeadSpec
+from tasks.encoder.loading import load_trained, read_head
 from tasks.inference.openvino_backend import computes
 from tasks.inference.trained_model import TrainedModel
 from tasks.spark import partitions, session
 from tasks.stages.package.forms import export_onnx, export_openvino
+from tests.benchmarks.packages import untrained
 from tests.benchmarks.predictors import Label, documented_udf
 from tests.benchmarks.tables import spread, table
 from tests.benchmarks.workload import add_arguments, prepare
 
 ROWS = 20_000
 CORES = len(os.sched_getaffinity(0))
-MAX_LENGTH = 64  # tokens; nearly all of SST-2's rows are shorter
 STATIC = Prediction(batching="static")
 TIERS = Prediction(batching="tiers")
 TOKENS = Prediction(batching="tokens")
@@ -78,7 +77,7 @@ def main() -> None:
         workload = prepare(arguments, scratch).with_rows(rows)
         tokens = TokenTable.open(workload.data / "train")
         texts = [text for (text, *_) in tokens.sentences(np.arange(len(tokens)))]
-        forms = _forms(arguments.model or _model(workload.encoder, scratch / "model"), tokens, scratch)
+        forms = _forms(arguments.model or untrained(workload.encoder, scratch / "model"), tokens, scratch)
         with session(load("movies", [f"runtime.spark_master=local[{CORES}]"]), "benchmark") as spark:
             print(compare(_cases(spark, forms, texts), len(texts), rounds))
 
@@ -176,18 +175,6 @@ def _forms(model: Path, table: TokenTable, scratch: Path) -> list[TrainedModel]:
     forms = [TrainedModel(folder, folder), TrainedModel(folder, str(onnx), "onnxruntime")]
     precisions = [precision for precision in ("fp32", "bf16") if computes(precision)]
     return forms + [TrainedModel(folder, str(openvino), "openvino", precision) for precision in precisions]
-
-
-def _model(encoder: Path, folder: Path) -> Path:
-    """A model with transformers' own head and random weights that make labels differ."""
-    torch.manual_seed(0)
-    spec = HeadSpec("classification", 2, max_length=MAX_LENGTH, label_names=("negative", "positive"))
-    model = load_pretrained(encoder, spec)
-    torch.nn.init.normal_(model.output_layer.weight, std=1.0)
-    folder.mkdir()
-    model.save(folder)
-    copy_tokenizer(encoder, folder, model, spec.max_length)
-    return folder
 
 
 if __name__ == "__main__":

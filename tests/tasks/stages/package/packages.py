@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +74,23 @@ def ready(home: Path, kind: str = "bert", spec: HeadSpec = CLASSES) -> tuple[Run
     predicted, _ = predict(spec.kind, logits, spec.thresholds)
     labels = [tuple(row) for row in predicted.tolist()] if spec is SETS else predicted.tolist()
     run, experiment = Run(home / "runs/one"), {"regression": STSB, "multilabel": ASPECTS}.get(spec.kind, MOVIES)
-    for stage in ("preprocess", "train", "gate"):
-        with run.store.writing(stage, f"{stage:-<16}") as folder:
-            if stage == "preprocess":
-                dev_rows(folder / "dev", home / "made/model", labels, pairs)
-            if stage == "train":
-                shutil.copytree(home / "made/model", folder / "model")
-            part = STAGES[stage].part(experiment)
-            manifest = Manifest(stage, f"{stage:-<16}", STAGES[stage].version, part, {}, "", "")
-            run.add(run.store.commit(folder, manifest), experiment)
+    with made(run, experiment, "preprocess") as folder:
+        dev_rows(folder / "dev", home / "made/model", labels, pairs)
+    with made(run, experiment, "train") as folder:
+        shutil.copytree(home / "made/model", folder / "model")
+    with made(run, experiment, "gate"):
+        pass
     return run, experiment
+
+
+@contextmanager
+def made(run: Run, experiment: Experiment, stage: str) -> Iterator[Path]:
+    """The folder of an artifact of a stage that has not run. It is committed in the end, and the run points at it."""
+    with run.store.writing(stage, f"{stage:-<16}") as folder:
+        yield folder
+        part = STAGES[stage].part(experiment)
+        manifest = Manifest(stage, f"{stage:-<16}", STAGES[stage].version, part, {}, "", "")
+        run.add(run.store.commit(folder, manifest), experiment)
 
 
 def packaged(home: Path, kind: str = "bert", spec: HeadSpec = CLASSES) -> Artifact:
