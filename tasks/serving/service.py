@@ -169,7 +169,7 @@ class Service:
         for shape in shapes:
             await loop.run_in_executor(self._computing, model.warm, shape)
         serving = self.serving
-        limits = Limits(serving.batch_tokens, serving.queue_tokens, serving.deadline)
+        limits = Limits(serving.batch_tokens, serving.queue_tokens, serving.deadline / 2)
         return Lane(model, Batcher(model.package, self._computing, self._tokenizing, limits, self.metrics))
 
     async def _compare(self, challenger: Lane, texts: Sequence[list[str]], answers: Answers) -> None:

@@ -1,0 +1,49 @@
+"""Batches of a tiny model, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.inference.packaged_model import PackagedModel
+from tasks.serving.batcher import SHORT, Batcher, Limits
+from tasks.serving.metrics import Metrics
+from tasks.serving.refusal import Overloaded
+from tests.tasks.stages.package.packages import SENTENCES
+
+#: A form whose logits do not depend on the other rows of a batch, as those of int8 do.
+EXACT = "onnxruntime-fp32"
+
+
+def answered(package: Path, requests: list[list[str]], queue_seconds: float) -> list[Any]:
+    """Send a text, and then all requests at once; return the logits or the refusals of the latter."""
+
+    async def ask() -> list[Any]:
+        with ThreadPoolExecutor(1) as thread:
+            limits = Limits(batch_tokens=512, queue_tokens=65536, queue_seconds=queue_seconds)
+            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, limits, Metrics())
+            await batcher.logits([SENTENCES[:1]])  # from now on, it knows how fast it is
+            found = await asyncio.gather(*(batcher.logits([texts]) for texts in requests), return_exceptions=True)
+            await batcher.drain()
+        return found
+
+    return asyncio.run(ask())
+
+
+def test_short_and_long_requests_get_the_logits_of_the_package(package: Path) -> None:
+    requests = [SENTENCES[:3], SENTENCES * 3, SENTENCES[3:4]]
+    assert sum(map(len, requests[1])) > SHORT > sum(map(len, requests[0]))  # tokenized in a thread, and at once
+    model = PackagedModel(package, EXACT)
+    for texts, found in zip(requests, answered(package, requests, queue_seconds=10), strict=True):
+        np.testing.assert_allclose(found, model.logits([texts]), atol=1e-4)
+
+
+def test_a_request_that_would_wait_too_long_is_refused_at_once(package: Path) -> None:
+    first, *others = answered(package, [[text] for text in SENTENCES[:3]], queue_seconds=0)
+    assert first.shape == (1, 2)  # nothing waited before it
+    for refused in others:
+        assert isinstance(refused, Overloaded) and int(refused.headers["Retry-After"]) >= 1
