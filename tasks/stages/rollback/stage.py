@@ -1,4 +1,7 @@
-"""The stage rollback: move the champion alias back to the version that the current champion has replaced."""
+"""The stage rollback: move the champion alias back to the version that the current champion has replaced.
+
+In a run of retrain, it undoes the promotion of this run, and no later one.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +22,53 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the name of the run's folder, because each run rolls back once, regardless of its number of tries."""
-    return run.folder.name
+    """Return the name of the run's folder, because each run rolls back once, regardless of its number of tries.
+
+    If the run has promoted a version, each of its promotions is rolled back once, so the promotion's key is added.
+    """
+    promotion = run.record()["stages"].get("promote", {}).get("key", "")
+    return f"{run.folder.name} {promotion}" if promotion else run.folder.name
 
 
 def run(context: Context) -> Outcome:
     """Move the alias, provided that the files of the previous version are unchanged since their registration."""
     registry, name = Champions.of(context.experiment, context.run), context.run.folder.name
     with champion_lock(context.run.store):
-        begun = registry.with_tags({BY: name})  # set by an interrupted try
-        left = begun or _champion(registry)
-        target = _before(registry, left)
+        begun = _begun(registry, name)
+        left = begun or _to_leave(context.run, registry)
+        target, champion = _before(registry, left), registry.champion()
         load(target, context.run.store)
-        if begun is None:
-            registry.tag(left, {ROLLED_BACK: now(), BY: name})
-        champion = registry.champion()
         if champion not in (left, target):
-            raise BadInput(f"{champion} has become the champion since this rollback started: roll back in a new run")
+            since = "this rollback started" if begun else f"{left} was promoted"
+            raise BadInput(f"{champion or 'no version'} has become the champion since {since}: roll back in a new run")
+        if champion == left and begun is None:
+            registry.tag(left, {ROLLED_BACK: now(), BY: name})
         registry.make_champion(target)
     log.info("the champion of %s is version %s again, no longer %s", registry.model, target.number, left.number)
     return Outcome({"model": registry.model, "version": target.number, "left": left.number})
+
+
+def _begun(registry: Champions, name: str) -> Version | None:
+    """Return the version that an interrupted try of the run has begun to roll back, unless it was promoted since."""
+    version = registry.with_tags({BY: name})
+    if version is None or version.tags.get("promoted", "") > version.tags[ROLLED_BACK]:
+        return None
+    return version
+
+
+def _to_leave(run: Run, registry: Champions) -> Version:
+    """Return the version to roll back: the champion, or in a run that does more than roll back, what it has promoted.
+
+    So a run never undoes the promotion of another one that has come after its own.
+    """
+    stages = run.record()["stages"]
+    if not stages.keys() - {"rollback"}:
+        return _champion(registry)
+    promotion = stages.get("promote", {}).get("result", {})
+    version = registry.version(promotion["version"]) if promotion.get("promoted") else None
+    if version is None:
+        raise BadInput(f"the run {run.folder.name} has no promotion that can be undone: roll back in a new run")
+    return version
 
 
 def _champion(registry: Champions) -> Version:

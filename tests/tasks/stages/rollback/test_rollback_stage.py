@@ -1,4 +1,4 @@
-"""The stage rollback on a real MLflow: one step back a run, to files that were checked."""
+"""The stage rollback on a real MLflow: one step back a run or a promotion, to files that were checked."""
 
 from __future__ import annotations
 
@@ -71,6 +71,44 @@ def test_a_try_that_was_cut_off_does_not_take_a_later_champion_back(
     with pytest.raises(BadInput, match=f"version 4 of {MODEL} has become the champion since this rollback started"):
         stage("rollback", back(tmp_path))
     assert champion(third) == "4"
+
+
+def test_a_run_undoes_its_own_promotion_each_time_that_it_promotes(tmp_path: Path, third: Run) -> None:
+    for _ in range(2):
+        result = stage("rollback", third).manifest.result
+        assert (result["version"], result["left"], champion(third)) == ("2", "3", "2")
+        assert version(third, "3").tags["rolled_back"] > version(third, "3").tags["promoted"]
+        assert stage("rollback", third).manifest.result == result and champion(third) == "2"  # as another try does
+        assert stage("promote", third).manifest.result["promoted"] and champion(third) == "3"
+
+
+def test_a_run_does_not_undo_the_promotion_of_a_later_one(tmp_path: Path, third: Run) -> None:
+    retrain(tmp_path, "fourth", training__seed=4)
+    match = f"version 4 of {MODEL} has become the champion since version 3 of {MODEL} was promoted: roll back in a new"
+    with pytest.raises(BadInput, match=match):
+        stage("rollback", third)
+    assert champion(third) == "4" and "rolled_back" not in version(third, "3").tags
+
+
+def test_a_promotion_that_a_person_has_undone_stays_undone(tmp_path: Path, third: Run) -> None:
+    stage("rollback", back(tmp_path))
+    result = stage("rollback", third).manifest.result
+    assert (result["version"], result["left"], champion(third)) == ("2", "3", "2")
+    assert version(third, "3").tags["rolled_back.run"] == "back"
+
+
+def test_a_run_that_has_promoted_nothing_takes_nobody_elses_champion_back(tmp_path: Path, third: Run) -> None:
+    held = retrain(tmp_path, "held", "undecided", training__seed=4)
+    with pytest.raises(BadInput, match="the run held has no promotion that can be undone: roll back in a new run"):
+        stage("rollback", held)
+    assert champion(third) == "3"
+
+
+def test_the_first_promotion_cannot_be_undone(tmp_path: Path) -> None:
+    first = retrain(tmp_path, "first")
+    with pytest.raises(BadInput, match=f"version 1 of {MODEL} is the first champion: there is no previous version"):
+        stage("rollback", first)
+    assert champion(first) == "1"
 
 
 def _cut_off(*_: object) -> None:
