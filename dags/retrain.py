@@ -14,6 +14,7 @@ from spark_bert.notices import Notice
 from spark_bert.params import explain, form
 from spark_bert.pipeline import DEFAULTS, pipeline, stage_task, track
 from spark_bert.retraining import EXPERIMENT, labeled_data, news, retraining_experiment, versioned_experiment
+from spark_bert.rollout import Rollout, undo
 
 DATA = labeled_data()
 PARAMS = form(EXPERIMENT, more=("dataset", "retraining"))
@@ -31,7 +32,8 @@ Trains a model when there is new labeled data, and replaces the champion if the 
   more than the margin, or if a slice, the latency or the size exceeds its limit.
 * **register** adds the challenger to MLflow's registry. **approve** asks a person if `retraining.approval` is on or the
   deployment names approvers. **promote** moves the alias `champion` to the challenger, or records why it does not.
-  `make rollback` or the Dag *rollback* moves the alias back.
+  **rollout** waits until the deployment's service, if there is one, answers with the new champion. **rollback** undoes
+  the promotion if it does not in time. `make rollback` or the Dag *rollback* does so whenever you want.
 
 {explain(PARAMS)}
 """
@@ -73,4 +75,5 @@ with DAG(
     )
     ingest >> champion >> news() >> stages
     stages >> stage_task("challenge", experiment_of=versioned_experiment) >> register >> approve
-    [register, approve] >> promote >> track()  # reads only the form, so it needs no version
+    rollout = Rollout(task_id="rollout", doc_md="wait until the service answers with the new champion")
+    [register, approve] >> promote >> rollout >> undo() >> track()  # reads only the form, so it needs no version

@@ -89,3 +89,10 @@ class Retraining(Section):
         le=96,
         description="Hours to wait for a person's decision. After that time the promotion is rejected.",
     )
+    rollout_minutes: float = Field(
+        10,
+        gt=0,
+        le=1440,
+        description="Minutes within which the service of the deployment has to answer with a promoted version. After "
+        "that time the promotion is rolled back.",
+    )

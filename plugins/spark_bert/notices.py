@@ -27,6 +27,7 @@ class Notice(BaseNotifier):
 
             * `failure`, for the on_failure_callback of an Airflow task;
             * `promotion`, for the on_success_callback of promote;
+            * `rollback`, for the on_success_callback of rollback;
             * `ingest`, for the on_success_callback of ingest. Nothing is sent if ingest has set no files aside;
             * `approval`, for the notifiers of an ApprovalOperator;
             * `deadline`, for a DeadlineAlert, as `AsyncCallback(Notice, {"event": "deadline"})` or with SyncCallback.
@@ -34,7 +35,9 @@ class Notice(BaseNotifier):
     """
 
     def __init__(
-        self, event: Literal["failure", "promotion", "ingest", "approval", "deadline"], context: Context | None = None
+        self,
+        event: Literal["failure", "promotion", "rollback", "ingest", "approval", "deadline"],
+        context: Context | None = None,
     ) -> None:
         super().__init__(context)
         self.event = event
@@ -79,6 +82,14 @@ def _promotion(context: Context) -> Text:
     how = "promoted" if result["promoted"] else result["decision"]
     champion = f"The champion is version {result['champion']}." if result["champion"] else "There is no champion."
     return _of_task(context, f"version {result['version']} {how}", result["reason"], champion)
+
+
+def _rollback(context: Context) -> Text:
+    """Report the two versions in the result of rollback."""
+    ti = context["ti"]
+    result: dict[str, Any] = ti.xcom_pull(task_ids=ti.task_id)
+    left = f"Version {result['left']} of {result['model']} is no longer the champion."
+    return _of_task(context, f"version {result['version']} is the champion again", left)
 
 
 def _ingest(context: Context) -> Text | None:
@@ -127,6 +138,7 @@ def _time(value: datetime | str) -> datetime:
 _TEXTS: dict[str, Callable[[Context], Text | None]] = {
     "failure": _failure,
     "promotion": _promotion,
+    "rollback": _rollback,
     "ingest": _ingest,
     "approval": _approval,
     "deadline": _deadline,

@@ -92,12 +92,27 @@ def test_the_order_of_its_tasks(dag: DAG) -> None:
         "challenge",
         "register", "approve",
     ]  # fmt: skip
-    assert set(upstream) == {*line, "promote", "track"}
+    end = ["promote", "rollout", "rollback", "track"]
+    assert set(upstream) == {*line, *end}
     assert all(upstream[later] == {earlier} for earlier, later in itertools.pairwise(line))
-    assert upstream["promote"] == {"register", "approve"} and upstream["track"] == {"promote"}
+    assert upstream["promote"] == {"register", "approve"}
+    assert all(upstream[later] == {earlier} for earlier, later in itertools.pairwise(end))
     assert dag.get_task("promote").trigger_rule == "none_failed_min_one_success"
     assert dag.get_task("track").is_teardown and dag.max_active_runs == 1
     assert all(task.execution_timeout == timedelta(hours=24) for task in dag.tasks)
+
+
+def test_a_run_fails_with_its_rollout_even_if_the_rollback_succeeds(dag: DAG) -> None:
+    """Airflow takes the state of a run from its leaves, without teardowns that are not to decide it."""
+    ignored = {task.task_id for task in dag.tasks if task.is_teardown and not task.on_failure_fail_dagrun}
+    assert ignored == {"rollback", "track"}
+    leaves = {task.task_id for task in dag.tasks if task.downstream_task_ids <= ignored} - ignored
+    assert leaves == {"rollout"}
+
+
+def test_people_are_told_of_an_undone_promotion(dag: DAG) -> None:
+    rollback: Any = dag.get_task("rollback")
+    assert [notice.event for notice in rollback.on_success_callback] == ["rollback"]
 
 
 def test_a_run_says_which_event_it_has_begun_with(dag: DAG) -> None:

@@ -1,14 +1,17 @@
-"""The Dag retrain: a real scheduler, triggerer, trainings and registry, on a slice of the bundled corpus.
+"""The Dag retrain: a real scheduler, triggerer, trainings, registry and service, on a slice of the bundled corpus.
 
 One story in order: files are dropped; the first model becomes the champion; a worse one is refused; a person rejects
-another, does not answer, and approves it; the champion is rolled back.
+another, does not answer, and approves it; the champion is rolled back; the service goes, and a promotion is undone.
 """
 
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -47,9 +50,30 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkout
 
 
+@dataclass(frozen=True)
+class Service:
+    """The service in a process, and its address."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+
+
 @pytest.fixture(scope="module")
-def call(home: Path, checkout: Path) -> Iterator[Call]:
-    with airflow_ui(home, checkout) as call:
+def service(home: Path, checkout: Path) -> Iterator[Service]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(checkout / ".venv/tasks/bin/python"), "-m", "tasks.serving", "--home", str(home)]
+    with (home / "service.log").open("w") as log:
+        process = subprocess.Popen([*command, "--set", f"serving.port={port}"], cwd=checkout, stderr=log)
+    yield Service(process, f"http://127.0.0.1:{port}")
+    process.terminate()
+    process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def call(home: Path, checkout: Path, service: Service) -> Iterator[Call]:
+    with airflow_ui(home, checkout, SPARK_BERT_SERVICE=service.address) as call:
         wait_for(lambda: {"retrain", "rollback"} <= {dag["dag_id"] for dag in call("GET", "/api/v2/dags")["dags"]})
         call("PATCH", "/api/v2/dags/retrain", {"is_paused": False})
         yield call
@@ -86,7 +110,9 @@ def answer(call: Call, run: str, option: str) -> None:
     call("PATCH", path, {"chosen_options": [option]})
 
 
-def test_a_dropped_file_starts_a_retraining_whose_model_becomes_the_champion(call: Call, checkout: Path) -> None:
+def test_a_dropped_file_starts_a_retraining_whose_model_becomes_the_champion(
+    call: Call, checkout: Path, service: Service
+) -> None:
     part = checkout / "data/drop/monday.tsv.part"
     part.write_text("sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS))
     part.rename(part.with_suffix(""))
@@ -97,11 +123,16 @@ def test_a_dropped_file_starts_a_retraining_whose_model_becomes_the_champion(cal
     assert xcom(call, tasks, "challenge")["outcome"] == "first"
     promoted = xcom(call, tasks, "promote")
     assert (promoted["promoted"], promoted["champion"], promoted["replaces"]) == (True, "1", "")
+    assert states(tasks, "rollout", "rollback") == ["success", "skipped"]
+    assert xcom(call, tasks, "rollout") == {
+        "service": service.address, "model": "spark-bert-movie-reviews", "version": "1", "taken_up": True
+    }  # fmt: skip
 
 
 def test_nothing_new_is_skipped(call: Call) -> None:
     state, tasks = to_end(call, retrain(call))
-    assert state == "success" and states(tasks, "news", "train", "promote") == ["skipped"] * 3
+    assert state == "success"
+    assert set(states(tasks, "news", "train", "promote", "rollout", "rollback")) == {"skipped"}
     log = json.dumps(call("GET", f"{tasks['news']['path']}/logs/1?full_content=true"))
     assert "nothing new: the run retrain-" in log
 
@@ -110,7 +141,8 @@ def test_nothing_new_is_skipped(call: Call) -> None:
 def test_a_worse_model_is_refused(call: Call) -> None:
     state, tasks = to_end(call, retrain(call, **{"training.learning_rate": 1e-9}))
     assert state == "failed" and states(tasks, "gate", "challenge") == ["success", "failed"]
-    assert states(tasks, "register", "promote", "track") == ["upstream_failed", "upstream_failed", "success"]
+    assert set(states(tasks, "register", "promote", "rollout")) == {"upstream_failed"}
+    assert states(tasks, "rollback", "track") == ["skipped", "success"]
     refused = xcom(call, tasks, "challenge")
     assert (refused["passed"], refused["outcome"], refused["champion"]) == (False, "worse", "1")
     assert tasks["challenge"]["try_number"] == 1
@@ -141,8 +173,25 @@ def test_a_person_approves(call: Call) -> None:
     state, tasks = to_end(call, run)
     promoted = xcom(call, tasks, "promote")
     assert state == "success" and (promoted["champion"], promoted["replaces"], promoted["by"]) == ("2", "1", "admin")
+    assert xcom(call, tasks, "rollout")["version"] == "2"
 
 
 def test_the_champion_is_rolled_back(call: Call) -> None:
     state, tasks = to_end(call, trigger(call, {}, "rollback"))
     assert state == "success" and xcom(call, tasks, "rollback")["version"] == "1"
+
+
+def test_a_promotion_that_the_service_does_not_take_up_is_undone(call: Call, service: Service) -> None:
+    service.process.terminate()
+    service.process.wait(30)
+    changes = {"retraining.approval": False, "training.seed": 3, "retraining.rollout_minutes": 0.05}
+    state, tasks = to_end(call, retrain(call, **ASKED | changes))
+    assert state == "failed" and states(tasks, "promote", "rollout") == ["success", "failed"]
+    assert states(tasks, "rollback", "track") == ["success", "success"] and tasks["rollout"]["try_number"] == 1
+    promoted, back = xcom(call, tasks, "promote"), xcom(call, tasks, "rollback")
+    assert (back["left"], back["version"]) == (promoted["version"], promoted["replaces"])
+    log = json.dumps(call("GET", f"{tasks['rollout']['path']}/logs/1?full_content=true"))
+    assert (
+        f"{service.address} has not answered with version {promoted['version']}" in log
+        and "says: nothing (ConnectError" in log
+    )

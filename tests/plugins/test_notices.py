@@ -123,6 +123,11 @@ Dag retrain, run r1, task gate
             ["promote: version 3 held", "?", "There is no champion."],
         ),
         (
+            "rollback",
+            context("rollback", {"model": "spark-bert-reviews", "version": "2", "left": "3"}),
+            ["rollback: version 2 is the champion again", "Version 3 of spark-bert-reviews is no longer the champion."],
+        ),
+        (
             "ingest",
             context("ingest", {"refused": {"a.tsv": "a.tsv is empty: add data to it", "b.csv": "b.csv line 3: ?"}}),
             [
