@@ -11,9 +11,14 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from include.named import load
+from include.secrets import LOGIN, SERVING, VARIABLE
+from include.sections import Serving
+
 FOLDER = Path(__file__).parents[2] / "docs" / "kubernetes"
 PLUGINS = Path(__file__).parents[2] / "plugins" / "spark_bert"
 INCLUDE = Path(__file__).parents[2] / "include"
+APP = Path(__file__).parents[2] / "tasks" / "serving" / "app.py"
 Manifest = dict[str, Any]
 
 
@@ -29,7 +34,7 @@ def of_kind(kind: str) -> dict[str, Manifest]:
 
 def pods() -> Iterator[Manifest]:
     for manifest in manifests():
-        if manifest["kind"] in ("Job", "StatefulSet"):
+        if manifest["kind"] in ("Deployment", "Job", "StatefulSet"):
             yield manifest["spec"]["template"]
 
 
@@ -87,16 +92,81 @@ def test_executors_have_the_stages_paths(variables: dict[str, str]) -> None:
 
 
 def test_policies_name_labels_that_pods_have() -> None:
-    spark = {"app.kubernetes.io/name": "spark-bert-spark"}
+    spark, serve = ({"app.kubernetes.io/name": f"spark-bert-{name}"} for name in ("spark", "serve"))
     policies = {name: policy["spec"]["podSelector"]["matchLabels"] for name, policy in of_kind("NetworkPolicy").items()}
     assert policies == {
         "spark-bert-stages": {"spark-bert.network": "none"},
         "spark-bert-open-stages": {"spark-bert.network": "open"},
         "spark-bert-spark": spark,
+        "spark-bert-serve": serve,
     }
     statefuls = of_kind("StatefulSet").values()
     assert all(spark.items() <= found["spec"]["template"]["metadata"]["labels"].items() for found in statefuls)
     assert of_kind("NetworkPolicy")["spark-bert-stages"]["spec"].keys() == {"podSelector", "policyTypes"}  # allows none
+
+
+@pytest.fixture(scope="module")
+def serve() -> Manifest:
+    """The pod of the service."""
+    found: Manifest = of_kind("Deployment")["spark-bert-serve"]["spec"]["template"]
+    return found
+
+
+def test_what_belongs_to_the_service_finds_it(serve: Manifest) -> None:
+    labels, kinds = serve["metadata"]["labels"], ("Deployment", "PodDisruptionBudget")
+    selectors = [of_kind(kind)["spark-bert-serve"]["spec"]["selector"]["matchLabels"] for kind in kinds]
+    service, scaler = (of_kind(kind)["spark-bert-serve"]["spec"] for kind in ("Service", "HorizontalPodAutoscaler"))
+    assert [*selectors, service["selector"]] == [labels] * 3
+    assert scaler["scaleTargetRef"]["name"] == "spark-bert-serve"
+    (offered,), (port,) = service["ports"], serve["spec"]["containers"][0]["ports"]
+    assert offered["targetPort"] == port["name"] and offered["port"] == port["containerPort"] == Serving().port
+
+
+def test_the_service_is_given_what_its_command_line_takes(serve: Manifest, variables: dict[str, str]) -> None:
+    (container,) = serve["spec"]["containers"]
+    given = [argument.partition("=")[::2] for argument in container["args"]]
+    experiment = load(dict(given)["--experiment"], [value for name, value in given if name == "--set"])
+    assert experiment.serving.host == "0.0.0.0"  # else no probe reaches it
+    assert str(experiment.serving.threads) == container["resources"]["limits"]["cpu"]
+    assert dict(given)["--home"] == variables["SPARK_BERT_HOME"]
+    for name in ("livenessProbe", "readinessProbe"):
+        assert f'"{container[name]["httpGet"]["path"]}"' in APP.read_text()
+
+
+def test_the_service_reads_the_artifacts_and_its_own_secrets_alone(serve: Manifest, variables: dict[str, str]) -> None:
+    mounts = {mount["name"]: mount for mount in serve["spec"]["containers"][0]["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in serve["spec"]["volumes"]}
+    assert mounts.keys() == volumes.keys() == {"home", "secrets", "tmp"}
+    assert mounts["home"]["readOnly"] and mounts["secrets"]["readOnly"]
+    assert mounts["home"]["mountPath"] == f"{variables['SPARK_BERT_HOME']}/{mounts['home']['subPath']}"
+    claims = json.loads(variables["SPARK_BERT_CLAIMS"])
+    assert volumes["home"]["persistentVolumeClaim"]["claimName"] == claims[variables["SPARK_BERT_HOME"]]
+    secret = volumes["secrets"]["secret"]
+    assert secret["secretName"] == variables["SPARK_BERT_SECRETS"] and secret["optional"]
+    assert {item["key"] for item in secret["items"]} == {SERVING, *LOGIN.values()}
+    environment = {variable["name"]: variable["value"] for variable in serve["spec"]["containers"][0]["env"]}
+    assert environment[VARIABLE] == mounts["secrets"]["mountPath"]
+
+
+def test_the_service_has_time_to_answer_what_has_begun(serve: Manifest) -> None:
+    sleep = serve["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert serve["spec"]["terminationGracePeriodSeconds"] > sleep + Serving().deadline + 1
+
+
+def test_pods_of_manifests_are_as_confined_as_those_of_stages() -> None:
+    for pod in pods():
+        (container,) = pod["spec"]["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+        }  # fmt: skip
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] and not pod["spec"]["automountServiceAccountToken"]
+        assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["resources"].keys() == {"requests", "limits"}
+
+
+def test_the_address_that_the_values_suggest_is_the_services(serve: Manifest) -> None:
+    (port,) = of_kind("Service")["spark-bert-serve"]["spec"]["ports"]
+    assert f'"http://spark-bert-serve:{port["port"]}"' in (FOLDER / "values.yaml").read_text()
 
 
 def test_images_are_of_one_release(values: Manifest, variables: dict[str, str]) -> None:
@@ -104,7 +174,7 @@ def test_images_are_of_one_release(values: Manifest, variables: dict[str, str]) 
     airflow = values["images"]["airflow"]
     assert f"{airflow['repository']}:{airflow['tag']}" == release.format("airflow")
     used = {pod["spec"]["containers"][0]["image"] for pod in pods()}
-    assert used == {release.format("data"), release.format("train")}
+    assert used == {release.format("data"), release.format("train"), release.format("serve")}
 
 
 def test_the_platform_parses_dags_as_often_as_the_drop_folders_watcher_needs() -> None:
@@ -112,3 +182,11 @@ def test_the_platform_parses_dags_as_often_as_the_drop_folders_watcher_needs() -
     platform = yaml.safe_load((FOLDER.parents[1] / "docker-compose.yaml").read_text())
     variables = platform["services"]["dag-processor"]["environment"]
     assert int(variables["AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL"]) <= 30
+
+
+def test_the_platforms_triggerer_reaches_the_service_that_it_asks() -> None:
+    platform = yaml.safe_load((FOLDER.parents[1] / "docker-compose.yaml").read_text())
+    services = platform["services"]
+    assert services["triggerer"]["environment"]["SPARK_BERT_SERVICE"] == "${SPARK_BERT_SERVICE-http://serve:8000}"
+    (shared,) = {*services["triggerer"]["networks"]} & {*services["serve"]["networks"]}
+    assert platform["networks"][shared] == {"internal": True}

@@ -212,8 +212,9 @@ def test_a_version_that_is_late_fails_the_task_and_is_taken_back(server: Service
     with pytest.raises(AirflowFailException) as failed:
         operator().execute_complete(now, wait(server.address, 0))
     assert str(failed.value) == (
-        f"{server.address} has not answered with version 3 of {MODEL} within 0 minutes, but says: version 2 answers. The task rollback undoes the promotion. Look for the reason in the log "
-        "of the service, remedy it, and clear the task promote"
+        f"{server.address} has not answered with version 3 of {MODEL} within 0 minutes, but says: version 2 answers. "
+        "The task rollback undoes the promotion. Look for the reason in the log of the service, remedy it, and clear "
+        "the task promote"
     )
     result = now["pushed"]["return_value"]
     assert result == {"service": server.address, "model": MODEL, "version": "3", "taken_up": False}
