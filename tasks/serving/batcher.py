@@ -115,6 +115,7 @@ class Batcher:
             self._unused.clear()
             await self._unused.wait()
         self._worker.cancel()
+        del self._worker  # its traceback refers to this batcher, and would keep the model in memory
 
     async def _encoded(self, texts: Sequence[list[str]]) -> tuple[list[Encoding], Array]:
         """Tokenize texts. They count as waiting from now on, because tokenizing takes time too."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -47,3 +49,19 @@ def test_a_request_that_would_wait_too_long_is_refused_at_once(package: Path) ->
     assert first.shape == (1, 2)  # nothing waited before it
     for refused in others:
         assert isinstance(refused, Overloaded) and int(refused.headers["Retry-After"]) >= 1
+
+
+def test_a_batcher_that_is_done_leaves_its_model_at_once(package: Path) -> None:
+    async def use() -> weakref.ref[PackagedModel]:
+        with ThreadPoolExecutor(1) as thread:
+            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 65536, 10), Metrics())
+            await batcher.logits([SENTENCES[:1]])
+            await batcher.drain()
+            await asyncio.sleep(0)
+            return weakref.ref(batcher.model)
+
+    gc.disable()  # the service is large and collects garbage seldom, without knowing how large a model is
+    try:
+        assert asyncio.run(use())() is None
+    finally:
+        gc.enable()

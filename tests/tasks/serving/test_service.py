@@ -205,7 +205,7 @@ def test_a_token_is_asked_for(package: Path, tmp_path: Path, start: Start) -> No
 
 
 def test_full_queue_deadline_and_slow_clients(package: Path, start: Start) -> None:
-    process = start(f"serving.model={package}", "serving.queue_tokens=512", "serving.deadline=1")
+    process = start(f"serving.model={package}", "serving.queue_tokens=512", "serving.deadline=5")
     process.said("answers from now on")
     value = {"sentences": SENTENCES[:20]}
     assert process.client.post("/query", {"sentences": SENTENCES * 20}).status == 413  # more than may ever wait
