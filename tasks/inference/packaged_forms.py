@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Any
 
+#: The largest change of a probability, or of a score as a share of the task's range, that a form may make.
+LARGEST_CHANGE = 0.02
 #: What package.json says of a form.
 Form = dict[str, Any]
 

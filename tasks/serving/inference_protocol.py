@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tasks.inference.packaged_model import PackagedModel
 from tasks.serving.refusal import Refusal
 from tasks.serving.served_model import ServedModel
 from tasks.serving.service import Answers
@@ -20,25 +21,25 @@ Tensor = dict[str, Any]
 def metadata(model: ServedModel) -> dict[str, Any]:
     """Return what the protocol says of a model."""
     package = model.package
-    inputs = [{"name": name, "datatype": "BYTES", "shape": [-1]} for name in package.columns]
-    labels = {"parameters": {"labels": package.labels}}
-    if package.kind == "regression":
-        outputs: list[Tensor] = [{"name": "score", "datatype": "FP32", "shape": [-1]}]
-    else:
-        several = package.kind == "multilabel"
-        shape = [-1, package.outputs]
-        outputs = [
-            {"name": "labels" if several else "label", "datatype": "INT64", "shape": shape if several else [-1]}
-            | labels,
-            {"name": "probabilities", "datatype": "FP32", "shape": shape} | labels,
-        ]
     return {
         "name": model.name,
         "versions": [model.version],
         "platform": model.form,
-        "inputs": inputs,
-        "outputs": outputs,
+        "inputs": [{"name": name, "datatype": "BYTES", "shape": [-1]} for name in package.columns],
+        "outputs": _outputs(package),
     }
+
+
+def _outputs(package: PackagedModel) -> list[Tensor]:
+    """Return the outputs of a model, without data."""
+    if package.kind == "regression":
+        return [{"name": "score", "datatype": "FP32", "shape": [-1]}]
+    labels, every = {"parameters": {"labels": package.labels}}, [-1, package.outputs]
+    name, shape = ("labels", every) if package.kind == "multilabel" else ("label", [-1])
+    return [
+        {"name": name, "datatype": "INT64", "shape": shape, **labels},
+        {"name": "probabilities", "datatype": "FP32", "shape": every, **labels},
+    ]
 
 
 def read(body: bytes, model: ServedModel) -> Asked:
@@ -59,11 +60,12 @@ def read(body: bytes, model: ServedModel) -> Asked:
     texts = [_texts(tensors[name]) for name in columns]
     if len({len(column) for column in texts}) > 1:
         raise Refusal("the inputs have different numbers of rows")
-    outputs = {output["name"]: output for output in metadata(model)["outputs"]}
-    wanted = list(_named(value.get("outputs", []), "outputs")) or list(outputs)
-    unknown = [name for name in wanted if name not in outputs]
+    outputs = {output["name"]: output for output in _outputs(model.package)}
+    names = list(_named(value.get("outputs", []), "outputs")) or list(outputs)
+    unknown = [name for name in names if name not in outputs]
     if unknown:
         raise Refusal(f"there is no output {unknown[0]!a:.50}: the outputs are {', '.join(outputs)}")
+    wanted = [outputs[name] for name in names]
     return Asked(texts, identity(value), lambda answers, name: _written(answers, name, wanted))
 
 
@@ -100,11 +102,10 @@ def _rows_of(shape: Any) -> int | None:
     return shape[0] if type(shape[0]) is int else None
 
 
-def _written(answers: Answers, name: str, wanted: list[str]) -> dict[str, Any]:
+def _written(answers: Answers, name: str, wanted: list[Tensor]) -> dict[str, Any]:
     """Return the response with the outputs that were asked for."""
     model = answers.model
-    outputs = {output["name"]: output for output in metadata(model)["outputs"]}
-    made = [_tensor(outputs[output], answers) for output in wanted]
+    made = [_tensor(output, answers) for output in wanted]
     return {"model_name": model.name, "model_version": model.version, "id": name, "outputs": made}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 
@@ -11,26 +13,19 @@ class Refusal(Exception):
     Attributes:
         status: the HTTP status.
         reason: a word for it, in the metrics.
+        headers: more headers of the response.
     """
 
     status: ClassVar[int] = 400
     reason: ClassVar[str] = "malformed"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """More headers of the response."""
-        return {}
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 class Unauthorized(Refusal):
     """The bearer token is missing or wrong."""
 
     status, reason = 401, "unauthorized"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """More headers of the response."""
-        return {"WWW-Authenticate": "Bearer"}
+    headers = MappingProxyType({"WWW-Authenticate": "Bearer"})
 
 
 class Unknown(Refusal):
@@ -49,11 +44,7 @@ class TooLarge(Refusal):
     """The request has too many bytes, rows or tokens."""
 
     status, reason = 413, "too large"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """More headers of the response. What is left of the body is not read."""
-        return {"Connection": "close"}
+    headers = MappingProxyType({"Connection": "close"})  # what is left of the body is not read
 
 
 class Overloaded(Refusal):
@@ -68,12 +59,7 @@ class Overloaded(Refusal):
 
     def __init__(self, message: str, seconds: int) -> None:
         super().__init__(message)
-        self._seconds = seconds
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """More headers of the response."""
-        return {"Retry-After": str(self._seconds)}
+        self.headers = {"Retry-After": str(seconds)}
 
 
 class Gone(Refusal):

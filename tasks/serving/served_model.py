@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from include.stages import BadInput
-from tasks.inference.packaged_forms import Form, computable, fastest
+from tasks.inference.packaged_forms import LARGEST_CHANGE, Form, computable, fastest
 from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, Array, PackagedModel
 from tasks.inference.shapes import padded_length
-
-#: By how much an answer to an example may differ from that of the package: as for the forms of a package.
-LARGEST_CHANGE = 0.02
 
 
 @dataclass(frozen=True)
@@ -121,4 +117,4 @@ def _shares(package: PackagedModel, logits: Array) -> Array:
 
 def _row_counts(most: int) -> list[int]:
     """Return the numbers of rows that batches have: powers of two, up to what fits."""
-    return list(takewhile(lambda rows: rows <= max(1, most), (1 << power for power in range(32))))
+    return [1 << power for power in range(max(1, most).bit_length())]

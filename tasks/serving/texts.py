@@ -48,11 +48,11 @@ def read_json(body: bytes) -> dict[str, Any]:
     return value
 
 
-def check_keys(value: dict[str, Any], known: Sequence[str], where: str = "the body") -> None:
-    """Raise Refusal if an object has a key that means nothing, which may be a misspelled one."""
+def check_keys(value: dict[str, Any], known: Sequence[str]) -> None:
+    """Raise Refusal if the body has a key that means nothing, which may be a misspelled one."""
     for key in value:
         if key not in known:
-            raise Refusal(f"{where} has the key {key[:50]!r}, which means nothing: the keys are {', '.join(known)}")
+            raise Refusal(f"the body has the key {key[:50]!r}, which means nothing: the keys are {', '.join(known)}")
 
 
 def identity(value: dict[str, Any]) -> str:

@@ -4,7 +4,8 @@ FILE has one review per line, plain or gzip-compressed, such as the unlabeled pa
 (Maas et al. 2011). The reviews that name a single rating from 0 to 10, as "7/10" or "8 out of 10", are the documents:
 ratings from 7 are positive and those up to 4 negative, as in that data set; those between are left out. The rating is
 removed from the text, and a text that occurs again is left out. A third of the documents, chosen by a hash of their
-text, is the dev split. Every case trains for equally many epochs on one rank, and the best evaluation is kept.
+text, is the dev split. Every case trains for equally many epochs on one rank, except the one that takes as many steps
+as the windows of the documents take. The best evaluation is kept.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ CASES: dict[str, tuple[str, ...]] = {
     "windows of 128, 32 shared": ("preprocessing.long=windows",),
 }
 BASE, WINDOWS = "truncated to 128", "windows of 128, 32 shared"
+AS_MANY_STEPS = f"{BASE}, as many steps as windows"
+CASES[AS_MANY_STEPS] = ()
 SCORED_ONLY = f"{BASE}, scored in windows"
 RESAMPLES = 2000
 
@@ -151,6 +154,9 @@ def _compare(cases: Sequence[str], values: Mapping[str, Any], scratch: Path, see
     for seed in seeds:
         for name in cases:
             chosen = _with(common, (*CASES[name], f"training.seed={seed}", "training.evaluations=1"))
+            if name == AS_MANY_STEPS:
+                rows = {case: len(TokenTable.open(data_of[case].path / "train")) for case in (BASE, WINDOWS)}
+                chosen["training"]["epochs"] *= rows[WINDOWS] / rows[BASE]
             output = scratch / f"{seed}-{name}"
             found[name].append(_train(chosen, data_of[name].path, output))
             if name == BASE:

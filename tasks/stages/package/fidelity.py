@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from tasks.inference.packaged_forms import LARGEST_CHANGE
 from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
 
 #: A form is offered only if at least this share of the rows gets the same answer, no probability changes by more than
 #: LARGEST_CHANGE, and the metric falls by no more than METRIC_LOSS.
-AGREEMENT, LARGEST_CHANGE, METRIC_LOSS = 0.998, 0.02, 0.002
+AGREEMENT, METRIC_LOSS = 0.998, 0.002
 #: Scores are measured as shares of the task's range. Two are the same answer if they differ by no more than this.
 SAME_SCORE = 0.005
 
