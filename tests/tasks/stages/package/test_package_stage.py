@@ -25,10 +25,10 @@ from onnx import numpy_helper
 
 from tasks.encoder import tokens
 from tasks.encoder.loading import load_trained
+from tasks.inference.packaged_forms import LARGEST_CHANGE
 from tasks.inference.packaged_model import PackagedModel
 from tasks.scoring.metrics import Array
 from tasks.stages.package import forms, machine
-from tasks.stages.package.fidelity import LARGEST_CHANGE
 from tasks.tracking.champions import Champions
 from tasks.tracking.server import Server
 from tests.tasks.stages.package.packages import CLASSES, PAIRS, SCORES, SENTENCES, SETS, packaged
