@@ -1,0 +1,200 @@
+"""Drift: three figures between 0 and 1 for the difference between new rows and the training rows.
+
+They are computed from counts, so rows can be counted in parts, and the training rows need not be at hand. The counts
+are exact: the figures are those of the rows themselves.
+
+Total variation distance: Levin and Peres, Markov Chains and Mixing Times, proposition 4.2. Two-sample
+Kolmogorov-Smirnov statistic: Massey 1951, JASA 46. For two samples of one distribution, one of 100 rows and the other
+one much larger, the statistic exceeds 0.136 in 5 % of all cases.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Self
+
+from include.glue import Kind
+from include.sections import Dataset
+from include.stages import BadInput
+
+#: The file of a package that contains the profile of the training rows.
+PROFILE = "profile.json"
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The counts of rows. The profiles of parts add up to that of the whole.
+
+    Attributes:
+        kind: The kind of the task.
+        labels: Label to the number of rows that have it; for a regression, score to the number of rows. Scores are not
+            rounded, so there can be as many as rows.
+        lengths: Length in words, for pairs that of both texts together, to the number of rows.
+        words: Word, without regard to case, to the number of its occurrences.
+    """
+
+    kind: Kind
+    labels: Counter[Any]
+    lengths: Counter[int]
+    words: Counter[str]
+
+    @classmethod
+    def of(
+        cls,
+        kind: Kind,
+        texts: Iterable[Sequence[str]],
+        labels: Iterable[str] | Iterable[Collection[str]] | Iterable[float],
+    ) -> Self:
+        """Count rows.
+
+        Args:
+            kind: The kind of the task.
+            texts: The sentences of each row, one or two. Two profiles can be compared only if their texts were cleaned
+                by the same rules.
+            labels: The label of each row, the labels of each row (multilabel), or the score of each row (regression).
+        """
+        lengths: Counter[int] = Counter()
+        words: Counter[str] = Counter()
+        for sentences in texts:
+            found = [word for sentence in sentences for word in _WORD.findall(sentence.casefold())]
+            lengths[len(found)] += 1
+            words.update(found)
+        counted: Iterable[Any] = labels
+        if kind == "multilabel":
+            counted = (label for several in counted for label in set(several))
+        return cls(kind, Counter(counted), lengths, words)
+
+    def __add__(self, other: Profile) -> Profile:
+        return Profile(self.kind, self.labels + other.labels, self.lengths + other.lengths, self.words + other.words)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self.lengths.total()
+
+    @property
+    def shares(self) -> dict[Any, float]:
+        """Label to the share of the rows that have it, in the order of the labels."""
+        return {label: self.labels[label] / self.rows for label in sorted(self.labels)}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the profile as JSON values, which do not depend on the order of the rows."""
+        counts = {"labels": self.labels, "lengths": self.lengths, "words": self.words}
+        return {"kind": self.kind, "rows": self.rows, **{name: _sorted(each) for name, each in counts.items()}}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return the profile that `as_json` has written."""
+        labels = _counter(float if value["kind"] == "regression" else str, value["labels"])
+        return cls(value["kind"], labels, _counter(int, value["lengths"]), _counter(str, value["words"]))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of drift.
+
+    Attributes:
+        name: What may have changed.
+        measure: How the change is measured.
+        value: The measured change, between 0 and 1.
+        field: The experiment's field that sets the limit.
+        limit: The largest accepted value.
+    """
+
+    name: str
+    measure: str
+    value: float
+    field: str
+    limit: float
+
+    @property
+    def reason(self) -> str:
+        """Why the value is above the limit; "" if it is not."""
+        if self.value <= self.limit:
+            return ""
+        return f"the drift of {self.name} is {self.value:.3f} ({self.measure}), above {self.field} = {self.limit:g}"
+
+    def as_json(self) -> dict[str, object]:
+        """Return the figure as JSON values."""
+        return {**asdict(self), "value": round(self.value, 4), "passed": not self.reason}
+
+
+def read_profile(package: Path) -> Profile | None:
+    """Return the profile of the training rows of a packaged model.
+
+    Args:
+        package: The folder of the package.
+
+    Returns:
+        The profile, or None for a package of an earlier version, which has none.
+
+    Raises:
+        BadInput: If the file is damaged.
+    """
+    file = package / PROFILE
+    try:
+        return Profile.from_json(json.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{file} is damaged ({error!r}): package the model again") from error
+
+
+def measure(old: Profile, new: Profile, limits: Dataset) -> list[Figure]:
+    """Compute all figures of drift.
+
+    Args:
+        old: The training rows; not empty.
+        new: The new rows of the same task; not empty.
+        limits: The experiment's dataset section.
+    """
+    return [
+        _label_drift(old, new, limits.max_label_drift),
+        Figure("length", "Kolmogorov-Smirnov, in words", _distance(old.lengths, new.lengths),
+               "dataset.max_length_drift", limits.max_length_drift),
+        Figure("vocabulary", "share of unknown words", _unknown(old.words, new.words),
+               "dataset.max_vocabulary_drift", limits.max_vocabulary_drift),
+    ]  # fmt: skip
+
+
+def _label_drift(old: Profile, new: Profile, limit: float) -> Figure:
+    name, field = "label balance", "dataset.max_label_drift"
+    if old.kind == "regression":
+        return Figure(name, "Kolmogorov-Smirnov, of scores", _distance(old.labels, new.labels), field, limit)
+    before, now = old.shares, new.shares
+    changes = [abs(before.get(label, 0) - now.get(label, 0)) for label in sorted({*before, *now})]
+    if old.kind == "multilabel":
+        return Figure(name, "largest change of a label's share of rows", max(changes, default=0.0), field, limit)
+    return Figure(name, "total variation distance", sum(changes) / 2, field, limit)
+
+
+def _distance(one: Counter[Any], other: Counter[Any]) -> float:
+    """Return the Kolmogorov-Smirnov statistic: the largest distance of the two empirical distribution functions."""
+    values = sorted({*one, *other})
+    return max(abs(a - b) for a, b in zip(_distribution(one, values), _distribution(other, values), strict=True))
+
+
+def _distribution(counts: Counter[Any], values: Sequence[Any]) -> list[float]:
+    """Return the share of the rows up to each of the values, which are in ascending order."""
+    total = counts.total()
+    return [rows / total for rows in accumulate(counts[value] for value in values)]
+
+
+def _unknown(old: Counter[str], new: Counter[str]) -> float:
+    """Return the share of all words of the new rows that occur in no old row. Repeated words count repeatedly."""
+    return sum(count for word, count in new.items() if word not in old) / max(new.total(), 1)
+
+
+def _sorted(counts: Counter[Any]) -> dict[str, int]:
+    return {str(key): counts[key] for key in sorted(counts)}
+
+
+def _counter(kind: Callable[[str], Any], counts: Mapping[str, int]) -> Counter[Any]:
+    return Counter({kind(key): count for key, count in counts.items()})
