@@ -1,0 +1,1 @@
+"""The sources and the bookkeeping of streams of rows."""
