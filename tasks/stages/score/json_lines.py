@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from include.stages import BadInput
+from tasks.sources.chunks import ROWS_IN_CHUNK, Chunk, Unreadable, check_names
 from tasks.sources.encoding import check_text
-from tasks.stages.score.chunks import ROWS_IN_CHUNK, Chunk, Unreadable, check_names, decoding_problem
+from tasks.sources.json_row import parse
 
 _HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
 _DEEPEST = 32  # levels of arrays and objects that become types; what is nested deeper becomes text
@@ -138,31 +139,8 @@ def _lines(file: Path) -> Iterator[_Line]:
         stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
         for number, data in enumerate(stream, start=1):
             if data.strip():
-                values, problem = _parsed(data)
+                values, problem = parse(data)
                 yield _Line(number, values, problem, data)
-
-
-def _parsed(data: bytes) -> tuple[dict[str, Any], str]:
-    """Return the values of a row, or why it cannot be read."""
-    if problem := decoding_problem(data):
-        return {}, problem
-    try:
-        row = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError):
-        row = None
-    if not isinstance(row, dict):
-        return {}, "not a JSON object"
-    if b"\\ud" in data.lower() and _has_half_a_pair(row):
-        return {}, "broken encoding: contains half of a surrogate pair"
-    return row, ""
-
-
-def _has_half_a_pair(row: dict[str, Any]) -> bool:
-    try:
-        json.dumps(row, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _chunk(lines: Sequence[_Line], types: dict[str, pa.DataType | None]) -> Chunk:

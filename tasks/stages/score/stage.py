@@ -28,14 +28,14 @@ from include.sections import Scoring
 from include.stages import BadInput, Transient
 from tasks.context import Context, Outcome
 from tasks.encoder.loading import read_head
+from tasks.inference.chosen_model import Model, check_texts, chosen
 from tasks.inference.progress import progress
 from tasks.scoring.predictions import without_lists
+from tasks.sources.chunks import Chunk, parquet_chunks, table_files, text_chunks
 from tasks.spark import partitions, session
-from tasks.stages.score.chunks import Chunk, parquet_chunks, table_files, text_chunks
 from tasks.stages.score.database import driver, write_parquet
 from tasks.stages.score.json_lines import json_chunks
 from tasks.stages.score.label import ScorePart, part_file
-from tasks.stages.score.model import Model, check_texts, chosen
 from tasks.stages.score.table import ASIDE, ROWS, Counts, take_in
 
 log = logging.getLogger(__name__)
@@ -47,8 +47,8 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
     scoring = experiment.scoring
     if not scoring.input:
         raise BadInput("scoring.input is empty: name the table to score, for example reviews.csv")
-    files, model = [] if scoring.is_database else table_files(scoring.input), chosen(experiment, run)
-    check_texts(scoring, read_head(Path(model.trained.folder)), model)
+    files, model = [] if scoring.is_database else table_files(scoring.input), chosen(experiment, run, "scoring")
+    check_texts(experiment, read_head(Path(model.trained.folder)), model, "scoring")
     digests = [f"{file.suffix} {sha256(file)}" for file in files]
     table = hashlib.sha256("\n".join(digests).encode()).hexdigest() if files else run.folder.name
     return json.dumps({"table": table, "model": model.as_json()}, sort_keys=True)

@@ -15,13 +15,11 @@ import pyarrow as pa
 from include.answers import LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, probability_of
 from include.artifacts import sync, write_json
 from include.stages import BadInput
-from include.text import is_blank
-from tasks.encoder.cleaning import clean
 from tasks.encoder.spec import HeadSpec
+from tasks.sources.chunks import Chunk
 from tasks.sources.files import is_text
 from tasks.sources.header import hint
-from tasks.sources.lines import nul_problem
-from tasks.stages.score.chunks import Chunk, decoding_problem
+from tasks.sources.usable import text_problem
 
 ROWS, ASIDE, COUNTS = "rows.arrow", "aside.jsonl", "counts.json"
 _SHOWN = 200  # characters of a value that the file of rows set aside keeps
@@ -137,18 +135,7 @@ class _Writer:
 def _problems(rows: pa.RecordBatch, texts: Sequence[str], rules: Sequence[str]) -> list[str]:
     """Return for each row why it cannot be scored, or ""."""
     columns = [rows.column(name).cast(pa.large_binary()).to_pylist() for name in texts]
-    return [next(filter(None, (_problem(value, rules) for value in row)), "") for row in zip(*columns, strict=True)]
-
-
-def _problem(value: bytes | None, rules: Sequence[str]) -> str:
-    if value is None:
-        return "no text"
-    if problem := decoding_problem(value):
-        return problem
-    text = value.decode("utf-8")
-    if is_blank(text):
-        return "empty text"
-    return "empty text after cleaning" if rules and is_blank(clean(text, rules)) else nul_problem(text)
+    return [next(filter(None, (text_problem(value, rules) for value in row)), "") for row in zip(*columns, strict=True)]
 
 
 def _entries(chunk: Chunk, problems: list[str]) -> Iterator[dict[str, Any]]:

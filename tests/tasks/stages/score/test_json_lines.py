@@ -12,7 +12,7 @@ import pytest
 
 from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
-from tasks.stages.score import chunks
+from tasks.sources import chunks
 from tasks.stages.score.json_lines import json_chunks
 from tasks.stages.score.table import ASIDE, ROWS, Counts, slice_of, take_in
 

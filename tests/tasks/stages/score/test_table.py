@@ -14,7 +14,7 @@ import pytest
 
 from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
-from tasks.stages.score.chunks import Chunk, parquet_chunks, table_files, text_chunks
+from tasks.sources.chunks import Chunk, parquet_chunks, table_files, text_chunks
 from tasks.stages.score.table import ASIDE, ROWS, Counts, slice_of, take_in
 
 HEAD = HeadSpec("classification", 2, label_names=("no", "yes"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,7 +78,7 @@ def text_chunks(file: Path, expected: str) -> Iterator[Chunk]:
     rows = read_rows(file)
     names = read_header(file, rows, expected)
     check_names(file, names)
-    while some := list(islice(rows, ROWS_IN_CHUNK)):
+    for some in _blocks(rows):
         problems = [_problem(row, len(names)) for row in some]
         good = [row for row, problem in zip(some, problems, strict=True) if not problem]
         bad = [Unreadable(row.line, why, row.text) for row, why in zip(some, problems, strict=True) if why]
@@ -121,6 +120,23 @@ def check_names(file: Path, names: Sequence[str]) -> None:
         if name.casefold() in seen:
             raise BadInput(f"{file} has the columns {seen[name.casefold()]!r} and {name!r}: rename one of them")
         seen[name.casefold()] = name
+
+
+def _blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Yield lists of rows. Where the file cannot be read any further, the rows before that place come first."""
+    block: list[Row] = []
+    try:
+        for row in rows:
+            block.append(row)
+            if len(block) == ROWS_IN_CHUNK:
+                yield block
+                block = []
+    except BadInput:
+        if block:
+            yield block
+        raise
+    if block:
+        yield block
 
 
 def _problem(row: Row, width: int) -> str:

@@ -1,4 +1,4 @@
-"""The model that scores, and its form: from the folder that the experiment names, or the champion's package."""
+"""The model that labels rows, and its form: from the folder that the experiment names, or the champion's package."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from include.artifacts import sha256
 from include.experiment import Experiment
 from include.paths import user_path
 from include.runs import Run
-from include.sections import Prediction, Scoring
+from include.sections import Prediction
 from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.trained_model import TrainedModel, is_package
 from tasks.tracking.loading import MANIFEST_SHA256, load_champion, load_package
 from tasks.tracking.registry import Registry
+
+#: The section of the experiment that names a model and the columns with the texts.
+Naming = Literal["scoring", "streaming"]
 
 
 @dataclass(frozen=True)
@@ -45,23 +48,28 @@ class Model:
         return json.dumps(asdict(self), sort_keys=True)
 
 
-def chosen(experiment: Experiment, run: Run) -> Model:
+def chosen(experiment: Experiment, run: Run, section: Naming) -> Model:
     """Return the model in the form that prediction.backend asks for. If it is the champion, its files are verified.
 
     A champion that was registered before there were packages is computed by PyTorch.
+
+    Args:
+        experiment: The experiment.
+        run: A run of the home with the artifacts and, unless there is a server, MLflow's database.
+        section: The section that may name the folder of a model.
 
     Raises:
         BadInput: If there is no such model or no such form, or if a file of the champion was changed.
         Transient: If MLflow does not answer.
     """
-    if experiment.scoring.model:
-        return _of_folder(user_path(experiment.scoring.model).absolute(), experiment.prediction)
+    if named := getattr(experiment, section).model:
+        return _of_folder(user_path(named).absolute(), experiment.prediction, section)
     registry = Registry.of(experiment, run)
     found = load_champion(registry, run.store)
     if found is None:
         raise BadInput(
             f"{registry.model} has no champion: promote a model with the Dag retrain, name another dataset.name or "
-            "data.task, or name the folder of a model as scoring.model"
+            f"data.task, or name the folder of a model as {section}.model"
         )
     version, artifact = found
     package = load_package(version, run.store)
@@ -69,30 +77,31 @@ def chosen(experiment: Experiment, run: Run) -> Model:
     return Model(f"{version.model}/{version.number}", version.tags[MANIFEST_SHA256], trained)
 
 
-def check_texts(scoring: Scoring, head: HeadSpec, model: Model) -> None:
-    """Raise BadInput if the model was trained on pairs and the table has single texts, or the other way round."""
-    if head.texts in (None, len(scoring.texts)):
+def check_texts(experiment: Experiment, head: HeadSpec, model: Model, section: Naming) -> None:
+    """Raise BadInput if the model was trained on pairs and the rows have single texts, or the other way round."""
+    second = getattr(experiment, section).text2
+    if head.texts in (None, 2 if second else 1):
         return
     name = f"{model.version} ({model.trained.folder})"
     if head.texts == 1:
         raise BadInput(
-            f"scoring.text2 names the column {scoring.text2!r}, but {name} was trained on single texts: leave "
-            "scoring.text2 empty, or choose a model for pairs"
+            f"{section}.text2 names the column {second!r}, but {name} was trained on single texts: leave "
+            f"{section}.text2 empty, or choose a model for pairs"
         )
     raise BadInput(
-        f"scoring.text2 is empty, but {name} was trained on pairs: name the column with the second text as "
-        "scoring.text2, or choose a model for single texts"
+        f"{section}.text2 is empty, but {name} was trained on pairs: name the column with the second text as "
+        f"{section}.text2, or choose a model for single texts"
     )
 
 
-def _of_folder(folder: Path, prediction: Prediction) -> Model:
+def _of_folder(folder: Path, prediction: Prediction, section: Naming) -> Model:
     # Loading a package elsewhere leaves compiled code in its folder.
     every = folder.rglob("*") if folder.is_dir() else ()
     files = sorted(file for file in every if file.is_file() and file.parent.name != "__pycache__")
     if folder / "config.json" not in files and not is_package(folder):
         raise BadInput(
             f"{folder} is not the folder of a model or of a package, because it has no config.json and no "
-            "package.json: correct scoring.model"
+            f"package.json: correct {section}.model"
         )
     digests = [f"{file.relative_to(folder)} {sha256(file)}" for file in files]
     digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()

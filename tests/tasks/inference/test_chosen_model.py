@@ -10,12 +10,12 @@ import pytest
 from include.named import build
 from include.runs import Run
 from include.stages import BadInput
-from tasks.stages.score.model import Model, chosen
+from tasks.inference.chosen_model import Model, chosen
 from tests.tasks.tracking.retrained import MODEL, retrain
 
 
 def champion(home: Path, **scoring: str) -> Model:
-    return chosen(build({"scoring": scoring}, "test"), Run(home / "runs/scoring"))
+    return chosen(build({"scoring": scoring}, "test"), Run(home / "runs/scoring"), "scoring")
 
 
 @pytest.mark.usefixtures("database")
