@@ -34,6 +34,7 @@ from include.sections import (
     Scoring,
     Section,
     Serving,
+    Streaming,
     Study,
     Submission,
     Training,
@@ -65,6 +66,7 @@ class Experiment(Section):
     publication: Publication = Publication()
     scoring: Scoring = Scoring()
     serving: Serving = Serving()
+    streaming: Streaming = Streaming()
     dataset: Dataset = Dataset()
     retraining: Retraining = Retraining()
     retention: Retention = Retention()
@@ -290,8 +292,9 @@ class Experiment(Section):
                 yield f"scoring.input is a database, which needs scoring.{name}: write {what}"
             if not scoring.is_database and value:
                 yield f"scoring.{name} works only if scoring.input is a database: remove scoring.{name}"
-        if scoring.text == scoring.text2:
-            yield f"scoring.text and scoring.text2 both name {scoring.text!r}: name two columns, or one in scoring.text"
+        for name, part in (("scoring", scoring), ("streaming", self.streaming)):
+            if part.text == part.text2:
+                yield f"{name}.text and {name}.text2 both name {part.text!r}: name two columns, or one in {name}.text"
 
 
 def _sources(task: Task) -> tuple[str, ...]:

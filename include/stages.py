@@ -76,7 +76,7 @@ class Stage:
     switch: str = ""
     may_change: tuple[str, ...] = ()
     records: Literal["none", "named", "all"] = "none"
-    writes: tuple[Literal["datasets", "runs"], ...] = ()
+    writes: tuple[Literal["datasets", "runs", "streams"], ...] = ()
     sees: tuple[Literal["datasets"], ...] = ()
     cache: bool = False
     image: Literal["data", "train"] = "data"
@@ -147,6 +147,8 @@ _TRAINING: dict[str, str | int] = {"memory": "12g", "cpus": 16, "pids": 2048, "s
 SHARED_WITH_PRETRAINING = ("accumulation", "clip_norm", "precision", "activation_checkpointing", "ranks")
 #: The fields that the name of a model in the registry is made of.
 _REGISTERED = ("data.task", "dataset.name")
+#: The largest drift of new rows that is accepted.
+_DRIFT = ("dataset.max_label_drift", "dataset.max_length_drift", "dataset.max_vocabulary_drift")
 
 _PIPELINE = (
     Stage(
@@ -313,6 +315,17 @@ _BESIDE = (
         does="label the rows of a table on Spark",
         version=2,
         reads=("scoring", "prediction", "data.label_separator", *_REGISTERED),
+        spark=True,
+        mlflow=True,
+        limits={"memory": "8g", "cpus": 8, "pids": 1024},
+    ),
+    Stage(
+        name="stream",
+        does="label rows as they arrive, on Spark",
+        version=1,
+        reads=("streaming", "prediction", *_DRIFT, *_REGISTERED),
+        may_change=("streaming.continuous", "streaming.interval"),
+        writes=("streams",),
         spark=True,
         mlflow=True,
         limits={"memory": "8g", "cpus": 8, "pids": 1024},

@@ -12,6 +12,7 @@ from include.sections.retraining import Dataset, Retraining
 from include.sections.runtime import Retention, Runtime
 from include.sections.scoring import Scoring
 from include.sections.serving import Serving
+from include.sections.streaming import Streaming
 from include.sections.study import Study
 from include.sections.training import Batching, Loss, Pretraining, Training
 
@@ -36,6 +37,7 @@ __all__ = [
     "Section",
     "Serving",
     "Share",
+    "Streaming",
     "Study",
     "Submission",
     "TaskName",

@@ -1,0 +1,1 @@
+"""The stage stream: labels rows as they arrive, each exactly once."""

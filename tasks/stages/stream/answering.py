@@ -1,0 +1,52 @@
+"""The model that labels the next batch."""
+
+from __future__ import annotations
+
+import logging
+
+from include.experiment import Experiment
+from include.runs import Run
+from include.stages import StageError
+from tasks.inference.chosen_model import Model, chosen
+from tasks.tracking.registry import CHAMPION, Registry
+
+log = logging.getLogger(__name__)
+
+
+class Answering:
+    """Follows the champion from batch to batch, unless the experiment names the folder of a model.
+
+    Args:
+        experiment: the experiment.
+        run: the run.
+
+    Raises:
+        BadInput: if there is no such model.
+        Transient: if MLflow does not answer.
+    """
+
+    def __init__(self, experiment: Experiment, run: Run) -> None:
+        self._experiment, self._run = experiment, run
+        self._registry = None if experiment.streaming.model else Registry.of(experiment, run)
+        self._number = self._champion()
+        self._model = chosen(experiment, run, "streaming")
+
+    def model(self) -> Model:
+        """Return the model for the next batch.
+
+        A new champion that is not sound, or an MLflow that does not answer, does not stop the stream: the model before
+        it goes on, and the log says why.
+        """
+        try:
+            number = self._champion()
+            if number != self._number:
+                self._number = number
+                self._model = chosen(self._experiment, self._run, "streaming")
+                log.info("%s labels from now on", self._model.version)
+        except StageError as error:
+            log.error("%s goes on: %s", self._model.version, error)
+        return self._model
+
+    def _champion(self) -> str | None:
+        """Return the number of the champion; None if there is none, or if a folder is named."""
+        return None if self._registry is None else self._registry.aliases().get(CHAMPION)

@@ -1,0 +1,53 @@
+"""The windows of a stream: closed as soon as there are enough rows, and compared with the training rows."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from include.artifacts import write_json
+from include.experiment import Experiment
+from tasks.scoring.drift import Profile, read_profile
+from tasks.stages.stream.batches import Batches
+from tasks.streaming.windows import windows
+
+log = logging.getLogger(__name__)
+
+
+def close_windows(batches: Batches, experiment: Experiment, run: str) -> None:
+    """Write a file for each window that the committed batches have filled since the last one.
+
+    A process that is killed here leaves windows out, and the next one finds them, because the batches are still there.
+    """
+    folder = batches.folder / "windows"
+    folder.mkdir(exist_ok=True)
+    last = max((int(file.stem.rpartition("-")[2]) for file in folder.glob("*-*.json")), default=-1)
+    manifests = list(batches.after(last))
+    references = {one["model_version"]: reference for one in manifests if (reference := _reference(one["model"]))}
+    tallies = [batches.tally(one["batch"]) for one in manifests]
+    for window in windows(tallies, experiment.streaming.window_rows, references, experiment.dataset):
+        for reason in window.reasons:
+            log.warning("batches %d to %d: %s", window.first, window.last, reason)
+        write_json(folder / f"{window.first}-{window.last}.json", {**window.as_json(), "run": run})
+
+
+def closed(folder: Path) -> list[dict[str, Any]]:
+    """Return the windows of a stream, the first ones first."""
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in (folder / "windows").glob("*-*.json")]
+    return sorted(found, key=lambda window: int(window["first"]))
+
+
+def in_short(window: dict[str, Any]) -> dict[str, Any]:
+    """Return what the result of the stage says of a window beyond a limit."""
+    name = f"{window['first']}-{window['last']}"
+    return {
+        "window": f"batches {window['first']} to {window['last']}", "rows": window["rows"],
+        "reasons": window["reasons"], "file": f"windows/{name}.json",
+    }  # fmt: skip
+
+
+def _reference(model: str) -> Profile | None:
+    """Return the training rows of a model, whose folder lies in that of its package."""
+    return read_profile(Path(model).parent)

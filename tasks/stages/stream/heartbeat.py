@@ -1,0 +1,76 @@
+"""The heartbeat of a stream, from which others learn whether it is alive and how far it is."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event, Lock, Thread
+from types import TracebackType
+from typing import Any, Self
+
+from include.artifacts import write_json
+from include.stages import StageError
+
+log = logging.getLogger(__name__)
+#: Seconds between two beats.
+INTERVAL = 2
+
+
+class Heartbeat:
+    """Writes a file every few seconds, and at the end how it ended.
+
+    The file has the `instance`, which identifies this life of the stream; its `state`, which is starting, running,
+    stopped or failed, and a `message` if it has failed; the `time` of the beat and of the start (`started`); the last
+    `batch`, the `rows` that this instance has labeled, and the `model_version`.
+
+    Args:
+        file: the file.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._lock, self._ended = file, Lock(), Event()
+        self._values: dict[str, Any] = {
+            "instance": uuid.uuid4().hex, "state": "starting", "message": "", "started": _now(),
+            "batch": None, "rows": 0, "model_version": "",
+        }  # fmt: skip
+        self._thread = Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._write()
+        self._thread.start()
+        return self
+
+    def running(self) -> None:
+        """Say that the stream waits for rows or labels them."""
+        self._write(state="running")
+
+    def committed(self, batch: int, rows: int, model_version: str) -> None:
+        """Say that a batch has been committed."""
+        self._write(batch=batch, rows=self._values["rows"] + rows, model_version=model_version)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+        failed = isinstance(error, Exception)
+        message = str(error) if isinstance(error, StageError) else repr(error)
+        with suppress(OSError):  # a full disk is the news, not that it cannot be written down
+            self._write(state="failed" if failed else "stopped", message=message if failed else "")
+
+    def _beat(self) -> None:
+        while not self._ended.wait(INTERVAL):
+            try:
+                self._write()
+            except OSError as error:
+                log.warning("the heartbeat cannot be written: %s", error)
+
+    def _write(self, **values: Any) -> None:
+        with self._lock:
+            self._values |= values
+            write_json(self._file, {**self._values, "time": _now()})
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

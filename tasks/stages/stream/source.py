@@ -1,0 +1,71 @@
+"""The source of a stream as the experiment describes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from include.artifacts import write_json
+from include.paths import user_path
+from include.sections import Streaming
+from include.stages import BadInput
+from tasks.streaming import files
+
+
+def check_source(streaming: Streaming) -> None:
+    """Raise BadInput if the experiment does not say where the rows come from."""
+    needed = ("folder",) if streaming.source == "files" else ("brokers", "topic")
+    for name in needed:
+        if not getattr(streaming, name):
+            raise BadInput(f"streaming.{name} is empty, but streaming.source is {streaming.source}: write it")
+    if streaming.source == "files" and not user_path(streaming.folder).is_dir():
+        raise BadInput(f"there is no folder {user_path(streaming.folder)}: make it, or correct streaming.folder")
+
+
+def remember(streaming: Streaming, file: Path) -> None:
+    """Write down what the stream reads, or raise BadInput if it was begun with something else.
+
+    Spark's checkpoint has numbers of files and messages only, which mean nothing in another folder or topic.
+    """
+    where = str(user_path(streaming.folder).absolute()) if streaming.source == "files" else streaming.topic
+    wanted = {"source": streaming.source, "reads": where, "texts": list(streaming.texts)}
+    if not file.exists():
+        write_json(file, wanted)
+    begun = json.loads(file.read_text(encoding="utf-8"))
+    if begun != wanted:
+        raise BadInput(
+            f"the stream {streaming.name} was begun with {_in_words(begun)}, not {_in_words(wanted)}: choose another "
+            f"streaming.name, or remove {file.parent} to begin anew"
+        )
+
+
+def open_source(spark: SparkSession, streaming: Streaming, folder: Path) -> DataFrame:
+    """Return the rows to come, in the columns of `tasks.streaming.rows`.
+
+    Args:
+        spark: the session.
+        streaming: the experiment's streaming section.
+        folder: the folder of the stream.
+    """
+    if streaming.source == "files":
+        spark.dataSource.register(files.FileSource)
+        options = {
+            "folder": user_path(streaming.folder).absolute(), "log": (folder / "files.jsonl").absolute(),
+            "settle": streaming.settle, "files": streaming.batch_files,
+            "partitions": spark.sparkContext.defaultParallelism,
+        }  # fmt: skip
+        return spark.readStream.format(files.FORMAT).options(**{name: str(one) for name, one in options.items()}).load()
+    from tasks.streaming import kafka
+
+    spark.dataSource.register(kafka.KafkaSource)
+    reader = spark.readStream.format(kafka.FORMAT).option("rows", str(streaming.batch_rows))
+    for name in ("brokers", "topic", "starting"):
+        reader = reader.option(name, getattr(streaming, name))
+    return reader.load()
+
+
+def _in_words(what: dict[str, Any]) -> str:
+    return f"{what['source']} of {what['reads']} and the texts {', '.join(what['texts'])}"

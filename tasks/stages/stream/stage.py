@@ -1,0 +1,84 @@
+"""The stage stream: label rows as they arrive, each exactly once.
+
+Spark's checkpoint in streams/NAME knows which rows belong to which batch; the folder of a batch appears with a single
+rename. A process that is killed between the two finds the folder when Spark repeats the batch, and goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from include.answers import MODEL_VERSION, reserved
+from include.artifacts import locked
+from include.experiment import Experiment
+from include.runs import Run
+from include.sections import Streaming
+from include.stages import BadInput
+from tasks.context import Context, Outcome
+from tasks.spark import session
+from tasks.stages.stream.batches import CHECKPOINT, Batches
+from tasks.stages.stream.drift import closed, in_short
+from tasks.stages.stream.heartbeat import Heartbeat
+from tasks.stages.stream.label import COLUMNS
+from tasks.stages.stream.labeler import Labeler
+from tasks.stages.stream.source import check_source, open_source, remember
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """Return the run's name: a stream is looked at once in each run."""
+    check_source(experiment.streaming)
+    for name in experiment.streaming.texts:
+        if name in (*COLUMNS, MODEL_VERSION) or reserved(name):
+            raise BadInput(f"the column {name!r} has a name that the labeled rows need: rename it where it is written")
+    return run.folder.name
+
+
+def run(context: Context) -> Outcome:
+    """Label what is there, or go on until the process is stopped. The result has the numbers of rows of this run."""
+    experiment, streaming = context.experiment, context.experiment.streaming
+    folder = context.run.store.root.parent / "streams" / streaming.name
+    with locked(folder), Heartbeat(folder / "heartbeat.json") as heartbeat:
+        remember(streaming, folder / "stream.json")
+        labeler = Labeler(experiment, context.run, folder, heartbeat)
+        with session(experiment, "stream") as spark:
+            _follow(open_source(spark, streaming, folder), streaming, folder / CHECKPOINT, labeler)
+    return Outcome(_result(context.run.folder.name, folder))
+
+
+def _follow(rows: DataFrame, streaming: Streaming, checkpoint: Path, labeler: Labeler) -> None:
+    """Label batch after batch, until there are no more rows, or for ever."""
+    writer = rows.writeStream.foreachBatch(labeler).option("checkpointLocation", checkpoint.absolute().as_uri())
+    if streaming.continuous:
+        query = writer.trigger(processingTime=f"{streaming.interval} seconds").start()
+    else:
+        query = writer.trigger(availableNow=True).start()
+    labeler.heartbeat.running()
+    try:
+        while not query.awaitTermination(1):
+            pass
+    except StreamingQueryException:
+        if labeler.error is not None:
+            raise labeler.error from None
+        raise
+
+
+def _result(run: str, folder: Path) -> dict[str, Any]:
+    """Return what the batches and windows of a run add up to."""
+    batches = [manifest for manifest in Batches(folder).after(-1) if manifest["run"] == run]
+    reasons: Counter[str] = sum((Counter(one["reasons"]) for one in batches), Counter())
+    windows = [window for window in closed(folder) if window["run"] == run]
+    return {
+        "stream": folder.name,
+        "folder": str(folder),
+        "batches": len(batches),
+        **{name: sum(one[name] for one in batches) for name in ("rows_in", "rows", "aside")},
+        "reasons": dict(reasons),
+        "model_versions": sorted({one["model_version"] for one in batches}),
+        "windows": len(windows),
+        "drift": [in_short(window) for window in windows if window["reasons"]],
+    }

@@ -1,0 +1,216 @@
+"""The rows of the files in a folder as a source of Spark: each file is read once, in the order in which it appeared.
+
+Spark's own source of files forgets files that are older than the newest one it has seen by a week, and takes a file
+while it is still being copied. This one notes every file in a log before Spark hears of it, and an offset is a number
+of lines in that log, so that a batch that is repeated has the same files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from include.datasets import is_finished
+from include.stages import BadInput
+from tasks.sources.chunks import FORMATS, ROWS_IN_CHUNK, Chunk, decoding_problem, parquet_chunks, text_chunks
+from tasks.sources.lines import check_file
+from tasks.streaming.rows import ARROW, SCHEMA
+
+FORMAT = "spark-bert-files"
+
+
+class FileSource(DataSource):
+    """The source.
+
+    Its options are `folder`, the folder; `log`, the file that notes what was found; `settle`, the seconds for which a
+    file must not have changed; `files`, the largest number of files per batch; and `partitions`, that of partitions.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name under which Spark knows the source."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Return the columns."""
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> FileReader:
+        """Return the reader."""
+        return FileReader(self.options)
+
+
+@dataclass
+class Files(InputPartition):
+    """The files that one task reads."""
+
+    paths: Sequence[str]
+
+    def __post_init__(self) -> None:
+        super().__init__(self.paths)
+
+
+class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what the log has between two offsets, {"files": number of lines}."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._folder, self._log = Path(options["folder"]), Path(options["log"])
+        self._settle, self._files = float(options["settle"]), int(options["files"])
+        self._partitions = int(options["partitions"])
+        self._target: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        """Return where a new stream begins."""
+        return {"files": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return how much a batch may have."""
+        return ReadMaxFiles(self._files)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read no files but those that are there now."""
+        self._target = len(self._look())
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Return the end of the next batch, after looking for new files."""
+        end = len(self._look()) if self._target is None else self._target
+        most = limit.max_files if isinstance(limit, ReadMaxFiles) else end
+        return {"files": max(start["files"], min(end, start["files"] + most))}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Return the files between two offsets, dealt out to the partitions."""
+        paths = [str(self._folder / name) for name in read_log(self._log)[start["files"] : end["files"]]]
+        return [Files(paths[at :: self._partitions]) for at in range(min(self._partitions, len(paths)))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the partition's files."""
+        assert isinstance(partition, Files)
+        for path in partition.paths:
+            yield from rows(Path(path))
+
+    def _look(self) -> list[str]:
+        """Note new files in the log. Return the names of all."""
+        known = read_log(self._log)
+        found = _settled(self._folder, set(known), self._settle)
+        if found:
+            with self._log.open("ab") as stream:
+                stream.write(b"".join(json.dumps(name).encode() + b"\n" for name in found))
+                stream.flush()
+                os.fsync(stream.fileno())
+        return known + found
+
+
+def read_log(file: Path) -> list[str]:
+    """Return the names in a log, and cut off what a killed process has left of a line."""
+    if not file.exists():
+        return []
+    data = file.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        os.truncate(file, len(whole))
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def _settled(folder: Path, known: set[str], seconds: float) -> list[str]:
+    """Return the names of the new finished files, the oldest first."""
+    latest, found = time.time_ns() - round(seconds * 1e9), []
+    try:
+        files = [file for file in folder.iterdir() if file.name not in known and is_finished(file)]
+    except FileNotFoundError as error:
+        raise BadInput(f"there is no folder {folder}: make it, or correct streaming.folder") from error
+    for file in files:
+        try:
+            changed = file.stat().st_mtime_ns
+        except FileNotFoundError:  # it was moved away in this moment
+            continue
+        if changed <= latest:
+            found.append((changed, file.name))
+    return [name for _, name in sorted(found)]
+
+
+def rows(file: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file.
+
+    Where a file cannot be read, a row at that place says why, so that the stream goes on with the next file.
+    """
+    at, place = None, 0
+    try:
+        at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+        for places, texts, problems in _read(file):
+            yield _batch(file.name, places, at, texts, problems)
+            place = places[-1] if places else place
+    except (BadInput, OSError) as error:
+        yield _batch(file.name, [place + 1], at or datetime.now(UTC), [None], [str(error)])
+
+
+_Rows = tuple[list[int], list[str | None], list[str | None]]
+
+
+def _read(file: Path) -> Iterator[_Rows]:
+    """Yield places, rows and problems."""
+    if file.suffix in (".csv", ".tsv"):
+        yield from map(_of_chunk, text_chunks(file, "at least the texts"))
+    elif file.suffix == ".parquet":
+        yield from map(_of_chunk, parquet_chunks(file))
+    elif file.suffix == ".jsonl":
+        yield from _lines(file)
+    else:
+        raise BadInput(f"{file}: the name of a file must end in one of {', '.join(FORMATS)}")
+
+
+def _of_chunk(chunk: Chunk) -> _Rows:
+    bad = chunk.unreadable
+    made = [_row(chunk.rows, at) for at in range(len(chunk.rows))]
+    texts, problems = [text for text, _ in made], [problem for _, problem in made]
+    return (
+        [*chunk.places, *(row.place for row in bad)],
+        texts + [row.text for row in bad],
+        problems + [row.reason for row in bad],
+    )
+
+
+def _row(batch: pa.RecordBatch, at: int) -> tuple[str | None, str | None]:
+    """Return a row and its problem."""
+    try:
+        return _as_json({name: batch.column(name)[at].as_py() for name in batch.schema.names}), None
+    except UnicodeDecodeError as error:  # Parquet does not check its texts
+        return None, f"broken encoding: {error}"
+
+
+def _lines(file: Path) -> Iterator[_Rows]:
+    check_file(file)
+    with file.open("rb") as stream:
+        numbered = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
+        while some := list(islice(numbered, ROWS_IN_CHUNK)):
+            lines = [line.strip() for _, line in some]
+            texts: list[str | None] = [line.decode("utf-8", "replace").removeprefix("\ufeff") for line in lines]
+            yield [number for number, _ in some], texts, [decoding_problem(line) or None for line in lines]
+
+
+def _as_json(row: dict[str, Any]) -> str:
+    try:
+        return json.dumps(row, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:  # JSON has no numbers such as NaN
+        plain = {name: str(value) if isinstance(value, float) else value for name, value in row.items()}
+        return json.dumps(plain, ensure_ascii=False, default=str)
+
+
+def _batch(
+    source: str, places: list[int], at: datetime, texts: list[str | None], problems: list[str | None]
+) -> pa.RecordBatch:
+    columns = [[source] * len(places), places, [at] * len(places), texts, problems]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, ARROW, strict=True)], schema=ARROW
+    )

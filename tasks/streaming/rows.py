@@ -1,0 +1,27 @@
+"""The rows that every source of a stream gives, before they are parsed.
+
+| column | of a topic | of files |
+| --- | --- | --- |
+| source | the topic and the partition, as `reviews-3` | the name of the file |
+| position | the message's offset | the number of the line, from 1 |
+| time | the message's timestamp; null if it has none | |
+| row | the message's value, which should be one JSON object | the line |
+| problem | why there is no row, or null; one of row and problem is always null | |
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+#: The columns, as Spark writes them.
+SCHEMA = "source string, position bigint, time timestamp, row string, problem string"
+#: The same columns in Arrow, as Spark wants them.
+ARROW = pa.schema(
+    {
+        "source": pa.string(),
+        "position": pa.int64(),
+        "time": pa.timestamp("us", "UTC"),
+        "row": pa.string(),
+        "problem": pa.string(),
+    }
+)

@@ -1,0 +1,57 @@
+"""The stream: `.venv/tasks/bin/python -m tests.benchmarks.stream`.
+
+--parts chooses among two tables; benchmarks/streaming has a file for each, which says how it measures:
+
+- kills: whether a row is lost or labeled twice when the process is killed again and again;
+- latency: the time from a file to its predictions in a continuous stream.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from tasks.encoder.batching import TokenTable
+from tests.benchmarks.packages import package
+from tests.benchmarks.streaming.kills import kills
+from tests.benchmarks.streaming.latency import latency
+from tests.benchmarks.workload import Workload, add_arguments, prepare
+
+PARTS = ("kills", "latency")
+TEXTS = 2_000
+
+
+def main() -> None:
+    """Prepare texts and package once, then print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    parser.add_argument("--package", type=Path, help="the folder of a package of a classifier of single texts")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="the tables to print")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--rows", type=int, default=10_000, help="of the table kills")
+    parser.add_argument("--files", type=int, default=30, help="of the table latency")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO)
+    count, rows, files = (2, 100, 2) if arguments.quick else (arguments.kills, arguments.rows, arguments.files)
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        workload = prepare(arguments, scratch).with_rows(TEXTS)
+        model = (arguments.package or package(workload, scratch / "packaged")).absolute()
+        texts = _texts(workload)
+        if "kills" in arguments.parts:
+            print(kills(model, texts, rows, 2 * count, count, scratch / "kills"), flush=True)
+        if "latency" in arguments.parts:
+            print(latency(model, texts, files, 20, 2, scratch / "latency"), flush=True)
+
+
+def _texts(workload: Workload) -> list[str]:
+    tokens = TokenTable.open(workload.data / "train")
+    return [text for (text,) in tokens.sentences(np.arange(len(tokens)))]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""The stage stream: every row of a file is labeled or set aside exactly once."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from include.artifacts import Artifact, locked
+from include.named import build
+from include.runs import Run
+from include.stages import BadInput, Transient
+from tasks.runner import run_stage
+from tasks.scoring.drift import PROFILE, Profile
+from tasks.stages.stream import labeler
+from tasks.stages.stream.batches import Batches
+from tests.tasks.stages.score.models import CLASSES, trained
+from tests.tasks.stages.score.test_score_stage import expected, texts
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
+    return trained(tmp_path_factory.mktemp("train") / "model", encoder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+def stream(home: Path, model: Path, run: str = "one", **streaming: Any) -> Artifact:
+    """Label what is in the folder `in` of the home."""
+    values = {"folder": str(home / "in"), "model": str(model), "settle": 0, **streaming}
+    return run_stage("stream", build({"streaming": values}, "test"), Run(home / "runs" / run))
+
+
+def labeled(home: Path) -> list[dict[str, Any]]:
+    """All labeled rows, as any reader of Parquet sees them."""
+    rows: list[dict[str, Any]] = pq.read_table(home / "streams/stream/batches").to_pylist()
+    return sorted(rows, key=lambda row: (row["source"], row["position"]))
+
+
+def write_csv(file: Path, rows: list[str]) -> None:
+    file.write_text("\n".join(["id,text", *(f'{at},"{text}"' for at, text in enumerate(rows))]) + "\n")
+
+
+def test_new_files_are_labeled_once(spark: SparkSession, model: Path, folder: Path, tmp_path: Path) -> None:
+    rows = texts(40)
+    write_csv(folder / "a.csv", rows[:25])
+    first = stream(tmp_path, model).manifest.result
+    assert (first["batches"], first["rows_in"], first["rows"], first["aside"]) == (1, 25, 25, 0)
+    write_csv(folder / "b.csv", rows[25:])
+    second = stream(tmp_path, model, "two").manifest.result
+    assert (second["batches"], second["rows"]) == (1, 15)
+    assert stream(tmp_path, model, "three").manifest.result["batches"] == 0
+    found = labeled(tmp_path)
+    assert [row["text"] for row in found] == rows and [row["source"] for row in found] == ["a.csv"] * 25 + [
+        "b.csv"
+    ] * 15
+    assert json.loads(found[3]["row"]) == {"id": "3", "text": rows[3]} and found[3]["position"] == 5
+    predicted, probabilities = expected(model, [(text,) for text in rows])
+    assert [row["prediction"] for row in found] == predicted
+    np.testing.assert_allclose([row["probability:yes"] for row in found], probabilities[:, 1], atol=1e-5)
+
+
+@pytest.mark.parametrize("point", ["before the rename", "after the rename", "before the windows"])
+def test_a_batch_that_was_cut_short_is_neither_lost_nor_repeated(
+    spark: SparkSession, model: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    commit = Batches.commit
+
+    def cut_short(batches: Batches, whole: Path, manifest: dict[str, Any]) -> None:
+        if point == "after the rename":
+            commit(batches, whole, manifest)
+        raise OSError("cut short")
+
+    def no_windows(*_: object) -> None:
+        raise OSError("cut short")
+
+    rows = texts(30)
+    write_csv(folder / "a.csv", rows)
+    with monkeypatch.context() as patch, pytest.raises(Transient, match="cut short"):
+        if point == "before the windows":
+            patch.setattr(labeler, "close_windows", no_windows)
+        else:
+            patch.setattr(Batches, "commit", cut_short)
+        stream(tmp_path, model, window_rows=10)
+    result = stream(tmp_path, model, window_rows=10).manifest.result
+    assert (result["batches"], result["rows"], result["windows"]) == (1, 30, 1)
+    assert [row["text"] for row in labeled(tmp_path)] == rows
+    assert not list((tmp_path / "streams/stream/batches").glob(".*"))
+
+
+def test_what_cannot_be_labeled_is_set_aside_and_the_rest_goes_on(
+    spark: SparkSession, model: Path, folder: Path, tmp_path: Path
+) -> None:
+    good = texts(3)
+    lines = [json.dumps({"text": text, "n": number}) for number, text in enumerate(good)]
+    bad = ['{"text": ', '{"n": 1}', '{"text": 5}', '{"text": " "}', '{"text": "a\\u0000b"}', '{"text": "\\ud800"}']
+    (folder / "a.jsonl").write_text("\n".join([*lines, "", *bad]) + "\n")
+    (folder / "b.csv").write_text('text\n"good film"\n"never closed\n')
+    (folder / "c.csv").write_bytes("text\nfilm".encode("utf-16"))
+    (folder / "d.txt").write_text("good film\n")
+    (folder / "e.csv.part").write_text("text\ngood film\n")
+    pq.write_table(pa.table({"text": ["a film", None], "score": [math.nan, 1.0]}), folder / "f.parquet")
+    artifact = stream(tmp_path, model)
+    found = labeled(tmp_path)
+    assert [(row["source"], row["position"]) for row in found] == [
+        ("a.jsonl", 1), ("a.jsonl", 2), ("a.jsonl", 3), ("b.csv", 2), ("f.parquet", 1),
+    ]  # fmt: skip
+    assert found[4]["row"] == '{"text": "a film", "score": "nan"}'
+    file = tmp_path / "streams/stream/batches/batch=0/_aside.jsonl"
+    aside = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    reasons = {(entry["source"], entry["position"]): entry["reason"] for entry in aside}
+    assert {at: reasons[("a.jsonl", at)] for at in range(5, 11)} == {
+        5: "not a JSON object", 6: "no text", 7: "text is not a text", 8: "empty text",
+        9: "broken encoding: contains a NUL byte", 10: "broken encoding: contains half of a surrogate pair",
+    }  # fmt: skip
+    assert "unbalanced quotes" in reasons[("b.csv", 3)] and "UTF-16" in reasons[("c.csv", 1)]
+    assert "d.txt: the name of a file must end in" in reasons[("d.txt", 1)] and reasons[("f.parquet", 2)] == "no text"
+    result = artifact.manifest.result
+    assert (result["rows_in"], result["rows"], result["aside"]) == (15, 5, 10) and len(aside) == 10
+
+
+def test_batches_have_at_most_so_many_files_and_windows_so_many_rows(
+    spark: SparkSession, model: Path, folder: Path, tmp_path: Path
+) -> None:
+    rows = texts(50)
+    labels = ["no", "yes"]
+    answers = [labels[at] for at in expected(model, [(text,) for text in rows])[0]]
+    write_profile(model.parent, answers, rows)
+    for at in range(5):
+        write_csv(folder / f"{at}.csv", rows[10 * at : 10 * at + 10])
+        os.utime(folder / f"{at}.csv", (at, at))
+    result = stream(tmp_path, model, batch_files=2, window_rows=20).manifest.result
+    assert (result["batches"], result["rows"], result["windows"]) == (3, 50, 2)
+    windows = tmp_path / "streams/stream/windows"
+    assert sorted(file.name for file in windows.iterdir()) == ["0-0.json", "1-1.json"]
+    first = json.loads((windows / "0-0.json").read_text())
+    assert first["rows"] == 20 and sum(first["labels"].values()) == pytest.approx(1)
+    assert 0.5 < first["confidence"] <= 1 and first["passed"] and result["drift"] == []
+    write_csv(folder / "other.csv", ["words that nobody knows"] * 10)
+    again = stream(tmp_path, model, "two", window_rows=20).manifest.result
+    assert again["windows"] == 1 and again["drift"][0]["window"] == "batches 2 to 3"
+    assert "the drift of vocabulary is" in again["drift"][0]["reasons"][-1]
+
+
+def write_profile(package: Path, labels: list[str], rows: list[str]) -> None:
+    profile = Profile.of("classification", [(row,) for row in rows], labels)
+    (package / PROFILE).write_text(json.dumps(profile.as_json()))
+
+
+def test_a_stream_is_one_folder_or_topic_and_its_checkpoint_belongs_to_its_batches(
+    spark: SparkSession, model: Path, folder: Path, tmp_path: Path
+) -> None:
+    write_csv(folder / "a.csv", texts(5))
+    stream(tmp_path, model)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(BadInput, match=r"was begun with files of \S+/in and the texts text, not files of \S+/other"):
+        stream(tmp_path, model, "two", folder=str(tmp_path / "other"))
+    with pytest.raises(BadInput, match="the texts text, not files of"):
+        stream(tmp_path, model, "two", text="body")
+    shutil.rmtree(tmp_path / "streams/stream/checkpoint")
+    write_csv(folder / "b.csv", texts(5))
+    with pytest.raises(BadInput, match="was labeled before the stream's checkpoint was removed"):
+        stream(tmp_path, model, "two")
+    heartbeat = json.loads((tmp_path / "streams/stream/heartbeat.json").read_text())
+    assert heartbeat["state"] == "failed" and "checkpoint was removed" in heartbeat["message"]
+
+
+@pytest.mark.parametrize(
+    ("streaming", "message"),
+    [
+        ({"folder": ""}, r"streaming\.folder is empty, but streaming\.source is files"),
+        ({"folder": "/nowhere/at/all"}, "there is no folder /nowhere/at/all: make it, or correct streaming.folder"),
+        ({"source": "kafka", "brokers": "here:9092"}, r"streaming\.topic is empty"),
+        ({"text": "source"}, "the column 'source' has a name that the labeled rows need"),
+        ({"text2": "b"}, r"streaming\.text2 names the column 'b', but .* single texts: leave streaming\.text2 empty"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_spark_starts(
+    encoder: Path, folder: Path, tmp_path: Path, streaming: dict[str, str], message: str
+) -> None:
+    single = trained(tmp_path / "single", encoder, replace(CLASSES, texts=1))
+    with pytest.raises(BadInput, match=message):
+        stream(tmp_path, single, **streaming)
+
+
+def test_one_process_at_a_time(model: Path, folder: Path, tmp_path: Path) -> None:
+    with locked(tmp_path / "streams/stream"), pytest.raises(Transient, match="is in use by process"):
+        stream(tmp_path, model)
+    assert not (tmp_path / "streams/stream/heartbeat.json").exists()
