@@ -16,6 +16,9 @@ from tokenizers import Encoding, Tokenizer
 
 from include.stages import BadInput
 
+#: Rows with this number or a higher one are the copies that augmentation adds to the training rows.
+COPY = 2**40
+
 
 def open_tokenizer(file: Path, max_length: int, stride: int | None = None) -> Tokenizer:
     """Load a tokenizer that truncates its inputs and does not pad them.

@@ -34,7 +34,8 @@ def package(workload: Workload, home: Path, seed: int = 0) -> Path:
     """The folder of a package of such a model, all of whose forms are checked on the dev rows of the workload."""
     experiment, run = load(workload.experiment), Run(home / "runs/packaged")
     with made(run, experiment, "preprocess") as folder:
-        shutil.copytree(workload.data / "dev", folder / "dev")
+        for split in ("train", "dev"):
+            shutil.copytree(workload.data / split, folder / split)
     with made(run, experiment, "train") as folder:
         untrained(workload.encoder, folder / "model", seed)
     with made(run, experiment, "gate"):

@@ -22,11 +22,13 @@ from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, PackagedModel
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.launching.machine import threads
+from tasks.scoring.drift import PROFILE
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.package.fidelity import Fidelity, compare
 from tasks.stages.package.forms import FORMS, REFERENCE, Form, problem_of, remove_unoffered, write_forms
 from tasks.stages.package.machine import describe_machine, lacks
 from tasks.stages.package.mlflow_files import columns, write_mlflow_files
+from tasks.stages.package.profile import training_profile
 from tasks.stages.package.timing import Speed, measure
 
 log = logging.getLogger(__name__)
@@ -43,7 +45,8 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 def run(context: Context) -> Outcome:
     """Write the package, with the figures of all forms and the files of those that are offered."""
     task, package, train = context.experiment.task, context.output, context.inputs["train"]
-    model, dev = load_trained(train.path / "model"), _open(context.inputs["preprocess"].path / "dev")
+    splits = context.inputs["preprocess"].path
+    model, dev = load_trained(train.path / "model"), _open(splits / "dev")
     problems = write_forms(model, train.path / "model", dev, package)
     forms = _measured(Tried(task, dev, train.path / "model"), package, problems)
     served = fastest(form for form in forms if form["offered"])["name"]
@@ -66,6 +69,7 @@ def run(context: Context) -> Outcome:
     remove_unoffered(package, {form["name"]: form["offered"] for form in forms})
     write_json(package / DESCRIPTION, description)
     _write_examples(package, dev)
+    write_json(package / PROFILE, training_profile(task, TokenTable.open(splits / "train")).as_json())
     write_mlflow_files(package, task, next(form for form in FORMS if form.name == served), train.manifest.key)
     return Outcome({"served": served, "forms": forms, "files": {"package": DESCRIPTION}})
 

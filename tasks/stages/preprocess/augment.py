@@ -22,11 +22,11 @@ from include.experiment import Experiment
 from include.sections import Augmentation
 from include.stages import BadInput
 from tasks.assets import wordnet_folder
+from tasks.encoder.tokens import COPY
 from tasks.stages.preprocess.synonyms import Synonyms, read_synonyms
 from tasks.stages.preprocess.words import mask_words, replace_words, shuffle_words
 
 METHODS: tuple[Augmentation, ...] = ("synonyms", "masking", "order")  # append new ones, since row numbers depend on it
-COPY = 2**40
 #: Candidates for the token that replaces a masked word. The first one that the tokenizer knows is used.
 MASKS = ("[MASK]", "<mask>", "[UNK]", "<unk>")
 

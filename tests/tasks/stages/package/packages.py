@@ -1,4 +1,4 @@
-"""Homes with what the stage package reads, and packages made from them: tiny models of any family, and dev rows."""
+"""Homes with what the stage package reads, and packages made from them: tiny models of any family, and rows."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def trained(folder: Path, kind: str, spec: HeadSpec) -> Classifier:
     return model
 
 
-def dev_rows(folder: Path, model: Path, labels: list[Any], pairs: bool) -> TokenTable:
-    """Write a dev split as preprocess does, with the tokenizer of the model."""
+def rows_of(folder: Path, model: Path, labels: list[Any], pairs: bool) -> TokenTable:
+    """Write a split as preprocess does, with the tokenizer of the model."""
     words = tokens.open_tokenizer(model / "tokenizer.json", LENGTH)
     texts: list[tuple[str, ...]] = list(PAIRS) if pairs else [(text,) for text in SENTENCES]
     return TokenTable.open(write_split(folder, texts, labels, words=words))
@@ -70,12 +70,13 @@ def ready(home: Path, kind: str = "bert", spec: HeadSpec = CLASSES) -> tuple[Run
     model = trained(home / "made/model", kind, spec)
     pairs = spec.kind == "regression"
     unknown = [(0, 0) if spec is SETS else 0] * len(SENTENCES)
-    logits = predict_logits(model, dev_rows(home / "made/dev", home / "made/model", unknown, pairs))
+    logits = predict_logits(model, rows_of(home / "made/dev", home / "made/model", unknown, pairs))
     predicted, _ = predict(spec.kind, logits, spec.thresholds)
     labels = [tuple(row) for row in predicted.tolist()] if spec is SETS else predicted.tolist()
     run, experiment = Run(home / "runs/one"), {"regression": STSB, "multilabel": ASPECTS}.get(spec.kind, MOVIES)
     with made(run, experiment, "preprocess") as folder:
-        dev_rows(folder / "dev", home / "made/model", labels, pairs)
+        for split in ("train", "dev"):
+            rows_of(folder / split, home / "made/model", labels, pairs)
     with made(run, experiment, "train") as folder:
         shutil.copytree(home / "made/model", folder / "model")
     with made(run, experiment, "gate"):

@@ -15,7 +15,7 @@ from tasks.inference.openvino_backend import OpenVinoBackend
 from tasks.inference.torch_backend import TorchBackend
 from tasks.stages.package.forms import FORMS, export_onnx, export_openvino, quantize, remove_unoffered
 from tests.tasks.encoder.families import FAMILIES
-from tests.tasks.stages.package.packages import CLASSES, LENGTH, SCORES, dev_rows, largest_difference, trained
+from tests.tasks.stages.package.packages import CLASSES, LENGTH, SCORES, largest_difference, rows_of, trained
 
 #: Rows and tokens of batches, among them a single token and as many tokens as an input may have.
 SHAPES = ((1, 1), (1, 5), (3, LENGTH), (9, 11), (16, 8))
@@ -24,7 +24,7 @@ SHAPES = ((1, 1), (1, 5), (3, LENGTH), (9, 11), (16, 8))
 def check(folder: Path, kind: str, spec: HeadSpec) -> None:
     """Compare the logits of ONNX and OpenVINO with those of PyTorch for batches of several shapes."""
     model = trained(folder / "model", kind, spec)
-    table = dev_rows(folder / "dev", folder / "model", [0.0] * 40, spec.kind == "regression")
+    table = rows_of(folder / "dev", folder / "model", [0.0] * 40, spec.kind == "regression")
     onnx, xml = folder / "model.onnx", folder / "model.xml"
     export_onnx(model, table, onnx)
     export_openvino(onnx, xml)
@@ -71,7 +71,7 @@ def test_every_family_gives_the_logits_of_pytorch(tmp_path: Path, kind: str, poo
 
 def test_int8_weights_are_a_quarter(tmp_path: Path) -> None:
     model = trained(tmp_path / "model", "distilbert", CLASSES)
-    table = dev_rows(tmp_path / "dev", tmp_path / "model", [0] * 40, pairs=False)
+    table = rows_of(tmp_path / "dev", tmp_path / "model", [0] * 40, pairs=False)
     export_onnx(model, table, tmp_path / "fp32.onnx")
     quantize(tmp_path / "fp32.onnx", tmp_path / "int8.onnx")
     batch = table.batch(np.arange(8))

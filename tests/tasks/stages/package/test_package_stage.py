@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from tasks.encoder import tokens
 from tasks.encoder.loading import load_trained
 from tasks.inference.packaged_forms import LARGEST_CHANGE
 from tasks.inference.packaged_model import PackagedModel
+from tasks.scoring.drift import read_profile
 from tasks.scoring.metrics import Array
 from tasks.stages.package import forms, machine
 from tasks.tracking.champions import Champions
@@ -95,6 +97,13 @@ def test_the_package_says_how_every_form_did_and_names_the_fastest(package: Path
         assert bool(form["reasons"]) != form["offered"]
     result = json.loads((package / "manifest.json").read_text())["result"]
     assert result["forms"] == said["forms"] and result["served"] == said["served"]
+
+
+def test_the_package_has_the_profile_of_the_training_rows(package: Path) -> None:
+    profile = read_profile(package)
+    assert profile is not None and profile.rows == profile.labels.total() == len(SENTENCES)
+    assert set(profile.labels) <= set(CLASSES.label_names)
+    assert profile.words == Counter(" ".join(SENTENCES).split())
 
 
 def test_a_form_that_disagrees_is_not_offered_and_its_file_is_gone(

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tokenizers import Tokenizer, models
 
 from include.stages import BadInput
-from tasks.stages.preprocess.augment import COPY, AugmentPartition, add_copies, mask_token
+from tasks.encoder.tokens import COPY
+from tasks.stages.preprocess.augment import AugmentPartition, add_copies, mask_token
 from tests.tasks.stages.pretrain.samples import tiny_encoder
 
 TEXT = "a good film that moved me very much"

@@ -23,8 +23,8 @@ from include.stages import BadInput
 from tasks.assets import wordnet_folder
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
+from tasks.encoder.tokens import COPY
 from tasks.stages.preprocess import stage
-from tasks.stages.preprocess.augment import COPY
 from tasks.stages.preprocess.stage import run
 from tasks.stages.preprocess.tokenize import load_tokenizer
 
