@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ class OpenVinoBackend:
         self._model = openvino.Core().compile_model(file, "CPU", options)
         self._inputs = {value.any_name for value in self._model.inputs}
         self._longest = longest
+        self._alone = Lock()  # calls of a compiled model share their inputs and outputs, and MLflow calls from threads
 
     def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
         """Compute the logits of a padded batch: see tasks/inference/backend.py."""
@@ -40,7 +42,8 @@ class OpenVinoBackend:
         batch = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         inputs = {name: _padded(value, shape) for name, value in batch.items() if name in self._inputs}
         inputs["attention_mask"][rows:, 0] = 1  # so that no mean is over nothing
-        logits: Array = self._model(inputs)["logits"][:rows]
+        with self._alone:
+            logits: Array = self._model(inputs)["logits"][:rows]
         return logits.copy()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,25 @@ def test_onnx_and_openvino_give_the_logits_of_pytorch(tmp_path: Path, kind: str)
 
 def test_scores_are_in_the_range_of_the_task(tmp_path: Path) -> None:
     check(tmp_path, "bert", SCORES)
+
+
+def test_openvino_answers_several_threads_at_once(tmp_path: Path) -> None:
+    """MLflow's server computes each request in a thread."""
+    model, onnx, xml = trained(tmp_path / "model", "bert", CLASSES), tmp_path / "model.onnx", tmp_path / "model.xml"
+    export_onnx(model, dev_rows(tmp_path / "dev", tmp_path / "model", [0.0] * 40, False), onnx)
+    export_openvino(onnx, xml)
+    backend = OpenVinoBackend(xml, "fp32", LENGTH, threads=1)
+    rows = [np.full((1, 8), 5 + number) for number in range(20)]
+    expected = [backend.logits(ids, np.ones_like(ids), np.zeros_like(ids)) for ids in rows]
+
+    def compute(number: int) -> float:
+        ids = rows[number % len(rows)]
+        return largest_difference(
+            backend.logits(ids, np.ones_like(ids), np.zeros_like(ids)), expected[number % len(rows)]
+        )
+
+    with ThreadPoolExecutor(8) as pool:
+        assert max(pool.map(compute, range(400))) < 1e-6
 
 
 @pytest.mark.long
