@@ -57,6 +57,7 @@ async def _serve(experiment: Experiment, home: Path) -> None:
         serving.port,
         log_config=None,
         access_log=False,  # a line per request costs as much as its tokens
+        proxy_headers=False,  # nothing depends on the client's address
         timeout_graceful_shutdown=math.ceil(serving.deadline) + 1,
     )
     server = uvicorn.Server(config)

@@ -84,6 +84,18 @@ class Batcher:
             if not self._users:
                 self._unused.set()
 
+    def refuse_if_full(self, more: int = 0) -> None:
+        """Refuse a request with so many tokens if they may not wait, or could not be computed in time.
+
+        Raises:
+            Overloaded: if it is so.
+        """
+        load = self._waiting.tokens + self._coming
+        seconds = load / self._speed if self._speed else 0.0
+        if load and (load + more > self._limits.queue_tokens or seconds > self._limits.queue_seconds):
+            wait = max(1, math.ceil(seconds))
+            raise Overloaded(f"{load:,} tokens wait already: try again in {wait} s", wait)
+
     async def logits(self, texts: Sequence[list[str]]) -> Array:
         """Compute the logits of texts. If this is cancelled, the inputs that still wait are forgotten.
 
@@ -105,7 +117,7 @@ class Batcher:
                 raise TooLarge(
                     f"the texts have {request.waiting:,} tokens, and no more than {most} may wait: send fewer"
                 )
-            self._refuse_if_full(request.waiting)
+            self.refuse_if_full(request.waiting)
             await self._answered(request)
             return request.logits if len(texts_of) == len(texts[0]) else pool(request.logits, texts_of)
 
@@ -121,7 +133,7 @@ class Batcher:
         """Tokenize texts. They count as waiting from now on, because tokenizing takes time too."""
         characters = sum(map(len, chain(*texts)))
         estimate = min(self._limits.queue_tokens, characters // CHARACTERS)
-        self._refuse_if_full(estimate)
+        self.refuse_if_full(estimate)
         if characters <= SHORT:
             return self.model.encode(texts)
         self._coming += estimate
@@ -143,14 +155,6 @@ class Batcher:
             self._metrics.waiting.dec(request.waiting)
             self._waiting.remove(request)
             del self._pending[request]
-
-    def _refuse_if_full(self, more: int) -> None:
-        """Raise Overloaded if so many more tokens may not wait, or could not be computed in time."""
-        load = self._waiting.tokens + self._coming
-        seconds = load / self._speed if self._speed else 0.0
-        if load and (load + more > self._limits.queue_tokens or seconds > self._limits.queue_seconds):
-            wait = max(1, math.ceil(seconds))
-            raise Overloaded(f"{load:,} tokens wait already: try again in {wait} s", wait)
 
     async def _work(self) -> None:
         while True:
