@@ -14,6 +14,10 @@ from tasks.inference.packaged_forms import LARGEST_CHANGE, Form, computable, fas
 from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, Array, PackagedModel
 from tasks.inference.shapes import padded_length
 
+#: Maximum number of tokens of the batches that warm a model. OpenVINO takes tens of milliseconds for the first batch of
+#: a shape. That is little beside a larger batch, and a larger one would keep the model that answers waiting.
+WARM_TOKENS = 128
+
 
 @dataclass(frozen=True)
 class ServedModel:
@@ -32,12 +36,12 @@ class ServedModel:
     package: PackagedModel
 
     def shapes(self, batch_tokens: int) -> list[tuple[int, int]]:
-        """Return the shapes of batches, [rows, tokens], of which the first batch takes longer than later ones."""
+        """Return the shapes of batches, [rows, tokens], of which the first takes much longer than later ones."""
         longest = self.package.max_length
         lengths = sorted({min(padded_length(length), longest) for length in range(1, longest + 1)})
         if not self.form.startswith("openvino"):  # only OpenVINO prepares itself for a shape
             return [(1, length) for length in lengths]
-        return [(rows, length) for length in lengths for rows in _row_counts(batch_tokens // length)]
+        return [(rows, length) for length in lengths for rows in _row_counts(min(batch_tokens, WARM_TOKENS) // length)]
 
     def warm(self, shape: tuple[int, int]) -> None:
         """Compute a batch of a shape."""
