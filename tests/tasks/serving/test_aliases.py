@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.client import HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from include.artifacts import MANIFEST, Artifact, ArtifactStore, sha256, write_json
+from include.artifacts import Artifact
 from tasks.tracking.challengers import remove_challenger, set_challenger
 from tasks.tracking.champions import Champions
-from tasks.tracking.loading import PACKAGE, PACKAGE_SHA256
-from tasks.tracking.registry import Version
 from tasks.tracking.server import Server
 from tests.tasks.serving.conftest import Client, Reply, Start
+from tests.tasks.serving.versions import MODEL, add, await_version, promote
 from tests.tasks.stages.package.packages import SENTENCES, packaged
 
-MODEL = "spark-bert-movie-reviews"
 TENSORS = {"inputs": [{"name": "sentence", "shape": [1], "datatype": "BYTES", "data": ["good"]}]}
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -34,24 +30,6 @@ pytestmark = pytest.mark.usefixtures("database")
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return packaged(tmp_path_factory.mktemp("made"))
-
-
-def add(home: Path, made: Artifact, key: str, changed: dict[str, object] | None = None) -> Version:
-    """Register a copy of a package, whose examples may be others."""
-    store, registry = ArtifactStore(home), Champions(Server(home), MODEL)
-    with store.writing("package", key) as folder:
-        shutil.copytree(made.path, folder, dirs_exist_ok=True)
-        (folder / MANIFEST).unlink()
-        if changed is not None:
-            write_json(folder / "examples.json", changed)
-        package = store.commit(folder, replace(made.manifest, key=key))
-    experiment = registry.client.create_experiment(f"of {key}", str(home / "mlflow/artifacts"))
-    tags = {PACKAGE: key, PACKAGE_SHA256: sha256(package.path / MANIFEST)}
-    return registry.add(registry.client.create_run(experiment).info.run_id, package.path, tags)
-
-
-def promote(home: Path, version: Version) -> None:
-    Champions(Server(home), MODEL).make_champion(version)
 
 
 @contextmanager
@@ -71,15 +49,6 @@ def asking(client: Client) -> Iterator[list[Reply]]:
     stop.set()
     for thread in threads:
         thread.join()
-
-
-def await_version(client: Client, number: str) -> None:
-    """Wait until a version answers."""
-    for _ in range(600):
-        if client.send(f"/v2/models/{MODEL}/versions/{number}/ready").status == 200:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"version {number} does not answer")
 
 
 def test_a_new_champion_answers_and_no_request_is_lost(tmp_path: Path, made: Artifact, start: Start) -> None:

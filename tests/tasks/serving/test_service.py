@@ -132,6 +132,14 @@ def test_bad_tensors_are_refused_with_the_reason(client: Client, value: Any, mes
     assert reply.status == 400 and message in reply.value["error"], reply
 
 
+def test_binary_tensors_are_refused_with_the_remedy(client: Client) -> None:
+    tensor = {"name": "sentence", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 8}}
+    head = json.dumps({"inputs": [tensor]}).encode()
+    path, length = "/v2/models/spark-bert/infer", str(len(head))
+    reply = client.send(path, head + b"\4\0\0\0good", Inference_Header_Content_Length=length)
+    assert reply.status == 400 and "send JSON, which tritonclient does with binary_data=False" in reply.value["error"]
+
+
 @pytest.mark.parametrize("path", ["/v2/models/other", "/v2/models/spark-bert/versions/0", "/v2/models/other/ready"])
 def test_an_unknown_model_or_version_is_404(client: Client, path: str) -> None:
     reply = client.send(path)
