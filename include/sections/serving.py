@@ -19,7 +19,7 @@ class Serving(Section):
     port: int = Field(8000, ge=0, le=65535, description="The port that it listens on; 0 for any that is free.")
     threads: int = Field(0, ge=0, description="Number of CPU threads of the model; 0 for one per core.")
     batch_tokens: int = Field(
-        2048, ge=512, le=2**20, description="Maximum number of tokens that are computed together, including padding."
+        512, ge=64, le=2**20, description="Maximum number of tokens that are computed together, including padding."
     )
     queue_tokens: int = Field(
         65536,

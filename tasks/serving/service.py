@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 #: Two models agree on a score if they differ by no more than this share of the task's range.
 SAME_SCORE = 0.05
+#: For how many times as long as a batch that warms a model the champion has the processor for itself afterwards.
+REST = 3
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,10 @@ class Service:
         loop, shapes = asyncio.get_running_loop(), model.shapes(self.serving.batch_tokens)
         log.info("warming %d shapes of version %s", len(shapes), model.version)
         for shape in shapes:
+            began = loop.time()
             await loop.run_in_executor(self._computing, model.warm, shape)
+            if self._champion is not None:
+                await asyncio.sleep(REST * (loop.time() - began))
         serving = self.serving
         limits = Limits(serving.batch_tokens, serving.queue_tokens, serving.deadline / 2)
         return Lane(model, Batcher(model.package, self._computing, self._tokenizing, limits, self.metrics))
