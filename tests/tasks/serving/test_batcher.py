@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tasks.inference.packaged_model import PackagedModel
 from tasks.serving.batcher import SHORT, Batcher, Limits
@@ -49,6 +50,22 @@ def test_a_request_that_would_wait_too_long_is_refused_at_once(package: Path) ->
     assert first.shape == (1, 2)  # nothing waited before it
     for refused in others:
         assert isinstance(refused, Overloaded) and int(refused.headers["Retry-After"]) >= 1
+
+
+def test_a_full_queue_is_known_without_the_texts_of_a_request(package: Path) -> None:
+    async def ask() -> None:
+        with ThreadPoolExecutor(1) as thread:
+            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 65536, 0), Metrics())
+            await batcher.logits([SENTENCES[:1]])  # from now on, it knows how fast it is
+            batcher.refuse_if_full()
+            waiting = asyncio.create_task(batcher.logits([SENTENCES[:1]]))
+            await asyncio.sleep(0)
+            with pytest.raises(Overloaded):
+                batcher.refuse_if_full()
+            await waiting
+            await batcher.drain()
+
+    asyncio.run(ask())
 
 
 def test_a_batcher_that_is_done_leaves_its_model_at_once(package: Path) -> None:
