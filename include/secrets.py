@@ -19,6 +19,8 @@ LOGIN = {
 PROMOTER = {variable: name.replace("mlflow_", "mlflow_promoter_") for variable, name in LOGIN.items()}
 #: The files with the login of the database from which `score` reads, by the variables that have it otherwise.
 DATABASE = {"SPARK_BERT_JDBC_USER": "jdbc_user", "SPARK_BERT_JDBC_PASSWORD": "jdbc_password"}
+#: The file with settings of the connection to Kafka, such as its login, for `stream`.
+KAFKA = "kafka.properties"
 #: The file with the bearer token that requests to the service must have.
 SERVING = "serving_token"
 

@@ -20,7 +20,9 @@ local CACHE, DATA = environment("SPARK_BERT_CACHE"), environment("SPARK_BERT_DAT
 local RUNS = HOME .. "/runs"
 -- Of the runs all or none: Airflow may put a link in the place of one run's folder, and the engine would follow it.
 -- The drop folder is where ingest sets malformed files aside. Airflow cannot write above it, so it is no link of its own.
-local WRITABLE = { HOME .. "/artifacts", HOME .. "/checkpoints", HOME .. "/datasets", RUNS, DATA .. "/drop" }
+local WRITABLE = {
+    HOME .. "/artifacts", HOME .. "/checkpoints", HOME .. "/datasets", HOME .. "/streams", RUNS, DATA .. "/drop",
+}
 -- Where a stage looks for what an experiment names as data/x, and finds it in DATA.
 local NAMED = "/opt/spark-bert/data"
 local USER = environment("SPARK_BERT_UID") .. ":" .. environment("SPARK_BERT_GID")

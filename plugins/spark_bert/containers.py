@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from include.experiment import Experiment
-from include.secrets import DATABASE, HUB, LOGIN, VARIABLE, of_mlflow
+from include.secrets import DATABASE, HUB, KAFKA, LOGIN, VARIABLE, of_mlflow
 from include.stages import STAGES, BadInput
 from spark_bert.folders import make_owned_folder
-from spark_bert.inputs import is_in_artifact_store, named_paths, reads_database
+from spark_bert.inputs import is_in_artifact_store, named_paths, reads_database, reads_kafka
 from spark_bert.places import cache, data_path, home
 
 #: The folder of include/ and tasks/ in the images. It is the working directory, so relative paths start here.
@@ -78,12 +78,12 @@ def network(stage: str, experiment: Experiment) -> str:
     """Return the name of the Docker network that the stage needs.
 
     Returns:
-        `none`, unless the stage works on a Spark cluster, uses an MLflow server, reads a database or may download. In
-        these cases it is $SPARK_BERT_NETWORK, or `bridge` by default.
+        `none`, unless the stage works on a Spark cluster, uses an MLflow server, reads a database or Kafka, or may
+        download. In these cases it is $SPARK_BERT_NETWORK, or `bridge` by default.
     """
     ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
     cluster = (STAGES[stage].spark or ranks) and not experiment.runtime.spark_master.startswith("local")
-    online = is_online(stage, experiment) or reads_database(stage, experiment)
+    online = is_online(stage, experiment) or reads_database(stage, experiment) or reads_kafka(stage, experiment)
     if not cluster and not online and not (STAGES[stage].mlflow and _mlflow()):
         return "none"
     return os.environ.get("SPARK_BERT_NETWORK") or "bridge"
@@ -98,7 +98,8 @@ def secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
         return ()
     login = of_mlflow(stage) if _mlflow() else ()
     database = tuple(DATABASE.values()) if reads_database(stage, experiment) else ()
-    return ((HUB,) if is_online(stage, experiment) else ()) + database + login
+    kafka = (KAFKA,) if reads_kafka(stage, experiment) else ()
+    return ((HUB,) if is_online(stage, experiment) else ()) + database + kafka + login
 
 
 def environment(stage: str, experiment: Experiment) -> dict[str, str]:
@@ -147,6 +148,8 @@ def prepare_folders(stage: str, experiment: Experiment, run: Path) -> None:
         folders += [home() / "artifacts" / stage, home() / "checkpoints" / stage]
     if os.getuid() == 0 and "datasets" in STAGES[stage].writes:
         folders.append(home() / "datasets" / (experiment.dataset.name or experiment.data.task))
+    if os.getuid() == 0 and "streams" in STAGES[stage].writes:
+        folders.append(home() / "streams" / experiment.streaming.name)
     for folder in folders:
         root = home() if folder.is_relative_to(home()) else folder
         make_owned_folder(root, folder, user())

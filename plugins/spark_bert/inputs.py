@@ -18,6 +18,9 @@ from spark_bert.places import data_path, home
 #: The variable with the JDBC addresses of the databases that a deployment lets runs read, separated by white space. It
 #: applies where $SPARK_BERT_DATA is set: a run could otherwise send the login to a server of its own.
 DATABASES = "SPARK_BERT_DATABASES"
+#: The variable with the values of streaming.brokers that a deployment lets runs name, separated by white space. It
+#: applies where $SPARK_BERT_DATA is set, for the same reason.
+BROKERS = "SPARK_BERT_BROKERS"
 
 
 def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
@@ -32,6 +35,9 @@ def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
     if "scoring" in reads:
         scoring = experiment.scoring
         yield from filter(None, ("" if scoring.is_database else scoring.input, scoring.driver, scoring.model))
+    if "streaming" in reads:
+        streaming = experiment.streaming
+        yield from filter(None, ("" if streaming.source == "kafka" else streaming.folder, streaming.model))
     if {"model", "model.name"} & set(reads) and experiment.model.name.startswith(("/", "./", "../", "~")):
         yield experiment.model.name
 
@@ -40,13 +46,17 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
     """Check that the stage reads only what the deployment allows.
 
     Raises:
-        BadInput: if a path leads out of the allowed folders. The message names the path.
+        BadInput: if a path leads out of the allowed folders, or a database or broker is not allowed. The message names
+            it.
     """
     root = os.environ.get("SPARK_BERT_DATA")
     if not root:
         return
     if reads_database(stage, experiment) and experiment.scoring.input not in os.environ.get(DATABASES, "").split():
         raise BadInput(f"{experiment.scoring.input} is none of this deployment's databases: add it to {DATABASES}")
+    brokers = experiment.streaming.brokers
+    if reads_kafka(stage, experiment) and brokers not in os.environ.get(BROKERS, "").split():
+        raise BadInput(f"streaming.brokers = {brokers!r} is none of this deployment's brokers: add it to {BROKERS}")
     for text in (*named_paths(stage, experiment), *_files(stage, experiment)):
         if not _is_below(text, Path(root)) and not is_in_artifact_store(text):
             raise BadInput(f"{text} is not below {root}: move it there, or set SPARK_BERT_DATA to another folder")
@@ -58,6 +68,11 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
 def reads_database(stage: str, experiment: Experiment) -> bool:
     """Return whether the stage reads a table of a database."""
     return "scoring" in STAGES[stage].reads and experiment.scoring.is_database
+
+
+def reads_kafka(stage: str, experiment: Experiment) -> bool:
+    """Return whether the stage reads a topic of Kafka."""
+    return "streaming" in STAGES[stage].reads and experiment.streaming.source == "kafka"
 
 
 def is_in_artifact_store(text: str) -> bool:

@@ -93,7 +93,7 @@ def build(dockerfile: str, *names: str) -> None:
 def running_proxy(home: Path) -> Iterator[Proxy]:
     """The proxy before the engine of this machine, with an image of ours and the folders of a deployment."""
     direct = docker.APIClient(base_url="unix:///var/run/docker.sock", version="auto")
-    for name in ("artifacts", "checkpoints", "datasets", "runs", "cache", "data/glue", "secrets"):
+    for name in ("artifacts", "checkpoints", "datasets", "runs", "streams", "cache", "data/glue", "secrets"):
         (home / name).mkdir(parents=True)
     (home / "secrets/secret").write_text("secret")
     (home / "runs/out").symlink_to(home / "secrets")

@@ -14,7 +14,7 @@ from docker.types import HostConfig
 from requests import ConnectionError
 
 from include.named import load
-from include.secrets import DATABASE, LOGIN, PROMOTER
+from include.secrets import DATABASE, KAFKA, LOGIN, PROMOTER
 from include.stages import STAGES, BadInput
 from spark_bert.containers import environment, user
 from spark_bert.operators.base import Outcome
@@ -165,7 +165,7 @@ def test_only_stages_on_a_cluster_and_downloads_get_a_network(monkeypatch: pytes
         **quiet, **dict.fromkeys(("validate", "preprocess", "pretrain", "train", "publish", "ingest"), "bridge"),
     }  # fmt: skip
     monkeypatch.setenv("SPARK_BERT_NETWORK", "spark-bert")
-    spark = dict.fromkeys(("validate", "preprocess", "predict", "score"), "spark-bert")
+    spark = dict.fromkeys(("validate", "preprocess", "predict", "score", "stream"), "spark-bert")
     assert networks(cluster) == {**quiet, **spark}
     ranks = dict.fromkeys(("pretrain", "train"), "spark-bert")
     assert networks(cluster, "runtime.ranks_on=spark", "training.ranks=2") == {**quiet, **spark, **ranks}
@@ -206,7 +206,7 @@ def test_mlflows_login_is_files_and_only_who_may_promote_gets_the_promoters(
     assert secret_mounts(stage) == {}
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cr3t")  # of processes, beside the files of containers
-    speaks = stage in ("track", "champion", "register", "promote", "rollback", "score", "prune")
+    speaks = stage in ("track", "champion", "register", "promote", "rollback", "score", "stream", "prune")
     names = [*(LOGIN.values() if speaks else ()), *(PROMOTER.values() if stage in ("promote", "rollback") else ())]
     assert secret_mounts(stage) == {f"/run/secrets/{name}": str(secrets / name) for name in names}
     variables = environment(stage, load("movies"))
@@ -230,6 +230,31 @@ def test_scoring_reads_its_table_and_its_model(home: Path, tmp_path: Path) -> No
     (tmp_path / "in.csv").touch()
     found = mounts("score", f"scoring.input={tmp_path}/in.csv", f"scoring.model={tmp_path}/model")
     assert (found[str(tmp_path / "in.csv")], found[str(tmp_path / "model")]) == ("ro", "ro")
+
+
+def test_a_stream_reads_its_folder_and_its_model_and_writes_the_streams(home: Path, tmp_path: Path) -> None:
+    for name in ("incoming", "model"):
+        (tmp_path / name).mkdir()
+    read = {str(tmp_path / "incoming"): "ro", str(tmp_path / "model"): "ro"}
+    found = mounts("stream", f"streaming.folder={tmp_path}/incoming", f"streaming.model={tmp_path}/model")
+    assert found == {**mounts("score"), **read, str(home / "streams"): "rw"}
+    owner = (home / "streams").stat()
+    assert (owner.st_uid, owner.st_gid) == user()
+
+
+def test_kafka_is_reached_by_who_reads_it_with_the_settings_of_a_file(
+    tmp_path: Path, secrets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (secrets / KAFKA).write_text("sasl.jaas.config=s3cr3t")
+    (tmp_path / "incoming").mkdir()
+    kafka = ("streaming.source=kafka", "streaming.brokers=kafka:9092", "streaming.topic=reviews")
+    assert sandbox("stream", *kafka)["NetworkMode"] == "bridge" and sandbox("score", *kafka)["NetworkMode"] == "none"
+    assert secret_mounts("stream", *kafka) == {f"/run/secrets/{KAFKA}": str(secrets / KAFKA)}
+    assert secret_mounts("stream") == secret_mounts("score", *kafka) == {}
+    assert environment("stream", load("movies", kafka))["SPARK_BERT_SECRETS"] == "/run/secrets"
+    found = sandbox("stream", *kafka, f"streaming.folder={tmp_path}/incoming")["Mounts"]
+    assert str(tmp_path / "incoming") not in {mount["Source"] for mount in found}
 
 
 def test_a_login_that_would_be_seen_or_would_not_arrive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,14 @@ def test_a_stage_goes_on_where_root_has_run_stages_as_processes(home: Path) -> N
 
 
 @as_root
+def test_a_stream_goes_on_where_root_has_run_it_as_a_process(home: Path) -> None:
+    (home / "streams/stream/batches").mkdir(parents=True)
+    walled("stream")
+    assert owner(home / "streams") == owner(home / "streams/stream") == user()
+    assert owner(home / "streams/stream/batches") == (0, 0)
+
+
+@as_root
 def test_what_lies_in_the_folders_is_not_looked_at(home: Path) -> None:
     """Another stage commits or removes it at that very moment, or puts a link in its place."""
     work = home / "artifacts/evaluate/.0123456789abcdef-x"

@@ -63,6 +63,10 @@ OUTSIDE: list[tuple[str, dict[str, str]]] = [
     ("score", {"scoring.input": "{root}/table.csv", "scoring.model": "/srv/model"}),
     ("score", {"scoring.input": "{root}/table.csv", "scoring.model": "model"}),
     ("score", {"scoring.input": "jdbc:x://y/z", "scoring.table": "t", "scoring.driver": "/tmp/driver.jar"}),
+    ("stream", {"streaming.folder": "{root}/../secret"}),
+    ("stream", {"streaming.folder": "{root}/out"}),
+    ("stream", {"streaming.folder": "incoming", "streaming.model": "{root}/model"}),
+    ("stream", {"streaming.folder": "{root}/incoming", "streaming.model": "/srv/model"}),
     *(
         (stage, {"model.name": name})
         for stage in ("preprocess", "train")
@@ -99,6 +103,8 @@ def test_what_lies_below_the_data_is_read(root: Path, home: Path) -> None:
         ("train", {"model.name": "google/bert_uncased_L-2_H-128_A-2"}),
         ("preprocess", {"data.path": "/etc", **GLUE}),  # validate has read it
         ("score", {"scoring.input": str(root / "table.csv"), "scoring.model": str(champion)}),
+        ("stream", {"streaming.folder": str(root / "incoming"), "streaming.model": str(champion)}),
+        ("stream", {"streaming.folder": "data/incoming"}),
     ]
     for stage, conf in readable:
         assert begin(stage, conf).command
@@ -112,6 +118,19 @@ def test_only_the_deployments_databases_get_its_login(root: Path, monkeypatch: p
     assert begin("score", {**table, "scoring.input": shop}).command
     with pytest.raises(AirflowFailException, match=f"{other} is none of this deployment's databases: add it to"):
         begin("score", {**table, "scoring.input": other})
+
+
+def test_only_the_deployments_brokers_get_its_login(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = {"streaming.source": "kafka", "streaming.topic": "reviews", "streaming.folder": "/not/read"}
+    shop, other = "kafka-1:9092,kafka-2:9092", "kafka-1:9092"
+    monkeypatch.setenv("SPARK_BERT_BROKERS", f"test:9092 {shop}")
+    assert begin("stream", {**kafka, "streaming.brokers": shop}).command
+    with pytest.raises(AirflowFailException, match=f"streaming.brokers = '{other}' is none of this deployment's"):
+        begin("stream", {**kafka, "streaming.brokers": other})
+    monkeypatch.delenv("SPARK_BERT_BROKERS")
+    with pytest.raises(AirflowFailException, match="brokers: add it to SPARK_BERT_BROKERS"):
+        begin("stream", {**kafka, "streaming.brokers": shop})
+    assert begin("score", {**kafka, "scoring.input": "data/table.csv"}).command
 
 
 def test_without_such_a_folder_any_path_is_read(home: Path) -> None:

@@ -91,6 +91,16 @@ def test_the_drop_folder_can_be_changed(tmp_path: Path, home: Path, monkeypatch:
     assert found[str(tmp_path / "data/drop")] == ("corpora", "drop", "rw")
 
 
+def test_a_stream_reads_its_folder_and_writes_the_streams(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data/incoming").mkdir(parents=True)
+    monkeypatch.setenv("SPARK_BERT_CLAIMS", json.dumps({str(home): "home", str(tmp_path / "data"): "rows"}))
+    found = mounts(manifest("stream", f"streaming.folder={tmp_path}/data/incoming"))
+    assert found[str(tmp_path / "data/incoming")] == ("rows", "incoming", "ro")
+    assert found[str(home / "streams")] == ("home", "streams", "rw")
+
+
 def test_a_folder_on_no_volume_is_named(tmp_path: Path) -> None:
     with pytest.raises(AirflowFailException, match=rf"{tmp_path} lies on no volume: name the claim .*SPARK_BERT_CL"):
         operator("validate", f"data.path={tmp_path}").run_stage(context("validate"))
