@@ -9,6 +9,7 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from spark_bert.approval import PromotionApproval
+from spark_bert.assets import DRIFTED
 from spark_bert.drop_folder import acknowledge_event
 from spark_bert.notices import Notice
 from spark_bert.params import explain, form
@@ -22,7 +23,8 @@ DOC = f"""
 Trains a model when there is new labeled data, and replaces the champion if the new model is good enough.
 
 * The Dag **starts** every Monday at 03:00 UTC, and whenever files arrive in the drop folder of the experiment
-  `{EXPERIMENT}` or a producer updates the asset `labeled-data`. It is paused until somebody activates it.
+  `{EXPERIMENT}` or a producer updates the asset `labeled-data`, and when the rows of a stream have drifted. It is
+  paused until somebody activates it.
 * **ingest** adds the new rows of the files to the dataset as a new version. It sets malformed files aside and sends a
   notice about them. The run stops if the rows have drifted too far. **news** skips the rest of the run if an earlier
   run has already reached a verdict on this version.
@@ -43,7 +45,7 @@ with DAG(
     description="Train on new labeled data and promote the model if it is good enough.",
     doc_md=DOC,
     params=PARAMS,
-    schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("0 3 * * 1", timezone="UTC"), assets=DATA),
+    schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("0 3 * * 1", timezone="UTC"), assets=DATA | DRIFTED),
     catchup=False,
     max_active_runs=1,
     is_paused_upon_creation=True,

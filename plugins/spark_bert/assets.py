@@ -11,3 +11,6 @@ ABLATION_ARM = Asset("ablation-arm", uri="spark-bert://ablation-arm")
 #: Updated when the Dag finetune has finished, so that its model has passed the gate. The event's partition is the task,
 #: and its extra names the run.
 FINETUNED = Asset("finetuned", uri="spark-bert://finetuned")
+
+#: Updated when the rows of a stream have drifted. The event's extra names the stream and has the windows that drifted.
+DRIFTED = Asset("drifted", uri="spark-bert://drifted")

@@ -1,4 +1,4 @@
-"""The trigger behind the asset `labeled-data`: it fires when the files of the drop folder have changed.
+"""The trigger behind the assets `labeled-data` and `incoming-rows`: it fires when the files of a folder have changed.
 
 Airflow discards the events of an asset while the Dag is paused, and the trigger does not learn of that. Therefore the
 first Airflow task of a run acknowledges the event that started the run in the asset's state store, and the trigger
@@ -13,15 +13,30 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import Context
+from airflow.sdk import Asset, AssetWatcher, Context
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from include.datasets import is_finished
+from spark_bert.places import data_path
 
 #: The key in the asset's state store of the digest of the event that a run has acknowledged last.
 ACKNOWLEDGED = "drop-folder"
+#: The largest number of files that an event names. It is a row of Airflow's database, and a folder may hold many files.
+_NAMED = 100
 #: The contents of the drop folder: name, size in bytes and modification time in nanoseconds of every file.
 _Listing = frozenset[tuple[str, int, int]]
+
+
+def arriving_files(name: str, folder: str) -> Asset:
+    """Return an asset that producers update, and so do new files in a folder.
+
+    Args:
+        name: the name of the asset.
+        folder: the folder, as an experiment names it; "" if there is none to be watched.
+    """
+    trigger = DropFolderTrigger(folder=str(data_path(folder)))
+    watchers = [AssetWatcher(name="drop-folder", trigger=trigger)] if folder else []
+    return Asset(name, uri=f"spark-bert://{name}", watchers=watchers)
 
 
 def acknowledge_event(context: Context) -> None:
@@ -61,7 +76,7 @@ class DropFolderTrigger(BaseEventTrigger):
         return f"{cls.__module__}.{cls.__qualname__}", keywords
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event per completed change, with the folder, the names of its files and a digest of the change."""
+        """Yield one event per completed change, with the folder, names of its files and a digest of the change."""
         reported, previous = _Listing(), _Listing()
         unchanged_for = since_event = 0.0  # seconds
         unacknowledged = False
@@ -76,7 +91,7 @@ class DropFolderTrigger(BaseEventTrigger):
                 unacknowledged = bool(current) and await self._acknowledged() != _digest(reported)
                 if unacknowledged:
                     files = sorted(name for name, _, _ in current)
-                    event = {"folder": self.folder, "files": files, "change": _digest(reported)}
+                    event = {"folder": self.folder, "files": files[:_NAMED], "change": _digest(reported)}
                     yield TriggerEvent(event)  # type: ignore[no-untyped-call]
             await asyncio.sleep(self.interval)
 

@@ -17,6 +17,8 @@ from spark_bert.operators.base import Refused
 
 #: The id of each connection, and the function that sends a notice through it.
 CHANNELS: dict[str, Callable[[Connection, Text], None]] = {"spark_bert_smtp": mail, "spark_bert_webhook": webhook}
+#: The largest number of windows that a notice describes.
+_WINDOWS = 10
 
 
 class Notice(BaseNotifier):
@@ -29,6 +31,7 @@ class Notice(BaseNotifier):
             * `promotion`, for the on_success_callback of promote;
             * `rollback`, for the on_success_callback of rollback;
             * `ingest`, for the on_success_callback of ingest. Nothing is sent if ingest has set no files aside;
+            * `drift`, for the on_success_callback of drifted;
             * `approval`, for the notifiers of an ApprovalOperator;
             * `deadline`, for a DeadlineAlert, as `AsyncCallback(Notice, {"event": "deadline"})` or with SyncCallback.
         context: Airflow passes it when it awaits the notifier.
@@ -36,7 +39,7 @@ class Notice(BaseNotifier):
 
     def __init__(
         self,
-        event: Literal["failure", "promotion", "rollback", "ingest", "approval", "deadline"],
+        event: Literal["failure", "promotion", "rollback", "ingest", "drift", "approval", "deadline"],
         context: Context | None = None,
     ) -> None:
         super().__init__(context)
@@ -105,6 +108,19 @@ def _ingest(context: Context) -> Text | None:
     return _of_task(context, f"{files} set aside", *refused.values(), remedy)
 
 
+def _drift(context: Context) -> Text:
+    """Report the windows in the result of drifted, the newest ones if there are many."""
+    ti = context["ti"]
+    result: dict[str, Any] = ti.xcom_pull(task_ids=ti.task_id)
+    windows: list[dict[str, Any]] = result["drift"]
+    count = "1 window" if len(windows) == 1 else f"{len(windows)} windows"
+    told = [
+        f"{window['window']} ({window['rows']} rows): {'; '.join(window['reasons'])}" for window in windows[-_WINDOWS:]
+    ]
+    left_out = [f"The last {_WINDOWS} of them:"] if len(windows) > _WINDOWS else []
+    return _of_task(context, f"{count} of the stream {result['stream']}", *left_out, *told)
+
+
 def _approval(context: Context) -> Text:
     """Report that the operator waits for a person's answer."""
     return _of_task(context, "waits for a decision", getattr(context["task"], "subject", ""))
@@ -140,6 +156,7 @@ _TEXTS: dict[str, Callable[[Context], Text | None]] = {
     "promotion": _promotion,
     "rollback": _rollback,
     "ingest": _ingest,
+    "drift": _drift,
     "approval": _approval,
     "deadline": _deadline,
 }

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from airflow.sdk import Asset, AssetWatcher, Context, task
+from airflow.sdk import Asset, Context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from pydantic import ValidationError
 
@@ -15,12 +15,14 @@ from include.experiment import Experiment
 from include.named import build, load, merge, require_threshold
 from include.runs import Run
 from include.stages import BadInput, ExitCode
-from spark_bert.drop_folder import DropFolderTrigger
+from spark_bert.drop_folder import arriving_files
 from spark_bert.params import from_form
-from spark_bert.places import data_path, home, this_run
+from spark_bert.places import home, this_run
 
-#: The named experiment that is trained by default. Its drop folder is the one that Airflow watches.
+#: The named experiment that is trained by default. Its drop folder and the folder of its stream are watched by Airflow.
 EXPERIMENT = "retrain"
+#: The sections that say nothing about the model that a retraining makes.
+_BESIDE = ("runtime", "scoring", "serving", "streaming")
 #: The variable with the approvers of promotions: ids of Airflow users, separated by commas. If the deployment does not
 #: set it, every user who may act on the Dag can approve, provided that the experiment requires approval. Experiments
 #: cannot name approvers, because users who trigger a run could then name themselves.
@@ -31,10 +33,7 @@ log = logging.getLogger(__name__)
 
 def labeled_data() -> Asset:
     """Return the asset of new labeled rows, which producers update, and so do new files in the drop folder if any."""
-    drop = load(EXPERIMENT).dataset.drop
-    trigger = DropFolderTrigger(folder=str(data_path(drop)))
-    watchers = [AssetWatcher(name="drop-folder", trigger=trigger)] if drop else []
-    return Asset("labeled-data", uri="spark-bert://labeled-data", watchers=watchers)
+    return arriving_files("labeled-data", load(EXPERIMENT).dataset.drop)
 
 
 def approvers() -> list[str]:
@@ -117,7 +116,7 @@ def _judged(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _same(recorded: dict[str, Any], wanted: Experiment, begins_with_champion: bool) -> bool:
-    """Return whether a run's experiment was the same, apart from the runtime and the champion to start from."""
+    """Return whether a run's experiment makes the same model, apart from the champion to start from."""
     try:
         # A field that is newer than the run had its default.
         recorded = Experiment.model_validate(recorded).model_dump(mode="json")
@@ -126,4 +125,5 @@ def _same(recorded: dict[str, Any], wanted: Experiment, begins_with_champion: bo
     whole = wanted.model_dump(mode="json")
     if begins_with_champion:
         whole["model"]["name"] = recorded["model"]["name"]
-    return {**recorded, "runtime": None} == {**whole, "runtime": None}
+    beside = dict.fromkeys(_BESIDE)
+    return {**recorded, **beside} == {**whole, **beside}

@@ -12,13 +12,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, Asset, AssetOrTimeSchedule
+from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
 from include.artifacts import Artifact, Manifest, artifact_key
 from include.stages import STAGES, BadInput, ExitCode
 from spark_bert.approval import PromotionApproval, request_body
+from spark_bert.assets import DRIFTED
 from spark_bert.drop_folder import DropFolderTrigger, acknowledge_event
 from spark_bert.operators.base import StageOperator
 from spark_bert.params import form, from_form
@@ -61,11 +62,14 @@ def made(where: Any, stage: str, exit_code: int = 0, **result: Any) -> Artifact:
     return artifact
 
 
-def test_it_starts_on_mondays_and_when_files_come(dag: DAG) -> None:
+def test_it_starts_on_mondays_when_files_come_and_when_a_stream_drifts(dag: DAG) -> None:
     timetable = dag.timetable
     assert isinstance(timetable, AssetOrTimeSchedule)
-    asset = timetable.asset_condition
-    assert isinstance(asset, Asset) and asset == labeled_data() and dag.is_paused_upon_creation
+    either = timetable.asset_condition
+    assert isinstance(either, AssetAny) and list(either.objects) == [labeled_data(), DRIFTED]
+    assert dag.is_paused_upon_creation
+    (asset, _) = either.objects
+    assert isinstance(asset, Asset)
     (watcher,) = asset.watchers
     assert isinstance(watcher.trigger, DropFolderTrigger)
     assert watcher.trigger.folder == str(data_path("data/drop"))
@@ -118,6 +122,17 @@ def test_people_are_told_of_an_undone_promotion(dag: DAG) -> None:
 def test_a_run_says_which_event_it_has_begun_with(dag: DAG) -> None:
     ingest: Any = dag.get_task("ingest")
     assert ingest.on_execute_callback == [acknowledge_event] and ingest.inlets == [labeled_data()]
+
+
+def test_drift_of_a_stream_is_no_event_of_the_drop_folder() -> None:
+    kept: dict[str, Any] = {}
+    told = SimpleNamespace(extra={"stream": "stream", "drift": []}, timestamp=1)
+    now: Any = {
+        "triggering_asset_events": {DRIFTED: [told]},
+        "asset_state_store": SimpleNamespace(set=kept.__setitem__),
+    }
+    acknowledge_event(now)
+    assert not kept
 
 
 def test_people_are_told_of_files_that_ingest_sets_aside(dag: DAG) -> None:
@@ -214,6 +229,16 @@ def test_a_verdict_from_before_there_was_a_field_counts(home: Path) -> None:
     record = json.loads(file.read_text())
     del record["experiment"]["preprocessing"]["long"], record["experiment"]["prediction"]["backend"]
     file.write_text(json.dumps(record))
+    with pytest.raises(AirflowSkipException, match="nothing new"):
+        _news(now)
+
+
+def test_a_verdict_is_about_the_model_and_not_about_its_use() -> None:
+    earlier, now = context("earlier"), context("now", **{"streaming.folder": "/rows", "serving.port": 80})
+    for place in (earlier, now):
+        made(place, "ingest", data=VERSION)
+        made(place, "validate")
+    made(earlier, "promote")
     with pytest.raises(AirflowSkipException, match="nothing new"):
         _news(now)
 

@@ -34,6 +34,13 @@ DEADLINE: dict[str, Any] = {
 }
 
 
+WINDOWS = [
+    {"window": f"batches {n} to {n}", "rows": 1040, "reasons": ["too long", "new words"], "file": "?"}
+    for n in range(12)
+]
+TOLD = [f"batches {n} to {n} (1040 rows): too long; new words" for n in range(12)]
+
+
 def context(task_id: str = "gate", result: object = None, **more: object) -> Any:
     ti = SimpleNamespace(
         dag_id="retrain", run_id="r1", task_id=task_id, log_url=LINK, xcom_pull=lambda task_ids: result
@@ -137,6 +144,16 @@ Dag retrain, run r1, task gate
                 "The other files were ingested. Correct these files in the drop folder's folder refused, "
                 "and move them back.",
             ],
+        ),
+        (
+            "drift",
+            context("drifted", {"stream": "reviews", "drift": WINDOWS[:2]}),
+            ["drifted: 2 windows of the stream reviews", "batches 0 to 0 (1040 rows): too long; new words", TOLD[1]],
+        ),
+        (
+            "drift",
+            context("drifted", {"stream": "reviews", "drift": WINDOWS}),
+            ["drifted: 12 windows of the stream reviews", "The last 10 of them:", *TOLD[2:]],
         ),
         (
             "approval",

@@ -1,0 +1,58 @@
+"""The Dag `stream`: labels the rows that have arrived, each once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG
+
+from spark_bert.drop_folder import acknowledge_event
+from spark_bert.params import explain, form
+from spark_bert.pipeline import DEFAULTS, stage_task
+from spark_bert.retraining import EXPERIMENT
+from spark_bert.streaming import drifted, incoming_rows, stream_experiment
+
+ROWS = incoming_rows()
+_SECTIONS = ("streaming", "prediction")
+_FIELDS = ("experiment", "dataset.name", "runtime.spark_master")
+_DRIFT = ("dataset.max_label_drift", "dataset.max_length_drift", "dataset.max_vocabulary_drift")
+_CONTINUOUS = ("streaming.continuous", "streaming.interval")  # a run ends
+PARAMS = {
+    key: param
+    for key, param in form(EXPERIMENT, more=("streaming", "dataset")).items()
+    if (key in _FIELDS + _DRIFT or key.partition(".")[0] in _SECTIONS) and key not in _CONTINUOUS
+}
+DOC = f"""
+Labels the rows that have arrived since the last run, on Spark, each exactly once. The model is the champion of the
+registry, or the folder `streaming.model`. The labeled rows are in `streams/NAME/batches` in the home.
+
+* A run **starts** when files arrive in the folder of the stream of the experiment `{EXPERIMENT}`, or when you trigger
+  it, for example for a topic of Kafka. The Dag is paused until somebody activates it.
+* **stream** labels the rows. A run that was stopped goes on with the batch that it lacks. If a continuous stream of the
+  same name runs, such as the platform's service, it is refused: one process works on a stream at a time.
+* **drifted** sends a notice and updates the asset `drifted`, which starts *retrain*, if the rows of a window differ
+  from those of the training by more than the limits of the section dataset. Otherwise it is skipped.
+
+{explain(PARAMS)}
+"""
+
+with DAG(
+    "stream",
+    description="Label the rows that have arrived, each once.",
+    doc_md=DOC,
+    params=PARAMS,
+    schedule=ROWS,
+    catchup=False,
+    max_active_runs=1,
+    is_paused_upon_creation=True,
+    dagrun_timeout=timedelta(hours=24),
+    default_args=DEFAULTS,
+    tags=["spark-bert", "scoring"],
+) as dag:
+    stream = stage_task(
+        "stream",
+        experiment_of=stream_experiment,
+        inlets=[ROWS],
+        on_execute_callback=acknowledge_event,
+    )
+    drifted(stream.output)

@@ -1,0 +1,43 @@
+"""The Dag `stream_watch`: watches a continuous stream, which a service runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG
+
+from spark_bert.params import explain, form
+from spark_bert.pipeline import DEFAULTS
+from spark_bert.retraining import EXPERIMENT
+from spark_bert.stream_watch import StreamWatch
+from spark_bert.streaming import drifted
+
+_FIELDS = ("experiment", "streaming.name")
+PARAMS = {key: param for key, param in form(EXPERIMENT, more=("streaming",)).items() if key in _FIELDS}
+DOC = f"""
+Watches a stream that goes on until it is stopped. A service runs it, such as that of the platform; the Dag does not
+start it. There is always one run, once somebody has activated the Dag.
+
+* **watch** logs what the stream does. It fails if the stream does not show that it is alive, or has failed; one outage
+  fails one run, and the next waits for its end. It succeeds when rows have drifted, when the stream was stopped, and
+  after six hours at the latest. The next run goes on.
+* **drifted** sends a notice and updates the asset `drifted`, which starts *retrain*. It is skipped if nothing drifted.
+
+{explain(PARAMS)}
+"""
+
+with DAG(
+    "stream_watch",
+    description="Watch a continuous stream, which a service runs.",
+    doc_md=DOC,
+    params=PARAMS,
+    schedule="@continuous",
+    catchup=False,
+    max_active_runs=1,
+    is_paused_upon_creation=True,
+    dagrun_timeout=timedelta(hours=24),
+    default_args=DEFAULTS,
+    tags=["spark-bert", "scoring"],
+) as dag:
+    watch = StreamWatch(task_id="watch", doc_md="watch the stream until rows drift or it is stopped")
+    drifted(watch.output)
