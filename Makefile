@@ -9,7 +9,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(or $(EXPERIMENT),movies)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run score serve rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
+.PHONY: help run score stream serve rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -26,6 +26,12 @@ score: setup-one-rank ## add predictions to a table: INPUT=reviews.csv TEXT=colu
 	@PYTHONPATH=. .venv/tasks/bin/python scripts/score.py --experiment '$(or $(EXPERIMENT),retrain)' --input '$(INPUT)' \
 		$(if $(TEXT),--text '$(TEXT)') $(if $(TEXT2),--text2 '$(TEXT2)') $(if $(MODEL),--model '$(MODEL)') \
 		$(if $(OUTPUT),--output '$(OUTPUT)') $(if $(RUN),--run '$(RUN)') $(OVERRIDES)
+
+stream: setup-one-rank ## label rows as they arrive in FOLDER=folder: TEXT=column MODEL=folder (else the champion) ONCE=1 (only those that are there)
+	@.venv/tasks/bin/python -m tasks stream --experiment '$(or $(EXPERIMENT),retrain)' \
+		$(if $(FOLDER),--set 'streaming.folder=$(FOLDER)') $(if $(TEXT),--set 'streaming.text=$(TEXT)') \
+		$(if $(MODEL),--set 'streaming.model=$(MODEL)') --set streaming.continuous=$(if $(ONCE),false,true) $(OVERRIDES) \
+		--run "$${SPARK_BERT_HOME:-work}/runs/stream-$$(date -u +%Y%m%d-%H%M%S)"
 
 serve: setup-one-rank ## answer over HTTP with the champion, or MODEL=folder of a package: EXPERIMENT=retrain SET="serving.port=8000"
 	@PYTHONPATH=. .venv/tasks/bin/python -m tasks.serving --experiment '$(or $(EXPERIMENT),retrain)' \

@@ -45,8 +45,8 @@ prepare() {
             return 2
             ;;
     esac
-    mkdir -p "$SPARK_BERT_CACHE" "$SPARK_BERT_DATA" "$SPARK_BERT_SECRETS/service" \
-        "$SPARK_BERT_HOME"/{artifacts,checkpoints,datasets,runs} "$platform"/{logs,mlflow,postgres,prometheus,secrets}
+    mkdir -p "$SPARK_BERT_CACHE" "$SPARK_BERT_DATA" "$SPARK_BERT_SECRETS"/{service,stream} \
+        "$SPARK_BERT_HOME"/{artifacts/stream,checkpoints,datasets,runs,streams} "$platform"/{logs,mlflow,postgres,prometheus,secrets}
     chmod 700 "$platform"
     printf %s "$SPARK_BERT_DATA" >"$platform/data"
     (
@@ -57,7 +57,7 @@ prepare() {
         secret login.json login
     )
     if [ "$(id -u)" = 0 ]; then
-        chown -R "$SPARK_BERT_UID:$SPARK_BERT_GID" "$platform" "$SPARK_BERT_HOME"/{artifacts,checkpoints,datasets,runs} "$SPARK_BERT_CACHE"
+        chown -R "$SPARK_BERT_UID:$SPARK_BERT_GID" "$platform" "$SPARK_BERT_HOME"/{artifacts,checkpoints,datasets,runs,streams} "$SPARK_BERT_CACHE"
     fi
 }
 
@@ -96,7 +96,7 @@ up() {
 down() {
     docker ps --quiet --filter "label=spark-bert.deployment=$SPARK_BERT_DEPLOYMENT" |
         xargs --no-run-if-empty docker stop --time 60 >/dev/null
-    COMPOSE_PROFILES=fetch,gpu,monitoring compose down "$@"
+    COMPOSE_PROFILES=fetch,gpu,monitoring,stream compose down "$@"
 }
 
 case $1 in

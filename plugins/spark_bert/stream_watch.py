@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from include.stages import BadInput
 from spark_bert.assets import DRIFTED
 from spark_bert.params import from_form
-from spark_bert.places import home
 from spark_bert.streaming import last_reported, stream_folder
 
 _REMEDY = "start its service, as docs/STREAM.md describes"
@@ -224,7 +223,7 @@ def _window(file: Path) -> dict[str, Any]:
             "window": f"batches {window['first']} to {window['last']}",
             "rows": window["rows"],
             "reasons": window["reasons"],
-            "file": str(file.relative_to(home())),
+            "file": f"windows/{file.name}",
         }
     except (ValueError, KeyError, TypeError) as error:
         raise AirflowFailException(f"{file} describes no window ({error!r}): remove it") from error

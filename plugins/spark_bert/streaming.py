@@ -70,6 +70,7 @@ def drifted(result: Any, **context: Any) -> dict[str, Any]:
         raise AirflowSkipException("no window has drifted")
     event = {"stream": result["stream"], "drift": windows}
     context["outlet_events"][DRIFTED].extra = event
-    newest = max((home() / window["file"]).stat().st_mtime_ns for window in windows)
+    folder = stream_folder(result["stream"])
+    newest = max((folder / window["file"]).stat().st_mtime_ns for window in windows)
     context["asset_state_store"][DRIFTED].set(result["stream"], newest)
     return event

@@ -27,7 +27,7 @@ from spark_bert.stream_watch import StreamWatch
 from spark_bert.streaming import drifted, incoming_rows, last_reported
 from tests.airflow_home import HOME, airflow
 
-WINDOW = {"window": "batches 3 to 7", "rows": 1040, "file": "streams/stream/windows/3-7.json", "reasons": ["too long"]}
+WINDOW = {"window": "batches 3 to 7", "rows": 1040, "file": "windows/3-7.json", "reasons": ["too long"]}
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_a_window_that_drifted_is_an_event_and_is_not_reported_again(home: Path)
     result = {
         "stream": "stream",
         "rows": 2000,
-        "drift": [WINDOW, {**WINDOW, "file": "streams/stream/windows/8-9.json"}],
+        "drift": [WINDOW, {**WINDOW, "file": "windows/8-9.json"}],
     }
     event = drifted.function(result, **now)
     assert event == now["outlet_events"][DRIFTED].extra == {"stream": "stream", "drift": result["drift"]}

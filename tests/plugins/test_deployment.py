@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +16,14 @@ import pytest
 import yaml
 
 from include.named import load
-from include.secrets import LOGIN, SERVING, VARIABLE
+from include.secrets import KAFKA, LOGIN, SERVING, VARIABLE
 from include.sections import Serving
+from include.stages import STAGES
+from spark_bert.containers import CODE
+from spark_bert.operators.base import GRACE
 
-FOLDER = Path(__file__).parents[2] / "docs" / "kubernetes"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "kubernetes"
 PLUGINS = Path(__file__).parents[2] / "plugins" / "spark_bert"
 INCLUDE = Path(__file__).parents[2] / "include"
 APP = Path(__file__).parents[2] / "tasks" / "serving" / "app.py"
@@ -86,19 +94,23 @@ def test_executors_have_the_stages_paths(variables: dict[str, str]) -> None:
         if "persistentVolumeClaim" in volume
     }
     for mount in worker["spec"]["containers"][0]["volumeMounts"]:
-        if mount["name"] in held:
+        if mount["mountPath"] == f"{CODE}/data":
+            assert held[mount["name"]] == claims[variables["SPARK_BERT_DATA"]]
+        elif mount["name"] in held:
             root = mount["mountPath"].removesuffix("/" + mount.get("subPath", "/"))
             assert claims[root] == held[mount["name"]]
 
 
 def test_policies_name_labels_that_pods_have() -> None:
-    spark, serve = ({"app.kubernetes.io/name": f"spark-bert-{name}"} for name in ("spark", "serve"))
+    names = ("spark", "serve", "stream")
+    spark, serve, stream = ({"app.kubernetes.io/name": f"spark-bert-{name}"} for name in names)
     policies = {name: policy["spec"]["podSelector"]["matchLabels"] for name, policy in of_kind("NetworkPolicy").items()}
     assert policies == {
         "spark-bert-stages": {"spark-bert.network": "none"},
         "spark-bert-open-stages": {"spark-bert.network": "open"},
         "spark-bert-spark": spark,
         "spark-bert-serve": serve,
+        "spark-bert-stream": stream,
     }
     statefuls = of_kind("StatefulSet").values()
     assert all(spark.items() <= found["spec"]["template"]["metadata"]["labels"].items() for found in statefuls)
@@ -153,6 +165,73 @@ def test_the_service_has_time_to_answer_what_has_begun(serve: Manifest) -> None:
     assert serve["spec"]["terminationGracePeriodSeconds"] > sleep + Serving().deadline + 1
 
 
+@pytest.fixture(scope="module")
+def stream() -> Manifest:
+    """The pod of the stream."""
+    found: Manifest = of_kind("Deployment")["spark-bert-stream"]["spec"]["template"]
+    return found
+
+
+def test_one_pod_works_on_a_stream(stream: Manifest) -> None:
+    spec = of_kind("Deployment")["spark-bert-stream"]["spec"]
+    assert spec["replicas"] == 1 and spec["strategy"] == {"type": "Recreate"}
+    assert spec["selector"]["matchLabels"] == stream["metadata"]["labels"]
+    assert stream["spec"]["terminationGracePeriodSeconds"] >= GRACE
+
+
+def test_the_stream_is_given_what_its_command_line_takes(stream: Manifest, variables: dict[str, str]) -> None:
+    (container,) = stream["spec"]["containers"]
+    name, *arguments = container["args"]
+    given = [argument.partition("=")[::2] for argument in arguments]
+    experiment = load(dict(given)["--experiment"], [value for name, value in given if name == "--set"])
+    assert name in STAGES and experiment.streaming.continuous
+    assert experiment.runtime.spark_master == f"local[{container['resources']['limits']['cpu']}]"
+    home = variables["SPARK_BERT_HOME"]
+    assert Path(dict(given)["--run"]).parent == Path(home, "runs")
+    assert container["livenessProbe"]["exec"]["command"][-1] == dict(given)["--experiment"]
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert environment["SPARK_BERT_HOME"] == home and environment[VARIABLE] == "/run/secrets"
+
+
+def test_the_stream_writes_its_own_folders_alone(stream: Manifest, variables: dict[str, str]) -> None:
+    mounts = stream["spec"]["containers"][0]["volumeMounts"]
+    home, data = variables["SPARK_BERT_HOME"], variables["SPARK_BERT_DATA"]
+    written = {mount["mountPath"] for mount in mounts if not mount.get("readOnly")}
+    assert written == {"/tmp", *(f"{home}/{name}" for name in ("artifacts/stream", "runs", "streams"))}
+    assert all(mount["mountPath"] == f"{home}/{mount['subPath']}" for mount in mounts if mount["name"] == "home")
+    assert {mount["mountPath"] for mount in mounts if mount["name"] == "data"} == {data, f"{CODE}/data"}
+    volumes = {volume["name"]: volume for volume in stream["spec"]["volumes"]}
+    claims = json.loads(variables["SPARK_BERT_CLAIMS"])
+    held = {name: volumes[name]["persistentVolumeClaim"]["claimName"] for name in ("home", "data")}
+    assert held == {"home": claims[home], "data": claims[data]}
+    secret = volumes["secrets"]["secret"]
+    assert secret["secretName"] == variables["SPARK_BERT_SECRETS"] and secret["optional"]
+    assert {item["key"] for item in secret["items"]} == {KAFKA, *LOGIN.values()}
+
+
+def probes(stream: Manifest, platform: Manifest) -> dict[str, list[str]]:
+    """The commands that look whether the stream lives: that of the pod, and that of the platform's container."""
+    pod = stream["spec"]["containers"][0]["livenessProbe"]["exec"]["command"]
+    _, *container = platform["services"]["stream"]["healthcheck"]["test"]
+    return {"pod": pod, "container": [*container[:-1], "retrain"]}
+
+
+@pytest.mark.parametrize("kind", ["pod", "container"])
+def test_the_streams_probe_reads_its_heartbeat(kind: str, stream: Manifest, platform: Manifest, tmp_path: Path) -> None:
+    def alive() -> bool:
+        command = [sys.executable, *probes(stream, platform)[kind][1:]]
+        environment = os.environ | {"SPARK_BERT_HOME": str(tmp_path)}
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False).returncode == 0
+
+    beat = tmp_path / "streams/stream/heartbeat.json"
+    assert not alive()
+    beat.parent.mkdir(parents=True)
+    beat.touch()
+    assert alive()
+    os.utime(beat, times=(time.time() - 40,) * 2)
+    assert not alive()
+
+
 def test_pods_of_manifests_are_as_confined_as_those_of_stages() -> None:
     for pod in pods():
         (container,) = pod["spec"]["containers"]
@@ -175,6 +254,35 @@ def test_images_are_of_one_release(values: Manifest, variables: dict[str, str]) 
     assert f"{airflow['repository']}:{airflow['tag']}" == release.format("airflow")
     used = {pod["spec"]["containers"][0]["image"] for pod in pods()}
     assert used == {release.format("data"), release.format("train"), release.format("serve")}
+
+
+@pytest.fixture(scope="module")
+def platform() -> Manifest:
+    found: Manifest = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
+    return found
+
+
+def test_the_platforms_stream_starts_when_it_is_asked_for_and_is_walled_in(platform: Manifest) -> None:
+    stream, serve = platform["services"]["stream"], platform["services"]["serve"]
+    assert stream["profiles"] == ["stream"] and "ports" not in stream and stream["networks"] == ["stages"]
+    walls = ("restart", "init", "user", "read_only", "cap_drop", "security_opt", "pids_limit", "logging")
+    assert {name: stream[name] for name in walls} == {name: serve[name] for name in walls}
+    assert stream["mem_limit"] == STAGES["stream"].limits["memory"]
+    assert stream["stop_grace_period"] == f"{GRACE}s"
+    modes = {volume.split(":")[1]: volume.endswith(":ro") for volume in stream["volumes"]}
+    written = {folder.removeprefix("${SPARK_BERT_HOME}/") for folder, read_only in modes.items() if not read_only}
+    assert written == {"artifacts/stream", "runs", "streams"}
+    assert modes["/opt/spark-bert/data"] and modes["${SPARK_BERT_DATA}"] and modes["/run/secrets"]
+
+
+def test_the_platforms_stream_is_given_what_its_command_line_takes(platform: Manifest) -> None:
+    stage, *arguments = platform["services"]["stream"]["command"]
+    given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    assert stage == "stream" and load("retrain", [given["--set"]]).streaming.continuous
+    assert given["--experiment"] == platform["services"]["stream"]["healthcheck"]["test"][-1]
+    assert "${SPARK_BERT_HOME}/streams:${SPARK_BERT_HOME}/streams:ro" in platform["services"]["scheduler"]["volumes"]
+    made = (ROOT / "scripts/platform.sh").read_text()
+    assert "{artifacts/stream,checkpoints,datasets,runs,streams}" in made and "{service,stream}" in made
 
 
 def test_the_platform_parses_dags_as_often_as_the_drop_folders_watcher_needs() -> None:

@@ -109,7 +109,7 @@ def test_it_ends_as_soon_as_a_window_has_drifted(stream: Stream, asset: Store, s
     stream.closes(0, 2)
     story(lambda: stream.closes(3, 7, LONG))
     found = watch().execute(context(asset))
-    window = {"window": "batches 3 to 7", "rows": 1040, "reasons": [LONG], "file": "streams/stream/windows/3-7.json"}
+    window = {"window": "batches 3 to 7", "rows": 1040, "reasons": [LONG], "file": "windows/3-7.json"}
     assert found == {"stream": "stream", "drift": [window]}
 
 
