@@ -77,9 +77,10 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
     A service runs the stream, and restarts it; the watch starts nothing. The id of the instance that it watches is kept
     over the tries: a retry goes on with this instance, or says that the stream was restarted in between.
 
-    The watch takes a worker slot, which a trigger would not. The mixin that keeps the id is made for operators that
-    wait themselves, and a watch that its worker has lost goes on where it was, as a trigger would. There is one watch
-    per stream, it sleeps nearly all the time, and the files that it reads need not be visible to the triggerer.
+    The watch takes a worker slot, which a trigger would not. But a trigger that is started again knows only its
+    arguments, not the instance that it was watching, and Airflow's mixin, which keeps the id from try to try, is made
+    for operators that wait themselves. The price is small: there is one watch per stream, it sleeps nearly all the
+    time, and the triggerer need not see the streams.
 
     Its result names the stream and has the windows that have drifted since the last report, as the stage stream has
     them in its result. The task `drifted` after it reports them and notes that; therefore no window is reported twice,

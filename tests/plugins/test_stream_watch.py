@@ -255,5 +255,5 @@ def test_the_form_names_the_stream(stream: Stream, asset: Store) -> None:
 def test_a_damaged_window_is_named(stream: Stream, asset: Store) -> None:
     stream.beats()
     (stream.folder / "windows/3-7.json").write_text('{"first": 3')
-    with pytest.raises(AirflowFailException, match="windows/3-7.json describes no window .*: remove it"):
+    with pytest.raises(AirflowFailException, match=r"windows/3-7\.json describes no window .*: remove it"):
         watch().execute(context(asset))
