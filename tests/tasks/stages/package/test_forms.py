@@ -61,7 +61,7 @@ def test_scores_are_in_the_range_of_the_task(tmp_path: Path) -> None:
 def test_openvino_answers_several_threads_at_once(tmp_path: Path) -> None:
     """MLflow's server computes each request in a thread."""
     model, onnx, xml = trained(tmp_path / "model", "bert", CLASSES), tmp_path / "model.onnx", tmp_path / "model.xml"
-    export_onnx(model, dev_rows(tmp_path / "dev", tmp_path / "model", [0.0] * 40, False), onnx)
+    export_onnx(model, rows_of(tmp_path / "dev", tmp_path / "model", [0.0] * 40, False), onnx)
     export_openvino(onnx, xml)
     backend = OpenVinoBackend(xml, "fp32", LENGTH, threads=1)
     rows = [np.full((1, 8), 5 + number) for number in range(20)]
