@@ -27,8 +27,8 @@ _INFER = re.compile("/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 class Application:
     """The ASGI application: requests for labels are answered at once, and FastAPI routes all others.
 
-    FastAPI's way to a function takes nearly as long as everything else that a refusal takes, and under overload the model
-    lacks this time.
+    FastAPI takes nearly as long to call a function as everything else that a refusal takes, and under overload the
+    model lacks this time.
 
     Attributes:
         answering: answers requests for labels.
