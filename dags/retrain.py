@@ -22,9 +22,8 @@ PARAMS = form(EXPERIMENT, more=("dataset", "retraining"))
 DOC = f"""
 Trains a model when there is new labeled data, and replaces the champion if the new model is good enough.
 
-* The Dag **starts** every Monday at 03:00 UTC, and whenever files arrive in the drop folder of the experiment
-  `{EXPERIMENT}` or a producer updates the asset `labeled-data`, and when the rows of a stream have drifted. It is
-  paused until somebody activates it.
+* The Dag **starts** every Monday at 03:00 UTC, when files arrive in the drop folder of the experiment `{EXPERIMENT}`,
+  when a producer updates the asset `labeled-data`, and when the rows of a stream have drifted. It is paused at first.
 * **ingest** adds the new rows of the files to the dataset as a new version. It sets malformed files aside and sends a
   notice about them. The run stops if the rows have drifted too far. **news** skips the rest of the run if an earlier
   run has already reached a verdict on this version.
@@ -58,7 +57,6 @@ with DAG(
     default_args=DEFAULTS | {"execution_timeout": timedelta(hours=24)},
     tags=["spark-bert", "retraining"],
 ) as dag:
-    champion = stage_task("champion", experiment_of=retraining_experiment)
     stages = pipeline(last="package", experiment_of=versioned_experiment)
     register = stage_task("register", experiment_of=versioned_experiment)
     approve = PromotionApproval(task_id="approve", doc_md="ask a person for approval if the experiment requires it")
@@ -75,7 +73,7 @@ with DAG(
         on_execute_callback=acknowledge_event,
         on_success_callback=Notice("ingest"),
     )
-    ingest >> champion >> news() >> stages
+    ingest >> stage_task("champion", experiment_of=retraining_experiment) >> news() >> stages
     stages >> stage_task("challenge", experiment_of=versioned_experiment) >> register >> approve
     rollout = Rollout(task_id="rollout", doc_md="wait until the service answers with the new champion")
     [register, approve] >> promote >> rollout >> undo() >> track()  # reads only the form, so it needs no version
