@@ -87,7 +87,7 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
     and none is lost if a try or a run ends in between.
 
     Args:
-        limit: the age in seconds from which a heartbeat says that the stream is down. It is written every 5 seconds.
+        limit: the age in seconds from which a heartbeat says that the stream is down. It is written every few seconds.
         interval: the seconds between two looks.
         longest: the seconds after which a watch ends, so that its log does not become too long and the next one uses
             the code and the settings of then. Without a running stream, the task is then skipped.
@@ -198,8 +198,8 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
             raise StreamDown(f"the stream {name} failed at {beat.time:{_TIME}}: {beat.message}")
         if beat.state != "stopped" and (datetime.now(UTC) - beat.time).total_seconds() > self.limit:
             raise StreamDown(
-                f"the stream {name} is down, its last heartbeat is of {beat.time:{_TIME}}: look for the reason in the "
-                f"log of its service, and {_REMEDY}"
+                f"the stream {name} is down, its last heartbeat is of {beat.time:{_TIME}}: look into the log of its "
+                "service for the reason, and start it again"
             )
         return beat
 

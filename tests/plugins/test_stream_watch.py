@@ -197,7 +197,7 @@ def test_a_stream_without_a_heartbeat_fails_the_try(stream: Stream, asset: Store
 def test_an_old_heartbeat_fails_the_try(stream: Stream, asset: Store) -> None:
     stream.beats(age=40)
     with pytest.raises(
-        StreamDown, match=r"the stream stream is down, its last heartbeat is of 20\d\d-.* UTC: look for"
+        StreamDown, match=r"the stream stream is down, its last heartbeat is of 20\d\d-.* UTC: look into"
     ):
         watch().execute(context(asset))
     stream.beats()
