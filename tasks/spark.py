@@ -53,7 +53,6 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",  # a local master runs the executors in the driver's JVM, so they share this memory
     "spark.sql.shuffle.partitions": "4",
-    "spark.executorEnv.PYTHONPATH": str(ROOT),
 }
 
 
@@ -124,6 +123,8 @@ def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> Spark
     if master.startswith("local"):
         settings |= _LOCAL
         os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    # The driver's JVM starts Python too, to plan the sources of streams, and does not show it what addPyFile adds.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     os.environ["PYSPARK_PIN_THREAD"] = "false"  # otherwise an interrupted call blocks the next one
     conf = SparkConf().setMaster(master).setAppName(f"spark-bert {name}").setAll(list(settings.items()))
     on_interrupt = signal.getsignal(signal.SIGINT)
@@ -159,6 +160,7 @@ def _code(scratch: Path) -> Path:
     path = scratch / "spark_bert.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for package in ("include", "tasks"):
+            archive.write(ROOT / package, package)  # without this, a package that has no __init__.py is not found
             for file in sorted((ROOT / package).rglob("*.py")):
                 archive.write(file, file.relative_to(ROOT))
     return path
@@ -188,9 +190,9 @@ def _explain(error: Exception) -> StageError:
     """Log Spark's error with its stack trace, and return it as an error with a one-line message."""
     text = str(error)
     log.error("%s", text)
-    refused = re.search(r"include\.stages\.BadInput: (.*)", text)
-    if refused:
-        return BadInput(refused[1])
+    ours = re.search(r"include\.stages\.(BadInput|Transient): (.*)", text)
+    if ours:
+        return BadInput(ours[2]) if ours[1] == "BadInput" else Transient(ours[2])
     if os.strerror(errno.ENOSPC) in text:
         return Transient(
             "no space is left for Spark's files: free some space and run the stage again (nothing was kept)"

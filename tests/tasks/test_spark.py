@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from include.experiment import Experiment
 from include.scratch import kernel
 from include.stages import BadInput, Transient
-from tasks.spark import _explain, is_local, partitions, session, ship, shipped
+from tasks.spark import _code, _explain, is_local, partitions, session, ship, shipped
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -100,6 +100,8 @@ def test_other_failures_may_be_tried_again() -> None:
     assert isinstance(full, Transient) and "no space is left" in str(full)
     other = _explain(ConnectionError("Traceback:\n  File x\nValueError: bad\n\tat java.lang.Thread.run"))
     assert isinstance(other, Transient) and "a Spark job failed: ValueError: bad" in str(other)
+    ours = _explain(ConnectionError("Traceback:\n  File x\ninclude.stages.Transient: no answer\nSparkException: x"))
+    assert isinstance(ours, Transient) and str(ours) == "no answer"
 
 
 def java(folder: Path, version: str) -> Path:
@@ -129,6 +131,13 @@ def test_a_session_inside_a_session_is_that_one(spark: SparkSession) -> None:
     with session(Experiment(), "inner") as inner:
         assert inner is spark
     assert spark.range(3).count() == 3
+
+
+def test_the_code_for_other_machines_is_whole(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(_code(tmp_path))}
+    program = "import include.stages, tasks; print(include.stages.__file__)"
+    found = subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path, env=environment, text=True)
+    assert found.strip() == str(tmp_path / "spark_bert.zip" / "include" / "stages.py")
 
 
 def test_a_local_executor_reads_in_place(spark: SparkSession, tmp_path: Path) -> None:
