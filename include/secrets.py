@@ -21,6 +21,8 @@ PROMOTER = {variable: name.replace("mlflow_", "mlflow_promoter_") for variable, 
 DATABASE = {"SPARK_BERT_JDBC_USER": "jdbc_user", "SPARK_BERT_JDBC_PASSWORD": "jdbc_password"}
 #: The file with settings of the connection to Kafka, such as its login, for `stream`.
 KAFKA = "kafka.properties"
+#: The variable that names such a file where there is no folder of secret files.
+KAFKA_VARIABLE = "SPARK_BERT_KAFKA_PROPERTIES"
 #: The file with the bearer token that requests to the service must have.
 SERVING = "serving_token"
 

@@ -1,0 +1,183 @@
+"""A topic of Kafka as a source of Spark's streams, without Java.
+
+    spark.dataSource.register(KafkaSource)
+    options = {"brokers": "one:9092,two:9092", "topic": "reviews", "rows": 10_000, "starting": "earliest"}
+    spark.readStream.format(KafkaSource.name()).options(**options).load()
+
+- Spark's checkpoint alone says what was read: a batch between two offsets of it always has the same rows, and nothing
+  is committed to Kafka. (Compaction may remove messages before a batch is repeated; this is its purpose.)
+- The first batch of a new stream is empty. The checkpoint holds the ends of batches only, so it is this batch that
+  writes down where the stream begins.
+- A partition that is added to the topic later is read from offset 0.
+- A batch has at most `rows` messages, divided evenly among the partitions; with the trigger availableNow, the stream
+  ends at the messages that were there when it started.
+- Only messages of committed transactions are read.
+- Messages that were deleted before they were read are an error. Nothing is ever skipped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import closing
+from itertools import islice
+
+import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TIMESTAMP_NOT_AVAILABLE, Message
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from tasks.streaming.kafka_topic import Offsets, Range, Topic, made_anew
+from tasks.streaming.rows import ARROW, SCHEMA
+
+#: The largest number of rows that are given to Spark at once.
+ROWS_IN_CHUNK = 2048
+
+
+class KafkaSource(DataSource):
+    """The format "spark-bert-kafka" with the options `brokers`, `topic`, `rows`, and `starting`.
+
+    `starting` is where a new stream begins: "earliest", or "latest" for only what comes after it has started.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "spark-bert-kafka"
+
+    def schema(self) -> str:
+        """Return the columns, which all sources of a stream have."""
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> KafkaReader:
+        """Return what plans the batches on the driver, and reads them on the executors."""
+        return KafkaReader(self.options)
+
+
+class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of a stream, and reads them. Spark copies it to the executors before it has a connection.
+
+    An offset of the stream is the next offset of each partition.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self._brokers, self._name = options["brokers"], options["topic"]
+        self._rows, self._starting = int(options["rows"]), options["starting"]
+        self._topic: Topic | None = None
+        self._target: Offsets | None = None
+        self._seen: Offsets | None = None
+
+    def initialOffset(self) -> Offsets:
+        """Return what stands for a stream that has not begun: no partition."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit of a batch."""
+        return ReadMaxRows(self._rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix where this run of the stream ends."""
+        self._target = self._newest()
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """Return where the batch that begins at `start` ends; if that is `start`, there is nothing to read.
+
+        Raises:
+            BadInput: If the topic is missing, or is not the one that the stream has read.
+            Transient: If the brokers do not answer.
+        """
+        newest = self._newest()
+        if not start:
+            return newest if self._starting == "latest" else self._open().offsets(newest, OFFSET_BEGINNING)
+        for partition, known in start.items():
+            if known > newest.get(partition, 0):
+                raise made_anew(f"{self._name}-{partition}", newest.get(partition, 0), known)
+        begin = {partition: start.get(partition, 0) for partition in newest}
+        waiting = {partition: newest[partition] - begin[partition] for partition in newest}
+        shares = divide(limit.max_rows, waiting) if isinstance(limit, ReadMaxRows) else waiting
+        return {partition: begin[partition] + shares[partition] for partition in newest}
+
+    def reportLatestOffset(self) -> Offsets | None:
+        """Return where the topic ended when it was last asked: with the end of the batch, what the stream lags."""
+        return self._seen
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[Range]:
+        """Return what a batch reads; nothing if it is the first one, which only writes down where the stream begins."""
+        ranges = [Range(int(partition), start.get(partition, 0), end[partition]) for partition in end if start]
+        return [each for each in ranges if each.start < each.end]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range.
+
+        Raises:
+            BadInput: If messages of the range are no longer there.
+            Transient: If the brokers do not answer.
+        """
+        assert isinstance(partition, Range)
+        with closing(Topic(self._brokers, self._name)) as topic:
+            messages = topic.messages(partition)
+            while some := list(islice(messages, ROWS_IN_CHUNK)):
+                yield _rows(f"{self._name}-{partition.partition}", some)
+
+    def stop(self) -> None:
+        """End the driver's connection."""
+        if self._topic is not None:
+            self._topic.close()
+
+    def _open(self) -> Topic:
+        self._topic = self._topic or Topic(self._brokers, self._name)
+        return self._topic
+
+    def _newest(self) -> Offsets:
+        """Return where this run of the stream has to end for now."""
+        if self._target is not None:
+            return self._target
+        topic = self._open()
+        self._seen = topic.offsets(topic.partitions(), OFFSET_END)
+        return self._seen
+
+
+def divide(rows: int, waiting: dict[str, int]) -> dict[str, int]:
+    """Divide a number of rows among partitions: evenly, and what one of them does not need goes to the others.
+
+    What cannot be divided goes to the partition with the most waiting rows, so that none is left behind for good.
+
+    Args:
+        rows: The number of rows to divide.
+        waiting: The number of rows that each partition could give.
+    """
+    shares, left = {}, rows
+    for served, partition in enumerate(sorted(waiting, key=waiting.__getitem__)):
+        shares[partition] = min(waiting[partition], left // (len(waiting) - served))
+        left -= shares[partition]
+    return shares
+
+
+def _rows(source: str, messages: Sequence[Message]) -> pa.RecordBatch:
+    """Return messages of a partition as rows."""
+    read = [_text(message.value()) for message in messages]
+    times = pa.array(map(_time, messages), pa.timestamp("ms", "UTC"))
+    columns = [
+        pa.array([source] * len(messages)),
+        pa.array([message.offset() for message in messages]),
+        times.cast(ARROW.field("time").type),
+        pa.array([text for text, _ in read], pa.string()),
+        pa.array([problem for _, problem in read], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW)
+
+
+def _text(value: bytes | None) -> tuple[str | None, str | None]:
+    """Return a message's value as text, or else why there is none."""
+    if value is None:
+        return None, "no value (a tombstone)"
+    try:
+        return value.decode(), None
+    except UnicodeDecodeError as error:
+        return None, f"broken encoding: byte {value[error.start]:#04x} is not UTF-8"
+
+
+def _time(message: Message) -> int | None:
+    """Return a message's timestamp in milliseconds since 1970."""
+    kind, milliseconds = message.timestamp()
+    return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
