@@ -28,8 +28,6 @@ from tasks.sources.chunks import FORMATS, ROWS_IN_CHUNK, Chunk, decoding_problem
 from tasks.sources.lines import check_file
 from tasks.streaming.rows import ARROW, SCHEMA
 
-FORMAT = "spark-bert-files"
-
 
 class FileSource(DataSource):
     """The source.
@@ -41,7 +39,7 @@ class FileSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return the name under which Spark knows the source."""
-        return FORMAT
+        return "spark-bert-files"
 
     def schema(self) -> str:
         """Return the columns."""

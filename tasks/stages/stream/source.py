@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
 
 from include.artifacts import write_json
 from include.paths import user_path
 from include.sections import Streaming
 from include.stages import BadInput
-from tasks.streaming import files
+from tasks.streaming.files import FileSource
+from tasks.streaming.kafka import KafkaSource
 
 
 def check_source(streaming: Streaming) -> None:
@@ -50,21 +52,18 @@ def open_source(spark: SparkSession, streaming: Streaming, folder: Path) -> Data
         streaming: the experiment's streaming section.
         folder: the folder of the stream.
     """
+    source: type[DataSource] = KafkaSource
+    options = {name: getattr(streaming, name) for name in ("brokers", "topic", "starting")}
+    options["rows"] = streaming.batch_rows
     if streaming.source == "files":
-        spark.dataSource.register(files.FileSource)
+        source = FileSource
         options = {
             "folder": user_path(streaming.folder).absolute(), "log": (folder / "files.jsonl").absolute(),
             "settle": streaming.settle, "files": streaming.batch_files,
             "partitions": spark.sparkContext.defaultParallelism,
         }  # fmt: skip
-        return spark.readStream.format(files.FORMAT).options(**{name: str(one) for name, one in options.items()}).load()
-    from tasks.streaming import kafka
-
-    spark.dataSource.register(kafka.KafkaSource)
-    reader = spark.readStream.format(kafka.FORMAT).option("rows", str(streaming.batch_rows))
-    for name in ("brokers", "topic", "starting"):
-        reader = reader.option(name, getattr(streaming, name))
-    return reader.load()
+    spark.dataSource.register(source)
+    return spark.readStream.format(source.name()).options(**{name: str(one) for name, one in options.items()}).load()
 
 
 def _in_words(what: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ from tasks.stages.stream import labeler
 from tasks.stages.stream.batches import Batches
 from tests.tasks.stages.score.models import CLASSES, trained
 from tests.tasks.stages.score.test_score_stage import expected, texts
+from tests.tasks.streaming.brokers import Brokers
 
 
 @pytest.fixture(scope="module")
@@ -201,3 +202,27 @@ def test_one_process_at_a_time(model: Path, folder: Path, tmp_path: Path) -> Non
     with locked(tmp_path / "streams/stream"), pytest.raises(Transient, match="is in use by process"):
         stream(tmp_path, model)
     assert not (tmp_path / "streams/stream/heartbeat.json").exists()
+
+
+def test_messages_of_a_topic_are_labeled_once(spark: SparkSession, model: Path, tmp_path: Path) -> None:
+    brokers, rows = Brokers(), texts(12)
+    brokers.make("reviews", 2)
+    try:
+        for part in (0, 1):
+            brokers.write(
+                "reviews", part, [json.dumps({"text": text}).encode() for text in rows[6 * part : 6 * part + 6]]
+            )
+        brokers.write("reviews", 1, [None, b"good film"])
+        kafka: dict[str, Any] = {"source": "kafka", "brokers": brokers.addresses, "topic": "reviews", "batch_rows": 8}
+        first = stream(tmp_path, model, **kafka).manifest.result
+        brokers.write("reviews", 0, [b'{"text": "a film"}'])
+        second = stream(tmp_path, model, "two", **kafka).manifest.result
+    finally:
+        brokers.close()
+    assert (first["rows_in"], first["rows"]) == (14, 12)
+    assert first["reasons"] == {"no value (a tombstone)": 1, "not a JSON object": 1}
+    assert (second["rows_in"], second["rows"]) == (1, 1)
+    found = labeled(tmp_path)
+    places = [("reviews-0", at) for at in range(7)] + [("reviews-1", at) for at in range(6)]
+    assert [(row["source"], row["position"]) for row in found] == places
+    assert [row["text"] for row in found] == [*rows[:6], "a film", *rows[6:]]
