@@ -27,6 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from tasks.sources.chunks import decoding_problem
 from tasks.streaming.kafka_topic import Offsets, Range, Topic, made_anew
 from tasks.streaming.rows import ARROW, SCHEMA
 
@@ -35,14 +36,14 @@ ROWS_IN_CHUNK = 2048
 
 
 class KafkaSource(DataSource):
-    """The format "spark-bert-kafka" with the options `brokers`, `topic`, `rows`, and `starting`.
+    """The source, with the options `brokers`, `topic`, `rows`, and `starting`.
 
     `starting` is where a new stream begins: "earliest", or "latest" for only what comes after it has started.
     """
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
+        """Return the name under which Spark knows the source."""
         return "spark-bert-kafka"
 
     def schema(self) -> str:
@@ -171,10 +172,8 @@ def _text(value: bytes | None) -> tuple[str | None, str | None]:
     """Return a message's value as text, or else why there is none."""
     if value is None:
         return None, "no value (a tombstone)"
-    try:
-        return value.decode(), None
-    except UnicodeDecodeError as error:
-        return None, f"broken encoding: byte {value[error.start]:#04x} is not UTF-8"
+    problem = decoding_problem(value)
+    return (None, problem) if problem else (value.decode(), None)
 
 
 def _time(message: Message) -> int | None:

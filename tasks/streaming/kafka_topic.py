@@ -24,7 +24,7 @@ _REFUSED = (
     KafkaError.TOPIC_EXCEPTION,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
 )
-_ANEW = "begin the stream anew, with another checkpoint"
+_ANEW = "choose another streaming.name, under which the stream begins anew"
 _SETTINGS = {
     # Spark's checkpoint says what was read: the group is no more than a name, which a consumer must have.
     "enable.auto.commit": False,
@@ -88,7 +88,7 @@ class Topic:
                 raise KafkaException(found.error)
             raise BadInput(
                 f"the brokers {self._brokers} refuse the topic {self._name} ({found.error.str()}): create it, correct "
-                "its name, or give the login the right to read it"
+                "streaming.topic, or give the login the right to read it"
             )
 
         return self._answer(ask)
@@ -148,7 +148,7 @@ class Topic:
             return Consumer({"group.id": "spark-bert"} | given | ours)
         except KafkaException as error:
             text = error.args[0].str()
-            for value in filter(None, given.values()):
+            for value in filter(None, given.values()):  # librdkafka shows values that it does not like
                 text = text.replace(value, "...")
             raise BadInput(f"{file or self._brokers}: {text}: correct the property") from None
 
@@ -174,7 +174,7 @@ class Topic:
                 self._consumer.poll(0)
                 raise Transient(
                     f"the brokers {self._brokers} do not answer ({self._reason or error.args[0].str()}): check that "
-                    "they run, their addresses, the network, and the login, and start the stream again"
+                    "they run, streaming.brokers, the network, and the login, and start the stream again"
                 ) from error
 
     def _refusal(self, part: Range, position: int) -> StageError:
