@@ -29,7 +29,7 @@ EARLIEST, LATEST = 8, 30
 def kills(model: Path, texts: Sequence[str], rows: int, files: int, count: int, home: Path) -> str:
     """Label rows in files, one per batch, with a process that is killed `count` times, and print what became of them.
 
-    Every other kill is at a random time, the others at each point in turn.
+    The points take turns, with a random time as one of them.
     """
     incoming, drawn = home / "in", random.Random(0)
     incoming.mkdir(parents=True)
@@ -37,11 +37,10 @@ def kills(model: Path, texts: Sequence[str], rows: int, files: int, count: int, 
     streaming = {"folder": str(incoming), "model": str(model), "settle": 0, "batch_files": 1, "window_rows": rows // 10}
     command = ["stream", "--experiment", json.dumps({"streaming": streaming}), "--run", str(home / "runs/kills")]
     happened: Counter[str] = Counter()
-    for number, point in enumerate(itertools.islice(itertools.cycle(POINTS), count)):
-        timed = number % 2 == 1
-        where = f"{drawn.uniform(EARLIEST, LATEST):.1f}" if timed else point
+    for number, point in enumerate(itertools.islice(itertools.cycle([*POINTS, RANDOM]), count)):
+        where = f"{drawn.uniform(EARLIEST, LATEST):.1f}" if point == RANDOM else point
         code = _run("tests.benchmarks.streaming.killed", where, *command)
-        happened[(RANDOM if timed else point) if code < 0 else "the process ended before"] += 1
+        happened[point if code < 0 else "the process ended before"] += 1
         log.info("kill %d, %s: exit code %d, %d batches", number + 1, where, code, len(_batches(home)))
     code = _run("tasks", *command)
     found = Counter((row["source"], row["position"]) for row in _labeled(home))
