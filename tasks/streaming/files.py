@@ -8,6 +8,7 @@ of lines in that log, so that a batch that is repeated has the same files.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,14 +143,17 @@ def rows(file: Path) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file.
 
     Where a file cannot be read, a row at that place says why, so that the stream goes on with the next file.
+
+    Raises:
+        OSError: If the disk or the network failed. The file may be sound, so its batch has to be repeated.
     """
     at, place = None, 0
     try:
         at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
         for places, texts, problems in _read(file):
             yield _batch(file.name, places, at, texts, problems)
-            place = places[-1] if places else place
-    except (BadInput, OSError) as error:
+            place = max(places, default=place)  # those of unreadable rows come last
+    except (BadInput, FileNotFoundError, PermissionError) as error:
         yield _batch(file.name, [place + 1], at or datetime.now(UTC), [None], [str(error)])
 
 
@@ -184,7 +188,9 @@ def _row(batch: pa.RecordBatch, at: int) -> tuple[str | None, str | None]:
     try:
         return _as_json({name: batch.column(name)[at].as_py() for name in batch.schema.names}), None
     except UnicodeDecodeError as error:  # Parquet does not check its texts
-        return None, f"broken encoding: {error}"
+        return None, f"broken encoding: byte {error.object[error.start]:#04x} is not UTF-8"
+    except (OverflowError, ValueError):  # Python's dates end with the year 9999
+        return None, "a date or another value that Python cannot represent"
 
 
 def _lines(file: Path) -> Iterator[_Rows]:
@@ -199,10 +205,23 @@ def _lines(file: Path) -> Iterator[_Rows]:
 
 def _as_json(row: dict[str, Any]) -> str:
     try:
-        return json.dumps(row, ensure_ascii=False, default=str, allow_nan=False)
-    except ValueError:  # JSON has no numbers such as NaN
-        plain = {name: str(value) if isinstance(value, float) else value for name, value in row.items()}
-        return json.dumps(plain, ensure_ascii=False, default=str)
+        return json.dumps(row, ensure_ascii=False, default=_as_text, allow_nan=False)
+    except ValueError:  # JSON has no NaN
+        return json.dumps(_finite(row), ensure_ascii=False, default=_as_text, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with null for NaN, which pandas writes for missing texts too, and for infinity."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _as_text(value: Any) -> str:
+    # Not every program marks its texts as such, and Parquet then takes them for bytes.
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _batch(

@@ -120,7 +120,7 @@ def test_what_cannot_be_labeled_is_set_aside_and_the_rest_goes_on(
     assert [(row["source"], row["position"]) for row in found] == [
         ("a.jsonl", 1), ("a.jsonl", 2), ("a.jsonl", 3), ("b.csv", 2), ("f.parquet", 1),
     ]  # fmt: skip
-    assert found[4]["row"] == '{"text": "a film", "score": "nan"}'
+    assert found[4]["row"] == '{"text": "a film", "score": null}'
     file = tmp_path / "streams/stream/batches/batch=0/_aside.jsonl"
     aside = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     reasons = {(entry["source"], entry["position"]): entry["reason"] for entry in aside}

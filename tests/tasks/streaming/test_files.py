@@ -1,0 +1,68 @@
+"""The files of a folder as rows: each has its place, and none stops the stream."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.streaming import files
+from tasks.streaming.files import rows
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    return [row for batch in rows(file) for row in batch.to_pylist()]
+
+
+def test_what_follows_unreadable_rows_does_not_take_the_place_of_another_row(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('text,n\ngood,1\nshort\nfilm,2\n"never closed\n')
+    found = {row["position"]: row["problem"] for row in read(file)}
+    assert list(found) == [2, 4, 3, 5] and "unbalanced quotes" in found[5]
+
+
+def test_numbers_that_json_does_not_have_are_null_and_the_others_stay(tmp_path: Path) -> None:
+    columns = {"text": [math.nan, math.inf], "score": [1.5, 2.5], "list": [[math.nan, 1.0], [2.0]]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    assert [json.loads(row["row"]) for row in read(tmp_path / "a.parquet")] == [
+        {"text": None, "score": 1.5, "list": [None, 1.0]}, {"text": None, "score": 2.5, "list": [2.0]},
+    ]  # fmt: skip
+
+
+def test_texts_that_parquet_takes_for_bytes_are_texts(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": pa.array([b"ein gr\xc3\xbcner film"])}), tmp_path / "a.parquet")
+    assert json.loads(read(tmp_path / "a.parquet")[0]["row"]) == {"text": "ein grüner film"}
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        (pa.array([2**58], pa.timestamp("us")), "a date or another value that Python cannot represent"),
+        (pa.array([b"gr\xfcn"]).view(pa.string()), "broken encoding: byte 0xfc is not UTF-8"),
+    ],
+)
+def test_a_value_that_cannot_be_read_sets_one_row_aside(tmp_path: Path, values: pa.Array, problem: str) -> None:
+    pq.write_table(pa.table({"text": ["good film"], "other": values}), tmp_path / "a.parquet")
+    (row,) = read(tmp_path / "a.parquet")
+    assert (row["row"], row["problem"], row["position"]) == (None, problem, 1)
+
+
+def test_a_file_that_is_gone_is_set_aside_but_a_failing_disk_sets_nothing_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (row,) = read(tmp_path / "gone.csv")
+    assert "No such file" in row["problem"]
+    (tmp_path / "a.csv").write_text("text\ngood film\n")
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "text_chunks", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        read(tmp_path / "a.csv")
