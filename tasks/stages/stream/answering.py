@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from include.experiment import Experiment
 from include.runs import Run
-from include.stages import StageError
-from tasks.inference.chosen_model import Model, chosen
+from include.stages import BadInput, StageError
+from tasks.encoder.loading import read_head
+from tasks.inference.chosen_model import Model, check_texts, chosen
 from tasks.tracking.registry import CHAMPION, Registry
 
 log = logging.getLogger(__name__)
@@ -21,7 +23,7 @@ class Answering:
         run: the run.
 
     Raises:
-        BadInput: if there is no such model.
+        BadInput: if there is no such model, or if it was trained on another number of texts.
         Transient: if MLflow does not answer.
     """
 
@@ -29,23 +31,31 @@ class Answering:
         self._experiment, self._run = experiment, run
         self._registry = None if experiment.streaming.model else Registry.of(experiment, run)
         self._number = self._champion()
-        self._model = chosen(experiment, run, "streaming")
+        self._model = self._chosen()
 
     def model(self) -> Model:
         """Return the model for the next batch.
 
-        A new champion that is not sound, or an MLflow that does not answer, does not stop the stream: the model before
-        it goes on, and the log says why.
+        A new champion that is not sound or does not fit the texts, or an MLflow that does not answer, does not stop the
+        stream: the model before it goes on, and the log says why. Only MLflow is asked again with the next batch.
         """
+        number = self._number
         try:
             number = self._champion()
             if number != self._number:
+                self._model = self._chosen()
                 self._number = number
-                self._model = chosen(self._experiment, self._run, "streaming")
                 log.info("%s labels from now on", self._model.version)
         except StageError as error:
             log.error("%s goes on: %s", self._model.version, error)
+            if isinstance(error, BadInput):
+                self._number = number
         return self._model
+
+    def _chosen(self) -> Model:
+        model = chosen(self._experiment, self._run, "streaming")
+        check_texts(self._experiment, read_head(Path(model.trained.folder)), model, "streaming")
+        return model
 
     def _champion(self) -> str | None:
         """Return the number of the champion; None if there is none, or if a folder is named."""

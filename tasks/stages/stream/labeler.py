@@ -16,7 +16,7 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import Transient
 from tasks.encoder.loading import read_head
-from tasks.inference.chosen_model import Model, check_texts
+from tasks.inference.chosen_model import Model
 from tasks.stages.stream.answering import Answering
 from tasks.stages.stream.batches import TALLY, Batches
 from tasks.stages.stream.counted import Counted
@@ -49,8 +49,6 @@ class Labeler:
     def __init__(self, experiment: Experiment, run: Run, folder: Path, heartbeat: Heartbeat) -> None:
         self._experiment, self._run, self._batches = experiment, run.folder.name, Batches(folder)
         self._answering = Answering(experiment, run)
-        model = self._answering.model()
-        check_texts(experiment, read_head(Path(model.trained.folder)), model, "streaming")
         self.heartbeat = heartbeat
         self.error: Exception | None = None
 

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from include.named import build
 from include.runs import Run
-from include.stages import BadInput
+from include.stages import BadInput, Transient
+from tasks.encoder.spec import HeadSpec
+from tasks.stages.stream import answering as stream_answering
 from tasks.stages.stream.answering import Answering
+from tests.tasks.stages.score.models import CLASSES
 from tests.tasks.tracking.retrained import MODEL, retrain
+
+
+@pytest.fixture(autouse=True)
+def heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, HeadSpec]:
+    """The head of all models, because those of the registry have none."""
+    found = {"head": replace(CLASSES, texts=1)}
+    monkeypatch.setattr(stream_answering, "read_head", lambda _: found["head"])
+    return found
+
+
+@pytest.mark.usefixtures("database")
+def test_a_new_champion_for_pairs_does_not_label_single_texts(tmp_path: Path, heads: dict[str, HeadSpec]) -> None:
+    retrain(tmp_path, "first")
+    answering = Answering(build({}, "test"), Run(tmp_path / "runs/stream"))
+    heads["head"] = replace(CLASSES, texts=2)
+    retrain(tmp_path, "second", training__seed=7)
+    assert answering.model().version == f"{MODEL}/1"
 
 
 @pytest.mark.usefixtures("database")
@@ -35,3 +56,19 @@ def test_without_the_registry_the_model_goes_on(tmp_path: Path) -> None:
     answering = Answering(build({}, "test"), Run(tmp_path / "runs/stream"))
     (tmp_path / "mlflow/mlflow.db").write_bytes(b"no database")
     assert answering.model().version == f"{MODEL}/1"
+
+
+@pytest.mark.usefixtures("database")
+def test_a_champion_that_could_not_be_asked_for_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        raise Transient("MLflow does not answer")
+
+    retrain(tmp_path, "first")
+    answering = Answering(build({}, "test"), Run(tmp_path / "runs/stream"))
+    retrain(tmp_path, "second", training__seed=7)
+    with monkeypatch.context() as patch:
+        patch.setattr(stream_answering, "chosen", silent)
+        assert answering.model().version == f"{MODEL}/1"
+    assert answering.model().version == f"{MODEL}/2"
