@@ -25,7 +25,10 @@ def close_windows(batches: Batches, experiment: Experiment, run: str) -> None:
     folder.mkdir(exist_ok=True)
     last = max((int(file.stem.rpartition("-")[2]) for file in folder.glob("*-*.json")), default=-1)
     manifests = list(batches.after(last))
-    references = {one["model_version"]: reference for one in manifests if (reference := _reference(one["model"]))}
+    models = {one["model_version"]: one["model"] for one in manifests}
+    if len(models) < 2 and sum(one["rows"] for one in manifests) < experiment.streaming.window_rows:
+        return  # no window is full, so the words of the training rows and of the batches need not be read
+    references = {version: found for version, model in models.items() if (found := _reference(model))}
     tallies = [batches.tally(one["batch"]) for one in manifests]
     for window in windows(tallies, experiment.streaming.window_rows, references, experiment.dataset):
         for reason in window.reasons:
