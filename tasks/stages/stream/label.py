@@ -95,6 +95,8 @@ class LabelRows:
         values, reason = parse(row)
         texts = [values.get(name) for name in self.texts]
         for name, text in zip(self.texts, texts, strict=True):
+            if not reason and name not in values:
+                reason = f"no column {name}"
             if not reason and not isinstance(text, str | None):
                 reason = f"{name} is not a text"
             reason = reason or text_problem(None if text is None else text.encode(), runner.head.cleaning)

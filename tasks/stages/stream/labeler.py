@@ -77,6 +77,8 @@ class Labeler:
         self.heartbeat.committed(number, counted.profile.rows, model.version)
         seconds = time.monotonic() - started
         log.info("batch %d: %d rows, %d set aside, %.1f s", number, manifest["rows"], manifest["aside"], seconds)
+        for reason, times in counted.reasons.most_common(3):
+            log.warning("batch %d: %d rows set aside: %s", number, times, reason)
 
     def _counted(self, rows: DataFrame, model: Model, folder: Path) -> Counted:
         """Let Spark write the files of a batch into the folder."""

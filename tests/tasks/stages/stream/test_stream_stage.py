@@ -125,7 +125,7 @@ def test_what_cannot_be_labeled_is_set_aside_and_the_rest_goes_on(
     aside = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     reasons = {(entry["source"], entry["position"]): entry["reason"] for entry in aside}
     assert {at: reasons[("a.jsonl", at)] for at in range(5, 11)} == {
-        5: "not a JSON object", 6: "no text", 7: "text is not a text", 8: "empty text",
+        5: "not a JSON object", 6: "no column text", 7: "text is not a text", 8: "empty text",
         9: "broken encoding: contains a NUL byte", 10: "broken encoding: contains half of a surrogate pair",
     }  # fmt: skip
     assert "unbalanced quotes" in reasons[("b.csv", 3)] and "UTF-16" in reasons[("c.csv", 1)]
