@@ -32,10 +32,17 @@ from tasks.stages.stream.source import check_source, open_source, remember
 def fingerprint(experiment: Experiment, run: Run) -> str:
     """Return the run's name: a stream is looked at once in each run."""
     check_source(experiment.streaming)
-    for name in experiment.streaming.texts:
-        if name in (*COLUMNS, MODEL_VERSION) or reserved(name):
-            raise BadInput(f"the column {name!r} has a name that the labeled rows need: rename it where it is written")
+    _check_names(experiment.streaming)
     return run.folder.name
+
+
+def _check_names(streaming: Streaming) -> None:
+    """Raise BadInput if the columns of the labeled rows would not have different names. Spark ignores their case."""
+    for name in streaming.texts:
+        if name.casefold() in (*COLUMNS, MODEL_VERSION, "batch") or reserved(name):
+            raise BadInput(f"the column {name!r} has a name that the labeled rows need: rename it where it is written")
+    if streaming.text.casefold() == streaming.text2.casefold():
+        raise BadInput(f"streaming.text and streaming.text2 are both {streaming.text!r}: name two columns")
 
 
 def run(context: Context) -> Outcome:

@@ -187,6 +187,8 @@ def test_a_stream_is_one_folder_or_topic_and_its_checkpoint_belongs_to_its_batch
         ({"folder": "/nowhere/at/all"}, "there is no folder /nowhere/at/all: make it, or correct streaming.folder"),
         ({"source": "kafka", "brokers": "here:9092"}, r"streaming\.topic is empty"),
         ({"text": "source"}, "the column 'source' has a name that the labeled rows need"),
+        ({"text": "Batch"}, "the column 'Batch' has a name that the labeled rows need"),
+        ({"text": "a", "text2": "A"}, r"streaming\.text and streaming\.text2 are both 'a': name two columns"),
         ({"text2": "b"}, r"streaming\.text2 names the column 'b', but .* single texts: leave streaming\.text2 empty"),
     ],
 )
