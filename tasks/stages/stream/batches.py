@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -29,7 +30,7 @@ class Batches:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._folder = folder, folder / "batches"
+        self.folder, self._folder, self._checkpoint = folder, folder / "batches", folder / CHECKPOINT
 
     def find(self, number: int) -> dict[str, Any] | None:
         """Return the manifest of a batch, or None if it has not been committed.
@@ -48,6 +49,25 @@ class Batches:
             )
         return manifest
 
+    def committed(self, number: int) -> bool:
+        """Return whether a batch that Spark asks for has been committed.
+
+        Raises:
+            BadInput: if the checkpoint and the batches do not belong together, so that rows would be lost.
+        """
+        if number and self.find(number - 1) is None:
+            raise BadInput(
+                f"{self._path(number - 1)} is missing, but its rows count as read: put it back, or remove the whole "
+                "folder of the stream to label all rows again"
+            )
+        manifest = self.find(number)
+        if manifest is not None and manifest["offsets"] != self._offsets(number):
+            raise BadInput(
+                f"{self._path(number)} has other rows than the stream's checkpoint says, which is an older copy: "
+                "restore both from the same copy, or remove the whole folder of the stream to label all rows again"
+            )
+        return manifest is not None
+
     def after(self, number: int) -> Iterator[dict[str, Any]]:
         """Yield the manifests of the committed batches after this one, in order."""
         while (manifest := self.find(number := number + 1)) is not None:
@@ -64,10 +84,16 @@ class Batches:
 
     def commit(self, whole: Path, manifest: dict[str, Any]) -> None:
         """Make the files of a batch visible, all at once."""
+        for unfinished in whole.glob(".*"):  # of an attempt of a task that failed
+            unfinished.unlink(missing_ok=True)
         _join_aside(whole)
-        write_json(whole / MANIFEST, {**manifest, "query": self._query})
+        number = manifest["batch"]
+        write_json(whole / MANIFEST, {**manifest, "query": self._query, "offsets": self._offsets(number)})
         sync(whole)
-        whole.rename(self._path(manifest["batch"]))
+        # Spark does not do this. If the power fails, the batch must not be there without what it has read.
+        sync(self._checkpoint / "offsets" / str(number))
+        sync(self._checkpoint / "offsets")
+        whole.rename(self._path(number))
         sync(self._folder)
 
     def tally(self, number: int) -> Tally:
@@ -77,7 +103,11 @@ class Batches:
     @cached_property
     def _query(self) -> str:
         """Return the id of the streaming query, which numbers its batches from 0."""
-        return str(json.loads((self.folder / CHECKPOINT / "metadata").read_text(encoding="utf-8"))["id"])
+        return str(json.loads((self._checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
+
+    def _offsets(self, number: int) -> list[str]:
+        """Return where the rows of a batch end, as Spark writes it: a version, settings, and a line for each source."""
+        return (self._checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[2:]
 
     def _path(self, number: int) -> Path:
         return self._folder / f"batch={number}"
@@ -86,6 +116,7 @@ class Batches:
 def _join_aside(folder: Path) -> None:
     with (folder / ASIDE_FILE).open("wb") as stream:
         for part in sorted(folder.glob(f"{ASIDE}-*.jsonl")):
-            stream.write(part.read_bytes())
+            with part.open("rb") as some:
+                shutil.copyfileobj(some, stream)
             part.unlink()
     sync(folder / ASIDE_FILE)

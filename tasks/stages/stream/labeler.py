@@ -55,7 +55,7 @@ class Labeler:
     def __call__(self, rows: DataFrame, number: int) -> None:
         """Label the rows of a batch, unless a process that was killed has done so."""
         try:
-            if self._batches.find(number) is None:
+            if not self._batches.committed(number):
                 self._label(rows, number)
             close_windows(self._batches, self._experiment, self._run)
         except Exception as error:

@@ -13,6 +13,7 @@ from include.artifacts import write_json
 from include.paths import user_path
 from include.sections import Streaming
 from include.stages import BadInput
+from tasks.stages.stream.batches import CHECKPOINT
 from tasks.streaming.files import FileSource
 from tasks.streaming.kafka import KafkaSource
 
@@ -34,7 +35,7 @@ def remember(streaming: Streaming, file: Path) -> None:
     """
     where = str(user_path(streaming.folder).absolute()) if streaming.source == "files" else streaming.topic
     wanted = {"source": streaming.source, "reads": where, "texts": list(streaming.texts)}
-    if not file.exists():
+    if not (file.parent / CHECKPOINT).exists():  # nothing was read yet
         write_json(file, wanted)
     begun = json.loads(file.read_text(encoding="utf-8"))
     if begun != wanted:
@@ -51,19 +52,32 @@ def open_source(spark: SparkSession, streaming: Streaming, folder: Path) -> Data
         spark: the session.
         streaming: the experiment's streaming section.
         folder: the folder of the stream.
+
+    Raises:
+        BadInput: if the list of the files that were read is missing.
     """
     source: type[DataSource] = KafkaSource
     options = {name: getattr(streaming, name) for name in ("brokers", "topic", "starting")}
     options["rows"] = streaming.batch_rows
     if streaming.source == "files":
-        source = FileSource
+        source, log = FileSource, folder / "files.jsonl"
+        _check_log(log, folder / CHECKPOINT)
+        log.touch()  # Spark's first batch may have no files
         options = {
-            "folder": user_path(streaming.folder).absolute(), "log": (folder / "files.jsonl").absolute(),
+            "folder": user_path(streaming.folder).absolute(), "log": log.absolute(),
             "settle": streaming.settle, "files": streaming.batch_files,
             "partitions": spark.sparkContext.defaultParallelism,
         }  # fmt: skip
     spark.dataSource.register(source)
     return spark.readStream.format(source.name()).options(**{name: str(one) for name, one in options.items()}).load()
+
+
+def _check_log(log: Path, checkpoint: Path) -> None:
+    if not log.exists() and any((checkpoint / "offsets").glob("[0-9]*")):
+        raise BadInput(
+            f"{log} is missing, so nobody knows which files were read: put it back, or remove {log.parent} to label "
+            "all rows again"
+        )
 
 
 def _in_words(what: dict[str, Any]) -> str:

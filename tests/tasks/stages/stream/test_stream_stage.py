@@ -180,6 +180,34 @@ def test_a_stream_is_one_folder_or_topic_and_its_checkpoint_belongs_to_its_batch
     assert heartbeat["state"] == "failed" and "checkpoint was removed" in heartbeat["message"]
 
 
+def test_what_is_missing_from_the_folder_of_a_stream_loses_no_rows(
+    spark: SparkSession, model: Path, encoder: Path, folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=r"text2 names the column 'b'"):
+        stream(tmp_path, trained(tmp_path / "single", encoder, replace(CLASSES, texts=1)), "typo", text2="b")
+    home = tmp_path / "streams/stream"
+    stream(tmp_path, model, "empty")  # the columns of a stream that has read nothing are not settled
+    write_csv(folder / "a.csv", texts(5))
+    stream(tmp_path, model)
+    older = shutil.copytree(home / "checkpoint", tmp_path / "older")
+    write_csv(folder / "b.csv", texts(5))
+    stream(tmp_path, model, "two")
+    write_csv(folder / "c.csv", texts(5))
+    newer = (home / "checkpoint").rename(tmp_path / "newer")
+    older.rename(home / "checkpoint")
+    with pytest.raises(BadInput, match=r"batch=2 has other rows than the stream's checkpoint says"):
+        stream(tmp_path, model, "three")
+    shutil.rmtree(home / "checkpoint")
+    newer.rename(home / "checkpoint")
+    for name, message in (("batches/batch=2", "batch=2 is missing"), ("files.jsonl", "jsonl is missing")):
+        (home / name).rename(tmp_path / "away")
+        with pytest.raises(BadInput, match=message):
+            stream(tmp_path, model, "three")
+        (tmp_path / "away").rename(home / name)
+    assert stream(tmp_path, model, "three").manifest.result["rows"] == 5
+    assert [row["source"] for row in labeled(tmp_path)] == ["a.csv"] * 5 + ["b.csv"] * 5 + ["c.csv"] * 5
+
+
 @pytest.mark.parametrize(
     ("streaming", "message"),
     [
@@ -198,6 +226,21 @@ def test_what_cannot_work_is_refused_before_spark_starts(
     single = trained(tmp_path / "single", encoder, replace(CLASSES, texts=1))
     with pytest.raises(BadInput, match=message):
         stream(tmp_path, single, **streaming)
+
+
+def test_what_an_attempt_left_behind_does_not_become_part_of_a_batch(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint/offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint/metadata").write_text('{"id": "a"}')
+    (tmp_path / "checkpoint/offsets/0").write_text('v1\n{}\n{"files": 1}')
+    batches = Batches(tmp_path)
+    with batches.writing(0) as whole:
+        for name in (".part-00000.1", "part-00000.parquet", "_aside-00000.jsonl", "_aside-00001.jsonl"):
+            (whole / name).write_text(f"{name}\n")
+        batches.commit(whole, {"batch": 0})
+    found = sorted(file.name for file in (tmp_path / "batches/batch=0").iterdir())
+    assert found == ["_aside.jsonl", "_manifest.json", "part-00000.parquet"] and batches.committed(0)
+    aside = (tmp_path / "batches/batch=0/_aside.jsonl").read_text()
+    assert aside == "_aside-00000.jsonl\n_aside-00001.jsonl\n"
 
 
 def test_one_process_at_a_time(model: Path, folder: Path, tmp_path: Path) -> None:
