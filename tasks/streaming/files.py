@@ -154,7 +154,8 @@ def rows(file: Path) -> Iterator[pa.RecordBatch]:
             yield _batch(file.name, places, at, texts, problems)
             place = max(places, default=place)  # those of unreadable rows come last
     except (BadInput, FileNotFoundError, PermissionError) as error:
-        yield _batch(file.name, [place + 1], at or datetime.now(UTC), [None], [str(error)])
+        why = str(error).replace(str(file), "the file")  # reasons are counted, and the row has the name of the file
+        yield _batch(file.name, [place + 1], at or datetime.now(UTC), [None], [why])
 
 
 _Rows = tuple[list[int], list[str | None], list[str | None]]

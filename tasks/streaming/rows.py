@@ -4,9 +4,9 @@
 | --- | --- | --- |
 | source | the topic and the partition, as `reviews-3` | the name of the file |
 | position | the message's offset | the number of the line, from 1 |
-| time | the message's timestamp; null if it has none | |
+| time | the message's timestamp; null if it has none | when the file was last changed |
 | row | the message's value, which should be one JSON object | the line |
-| problem | why there is no row, or null; one of row and problem is always null | |
+| problem | why the row cannot be read, or null; row is then what could be decoded, or null | the same |
 """
 
 from __future__ import annotations

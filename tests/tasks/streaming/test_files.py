@@ -57,7 +57,7 @@ def test_a_file_that_is_gone_is_set_aside_but_a_failing_disk_sets_nothing_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (row,) = read(tmp_path / "gone.csv")
-    assert "No such file" in row["problem"]
+    assert row["problem"] == "[Errno 2] No such file or directory: 'the file'"
     (tmp_path / "a.csv").write_text("text\ngood film\n")
 
     def failing(*_: object) -> None:
