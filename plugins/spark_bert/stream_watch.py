@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from include.stages import BadInput
 from spark_bert.assets import DRIFTED
 from spark_bert.params import from_form
-from spark_bert.streaming import last_reported, stream_folder
+from spark_bert.streaming import last_reported, new_windows, stream_folder
 
 _REMEDY = "start its service, as docs/STREAM.md describes"
 _TIME = "%Y-%m-%d %H:%M:%S UTC"
@@ -205,26 +205,6 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
 
     def _drifted(self) -> list[dict[str, Any]]:
         """Return the windows that have drifted and were not reported yet, those closed first first."""
-        closed = {file: file.stat().st_mtime_ns for file in (self.folder / "windows").glob("*.json")}
-        new = [file for file, when in closed.items() if when > self.reported and file not in self.sound]
-        windows = {file: _window(file) for file in sorted(new, key=closed.__getitem__)}
+        windows = new_windows(self.folder, self.reported, self.sound)
         self.sound |= {file for file, window in windows.items() if not window["reasons"]}
         return [window for window in windows.values() if window["reasons"]]
-
-
-def _window(file: Path) -> dict[str, Any]:
-    """Return what a report says about the window, as the result of the stage stream has it.
-
-    Raises:
-        AirflowFailException: if the file does not describe a window.
-    """
-    try:
-        window = json.loads(file.read_text(encoding="utf-8"))
-        return {
-            "window": f"batches {window['first']} to {window['last']}",
-            "rows": window["rows"],
-            "reasons": window["reasons"],
-            "file": f"windows/{file.name}",
-        }
-    except (ValueError, KeyError, TypeError) as error:
-        raise AirflowFailException(f"{file} describes no window ({error!r}): remove it") from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Asset, Context, task
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.experiment import Experiment
 from include.named import build, load, merge
@@ -57,20 +59,52 @@ def last_reported(context: Context, stream: str) -> int:
 def drifted(result: Any, **context: Any) -> dict[str, Any]:
     """Update the asset `drifted` with the windows that have drifted, and note that they were reported.
 
+    The windows are those since the last report, so that one that a run has closed before it failed is reported too.
+
     Args:
-        result: the stream's name and the windows, as the stage stream and the watch return them. A Dag gives the
-            output of their task for it.
+        result: the result of the stage stream or of the watch, which names the stream. A Dag gives the output of their
+            task for it.
         context: the context of the Airflow task.
 
     Returns:
-        The same, as the event has it in its extra.
+        The stream's name and the windows, as the event has them in its extra.
     """
-    windows: list[dict[str, Any]] = result["drift"]
+    name = result["stream"]
+    closed = new_windows(stream_folder(name), last_reported(context, name))  # type: ignore[arg-type]
+    windows = {file: window for file, window in closed.items() if window["reasons"]}
     if not windows:
         raise AirflowSkipException("no window has drifted")
-    event = {"stream": result["stream"], "drift": windows}
+    event = {"stream": name, "drift": list(windows.values())}
     context["outlet_events"][DRIFTED].extra = event
-    folder = stream_folder(result["stream"])
-    newest = max((folder / window["file"]).stat().st_mtime_ns for window in windows)
-    context["asset_state_store"][DRIFTED].set(result["stream"], newest)
+    context["asset_state_store"][DRIFTED].set(name, max(file.stat().st_mtime_ns for file in windows))
     return event
+
+
+def new_windows(folder: Path, since: int, known: Container[Path] = ()) -> dict[Path, dict[str, Any]]:
+    """Return what a report says about the windows of a stream, those closed first first, by their files.
+
+    Args:
+        folder: the folder of the stream.
+        since: the modification time in nanoseconds after which the windows were closed.
+        known: files that are left out.
+
+    Raises:
+        AirflowFailException: if a file does not describe a window.
+    """
+    closed = {file: file.stat().st_mtime_ns for file in (folder / "windows").glob("*.json")}
+    new = [file for file, when in closed.items() if when > since and file not in known]
+    return {file: _window(file) for file in sorted(new, key=closed.__getitem__)}
+
+
+def _window(file: Path) -> dict[str, Any]:
+    """Return what a report says about the window, as the result of the stage stream has it."""
+    try:
+        window = json.loads(file.read_text(encoding="utf-8"))
+        return {
+            "window": f"batches {window['first']} to {window['last']}",
+            "rows": window["rows"],
+            "reasons": window["reasons"],
+            "file": f"windows/{file.name}",
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise AirflowFailException(f"{file} describes no window ({error!r}): remove it") from error

@@ -69,6 +69,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._settle, self._files = float(options["settle"]), int(options["files"])
         self._partitions = int(options["partitions"])
         self._target: int | None = None
+        self._names: list[str] | None = None
 
     def initialOffset(self) -> dict[str, int]:
         """Return where a new stream begins."""
@@ -90,7 +91,10 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Return the files between two offsets, dealt out to the partitions."""
-        paths = [str(self._folder / name) for name in read_log(self._log)[start["files"] : end["files"]]]
+        names = self._known()
+        earlier = set(names[: start["files"]])  # a process that was killed, and the one after it, may both note a file
+        new = dict.fromkeys(name for name in names[start["files"] : end["files"]] if name not in earlier)
+        paths = [str(self._folder / name) for name in new]
         return [Files(paths[at :: self._partitions]) for at in range(min(self._partitions, len(paths)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -101,14 +105,21 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self) -> list[str]:
         """Note new files in the log. Return the names of all."""
-        known = read_log(self._log)
+        known = self._known()
         found = _settled(self._folder, set(known), self._settle)
         if found:
             with self._log.open("ab") as stream:
                 stream.write(b"".join(json.dumps(name).encode() + b"\n" for name in found))
                 stream.flush()
                 os.fsync(stream.fileno())
-        return known + found
+        known += found
+        return known
+
+    def _known(self) -> list[str]:
+        """Return the names in the log, which only this process extends while it lives."""
+        if self._names is None:
+            self._names = read_log(self._log)
+        return self._names
 
 
 def read_log(file: Path) -> list[str]:
@@ -126,7 +137,7 @@ def _settled(folder: Path, known: set[str], seconds: float) -> list[str]:
     """Return the names of the new finished files, the oldest first."""
     latest, found = time.time_ns() - round(seconds * 1e9), []
     try:
-        files = [file for file in folder.iterdir() if file.name not in known and is_finished(file)]
+        files = [file for file in folder.iterdir() if file.name not in known and _is_own(file)]
     except FileNotFoundError as error:
         raise BadInput(f"there is no folder {folder}: make it, or correct streaming.folder") from error
     for file in files:
@@ -137,6 +148,11 @@ def _settled(folder: Path, known: set[str], seconds: float) -> list[str]:
         if changed <= latest:
             found.append((changed, file.name))
     return [name for _, name in sorted(found)]
+
+
+def _is_own(file: Path) -> bool:
+    """Return whether a file is finished, and no link to a file that whoever made the link may not read."""
+    return is_finished(file) and not file.is_symlink()
 
 
 def rows(file: Path) -> Iterator[pa.RecordBatch]:

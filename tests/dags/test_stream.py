@@ -145,25 +145,31 @@ def context() -> Any:
     return {"outlet_events": OutletEventAccessors(), "asset_state_store": {DRIFTED: store}}
 
 
+def close(home: Path, window: dict[str, Any], name: str, at: int) -> dict[str, Any]:
+    """Write a window as the stage stream does, and return what a report says about it."""
+    first, last = name.split("-")
+    file = home / f"streams/stream/windows/{name}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({**window, "first": int(first), "last": int(last)}))
+    os.utime(file, ns=(at, at))
+    return {**window, "window": f"batches {first} to {last}", "file": f"windows/{name}.json"}
+
+
 def test_a_window_that_drifted_is_an_event_and_is_not_reported_again(home: Path) -> None:
-    (home / "streams/stream/windows").mkdir(parents=True)
-    for name, closed in (("3-7", 2_000_000_001), ("8-9", 1_000_000_000)):
-        (home / f"streams/stream/windows/{name}.json").touch()
-        os.utime(home / f"streams/stream/windows/{name}.json", ns=(closed, closed))
+    drift = {"rows": WINDOW["rows"], "reasons": WINDOW["reasons"]}
+    second, first = close(home, drift, "3-7", 2_000_000_001), close(home, drift, "8-9", 1_000_000_000)
+    close(home, {**drift, "reasons": []}, "10-12", 3_000_000_000)
     now = context()
     assert last_reported(now, "stream") == 0
-    result = {
-        "stream": "stream",
-        "rows": 2000,
-        "drift": [WINDOW, {**WINDOW, "file": "windows/8-9.json"}],
-    }
-    event = drifted.function(result, **now)
-    assert event == now["outlet_events"][DRIFTED].extra == {"stream": "stream", "drift": result["drift"]}
+    event = drifted.function({"stream": "stream"}, **now)
+    assert event == now["outlet_events"][DRIFTED].extra == {"stream": "stream", "drift": [first, second]}
     assert last_reported(now, "stream") == 2_000_000_001 and last_reported(now, "another") == 0
+    with pytest.raises(AirflowSkipException, match="no window has drifted"):
+        drifted.function({"stream": "stream"}, **now)
 
 
-def test_without_drift_there_is_no_event() -> None:
+def test_without_drift_there_is_no_event(home: Path) -> None:
     now = context()
     with pytest.raises(AirflowSkipException, match="no window has drifted"):
-        drifted.function({"stream": "stream", "drift": []}, **now)
+        drifted.function({"stream": "stream"}, **now)
     assert last_reported(now, "stream") == 0 and not now["outlet_events"][DRIFTED].extra

@@ -9,6 +9,7 @@ from typing import Any
 
 from include.artifacts import write_json
 from include.experiment import Experiment
+from include.stages import BadInput
 from tasks.scoring.drift import Profile, read_profile
 from tasks.stages.stream.batches import Batches
 from tasks.streaming.windows import windows
@@ -52,5 +53,9 @@ def in_short(window: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reference(model: str) -> Profile | None:
-    """Return the training rows of a model, whose folder lies in that of its package."""
-    return read_profile(Path(model).parent)
+    """Return the training rows of a model, whose folder lies in that of its package; None if they are not known."""
+    try:
+        return read_profile(Path(model).parent)
+    except BadInput as error:
+        log.warning("windows are not compared with the training: %s", error)
+        return None
