@@ -35,7 +35,7 @@ def main() -> None:
         for name in names:
             arguments.experiment = name
             workload = prepare(arguments, Path(scratch) / name)
-            print(_table(workload, Path(scratch) / name, steps, arguments.seeds), "\n", flush=True)
+            print(_table(workload, Path(scratch) / name, steps, arguments.seeds) + "\n", flush=True)
 
 
 def _table(workload: Workload, scratch: Path, steps: int, seeds: Sequence[int]) -> str:

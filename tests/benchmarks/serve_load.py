@@ -19,9 +19,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from tasks.encoder.batching import TokenTable
 from tasks.serving.served_model import open_model
 from tests.benchmarks.packages import package
 from tests.benchmarks.serving.http_load import Generator
@@ -30,7 +27,7 @@ from tests.benchmarks.serving.overhead import overhead
 from tests.benchmarks.serving.setting import Setting
 from tests.benchmarks.serving.swaps import swaps
 from tests.benchmarks.serving.throughput import throughput
-from tests.benchmarks.workload import Workload, add_arguments, prepare
+from tests.benchmarks.workload import add_arguments, prepare
 
 PARTS = ("throughput", "overhead", "open", "swaps")
 TEXTS = 2_000
@@ -54,7 +51,7 @@ def main() -> None:
         seconds, rounds, count = arguments.seconds, arguments.rounds, arguments.swaps
         if arguments.quick:
             seconds, rounds, count = 0.5, 1, 2
-        setting = Setting(generator, folder, _form(folder), _texts(workload), scratch, seconds)
+        setting = Setting(generator, folder, _form(folder), workload.texts, scratch, seconds)
         print(f"{setting.form}, {os.cpu_count()} processors", flush=True)
         tables: dict[str, Callable[[], str]] = {
             "throughput": lambda: throughput(setting, rounds),
@@ -69,11 +66,6 @@ def main() -> None:
 def _form(folder: Path) -> str:
     """The form in which the service computes a package here."""
     return open_model(folder, "", "", 0).form
-
-
-def _texts(workload: Workload) -> list[str]:
-    tokens = TokenTable.open(workload.data / "train")
-    return [text for (text,) in tokens.sentences(np.arange(len(tokens)))]
 
 
 def _tiny(scratch: Path) -> Path:

@@ -13,13 +13,10 @@ import logging
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
-from tasks.encoder.batching import TokenTable
 from tests.benchmarks.packages import package
 from tests.benchmarks.streaming.kills import kills
 from tests.benchmarks.streaming.latency import latency
-from tests.benchmarks.workload import Workload, add_arguments, prepare
+from tests.benchmarks.workload import add_arguments, prepare
 
 PARTS = ("kills", "latency")
 TEXTS = 2_000
@@ -41,16 +38,11 @@ def main() -> None:
         scratch = Path(name)
         workload = prepare(arguments, scratch).with_rows(TEXTS)
         model = (arguments.package or package(workload, scratch / "packaged")).absolute()
-        texts = _texts(workload)
+        texts = workload.texts
         if "kills" in arguments.parts:
             print(kills(model, texts, rows, 2 * count, count, scratch / "kills"), flush=True)
         if "latency" in arguments.parts:
             print(latency(model, texts, files, 20, 2, scratch / "latency"), flush=True)
-
-
-def _texts(workload: Workload) -> list[str]:
-    tokens = TokenTable.open(workload.data / "train")
-    return [text for (text,) in tokens.sentences(np.arange(len(tokens)))]
 
 
 if __name__ == "__main__":

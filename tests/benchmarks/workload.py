@@ -47,6 +47,12 @@ class Workload:
         """Training rows."""
         return len(TokenTable.open(self.data / "train"))
 
+    @property
+    def texts(self) -> list[str]:
+        """The training texts, which must not be pairs."""
+        tokens = TokenTable.open(self.data / "train")
+        return [text for (text,) in tokens.sentences(np.arange(len(tokens)))]
+
     def with_rows(self, count: int) -> Workload:
         """The same on as many of its training rows, or all when there are fewer; which ones is always the same."""
         folder = self.data.with_name(f"{self.data.name}-{count}")

@@ -15,8 +15,7 @@ from include.sections import Prediction
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.labels import to_column
 from tasks.encoder.spec import HeadSpec
-from tasks.inference.runner import Runner
-from tasks.inference.trained_model import TrainedModel
+from tasks.inference.trained_model import TrainedModel, worker_runner
 from tasks.scoring.predictions import predict
 
 #: The columns that are returned for each row, as Spark schemas. The prediction is that of tasks/encoder/labels.py.
@@ -48,16 +47,15 @@ class LabelPartition:
         positions = np.concatenate([np.zeros(0, np.int64), *(chunk.column(0).to_numpy() for chunk in chunks)])
         if not len(positions):
             return
-        runner, table = _load(self.model, self.split, self.prediction)
+        runner, table = worker_runner(self.model, self.prediction), _open(self.split)
         logits = runner.documents(table, positions)
         yield _labeled(table.rows[table.documents[positions]], logits, runner.head)
         self.done.add(len(positions))
 
 
-@lru_cache(maxsize=1)  # a Python worker processes several partitions and loads the model once
-def _load(model: TrainedModel, split: str, prediction: Prediction) -> tuple[Runner, TokenTable]:
-    backend = model.open(threads=1)  # Spark runs one Python worker per core
-    return Runner(Path(model.folder), backend, prediction), TokenTable.open(Path(split))
+@lru_cache(maxsize=1)  # a Python worker processes several partitions
+def _open(split: str) -> TokenTable:
+    return TokenTable.open(Path(split))
 
 
 def _labeled(rows: Array, logits: Array, head: HeadSpec) -> pa.RecordBatch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from include.artifacts import sync
 from include.sections import Prediction
 from tasks.encoder.batching import Array
 from tasks.inference.runner import Runner
-from tasks.inference.trained_model import TrainedModel
+from tasks.inference.trained_model import TrainedModel, worker_runner
 from tasks.scoring.predictions import answer_columns, predict
 from tasks.stages.score.table import slice_of
 
@@ -63,7 +62,7 @@ class ScorePart:
             yield pa.RecordBatch.from_arrays([pa.array(parts, pa.int64())], ["part"])
 
     def _score(self, part: int) -> None:
-        runner, rows = _load(self.model, self.prediction), slice_of(Path(self.table), part, self.parts)
+        runner, rows = worker_runner(self.model, self.prediction), slice_of(Path(self.table), part, self.parts)
         file, task = part_file(Path(self.folder), part), TaskContext.get()
         assert task is not None  # only Spark calls this function, on executors
         # Each attempt, such as a speculative one, writes its own file, so that only complete files are renamed.
@@ -92,9 +91,3 @@ class ScorePart:
 def _values(rows: pa.Table, name: str) -> Iterator[str]:
     for chunk in rows[name].chunks:
         yield from chunk.to_pylist()
-
-
-@lru_cache(maxsize=1)  # a Python worker scores several parts and loads the model once
-def _load(model: TrainedModel, prediction: Prediction) -> Runner:
-    # Spark runs one Python worker per core.
-    return Runner(Path(model.folder), model.open(threads=1), prediction)

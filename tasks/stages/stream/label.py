@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from include.answers import MODEL_VERSION
 from include.artifacts import sync
 from include.sections import Prediction
 from tasks.inference.runner import Runner
-from tasks.inference.trained_model import TrainedModel
+from tasks.inference.trained_model import TrainedModel, worker_runner
 from tasks.scoring.predictions import answer_columns, predict
 from tasks.sources.json_row import parse
 from tasks.sources.usable import text_problem
@@ -54,7 +53,7 @@ class LabelRows:
         """Write the rows of all chunks. Yield one text."""
         task = TaskContext.get()
         assert task is not None  # only Spark calls this function, on executors
-        runner = _load(self.model, self.prediction)
+        runner = worker_runner(self.model, self.prediction)
         counted = Counted.nothing(runner.head.kind)
         name, attempt = f"{task.partitionId():05d}", f".{task.taskAttemptId()}"
         # Each attempt, such as a speculative one, writes its own files, so that only complete files are renamed.
@@ -79,12 +78,12 @@ class LabelRows:
         """Return the labeled rows, and the entries of the others."""
         found = [self._texts_of(row, problem, runner) for row, problem in _rows(chunk)]
         good = np.array([not reason for _, reason in found], bool)
+        reasons = [reason for _, reason in found if reason]
         entries = [
             {"source": row["source"], "position": row["position"], "reason": reason, "row": row["row"]}
-            for row, (_, reason) in zip(chunk.to_pylist(), found, strict=True)
-            if reason
+            for row, reason in zip(chunk.filter(pa.array(~good)).to_pylist(), reasons, strict=True)
         ]
-        counted.reasons.update(entry["reason"] for entry in entries)
+        counted.reasons.update(reasons)
         texts = [texts for texts, reason in found if not reason]
         return self._answered(chunk.filter(pa.array(good)), texts, runner, counted), entries
 
@@ -126,9 +125,3 @@ def _rows(chunk: pa.RecordBatch) -> Iterator[tuple[bytes | None, str | None]]:
 def _finish(file: Path, name: str) -> None:
     sync(file)
     file.replace(file.with_name(name))
-
-
-@lru_cache(maxsize=1)  # a Python worker labels many partitions and loads the model once
-def _load(model: TrainedModel, prediction: Prediction) -> Runner:
-    # Spark runs one Python worker per core.
-    return Runner(Path(model.folder), model.open(threads=1), prediction)
