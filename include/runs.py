@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +20,32 @@ from include.text import is_unwritable
 ARM = "arm.json"
 #: The file of a run with a person's answer to a request for approval.
 DECISION = "decision.json"
+#: The variables in which a stage is told its Dag and its Dag run. Airflow itself gives them these names.
+DAG_ID, RUN_ID = "AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_DAG_RUN_ID"
 
 
 class Entry(BaseModel):
-    """What run.json says of one stage; the key is "" where it made nothing."""
+    """What run.json says of one stage; the key is "" where it made nothing.
+
+    Times are in seconds since 1970; None in records that are older than these fields.
+    """
 
     key: str
     exit_code: int
     message: str = ""
     path: str = ""
     result: dict[str, Any] = {}
+    started: float | None = None
+    ended: float | None = None
+    reused: bool = False  # whether the artifact was there before this run needed it
 
 
 class Recorded(BaseModel):
-    """What run.json says of a run."""
+    """What run.json says of a run; the ids are "" unless an Airflow task has started one of its stages."""
 
     run: str
+    dag_id: str = ""
+    run_id: str = ""
     experiment: dict[str, dict[str, Any]] = {}
     stages: dict[str, Entry]
 
@@ -66,8 +78,17 @@ class Run:
             raise BadInput(f"{self.file} is damaged: remove {self.folder} and run the stages again") from error
         return record
 
-    def add(self, artifact: Artifact, experiment: Experiment) -> None:
-        """Point the run at an artifact. Stages that were built on another one are forgotten."""
+    def add(
+        self, artifact: Artifact, experiment: Experiment, started: float | None = None, reused: bool = False
+    ) -> None:
+        """Point the run at an artifact. Stages that were built on another one are forgotten.
+
+        Args:
+            artifact: the artifact.
+            experiment: what its stage was given.
+            started: when its stage began, in seconds since 1970; None: just now.
+            reused: whether it was found. An artifact that the run points at already keeps its times.
+        """
         manifest = artifact.manifest
         entry = {
             "key": manifest.key,
@@ -75,7 +96,12 @@ class Run:
             "exit_code": manifest.exit_code,
             "message": manifest.message,
             "result": manifest.result,
+            **_until_now(started),
+            "reused": reused,
         }
+        known = self.record()["stages"].get(manifest.stage, {})
+        if known.get("key") == manifest.key:
+            entry |= {name: known[name] for name in ("started", "ended", "reused") if name in known}
         self._write(manifest.stage, entry, experiment)
 
     def adopt(self, other: Run, without: str, changes: dict[str, Any]) -> None:
@@ -95,10 +121,11 @@ class Run:
         begun = {"run": self.folder.name, "from": other.folder.name, "experiment": experiment, "stages": stages}
         write_json(self.file, begun)
 
-    def fail(self, stage: str, error: StageError, experiment: Experiment) -> None:
+    def fail(self, stage: str, error: StageError, experiment: Experiment, started: float | None = None) -> None:
         """Say that a stage made nothing, and why. What it had made before stays what the run points at."""
         if not self.record()["stages"].get(stage, {}).get("key"):
-            self._write(stage, {"key": "", "exit_code": int(error.exit_code), "message": str(error)}, experiment)
+            entry = {"key": "", "exit_code": int(error.exit_code), "message": str(error), **_until_now(started)}
+            self._write(stage, {**entry, "reused": False}, experiment)
 
     def _write(self, stage: str, entry: dict[str, Any], experiment: Experiment) -> None:
         record = self.record()
@@ -109,7 +136,7 @@ class Run:
         whole = experiment.model_dump(mode="json")
         if "experiment" in record:  # of each field, what the stage that read it last was given
             whole = merge(record["experiment"], flatten(STAGES[stage].part(experiment)))
-        write_json(self.file, {**record, "experiment": whole, "stages": {**stages, stage: entry}})
+        write_json(self.file, {**record, **_dag_run(), "experiment": whole, "stages": {**stages, stage: entry}})
 
     def artifact(self, stage: str, experiment: Experiment | None = None) -> Artifact:
         """The artifact of a finished stage; with an experiment, only if it was made from just that.
@@ -132,6 +159,17 @@ class Run:
                 f"Run the stage {stage} again, or use a new run folder"
             )
         return artifact
+
+
+def _until_now(started: float | None) -> dict[str, float]:
+    ended = time.time()
+    return {"started": round(ended if started is None else started, 3), "ended": round(ended, 3)}
+
+
+def _dag_run() -> dict[str, str]:
+    """Return the ids of the Dag and the Dag run; nothing unless an Airflow task has started this process."""
+    variables = {"dag_id": DAG_ID, "run_id": RUN_ID}
+    return {name: os.environ[variable] for name, variable in variables.items() if os.environ.get(variable)}
 
 
 def _in_words(changed: dict[str, tuple[Any, Any]], made: dict[str, Any]) -> str:

@@ -7,12 +7,14 @@ import logging
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from include.artifacts import Artifact, Manifest, artifact_key
+from include.at_work import AtWork, at_work
 from include.experiment import Experiment
 from include.runs import Run
 from include.stages import STAGES, BadInput, StageError
@@ -34,20 +36,22 @@ class StageModule(Protocol):
 
 def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     """The stage's artifact, made now or found; the run's record points at it, or says why there is none."""
+    started = round(time.time(), 3)
     try:
         run.folder.mkdir(parents=True, exist_ok=True)  # before the work, for where it cannot be the work would be lost
-        artifact = _find_or_make(name, experiment, run)
-        run.add(artifact, experiment)
+        artifact, reused = _find_or_make(name, experiment, run, started)
+        run.add(artifact, experiment, started, reused)
         _follow(name, artifact, run)
         return artifact
     except (StageError, OSError) as error:
         refusal = explain(error, run.store.root)
         with suppress(OSError):  # a full disk is the news, not that it cannot be written down
-            run.fail(name, refusal, experiment)
+            run.fail(name, refusal, experiment, started)
         raise refusal from error
 
 
-def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
+def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -> tuple[Artifact, bool]:
+    """Return the artifact, and whether it was found."""
     stage = STAGES[name]
     module = cast(StageModule, importlib.import_module(f"tasks.stages.{name}.stage"))
     inputs = {needed: run.artifact(needed, experiment) for needed in stage.inputs}
@@ -59,11 +63,12 @@ def _find_or_make(name: str, experiment: Experiment, run: Run) -> Artifact:
     artifact = run.store.find(name, key)
     if artifact is not None:
         log.info("%s is done already: %s", name, artifact.path)
-    else:
-        manifest = Manifest(name, key, stage.version, stage.part(experiment), keys, fingerprint, revision())
-        artifact = _make(module, experiment, run, inputs, manifest, progress)
+        return artifact, True
+    manifest = Manifest(name, key, stage.version, stage.part(experiment), keys, fingerprint, revision())
+    with at_work(run.folder, AtWork(stage=name, key=key, progress=progress, since=started)) as plan:
+        artifact = _make(module, experiment, run, inputs, manifest, progress, plan)
         run.store.discard_checkpoints(name, progress)
-    return artifact
+    return artifact, False
 
 
 def _mark_used(*folders: Path) -> None:
@@ -87,12 +92,13 @@ def _make(
     inputs: dict[str, Artifact],
     manifest: Manifest,
     progress: str,
+    plan: Callable[[int], None],
 ) -> Artifact:
     started = time.monotonic()
     checkpoints = run.store.checkpoints(manifest.stage, progress)
     with run.store.writing(manifest.stage, manifest.key) as folder:
         try:
-            outcome = module.run(Context(experiment, run, inputs, folder, checkpoints, manifest))
+            outcome = module.run(Context(experiment, run, inputs, folder, checkpoints, manifest, plan))
         except BadInput as error:
             if any(checkpoints.glob("step-*")):
                 again = f"the next try goes on from the checkpoints in {checkpoints}"

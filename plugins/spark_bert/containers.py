@@ -10,6 +10,7 @@ import os
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+from include.at_work import AT_WORK
 from include.experiment import Experiment
 from include.secrets import DATABASE, HUB, KAFKA, LOGIN, VARIABLE, of_mlflow
 from include.stages import STAGES, BadInput
@@ -146,6 +147,7 @@ def prepare_folders(stage: str, experiment: Experiment, run: Path) -> None:
     folders = writable(stage, experiment, run)
     if os.getuid() == 0:  # another user owns these folders already, or may not create them
         folders += [home() / "artifacts" / stage, home() / "checkpoints" / stage]
+        folders += [run / AT_WORK] if run in folders else []
     if os.getuid() == 0 and "datasets" in STAGES[stage].writes:
         folders.append(home() / "datasets" / (experiment.dataset.name or experiment.data.task))
     if os.getuid() == 0 and "streams" in STAGES[stage].writes:

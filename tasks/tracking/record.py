@@ -15,6 +15,8 @@ from include.stages import PIPELINE, BadInput
 
 #: The tracked stages in order: those that create the model, and those that decide about it in a run of `retrain`.
 _TRACKED = (*PIPELINE, "champion", "challenge", "register", "promote")
+#: What MLflow is not told of a stage.
+_UNTRACKED = {"started", "ended", "reused"}
 
 
 class Record(Recorded):
@@ -42,7 +44,7 @@ class Record(Recorded):
     @property
     def state(self) -> str:
         """A digest of 16 hexadecimal digits that changes whenever there is something new to track."""
-        stages = {name: entry.model_dump() for name, entry in self.pipeline.items()}
+        stages = {name: entry.model_dump(exclude=_UNTRACKED) for name, entry in self.pipeline.items()}
         whole = json.dumps([self.experiment, stages, self.arm, self.status], sort_keys=True)
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
 

@@ -13,6 +13,7 @@ from include.sections import Batching, Training
 from include.stages import BadInput
 from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, TokenTable, length_batches
 from tasks.encoder.models import Classifier
+from tasks.training.job import Job
 
 #: The number of batches whose rows are sorted by length together. SST-2 then pads 1.9 %; with 32 it pads 6.7 %.
 POOL = 128
@@ -97,6 +98,13 @@ class Sampler:
         own = batch[self._rank :: self._world]  # every n-th row of a sorted batch: all ranks get similar lengths
         weight = 1 / float(self._terms[batch].sum()) if len(own) else 0.0
         return RankBatch(self._done + 1, epoch, own if len(own) else batch[:1], weight, len(batch))
+
+
+def planned_steps(job: Job) -> int:
+    """Return the steps of the whole training, on any number of ranks; 0 if there are no rows, which `check` refuses."""
+    lengths = TokenTable.open(job.data / "train").lengths
+    terms = np.ones(len(lengths))
+    return Sampler(lengths, terms, job.batching, job.training, rank=0, world=1).steps if len(lengths) else 0
 
 
 def epoch_batches(lengths: Array, batching: Batching, training: Training, epoch: int) -> list[Array]:

@@ -6,13 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from include.at_work import AtWork, at_work
 from include.named import load
-from include.runs import Run
-from include.stages import BadInput, Transient
+from include.runs import DAG_ID, RUN_ID, Run
+from include.stages import BadInput, ExitCode, Transient
 from tasks import runner
 from tasks.__main__ import main
 from tasks.context import Context, Outcome
@@ -41,11 +45,88 @@ def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPa
         return Outcome({"rows": 1})
 
     monkeypatch.setattr(stage, "run", work)
+    began = time.time()
     first = runner.run_stage("validate", EXPERIMENT, run)
     other = Run(run.folder.parent / "second")
     assert runner.run_stage("validate", EXPERIMENT, other).path == first.path
     assert calls == ["first"]
-    assert other.record()["stages"]["validate"]["result"]["rows"] == 1
+    made, found = run.record()["stages"]["validate"], other.record()["stages"]["validate"]
+    assert found["result"]["rows"] == 1
+    assert (made["reused"], found["reused"]) == (False, True)
+    assert (
+        began - 0.001 <= made["started"] <= made["ended"] <= found["started"] <= found["ended"] <= time.time() + 0.001
+    )
+    runner.run_stage("validate", EXPERIMENT, run)
+    assert run.record()["stages"]["validate"] == made  # this run has made it, and then
+
+
+def test_a_stage_at_work_can_be_seen_until_it_ends_in_any_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tasks.stages.validate.stage as stage
+
+    file, seen = run.folder / "at-work" / "validate.json", dict[str, Any]()
+    endings: list[BaseException | Outcome] = [
+        BadInput("wrong"), Transient("later"), RuntimeError("bug"), SystemExit(143),
+        Outcome(exit_code=ExitCode.GATE_FAILED),
+    ]  # fmt: skip
+
+    def work(context: Context) -> Outcome:
+        seen.update(json.loads(file.read_text()))
+        context.plan(640)
+        seen.update(planned_steps=[seen["planned_steps"], json.loads(file.read_text())["planned_steps"]])
+        ending = endings.pop(0)
+        if isinstance(ending, Outcome):
+            assert context.manifest is not None and context.checkpoints is not None
+            assert (seen["key"], seen["progress"]) == (context.manifest.key, context.checkpoints.name)
+            return ending
+        raise ending
+
+    monkeypatch.setattr(stage, "run", work)
+    while endings:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text('{"stage": "validate", "what": "a killed try has left"}')
+        before = time.time()
+        with suppress(BadInput, Transient, RuntimeError, SystemExit):
+            runner.run_stage("validate", EXPERIMENT, run)
+        assert seen["stage"] == "validate" and before - 0.001 <= seen["since"] <= time.time() + 0.001
+        assert seen["planned_steps"] == [None, 640]
+        assert list(file.parent.iterdir()) == []
+    entry = run.record()["stages"]["validate"]
+    assert (entry["exit_code"], entry["reused"], entry["started"]) == (3, False, seen["since"])
+    runner.run_stage("validate", EXPERIMENT, run)  # is done already
+    assert list(file.parent.iterdir()) == []
+
+
+def test_a_try_that_has_been_replaced_leaves_the_record_of_the_next_one(run: Run) -> None:
+    run.folder.mkdir(parents=True)
+    late, next_try = (AtWork(stage="train", key="k", progress="p", since=since) for since in (1.0, 2.0))
+    with at_work(run.folder, next_try):
+        with at_work(run.folder, late):
+            (run.folder / "at-work" / "train.json").write_text(next_try.model_dump_json())
+        assert (run.folder / "at-work" / "train.json").is_file()
+    assert not (run.folder / "at-work" / "train.json").exists()
+
+
+def test_work_goes_on_where_it_cannot_be_recorded(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    run.folder.mkdir(parents=True)
+    (run.folder / "at-work").write_text("a file in the place of the folder")
+    with at_work(run.folder, AtWork(stage="train", key="k", progress="p", since=1.0)) as plan:
+        plan(8)
+    assert "train.json cannot be written, so nobody sees that train is at work" in caplog.text
+
+
+def test_a_stage_notes_the_dag_run_that_has_started_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadInput):
+        runner.run_stage("train", EXPERIMENT, run)
+    assert not run.record().keys() & {"dag_id", "run_id"}
+    monkeypatch.setenv(DAG_ID, "finetune")
+    monkeypatch.setenv(RUN_ID, "manual__2026-01-01T00:00:00+00:00")
+    with pytest.raises(BadInput):
+        runner.run_stage("train", EXPERIMENT, run)
+    monkeypatch.delenv(DAG_ID)
+    monkeypatch.delenv(RUN_ID)
+    with pytest.raises(BadInput):
+        runner.run_stage("train", EXPERIMENT, run)  # by a person, who goes on with the run
+    assert (run.record()["dag_id"], run.record()["run_id"]) == ("finetune", "manual__2026-01-01T00:00:00+00:00")
 
 
 @pytest.mark.parametrize(

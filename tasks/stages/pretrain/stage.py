@@ -21,6 +21,7 @@ from tasks.launching.launch import launch
 from tasks.stages.pretrain.blocks import BlockWriter
 from tasks.stages.pretrain.text import check_file, splits
 from tasks.training.job import Job
+from tasks.training.sampler import planned_steps
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +49,17 @@ def run(context: Context) -> Outcome:
         return Outcome({"pretrained": False})
     encoder = encoder_folder(experiment.model.name, experiment.runtime)
     counts = _cut(experiment, encoder, context.output / "blocks")
-    launch(
-        Job(
-            settings(experiment),
-            encoder=encoder,
-            data=context.output / "blocks",
-            output=context.output,
-            objective="masked words",
-            checkpoints=context.checkpoints,
-            terminal=sys.stderr.isatty(),
-        )
+    job = Job(
+        settings(experiment),
+        encoder=encoder,
+        data=context.output / "blocks",
+        output=context.output,
+        objective="masked words",
+        checkpoints=context.checkpoints,
+        terminal=sys.stderr.isatty(),
     )
+    context.plan(planned_steps(job))
+    launch(job)
     training = json.loads((context.output / "training.json").read_text(encoding="utf-8"))
     perplexity = training["best"]
     loss = perplexity and math.log(perplexity)

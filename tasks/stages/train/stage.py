@@ -24,6 +24,7 @@ from tasks.launching.launch import launch
 from tasks.scoring.metrics import probabilities
 from tasks.scoring.thresholds import tune
 from tasks.training.job import Job
+from tasks.training.sampler import planned_steps
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
@@ -40,16 +41,16 @@ def run(context: Context) -> Outcome:
     experiment = context.experiment
     pretrained = context.inputs["pretrain"].path / "model"
     original = encoder_folder(experiment.model.name, experiment.runtime)
-    launch(
-        Job(
-            experiment,
-            encoder=pretrained if pretrained.is_dir() else original,
-            data=context.inputs["preprocess"].path,
-            output=context.output,
-            checkpoints=context.checkpoints,
-            terminal=sys.stderr.isatty(),
-        )
+    job = Job(
+        experiment,
+        encoder=pretrained if pretrained.is_dir() else original,
+        data=context.inputs["preprocess"].path,
+        output=context.output,
+        checkpoints=context.checkpoints,
+        terminal=sys.stderr.isatty(),
     )
+    context.plan(planned_steps(job))
+    launch(job)
     model = context.output / "model"
     _add(model, {BASE_MODEL: base_model(experiment.model.name, experiment.runtime).as_json()})
     if experiment.task.kind == "multilabel":

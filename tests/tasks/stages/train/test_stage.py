@@ -100,6 +100,10 @@ def test_a_stopped_stage_takes_its_ranks_along_and_goes_on_when_it_is_run_again(
     ranks = [child for child in family if "horovod.runner.run_task" in child.cmdline()]
     assert len(ranks) >= 2
     assert all(rank.environ()["GOMP_SPINCOUNT"] for rank in ranks)  # it must be there before torch is loaded
+    record = tmp_path / "runs/one/at-work/train.json"
+    work = json.loads(record.read_text())
+    assert work["planned_steps"] == 64
+    assert (tmp_path / "checkpoints/train" / work["progress"] / "metrics.jsonl").exists()
     os.kill(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
@@ -107,6 +111,7 @@ def test_a_stopped_stage_takes_its_ranks_along_and_goes_on_when_it_is_run_again(
     _, alive = psutil.wait_procs(family, timeout=30)
     assert alive == []
     assert committed(tmp_path) == []
+    assert record.exists() == (number == signal.SIGKILL)
 
     process = start(tmp_path, values)
     out, err = process.communicate(timeout=240)
@@ -115,7 +120,8 @@ def test_a_stopped_stage_takes_its_ranks_along_and_goes_on_when_it_is_run_again(
     result = json.loads(out)
     metrics = [json.loads(line) for line in Path(result["artifact"], "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in metrics if "loss" in line] == list(range(1, 65))
-    assert list((tmp_path / "checkpoints" / "train").iterdir()) == []
+    assert list((tmp_path / "checkpoints" / "train").iterdir()) == [] and not record.exists()
+    assert Path(result["artifact"]).name == work["key"]
 
 
 def wait_for(tmp_path: Path, pattern: str, process: subprocess.Popen[str]) -> None:
