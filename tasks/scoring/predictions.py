@@ -66,6 +66,27 @@ def predict(kind: Kind, logits: Array, thresholds: Sequence[float] = ()) -> tupl
     return chances.argmax(axis=1), chances
 
 
+def distribution(task: Task, logits: Array) -> dict[str, dict[str, float]]:
+    """Describe what a model predicts: a model that gives every row the same answer shows here first.
+
+    Args:
+        task: The task.
+        logits: The model's outputs, [n, outputs].
+
+    Returns:
+        "shares", from the name of each label to the share of the rows that it is predicted for; for a regression
+        "predicted", with the mean and the standard deviation ("std") of the scores. Nothing if there are no rows or a
+        logit is not finite.
+    """
+    if not len(logits) or not np.isfinite(logits).all():
+        return {}
+    predicted = metrics.predictions(task, logits)
+    if task.kind == "regression":
+        return {"predicted": {"mean": round(float(predicted.mean()), 4), "std": round(float(predicted.std()), 4)}}
+    counts = predicted.sum(axis=0) if task.kind == "multilabel" else np.bincount(predicted, minlength=task.outputs)
+    return {"shares": dict(zip(task.label_names, (counts / len(predicted)).round(4).tolist(), strict=True))}
+
+
 def class_names(names: Sequence[str], ids: Array) -> pa.Array:
     """Return the names of the classes with these ids, [n]."""
     return pa.array(names, pa.string()).take(pa.array(ids, pa.int64()))

@@ -27,7 +27,8 @@ class Point(NamedTuple):
     Attributes:
         key: The name of the metric.
         value: Its value.
-        timestamp: When the artifact with the value was committed, in milliseconds since the epoch.
+        timestamp: When the value was measured, or else when the artifact with it was committed, in milliseconds since
+            the epoch.
         step: The optimizer step; 0 for values of the whole run.
     """
 
@@ -102,7 +103,8 @@ def _steps(artifacts: Mapping[str, Artifact]) -> Iterator[Point]:
     for line in file.read_text(encoding="utf-8").splitlines():
         values = json.loads(line)
         step, group = values.pop("step"), "train" if "loss" in values else "dev"
-        yield from (Point(f"{group}/{key}", value, made, step) for key, value in _numbers(values))
+        measured = int(values.pop("time") * 1000) if "time" in values else made  # older trainings noted no times
+        yield from (Point(f"{group}/{key}", value, measured, step) for key, value in _numbers(values))
 
 
 def _totals(stages: Mapping[str, Entry], artifacts: Mapping[str, Artifact]) -> Iterator[Point]:

@@ -151,11 +151,11 @@ class Trainer:
         """Score the dev split after a step; rank 0 keeps the model if it is the best so far."""
         self.synchronize_model()
         with self.average.applied():
-            metrics = self.objective.score(self.rank, self.world)
+            metrics, predictions = self.objective.score(self.rank, self.world)
             selection, metric = self.objective.selection_metric(metrics), metrics[self.objective.metric]
             if self.best.improves(selection, metric, batch.step) and self.rank == 0:
                 self.best.save(self.model)
-        self.metrics.write(batch, metrics)
+        self.metrics.write(batch, metrics, predictions)
 
     def synchronize_model(self) -> None:
         """Complete all pending updates of the weights, so that something other than a forward pass may read them."""

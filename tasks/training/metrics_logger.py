@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,14 @@ class MetricsLogger:
         self._text = ""
         self._step = 0
 
-    def write(self, batch: RankBatch, values: dict[str, float]) -> None:
-        """Append a line to metrics.jsonl: training metrics, which have a "loss", or metrics of the dev split."""
+    def write(self, batch: RankBatch, values: dict[str, float], details: Mapping[str, Any] | None = None) -> None:
+        """Append a line to metrics.jsonl, with the time in seconds since 1970.
+
+        Args:
+            batch: the batch after which it is written.
+            values: training metrics, which have a "loss", or metrics of the dev split.
+            details: what else the line says; all numbers in it are finite.
+        """
         if "loss" in values:
             self._text = f"loss {values['loss']:.4f}, {values['rows_per_second']:.0f} rows/s"
             self._bar.set_postfix_str(self._text, refresh=False)
@@ -42,7 +49,8 @@ class MetricsLogger:
         if self._file:
             # JSON has no NaN: null stands for a value that is not finite.
             numbers = {name: value if math.isfinite(value) else None for name, value in values.items()}
-            line = {"step": batch.step, "epoch": round(batch.epoch, 4), **numbers}
+            where = {"step": batch.step, "epoch": round(batch.epoch, 4), "time": round(time.time(), 3)}
+            line = {**where, **numbers, **(details or {})}
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
 

@@ -18,7 +18,7 @@ from tasks.training.job import Job
 from tasks.training.loss import Criterion
 from tasks.training.masking import IGNORED, Masking, Vocabulary
 from tasks.training.sampler import check
-from tasks.training.selection import BATCH_TOKENS, LOSS, score
+from tasks.training.selection import BATCH_TOKENS, LOSS, DevScore, score
 
 
 class Objective(ABC):
@@ -30,7 +30,7 @@ class Objective(ABC):
         dev: the rows that the best model is selected by.
         terms: the sum of the weights of each training row's losses, [rows]; the mean loss of a batch is divided by
             the sum of its rows' terms.
-        metric: which value of `score` training.json shows.
+        metric: which metric of `score` training.json shows.
     """
 
     model: EncoderWithHead
@@ -48,12 +48,12 @@ class Objective(ABC):
         """Return all losses whose mean is the loss of the batch, float32 [losses]."""
 
     @abstractmethod
-    def score(self, rank: int, world: int) -> dict[str, float]:
-        """Return the metrics of the dev split, equal on every rank. Each of the `world` ranks computes a part."""
+    def score(self, rank: int, world: int) -> DevScore:
+        """Score the dev split. Each of the `world` ranks computes a part."""
 
     @abstractmethod
     def selection_metric(self, metrics: dict[str, float]) -> float:
-        """Return the value that the best model is selected by, out of those of `score`: the larger, the better."""
+        """Return the value that the best model is selected by, from the metrics of `score`: the larger, the better."""
 
 
 class FineTuning(Objective):
@@ -83,8 +83,8 @@ class FineTuning(Objective):
         logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.packing)
         return self.criterion.losses(logits, batch.labels)
 
-    def score(self, rank: int, world: int) -> dict[str, float]:
-        """Return the task's metrics and the loss."""
+    def score(self, rank: int, world: int) -> DevScore:
+        """Return the task's metrics, the loss and the distribution of the predictions."""
         return score(self.model, self.dev, self.task, self.criterion, rank, world)
 
     def selection_metric(self, metrics: dict[str, float]) -> float:
@@ -119,7 +119,7 @@ class MaskedWords(Objective):
         return functional.cross_entropy(logits, batch.labels[hidden], reduction="none")
 
     @torch.inference_mode()
-    def score(self, rank: int, world: int) -> dict[str, float]:
+    def score(self, rank: int, world: int) -> DevScore:
         """Return the mean loss and its exponential, the perplexity, in fp32. Every call hides the same tokens."""
         self.model.eval()
         total = count = 0.0
@@ -129,7 +129,7 @@ class MaskedWords(Objective):
             total, count = total + float(losses.double().sum()), count + len(losses)
         self.model.train()
         total, count = sum_over_ranks((total, count), "dev.losses")
-        return {LOSS: total / count, self.metric: float(torch.tensor(total / count).exp())}
+        return DevScore({LOSS: total / count, self.metric: float(torch.tensor(total / count).exp())}, {})
 
     def selection_metric(self, metrics: dict[str, float]) -> float:
         """Return the negative loss."""

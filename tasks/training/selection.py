@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,16 +17,27 @@ from tasks.encoder.inference import batch_logits
 from tasks.encoder.models import Classifier, EncoderWithHead
 from tasks.encoder.windows import pool
 from tasks.scoring.metrics import all_metrics
+from tasks.scoring.predictions import distribution
 from tasks.training.loss import Criterion
 
 LOSS = "dev_loss"  # in metrics.jsonl "loss" is the loss of training
 BATCH_TOKENS = 2048  # small enough for every rank to get rows of a dev split of a few hundred rows
 
 
-def score(
-    model: Classifier, table: TokenTable, task: Task, criterion: Criterion, rank: int, world: int
-) -> dict[str, float]:
-    """Return the task's metrics and the loss on the whole split, computed in fp32 and equal on every rank.
+class DevScore(NamedTuple):
+    """What an evaluation of the dev split has found, equal on every rank.
+
+    Attributes:
+        metrics: the loss and the other metrics by name.
+        predictions: how the predictions are distributed (tasks.scoring.predictions.distribution).
+    """
+
+    metrics: dict[str, float]
+    predictions: dict[str, dict[str, float]]
+
+
+def score(model: Classifier, table: TokenTable, task: Task, criterion: Criterion, rank: int, world: int) -> DevScore:
+    """Return the task's metrics, the loss and the predictions on the whole split, computed in fp32.
 
     The ranks compute different windows of a document, so the windows are gathered first and then pooled.
     """
@@ -38,7 +50,8 @@ def score(
     logits: Array = np.empty_like(gathered)
     logits[indices] = gathered
     logits, labels = pool(logits, table.rows), table.labels[table.documents]
-    return {**all_metrics(task, labels, logits), LOSS: criterion.mean(logits, labels)}
+    metrics = {**all_metrics(task, labels, logits), LOSS: criterion.mean(logits, labels)}
+    return DevScore(metrics, distribution(task, logits))
 
 
 class BestModel:

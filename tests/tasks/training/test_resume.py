@@ -41,7 +41,7 @@ COMMUNICATIONS: dict[str, dict[str, Any]] = {
     "server": {"strategy": "parameter-server", "server_momentum": 0.9},
     "stale": {"strategy": "parameter-server", "staleness": 1},
 }
-VARYING = ("rows_per_second", "memory", "bytes_")  # of a line in metrics.jsonl: servers send parameters again
+VARYING = ("time", "rows_per_second", "memory", "bytes_")  # of a line in metrics.jsonl: servers send parameters again
 
 
 @pytest.fixture(scope="module")

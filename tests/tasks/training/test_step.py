@@ -69,6 +69,8 @@ def test_the_average_is_scored_and_does_not_change_the_training(root: Path) -> N
 def test_the_best_model_by_loss_is_the_one_kept(root: Path, average_decay: float) -> None:
     job = train(root, best_by="loss", average_decay=average_decay, epochs=4, learning_rate=1e-2, batch_size=4)
     scored = {line["step"]: line for line in lines(job.output) if LOSS in line}
+    for line in scored.values():
+        assert list(line["shares"]) == ["negative", "positive"] and sum(line["shares"].values()) == pytest.approx(1)
     best = min(scored, key=lambda step: scored[step][LOSS])
     found = summary(job)
     assert (found["best_step"], found["best"]) == (best, scored[best]["accuracy"])

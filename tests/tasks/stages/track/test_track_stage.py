@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Metric, ViewType
 from mlflow.entities import Run as MlflowRun
-from mlflow.entities import ViewType
 
 from include.artifacts import Artifact, locked, write_json
 from include.experiment import Experiment
@@ -39,8 +39,13 @@ def held(home: Path, view: int = ViewType.ACTIVE_ONLY) -> dict[str, MlflowRun]:
 
 
 def steps(home: Path, run: MlflowRun, key: str) -> list[tuple[int, float]]:
+    return [(point.step, point.value) for point in history(home, run, key)]
+
+
+def history(home: Path, run: MlflowRun, key: str) -> list[Metric]:
+    """The points of a metric in the order of their steps."""
     client = MlflowClient(f"sqlite:///{home}/mlflow/mlflow.db")
-    return sorted((point.step, point.value) for point in client.get_metric_history(run.info.run_id, key))
+    return sorted(client.get_metric_history(run.info.run_id, key), key=lambda point: (point.step, point.value))
 
 
 def test_a_run_is_held_with_all_that_is_known_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,6 +59,9 @@ def test_a_run_is_held_with_all_that_is_known_of_it(tmp_path: Path, capsys: pyte
     params = {"training.epochs": "2.0", "data.task": "movie-reviews", "submission.runs": "[]", "gate.accuracy": "null"}
     assert found.data.params.items() >= params.items()
     assert steps(tmp_path, found, "train/loss") == [(1, 0.7), (2, 0.4)]
+    times = [point.timestamp for point in history(tmp_path, found, "train/loss")]
+    assert times[1] == 1700000000123 < times[0]  # the first line has none: it is given the time of the artifact
+    assert not {"train/time", "dev/shares"} & found.data.metrics.keys()
     assert steps(tmp_path, found, "train/grad_norm") == [(2, 1.5)] and steps(tmp_path, found, "dev/accuracy")
     totals = {"training/rows_per_second": 100.0, "training/memory": 1e9, "evaluate/accuracy": 0.8, "seconds/train": 60}
     assert found.data.metrics.items() >= totals.items() and "evaluate/matthews" not in found.data.metrics
