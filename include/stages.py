@@ -198,7 +198,7 @@ _PIPELINE = (
     Stage(
         name="evaluate",
         does="score the dev split and write the report",
-        version=2,
+        version=3,
         reads=("gate",),
         inputs=("validate", "preprocess", "train"),
         limits={"memory": "6g", "cpus": 8},

@@ -1,4 +1,4 @@
-"""The stage evaluate: write metrics.json, predictions.parquet, predictions.csv, the plots and report.html."""
+"""The stage evaluate: write metrics.json, the predictions as Parquet, CSV and JSON, the plots and report.html."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tasks.stages.evaluate import curves, mistakes, plots, report
 from tasks.stages.evaluate.calibration import calibrate
 from tasks.stages.evaluate.operating_points import operating_points
 from tasks.stages.evaluate.provenance import Provenance, provenance_of
-from tasks.stages.evaluate.rows import listing, predictions_table
+from tasks.stages.evaluate.rows import listing, predictions_table, write_json_lines
 from tasks.stages.evaluate.summary import summarize
 
 log = logging.getLogger(__name__)
@@ -86,6 +86,7 @@ def write(
     write_json(folder / "metrics.json", summary)
     pq.write_table(predictions_table(dev), folder / "predictions.parquet")
     write_csv(listing(dev), folder / "predictions.csv", dev.task.separator)
+    write_json_lines(dev, folder / "rows.jsonl")
     images = _draw(folder, dev, summary, history)
     html = report.render(dev.task, summary, verdict, mistakes.worst(dev), images, provenance)
     (folder / "report.html").write_text(html, encoding="utf-8")

@@ -10,7 +10,7 @@ from sklearn.metrics import confusion_matrix
 from tasks.scoring.baseline import baseline
 from tasks.scoring.metrics import as_json
 from tasks.scoring.scored import ScoredSplit
-from tasks.stages.evaluate import slices
+from tasks.stages.evaluate import mistakes, slices
 from tasks.stages.evaluate.calibration import calibrate
 from tasks.stages.evaluate.classes import averages, by_class, most_confused
 from tasks.stages.evaluate.labels import labels
@@ -26,15 +26,19 @@ def summarize(dev: ScoredSplit, heldout: ScoredSplit | None = None, thresholds: 
         thresholds: The thresholds of a multi-label model, [labels].
 
     Returns:
-        Metrics, baseline and slices of the dev split, the metrics of the held-out split and, for a classification, the
-        entries of `_classifier`, or for a multi-label task those of `labels`. Undefined metrics are None.
+        Metrics, baseline, slices and the row numbers of the worst mistakes of the dev split, the metrics of the
+        held-out split and, for a classification, the entries of `_classifier`, or for a multi-label task those of
+        `labels`. Undefined metrics are None.
     """
-    summary = {"task": dev.task.name, "metric": dev.task.metric, **_overall(dev), "slices": slices.measure(dev)}
-    summary["baseline"] = baseline(dev.task, dev.labels)
+    task = dev.task
+    about = {"task": task.name, "kind": task.kind, "label_names": list(task.label_names), "metric": task.metric}
+    summary = {**about, **_overall(dev), "slices": slices.measure(dev)}
+    summary["baseline"] = baseline(task, dev.labels)
     summary["heldout"] = None if heldout is None else _overall(heldout)
-    if dev.task.kind == "classification":
+    summary["mistakes"] = [mistake["row"] for mistake in mistakes.worst(dev)]
+    if task.kind == "classification":
         summary |= _classifier(dev)
-    if dev.task.kind == "multilabel":
+    if task.kind == "multilabel":
         summary |= labels(dev, thresholds)
     return summary
 

@@ -32,6 +32,7 @@ def test_writes_everything(name: str, tmp_path: Path, history: Path) -> None:
     dev = made_up(name)
     summary = write_report(tmp_path, dev, None, history)
     assert json.loads((tmp_path / "metrics.json").read_text())["metrics"] == summary["metrics"]
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == summary["rows"]
     assert {file.stem for file in tmp_path.glob("*.png")} == PLOTS[name]
     assert all(file.read_bytes().startswith(PNG) for file in tmp_path.glob("*.png"))
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
