@@ -37,6 +37,8 @@ local VARIABLES = {
     "HF_HOME=" .. CACHE .. "/huggingface",
     "MLFLOW_TRACKING_URI=" .. setting("MLFLOW_TRACKING_URI"),
 }
+-- The ids of the Dag and the Dag run, which a stage writes into the record of its run and uses for nothing else.
+local IDS = { "AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_DAG_RUN_ID" }
 
 -- The most that any stage gets: of the table in plugins/spark_bert/limits.py, or where SPARK_BERT_LIMITS says more.
 local function most(name, table_says)
@@ -69,6 +71,14 @@ local function one_of(allowed)
             end
         end
         return false
+    end
+end
+
+-- A variable with one of these names, and any value that is not empty and has no control characters.
+local function sets(names)
+    return function(value)
+        local name = text(value) and value:match("^([%w_]+)=%C+$")
+        return one_of(names)(name)
     end
 end
 
@@ -223,7 +233,7 @@ local no, yes, nothing = one_of({ false }), one_of({ true }), one_of({})
 local container = object({
     Image = one_of(IMAGES), User = one_of({ USER }), Cmd = command, Labels = labels, HostConfig = host_without_swap,
 }, {
-    Env = each(one_of(VARIABLES)), Hostname = one_of({ "localhost" }), StopTimeout = up_to(600),
+    Env = each(either(one_of(VARIABLES), sets(IDS))), Hostname = one_of({ "localhost" }), StopTimeout = up_to(600),
     AttachStdin = no, AttachStdout = yes, AttachStderr = yes, OpenStdin = no, StdinOnce = no, Tty = no,
     NetworkDisabled = no,
     -- The client sends them, as null.

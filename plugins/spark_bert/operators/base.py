@@ -12,6 +12,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from include.experiment import Experiment
+from include.runs import DAG_ID, RUN_ID
 from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
 from spark_bert.inputs import check_inputs
 from spark_bert.links import LINKS
@@ -66,6 +67,7 @@ class StageOperator(BaseOperator):
         self.stage = STAGES[stage].name
         self.experiment_of = experiment_of
         self.command: list[str] = []
+        self.variables: dict[str, str] = {}  # by which the stage notes the Dag run in the run's record
         self.result: dict[str, Any] = {}
         self.operator_extra_links = LINKS.get(stage, ())
 
@@ -78,7 +80,7 @@ class StageOperator(BaseOperator):
         return []
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Set the command, so that Airflow shows it under Rendered Templates before the stage starts."""
+        """Set the variables and the command, which Airflow shows under Rendered Templates before the stage starts."""
         try:
             self.experiment = self.experiment_of(context)
             check_inputs(self.stage, self.experiment)
@@ -89,6 +91,7 @@ class StageOperator(BaseOperator):
             "--experiment", self.experiment.model_dump_json(exclude_defaults=True),
             "--run", str(this_run(context).folder),
         ]  # fmt: skip
+        self.variables = {DAG_ID: context["dag_run"].dag_id, RUN_ID: context["dag_run"].run_id}
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage and return its result.

@@ -135,7 +135,7 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
             "command": self.command,
             "name": self.name,
             "labels": self.labels,
-            "environment": environment(self.stage, self.experiment),
+            "environment": environment(self.stage, self.experiment) | self.variables,
             # Without a network, no other name can be resolved.
             "hostname": "localhost" if sandbox["network_mode"] == "none" else None,
             "user": ":".join(map(str, user())),

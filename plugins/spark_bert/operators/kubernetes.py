@@ -18,7 +18,7 @@ from airflow.providers.cncf.kubernetes.utils.pod_manager import PodLaunchTimeout
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.types import RuntimeTaskInstanceProtocol
-from kubernetes.client import V1Pod
+from kubernetes.client import V1EnvVar, V1Pod
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException
 from urllib3.exceptions import HTTPError
@@ -155,7 +155,9 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
         self.ti = ti = context["ti"]
         run = run_folder(ti.dag_id, ti.run_id)
         prepare_folders(self.stage, self.experiment, run)  # otherwise the kubelet creates them as root
-        for name, value in pod_attributes(self.stage, self.experiment, run).items():
+        attributes = pod_attributes(self.stage, self.experiment, run)
+        attributes["env_vars"] += [V1EnvVar(*pair) for pair in self.variables.items()]
+        for name, value in attributes.items():
             setattr(self, name, value)
         self.arguments = self.command
         instance = {"dag": ti.dag_id, "run": ti.run_id, "task": ti.task_id, "map": str(ti.map_index)}

@@ -46,7 +46,7 @@ class ProcessStageOperator(StageOperator):
             [sys.executable, "-I", str(_GUARD), str(self.grace), *self.command],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, encoding="utf-8", errors="backslashreplace",
-            cwd=REPOSITORY, env=environment(), start_new_session=True,
+            cwd=REPOSITORY, env=environment() | self.variables, start_new_session=True,
         )  # fmt: skip
         return self._follow(self._process)
 

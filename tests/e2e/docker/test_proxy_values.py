@@ -45,6 +45,8 @@ VARIABLES = (
     "LD_PRELOAD=/tmp/x.so", "LD_LIBRARY_PATH=/tmp", "PYTHONPATH=/tmp", "PYTHONSTARTUP=/tmp/x.py", "PATH=/tmp",
     "SPARK_BERT_HOME=/etc", "SPARK_BERT_CACHE=/tmp", "HF_HOME=/tmp", "HF_ENDPOINT=http://evil",
     "MLFLOW_TRACKING_URI=http://evil", "JAVA_TOOL_OPTIONS=-agentpath:/tmp/x", "LD_PRELOAD", "", "SPARK_BERT_HOME",
+    "AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_DAG_ID=", "AIRFLOW_CTX_DAG_ID=x\nLD_PRELOAD=/tmp/x.so", "AIRFLOW_CTX_DAG_ID=x\0",
+    "AIRFLOW_CTX_TASK_ID=train", "AIRFLOW_CTX_DAG_ID_=x", " AIRFLOW_CTX_DAG_RUN_ID=x",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from docker.types import HostConfig
 from requests import Response
 
 from include.experiment import Experiment
+from include.runs import DAG_ID, RUN_ID
 from spark_bert.operators.docker import DockerStageOperator
 
 RUN = "manual__1"
@@ -32,6 +33,7 @@ def operator(stage: str = "train", **keywords: Any) -> DockerStageOperator:
     made = DockerStageOperator(task_id=stage, stage=stage, **keywords)
     made.experiment = Experiment()
     made.command = [stage, "--experiment", "{}"]
+    made.variables = {DAG_ID: "finetune", RUN_ID: RUN}
     return made
 
 

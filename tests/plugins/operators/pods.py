@@ -9,6 +9,7 @@ from airflow.sdk import Context
 from kubernetes.client import ApiClient
 
 from include.named import load
+from include.runs import DAG_ID, RUN_ID
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 from spark_bert.places import run_folder
 
@@ -22,6 +23,7 @@ def operator(stage: str = "train", *overrides: str) -> KubernetesStageOperator:
     )
     made.experiment = load("movies", list(overrides))
     made.command = [stage, "--experiment", made.experiment.model_dump_json(), "--run", str(run_folder("finetune", RUN))]
+    made.variables = {DAG_ID: "finetune", RUN_ID: RUN}
     return made
 
 

@@ -35,7 +35,9 @@ def test_a_new_container_says_whose_it_is_and_holds_no_secret(daemon: Daemon, mo
     }  # fmt: skip
     assert created["user"] == ":".join(map(str, user()))
     assert created["stop_timeout"] == 60 and created["use_config_proxy"] is False
-    assert set(created["environment"]) == {"SPARK_BERT_HOME", "SPARK_BERT_CACHE", "HF_HOME"}
+    told = {"AIRFLOW_CTX_DAG_ID": "finetune", "AIRFLOW_CTX_DAG_RUN_ID": RUN}
+    assert created["environment"].items() >= told.items()
+    assert set(created["environment"]) == {"SPARK_BERT_HOME", "SPARK_BERT_CACHE", "HF_HOME", *told}
     assert "never to be seen" not in str(created)
 
 

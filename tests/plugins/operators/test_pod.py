@@ -123,6 +123,12 @@ def test_resources_are_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert container(manifest("gate"))["resources"]["limits"]["memory"] == f"{limits('gate').memory >> 30}Gi"
 
 
+def test_a_stage_is_told_its_dag_run() -> None:
+    told = {"AIRFLOW_CTX_DAG_ID": "finetune", "AIRFLOW_CTX_DAG_RUN_ID": RUN}
+    variables = {variable["name"]: variable.get("value") for variable in container(manifest("gate"))["env"]}
+    assert variables.items() >= told.items()
+
+
 def test_only_trainings_get_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_BERT_GPUS", "2")
     train, gate = container(manifest("train")), container(manifest("gate"))

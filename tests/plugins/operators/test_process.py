@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -11,6 +12,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -124,6 +127,20 @@ sys.stderr.buffer.write(b"caf\\xe9\\x00\\n")
 def test_a_flood_on_stdout_does_not_block(interpreter: Interpreter) -> None:
     body = "[print('y' * 80) for _ in range(50000)]; print('{}')"
     assert run(interpreter(body)).line == "{}"
+
+
+def test_a_stage_is_told_its_dag_run_and_nothing_else_of_airflows(
+    interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CTX_DAG_ID", "of the worker")
+    context: Any = {"dag_run": SimpleNamespace(dag_id="finetune", run_id="manual__1")}
+    context["params"] = {"experiment": "movies"}
+    gate = ProcessStageOperator(task_id="gate", stage="gate")
+    gate.render_template_fields(context)
+    body = "import json; print(json.dumps({n: v for n, v in os.environ.items() if n.startswith('AIRFLOW')}))"
+    gate.command = [str(interpreter(body))]
+    told = {"AIRFLOW_CTX_DAG_ID": "finetune", "AIRFLOW_CTX_DAG_RUN_ID": "manual__1"}
+    assert json.loads(gate.run_stage(context).line) == told
 
 
 def test_secrets_stay_with_the_worker(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
