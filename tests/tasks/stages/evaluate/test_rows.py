@@ -40,7 +40,8 @@ def test_the_rows_of_a_classification(name: str, tmp_path: Path) -> None:
     assert np.mean([row["correct"] for row in rows]) == pytest.approx(summary["metrics"]["accuracy"])
     for row in rows:
         assert row["prediction"] == names[np.argmax(row["probabilities"])]
-        assert row["confidence"] == max(row["probabilities"]) and sum(row["probabilities"]) == pytest.approx(1, abs=1e-5)
+        assert row["confidence"] == max(row["probabilities"])
+        assert sum(row["probabilities"]) == pytest.approx(1, abs=1e-5)
     check_slices(rows, summary)
     by_row = {row["row"]: row for row in rows}
     worst = [by_row[row] for row in summary["mistakes"]]
