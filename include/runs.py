@@ -112,7 +112,7 @@ class Run:
         """
         record = other.record()
         stages = {
-            name: entry
+            name: {**entry, "reused": True}
             for name, entry in record["stages"].items()
             if name in PIPELINE and name not in {without, *descendants(without)}
         }

@@ -99,7 +99,8 @@ def test_the_submission_is_a_run_of_its_own(home: Path) -> None:
     experiment = submission_experiment(context())
     assert experiment.submission.all_tasks and experiment.submission.runs == ("sst2",)
     (own,) = home.glob("runs/glue_submission-first-*")
-    assert Run(own).record()["stages"] == {stage: before["stages"][stage] for stage in ("validate", "predict")}
+    adopted = {stage: {**before["stages"][stage], "reused": True} for stage in ("validate", "predict")}
+    assert Run(own).record()["stages"] == adopted
     assert Run(home / "runs/cola").record() == before
 
 
