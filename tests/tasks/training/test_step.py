@@ -22,6 +22,7 @@ from tasks.training import precision
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
 from tasks.training.precision import GROWTH_STEPS, PATIENCE, LossScale, NonFiniteGuard, autocast
+from tasks.training.sampler import planned_steps
 from tasks.training.selection import LOSS, BestModel
 from tests.tasks.launching.jobs import lines, losses, make_job
 
@@ -89,7 +90,7 @@ def test_patience_with_the_loss(root: Path) -> None:
 def test_every_way_of_batching_learns_from_every_row(root: Path, kind: str) -> None:
     job = train(root, Batching.model_validate({"kind": kind, "batch_tokens": 512}), epochs=2, evaluations=1)
     found, table = summary(job), TokenTable.open(job.data / "train")
-    assert found["steps"] == found["planned_steps"]
+    assert found["steps"] == found["planned_steps"] == planned_steps(job)
     padding = 1 - table.lengths.sum() / (len(table) * job.experiment.preprocessing.max_length)
     assert (found["padding_share"] == pytest.approx(padding, abs=1e-4)) == (kind == "static")
     assert all(math.isfinite(loss) for loss in losses(job.output))
