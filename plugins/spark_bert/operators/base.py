@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from airflow.sdk import BaseOperator, Context
+from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from include.experiment import Experiment
@@ -64,6 +65,9 @@ class StageOperator(BaseOperator):
         self, *, stage: str, experiment_of: Callable[[Context], Experiment] = from_form, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
+        # Airflow has copied the Dag's params, which a run has anyway. It would store them once more for each task, and
+        # check them several times whenever it parses the Dag, which takes seconds.
+        self.params = ParamsDict.filter_params_by_source(self.params, source="task")
         self.stage = STAGES[stage].name
         self.experiment_of = experiment_of
         self.command: list[str] = []
