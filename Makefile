@@ -79,7 +79,7 @@ setup-one-rank: ## the same without Horovod, which takes minutes to compile; mak
 
 setup-dev: setup
 	@scripts/environment.sh tasks dev
-	@scripts/environment.sh airflow dev schemas
+	@scripts/environment.sh airflow dev schemas pictures
 
 # The longest first: with `make --jobs=2 test` the others run beside it.
 # In this order two jobs end at about the same time.

@@ -1,4 +1,6 @@
-"""The Airflow plugin of Spark-BERT: artifact files in the browser, pools, and the ablation's timetable and mappers."""
+"""The Airflow plugin of Spark-BERT: artifact files and the quality panel in the browser, pools, and what the ablation
+needs: a timetable and mappers.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,26 @@ from airflow.plugins_manager import AirflowPlugin
 
 from spark_bert import startup
 from spark_bert.files import app
-from spark_bert.links import PREFIX
+from spark_bert.links import PANEL, PREFIX
+from spark_bert.panel.app import app as panel
+from spark_bert.panel.views import CARDS, VIEWS
 from spark_bert.partitions import StudyMapper, Table5Window
 from spark_bert.timetable import ConfigurationTimetable
 
 
 class SparkBertPlugin(AirflowPlugin):
-    """Registers the web app for artifact files, the ablation's timetable and partitions, and the listener for pools."""
+    """Registers the web apps for artifact files and the quality panel, the panel's views inside Airflow's page, the
+    ablation's timetable and partitions, and the listener for pools.
+    """
 
     name = "spark_bert"
-    fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "Spark-BERT artifacts"}]  # noqa: RUF012 Airflow's own type
+    # The panel comes first, because its path lies below the other one.
+    fastapi_apps = [  # noqa: RUF012 Airflow's own type
+        {"app": panel, "url_prefix": PANEL, "name": "Spark-BERT quality"},
+        {"app": app, "url_prefix": PREFIX, "name": "Spark-BERT artifacts"},
+    ]
+    external_views = VIEWS
+    react_apps = CARDS
     timetables = [ConfigurationTimetable]  # noqa: RUF012
     partition_mappers = [StudyMapper]  # noqa: RUF012
     windows = [Table5Window]  # noqa: RUF012

@@ -9,11 +9,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
 ROOT = Path(__file__).parents[1]
 _FOLDER = tempfile.TemporaryDirectory(prefix="airflow-home-")
@@ -48,6 +49,30 @@ def _migrate() -> None:
 def database() -> None:
     """Airflow's database, ready."""
     _migrate()
+
+
+@pytest.fixture(scope="session")
+def server(database: None) -> Iterator[TestClient]:
+    """Airflow's real API server, plugin and auth manager included."""
+    from airflow.api_fastapi.app import cached_app
+
+    with TestClient(cached_app(), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def viewer(server: TestClient) -> dict[str, str]:
+    """The headers of a user who may read everything."""
+    return login("viewer")
+
+
+def login(role: str | None) -> dict[str, str]:
+    """Return the headers of a user with the role."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="somebody", role=role))
+    return {"Authorization": f"Bearer {token}"}
 
 
 Interpreter = Callable[[str], Path]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 #: The path below which Airflow serves files of artifacts (files.py). It is not defined there because Dags need it, and
 #: importing FastAPI with it would slow down their parsing.
 PREFIX = "/spark-bert"
+#: The path below which Airflow serves the quality panel (panel/).
+PANEL = f"{PREFIX}/quality"
 
 
 @attrs.frozen
@@ -61,9 +63,13 @@ def address(dag_id: str, run_id: str, stage: str, file: str) -> str:
         stage: the stage that made the artifact in that run.
         file: the path of the file inside the artifact.
     """
-    base = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
     run = f"{quote(dag_id, safe='')}/{quote(run_id, safe='')}"
-    return f"{base}{PREFIX}/runs/{run}/{stage}/{quote(file)}"
+    return f"{base_path()}{PREFIX}/runs/{run}/{stage}/{quote(file)}"
+
+
+def base_path() -> str:
+    """Return the path below which Airflow's whole page lies, "" if that is the root of its server."""
+    return str(urlsplit(conf.get("api", "base_url", fallback="")).path).rstrip("/")
 
 
 #: The buttons of each stage.

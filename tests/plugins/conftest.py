@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.airflow_home import database, interpreter
+from tests.airflow_home import database, interpreter, server, viewer
 
-__all__ = ["database", "interpreter"]
+__all__ = ["database", "interpreter", "server", "viewer"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ from include.runs import Run
 from include.stages import STAGES
 from spark_bert.links import LINKS, ArtifactLink, address
 from spark_bert.places import run_folder
+from tests.airflow_home import login
 
 KEY = "0123456789abcdef"
 RUN = "manual__2026-11-21T23:38:00+00:00"
@@ -63,29 +63,6 @@ def commit(home: Path, stage: str, link: tuple[str, str] | None = None) -> None:
             (folder / link[0]).symlink_to(link[1])
         artifact = store.commit(folder, Manifest(stage, KEY, 1, {}, {}, "", "", {"stage": stage, "files": named}))
     Run(run_folder("finetune", RUN)).add(artifact, Experiment())
-
-
-@pytest.fixture(scope="module")
-def server(database: None) -> Iterator[TestClient]:
-    """Airflow's real API server, plugin and auth manager included."""
-    from airflow.api_fastapi.app import cached_app
-
-    with TestClient(cached_app(), raise_server_exceptions=False) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def viewer(server: TestClient) -> dict[str, str]:
-    return login("viewer")
-
-
-def login(role: str | None) -> dict[str, str]:
-    """The headers of a user with the role."""
-    from airflow.api_fastapi.app import get_auth_manager
-    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-
-    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="somebody", role=role))
-    return {"Authorization": f"Bearer {token}"}
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer nonsense"}, {"Cookie": "_token=nonsense"}])

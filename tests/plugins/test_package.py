@@ -71,6 +71,7 @@ def test_the_wheel_has_every_module_and_file(wheel: Path) -> None:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     plugins, include = ROOT / "plugins", ROOT / "include"
     expected = {path.relative_to(plugins).as_posix() for path in plugins.rglob("*.py")}
+    expected |= {path.relative_to(plugins).as_posix() for path in plugins.glob("spark_bert/panel/static/*")}
     expected |= {path.relative_to(ROOT).as_posix() for kind in ("*.py", "*.yaml") for path in include.rglob(kind)}
     assert inside == expected
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.docker.engine import install
+from tests.e2e.debian import install
 
 BASE = "debian:bookworm-slim"
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"

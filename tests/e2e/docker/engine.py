@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.debian import install
+
 #: Program to the package of Debian that has it.
 PROGRAMS = {"dockerd": "docker.io", "docker": "docker.io", "iptables": "iptables"}
 
@@ -33,24 +35,6 @@ def running_engine() -> Iterator[None]:
 def answers() -> bool:
     """Whether an engine answers the Docker client of this machine."""
     return shutil.which("docker") is not None and _docker_version().returncode == 0
-
-
-def install(programs: dict[str, str]) -> None:
-    """Install the packages of Debian whose programs are missing."""
-    missing = sorted({package for program, package in programs.items() if shutil.which(program) is None})
-    if not missing:
-        return
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        pytest.fail(f"missing here: {', '.join(missing)}. Only root can install them, with Debian's apt-get")
-    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing]):
-        done = subprocess.run(
-            ["apt-get", *command],
-            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            pytest.fail(f"apt-get {' '.join(command)} failed: {done.stderr[-2000:]}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from scripts.server import Call, log_in, to_end, trigger
-from tests.e2e.docker.engine import install
+from tests.e2e.debian import install
 from tests.e2e.docker.stand_ins import others
 from tests.e2e.docker.watch import Container, inspect, watched
 from tests.e2e.make_run import ROOT

@@ -1,0 +1,211 @@
+"""The index of all runs. A record is read again only if its file has changed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from sys import intern
+from threading import Lock
+from typing import Any
+
+from include.experiment import Experiment
+from include.glue import TASKS
+from include.stages import ExitCode, flatten
+from include.text import is_unwritable
+from spark_bert.folders import open_file
+from spark_bert.panel import dag_runs
+from spark_bert.panel.records import dag_of, mapping, read_at_work, read_record, seconds_since_1970
+from spark_bert.places import home
+
+#: A run that no Dag made counts as running for so long after the last sign of a stage at work, in seconds. There is
+#: nobody who could be asked, and a stage that was killed leaves its record behind.
+_FRESH = 1800
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run in the index.
+
+    Attributes:
+        run: the name of its folder.
+        dag_id: its Dag; "" if no Dag made it.
+        run_id: its run id in Airflow; "" if no Dag made it.
+        state: running, done, refused, failed or stopped.
+        changed: when its record was last written, in seconds since 1970.
+        values: what else is known of it, by column (see columns.py).
+    """
+
+    run: str
+    dag_id: str = ""
+    run_id: str = ""
+    state: str = "done"
+    changed: float = 0
+    values: Mapping[str, Any] | None = None
+
+    def value(self, column: str) -> Any:
+        """Return the value of a column, or None."""
+        if column in ("run", "dag_id", "run_id", "state", "changed"):
+            return getattr(self, column)
+        return (self.values or {}).get(column)
+
+
+class Index:
+    """All runs of a home."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._root = Path()
+        self._rows: dict[str, tuple[int, Row]] = {}
+        self._unproven: set[str] = set()
+        self._dags: dict[str, tuple[str, str]] = {}
+
+    def rows(self) -> list[Row]:
+        """Return all runs as they are now, in no particular order."""
+        with self._lock:
+            self._refresh()
+            self._ask_for_dags()
+            rows = [row for _, row in self._rows.values()]
+        active = dag_runs.under_way()
+        return [_with_state(row, active) for row in rows]
+
+    def find(self, name: str) -> Row | None:
+        """Return one run as it is now, or None if there is none of this name."""
+        with self._lock:
+            self._refresh(only=name)
+            self._ask_for_dags()
+            _, row = self._rows.get(name, (0, None))
+        return row and _with_state(row, dag_runs.under_way())
+
+    def _refresh(self, only: str | None = None) -> None:
+        """Read the records that have changed, and forget those that are gone; of all runs or only of one."""
+        root = home() / "runs"
+        if root != self._root:
+            self._root, self._rows, self._unproven = root, {}, set()
+        stamps = dict(_stamps(root) if only is None else _stamp(root, only))
+        for name in (self._rows.keys() if only is None else {only} & self._rows.keys()) - stamps.keys():
+            del self._rows[name]
+        for name, stamp in stamps.items():
+            if name not in self._rows or self._rows[name][0] != stamp:
+                self._rows[name] = stamp, _row(name, stamp)
+
+    def _ask_for_dags(self) -> None:
+        """Ask Airflow which Dags made the runs whose records do not prove it, whenever there is a new one of them."""
+        unproven = {name for name, (_, row) in self._rows.items() if not row.dag_id}
+        if not unproven <= self._unproven:
+            self._unproven, self._dags = unproven, dag_runs.find(unproven)
+        for name in unproven & self._dags.keys():
+            stamp, row = self._rows[name]
+            dag_id, run_id = self._dags[name]
+            self._rows[name] = stamp, replace(row, dag_id=dag_id, run_id=run_id)
+
+
+def _stamps(root: Path) -> Iterator[tuple[str, int]]:
+    """Yield each run's folder, and when its record was last written, in ns since 1970; 0 if there is none yet."""
+    with suppress(FileNotFoundError), os.scandir(root) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _stamp(root, entry.name)
+
+
+def _stamp(root: Path, name: str) -> Iterator[tuple[str, int]]:
+    if not name or name.startswith(".") or "/" in name or is_unwritable(name):
+        return
+    folder = f"{root}/{name}"  # a Path for each run would take longer than the rest
+    try:
+        yield name, os.stat(f"{folder}/run.json", follow_symlinks=False).st_mtime_ns  # noqa: PTH116
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            if stat.S_ISDIR(os.lstat(folder).st_mode):
+                yield name, 0
+
+
+def _row(name: str, stamp: int) -> Row:
+    record = read_record(name)
+    dag_id, run_id = dag_of(name, record)
+    return Row(name, dag_id, run_id, _outcome(record), stamp / 1e9, _values(record))
+
+
+def _outcome(record: Mapping[str, Any]) -> str:
+    """Return how the stages that have ended so far ended."""
+    codes = [entry.get("exit_code") for stage, entry in record["stages"].items() if stage != "track"]
+    if ExitCode.GATE_FAILED in codes:
+        return "refused"
+    if ExitCode.STOPPED in codes:
+        return "stopped"
+    return "failed" if any(codes) else "done"
+
+
+def _with_state(row: Row, active: Mapping[str, tuple[str, str]]) -> Row:
+    """Return the row with the state of this moment."""
+    if row.run in active:
+        dag_id, run_id = active[row.run]
+        return replace(row, dag_id=dag_id, run_id=run_id, state="running")
+    if row.dag_id or row.state != "done":
+        return row
+    age = _age_of_work(row.run)
+    return row if age is None else replace(row, state="running" if age < _FRESH else "stopped")
+
+
+def _age_of_work(run: str) -> float | None:
+    """Return for how long the stages at work in a run have written nothing, in s; None if none is at work."""
+    times = [_last_sign(stage, work) for stage, work in read_at_work(run).items()]
+    return time.time() - max(times) if times else None
+
+
+def _last_sign(stage: str, work: Mapping[str, Any]) -> float:
+    """Return when a stage at work began or, if that is later, last wrote metrics, in seconds since 1970."""
+    since = seconds_since_1970(work.get("since")) or 0
+    with (
+        suppress(OSError),
+        open_file(home() / "checkpoints", stage, str(work.get("progress")), "metrics.jsonl") as file,
+    ):
+        since = max(since, os.fstat(file.fileno()).st_mtime)
+    return since
+
+
+def _values(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a run: of its results, and the fields of its experiment that are not the defaults."""
+    results = {stage: mapping(entry.get("result")) for stage, entry in record["stages"].items()}
+    trained, evaluated = results.get("train", {}), results.get("evaluate", {})
+    fields = changed_fields(record)
+    task = fields.get("data.task", _DEFAULTS["data.task"])
+    metric = trained.get("metric") or (TASKS[task].metric if isinstance(task, str) and task in TASKS else None)
+    metrics = {name: one for name, one in mapping(evaluated.get("metrics")).items() if isinstance(one, int | float)}
+    spans = [
+        [seconds_since_1970(entry.get(end)) for end in ("started", "ended")] for entry in record["stages"].values()
+    ]
+    known = [(start, end) for start, end in spans if start is not None and end is not None]
+    score = metrics.get(metric, trained.get("best")) if isinstance(metric, str) else None
+    found = {
+        "metric": metric,
+        "score": score if isinstance(score, int | float) else None,
+        "gate": results.get("gate", {}).get("passed"),
+        "rows_per_second": trained.get("rows_per_second"),
+        "steps": trained.get("steps"),
+        "memory": trained.get("memory"),
+        "device": trained.get("device"),
+        "padding_share": trained.get("padding_share"),
+        "train_seconds": trained.get("seconds"),
+        "seconds": max(end for _, end in known) - min(start for start, _ in known) if known else None,
+        "stages": len(results),
+        **{intern(f"metrics.{name}"): value for name, value in metrics.items()},
+        **fields,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def changed_fields(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record's experiment ("section.field") that differ from their defaults.
+
+    A field that the record lacks had its default value.
+    """
+    fields = flatten({section: mapping(values) for section, values in mapping(record.get("experiment")).items()})
+    return {intern(name): value for name, value in fields.items() if _DEFAULTS.get(name) != value}
+
+
+_DEFAULTS = flatten(Experiment().model_dump(mode="json"))

@@ -1,0 +1,108 @@
+"""Read what stages write about runs: records, work under way, and files of artifacts. Nothing in them is trusted.
+
+A record that cannot be read counts as empty, because one damaged run must not hide the others. Links are not followed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, BinaryIO
+
+from include.artifacts import MANIFEST
+from spark_bert.folders import open_file, open_folder
+from spark_bert.places import home, run_folder
+
+#: The folder in a run's folder with one file for each stage that is at work.
+AT_WORK = "at-work"
+#: The largest JSON file that is read, in bytes. Those that stages write are far smaller.
+_LARGEST = 1 << 25
+_DIGITS = 19
+
+
+def read_record(run: str) -> dict[str, Any]:
+    """Return the record of a run, with a dictionary under "stages"; without a readable record, an empty one."""
+    record = read_json(lambda: open_file(home() / "runs", run, "run.json"))
+    return {**record, "stages": {stage: mapping(entry) for stage, entry in mapping(record.get("stages")).items()}}
+
+
+def read_at_work(run: str) -> dict[str, dict[str, Any]]:
+    """Return what each stage that is at work in the run says of itself, by its name.
+
+    A stage that was killed leaves its file behind, so the caller checks whether the run is still at work.
+    """
+    found = {}
+    with suppress(OSError), open_folder(home() / "runs", run, AT_WORK) as folder:
+        for name in sorted(os.listdir(folder)):  # noqa: PTH208 it lists a descriptor
+            if name.endswith(".json") and not name.startswith("."):
+                work = read_json(lambda name=name: open_file(home() / "runs", run, AT_WORK, name))
+                found[name.removesuffix(".json")] = work
+    return found
+
+
+def open_artifact(record: Mapping[str, Any], stage: str, file: str) -> BinaryIO:
+    """Open a file of the artifact that the stage made in a run.
+
+    Raises:
+        OSError: if there is no such file in a complete artifact.
+    """
+    artifact = home() / "artifacts", stage, artifact_key(record, stage)
+    open_file(*artifact, MANIFEST).close()  # without its manifest, the artifact is not complete
+    return open_file(*artifact, *file.split("/"))
+
+
+def artifact_key(record: Mapping[str, Any], stage: str) -> str:
+    """Return the key of the artifact that the stage made in a run, or "" if it made none."""
+    key = mapping(record["stages"].get(stage)).get("key")
+    return key if isinstance(key, str) else ""
+
+
+def read_json(open_it: Any) -> dict[str, Any]:
+    """Return the JSON object in the file that the function opens, or an empty one if there is none."""
+    with suppress(OSError, ValueError, RecursionError), open_it() as file:
+        return mapping(parse(file.read(_LARGEST)))
+    return {}
+
+
+def parse(text: bytes | str) -> Any:
+    """Return the value of a JSON text, with None for numbers that are not finite or that no program expects."""
+    return json.loads(text, parse_constant=lambda _: None, parse_float=_finite, parse_int=_readable)
+
+
+def _readable(text: str) -> int | None:
+    return int(text) if len(text) < _DIGITS else None
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """Return the value if it is a dictionary, and otherwise an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def dag_of(run: str, record: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the Dag id and the run id of a run, or two empty texts if the record does not prove them.
+
+    A stage could write the name of another Dag into its record, which other users may read. Its folder's name proves
+    the ids, because it contains a digest of them and a stage cannot rename the folder of its run.
+    """
+    dag_id, run_id = record.get("dag_id"), record.get("run_id")
+    if isinstance(dag_id, str) and isinstance(run_id, str) and run_folder(dag_id, run_id).name == run:
+        return dag_id, run_id
+    return "", ""
+
+
+def seconds_since_1970(value: Any) -> float | None:
+    """Return a time that is written as a number of seconds or in ISO 8601, or None if it is neither."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    with suppress(ValueError, TypeError, OverflowError):
+        return datetime.fromisoformat(value).timestamp()
+    return None

@@ -1,0 +1,79 @@
+"""The JSON of the panel. Every route only reads, and shows a user only the runs of Dags that they may read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, HTTPException
+from fastapi import Query as FromAddress
+
+from spark_bert.panel import columns, curves, evaluation, run_page
+from spark_bert.panel.access import MayRead, may_read
+from spark_bert.panel.columns import Query
+from spark_bert.panel.index import Index, Row
+from spark_bert.panel.records import read_record
+from spark_bert.places import run_folder
+
+router = APIRouter(prefix="/api")
+_index = Index()
+_Page = Annotated[int, FromAddress(ge=1, le=1_000_000)]
+_Size = Annotated[int, FromAddress(ge=1, le=500)]
+
+
+def chosen(may: Annotated[MayRead, Depends(may_read)], run: str = "", dag_id: str = "", run_id: str = "") -> Row:
+    """Return the run that the address names, by its folder or by its ids in Airflow.
+
+    Answer 404 if there is none that the user may read; whether it exists is not said.
+    """
+    row = _index.find(run or run_folder(dag_id, run_id).name)
+    if row is None or not may(row.dag_id):
+        raise HTTPException(404, "There is no such run, or you may not read its Dag.")
+    return row
+
+
+Chosen = Annotated[Row, Depends(chosen)]
+
+
+@router.get("/runs")
+def runs(
+    may: Annotated[MayRead, Depends(may_read)],
+    q: str = "",
+    state: str = "",
+    dag: str = "",
+    task: str = "",
+    sort: str = "-changed",
+    columns_: Annotated[str, FromAddress(alias="columns")] = "",
+    page: _Page = 1,
+    size: _Size = columns.PAGE,
+) -> dict[str, Any]:
+    """Return a page of the table of runs."""
+    keys = tuple(filter(None, columns_.split(","))) or columns.DEFAULT
+    readable = [row for row in _index.rows() if may(row.dag_id)]
+    return columns.answer(readable, Query(q, state, dag, task, sort, keys, page, size))
+
+
+@router.get("/run")
+def run(row: Chosen) -> dict[str, Any]:
+    """Return what the page of a run shows, without its curves and its evaluation."""
+    return run_page.describe(row)
+
+
+@router.get("/curves")
+def run_curves(row: Chosen, source: str = "", offset: Annotated[int, FromAddress(ge=0)] = 0) -> dict[str, Any]:
+    """Return what a training has written since the reader last asked."""
+    return curves.read_curves(row, source, offset)
+
+
+@router.get("/evaluation")
+def run_evaluation(row: Chosen) -> dict[str, Any]:
+    """Return the figures of the evaluation, {} if the run has none."""
+    return evaluation.read_evaluation(read_record(row.run))
+
+
+@router.get("/rows")
+def run_rows(
+    row: Chosen, q: str = "", label: str = "", prediction: str = "", wrong: bool = False, page: _Page = 1
+) -> dict[str, Any]:
+    """Return dev rows with their texts, labels and predictions."""
+    query = {"q": q, "label": label, "prediction": prediction}
+    return evaluation.select_rows(read_record(row.run), query, wrong, page)

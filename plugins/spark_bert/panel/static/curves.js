@@ -1,0 +1,92 @@
+// The curves of a training. Lines are fetched as they are written, each once.
+import { fetchJson, h } from './page.js'
+import { chart } from './chart.js'
+import { bytes, number, percent, score, small } from './format.js'
+
+const received = (line) => Object.entries(line).filter(([name]) => name.startsWith('bytes_')).reduce((sum, [, value]) => sum + value, 0)
+const NOT_METRICS = new Set(['step', 'epoch', 'time', 'dev_loss', 'shares'])
+const inSeconds = (time) => (typeof time === 'number' ? time : Date.parse(time) / 1000)
+
+export class Curves {
+  constructor() {
+    this.element = h('div', { class: 'charts' })
+    this.forget()
+    this.charts = {}
+  }
+
+  forget() {
+    this.lines = []
+    this.seen = []
+    this.source = ''
+    this.offset = 0
+  }
+
+  /** Fetch what is new and draw it. Return whether there are any curves. */
+  async fetch(which, metric) {
+    let more = true
+    while (more) {
+      const answer = await fetchJson('curves', { ...which, source: this.source, offset: this.offset })
+      const before = this.lines.at(-1)
+      const repeated = before && answer.lines.length && answer.lines[0].step < before.step
+      if (repeated && !answer.again) {
+        // The training was resumed, and the file has grown beyond what was read before: all of it is read again.
+        this.forget()
+        continue
+      }
+      if (answer.again) this.forget()
+      this.source = answer.source
+      this.offset = answer.offset
+      this.lines.push(...answer.lines.filter((line) => Number.isFinite(line.step)))
+      if (answer.lines.length) this.seen.push([Date.now() / 1000, this.lines.at(-1)?.step ?? 0])
+      more = answer.more
+    }
+    this.draw(metric)
+    return this.lines.length > 0
+  }
+
+  draw(metric) {
+    const training = this.lines.filter((line) => 'loss' in line)
+    const dev = this.lines.filter((line) => !('loss' in line))
+    const of = (lines, value) => lines.map((line) => [line.step, finite(value(line))])
+    const named = (key) => (line) => line[key]
+    this.update('Loss', { format: small }, [
+      { name: 'training', noisy: true, points: of(training, named('loss')) },
+      { name: 'dev', dots: true, points: of(dev.filter((line) => 'dev_loss' in line), named('dev_loss')) },
+    ])
+    const measured = dev.length ? [metric, ...Object.keys(dev[0]).filter((key) => !NOT_METRICS.has(key))].find((key) => key in dev[0]) : null
+    this.update(measured ? `Dev ${measured}` : 'Dev metric', { format: score }, measured ? [{ name: measured, dots: true, points: of(dev, named(measured)) }] : [])
+    this.update('Learning rate', { format: small }, [{ name: 'learning rate', points: of(training, named('learning_rate')) }])
+    this.update('Gradient norm', { format: small }, [{ name: 'norm', noisy: true, points: of(training, named('grad_norm')) }])
+    this.update('Rows per second', { format: number }, [{ name: 'rows/s', noisy: true, points: of(training, named('rows_per_second')) }])
+    this.update('Memory, largest rank', { format: bytes }, [{ name: 'memory', points: of(training, named('memory')) }])
+    this.update('Padding', { format: percent }, [{ name: 'padding', noisy: true, points: of(training, named('padding_share')) }])
+    const wire = of(training, received)
+    this.update('Received per step', { format: bytes }, wire.some(([, y]) => y) ? [{ name: 'bytes', noisy: true, points: wire }] : [])
+    const labels = [...new Set(dev.flatMap((line) => Object.keys(line.shares || {})))].slice(0, 8)
+    this.update('Dev predictions by class', { format: percent, domain: { y: [0, 1] } },
+      labels.map((label) => ({ name: label, dots: true, points: of(dev.filter((line) => line.shares), (line) => line.shares[label] ?? 0) })))
+  }
+
+  update(title, options, lines) {
+    const key = title.startsWith('Dev ') && options.format === score ? 'metric' : title
+    if (!this.charts[key] || this.charts[key].title !== title) {
+      const made = { title, ...chart(title, options) }
+      if (this.charts[key]) this.charts[key].figure.replaceWith(made.figure)
+      else this.element.append(made.figure)
+      this.charts[key] = made
+    }
+    this.charts[key].update(lines.filter((line) => line.points.length))
+  }
+
+  /** The step that the training is at, those that it plans, and the seconds that are left, null if not known. */
+  progress(planned) {
+    const step = this.lines.at(-1)?.step ?? 0
+    const timed = this.lines.filter((line) => line.time !== undefined).map((line) => [inSeconds(line.time), line.step])
+    const times = timed.length > 1 ? timed : this.seen
+    const [first, last] = [times[0], times.at(-1)]
+    const pace = times.length > 1 && last[1] > first[1] ? (last[0] - first[0]) / (last[1] - first[1]) : null
+    return { step, planned: planned || null, left: pace && planned ? Math.max(0, (planned - step) * pace) : null }
+  }
+}
+
+const finite = (value) => (typeof value === 'number' && Number.isFinite(value) ? value : null)

@@ -1,0 +1,95 @@
+// What is known of a model's quality: metrics, classes, confusion matrix, calibration, slices, and its worst mistakes.
+import { address, fetchJson, h, whichRun } from './page.js'
+import { chart } from './chart.js'
+import { count, percent, score, small } from './format.js'
+import { rowsTable } from './table.js'
+
+const MISTAKES = 8
+const READABLE = 30 // classes whose confusion matrix people can read
+
+export async function evaluation(figures, run) {
+  if (!figures.metrics) return [h('h2', {}, 'Evaluation'), h('p', { class: 'muted' }, 'The files of the evaluation are gone.')]
+  const mistakes = await fetchJson('rows', { ...whichRun, ...(figures.confusion ? { wrong: true } : {}) })
+  return [
+    h('h2', {}, 'Evaluation', h('span', { class: 'muted' }, ` on ${count(figures.rows)} dev rows`)),
+    h('div', { class: 'panels' },
+      metrics(figures),
+      slices(figures),
+      figures.classes ? classes(figures) : null,
+      figures.confusion && figures.confusion.length <= READABLE ? confusion(figures, run) : null,
+      figures.calibration ? calibration(figures.calibration) : null,
+    ),
+    h('h2', {}, figures.confusion ? 'Surest mistakes' : 'Rows', ' ',
+      h('a', { class: 'more', href: address('rows', { run: run.run, ...(figures.confusion ? { wrong: 'true' } : {}) }) },
+        `all ${count(mistakes.total)} ${figures.confusion ? 'mistakes' : 'rows'}`)),
+    rowsTable(mistakes.rows.slice(0, MISTAKES)),
+  ]
+}
+
+const panel = (title, note, ...content) => h('div', { class: 'panel' }, h('h3', {}, title, note ? h('span', { class: 'muted' }, ` ${note}`) : null), ...content)
+
+/** A value with its 95 % interval: as a number, and as a point on a line from 0 to 1. */
+function measured(value, interval) {
+  const mark = h('span', { class: 'interval' })
+  if (typeof value !== 'number') return [h('td', { class: 'number' }, '–'), h('td')]
+  const [low, high] = interval || [value, value]
+  const from = Math.max(0, Math.min(low, 1))
+  if (interval) {
+    const bar = h('i')
+    bar.style.left = `${100 * from}%`
+    bar.style.width = `${100 * (Math.min(high, 1) - from)}%`
+    mark.append(bar)
+  }
+  const point = h('b')
+  point.style.left = `${100 * Math.max(0, Math.min(value, 1))}%`
+  mark.append(point)
+  const title = interval ? `95 % interval ${score(low)} to ${score(high)}` : null
+  return [h('td', { class: 'number', title }, score(value)), h('td', { class: 'where', title }, mark)]
+}
+
+function metrics({ metrics, metric, interval, baseline, heldout }) {
+  const held = heldout && heldout.metrics
+  return panel('Metrics', null, h('table', {},
+    h('thead', {}, h('tr', {}, h('th', {}), h('th', { class: 'number' }, 'dev'), h('th'), held ? h('th', { class: 'number' }, 'held out') : null, h('th', { class: 'number' }, 'baseline'))),
+    h('tbody', {}, Object.entries(metrics).map(([name, value]) => h('tr', { class: name === metric ? 'main' : null },
+      h('th', { scope: 'row' }, name), measured(value, name === metric ? interval : null),
+      held ? h('td', { class: 'number' }, shown(held[name])) : null,
+      h('td', { class: 'number muted' }, shown(baseline && baseline[name])))))))
+}
+
+const shown = (value) => (typeof value === 'number' ? score(value) : '–')
+
+function classes({ classes }) {
+  return panel('Classes', null, h('table', {},
+    h('thead', {}, h('tr', {}, h('th', {}), ['rows', 'precision', 'recall', 'F1'].map((name) => h('th', { class: 'number' }, name)), h('th'))),
+    h('tbody', {}, Object.entries(classes).map(([name, one]) => h('tr', {}, h('th', { scope: 'row' }, name),
+      h('td', { class: 'number' }, count(one.rows)), h('td', { class: 'number' }, shown(one.precision)), h('td', { class: 'number' }, shown(one.recall)),
+      measured(one.f1, one.f1_interval))))))
+}
+
+/** The confusion matrix. Each cell leads to its rows. */
+function confusion({ confusion, classes }, run) {
+  const names = Object.keys(classes)
+  const largest = Math.max(...confusion.map((row) => row.reduce((sum, value) => sum + value, 0)))
+  const cell = (value, label, prediction) => {
+    const link = h('a', { href: address('rows', { run: run.run, label, prediction }), title: `${count(value)} rows labeled ${label} and predicted ${prediction}` }, count(value))
+    const found = h('td', { class: label === prediction ? 'right' : 'wrong' }, value ? link : '0')
+    found.style.setProperty('--share', `${Math.round(100 * Math.sqrt(value / largest))}%`)
+    return found
+  }
+  return panel('Confusion', 'labels in rows, predictions in columns', h('div', { class: 'scroll' }, h('table', { class: 'confusion' },
+    h('thead', {}, h('tr', {}, h('th'), names.map((name) => h('th', { scope: 'col' }, name)))),
+    h('tbody', {}, confusion.map((row, label) => h('tr', {}, h('th', { scope: 'row' }, names[label]), row.map((value, at) => cell(value, names[label], names[at]))))))))
+}
+
+function calibration({ bins, ece }) {
+  const drawing = chart('Accuracy by confidence', { x: 'confidence', format: small, domain: { x: [0, 1], y: [0, 1] }, diagonal: true })
+  drawing.update([{ name: 'accuracy', dots: true, points: bins.map((bin) => [bin.confidence, bin.accuracy]) }])
+  return panel('Calibration', `expected error ${percent(ece)}`, drawing.figure)
+}
+
+function slices({ slices }) {
+  return panel('Slices', null, h('table', {},
+    h('tbody', {}, Object.entries(slices || {}).map(([name, part]) => h('tr', {}, h('th', { scope: 'row', title: name }, part.about),
+      h('td', { class: 'number muted' }, count(part.rows)), h('td', { class: 'muted' }, part.metric), measured(part[part.metric], part.interval))))))
+}

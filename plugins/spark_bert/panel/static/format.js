@@ -1,0 +1,65 @@
+// How values are written.
+import { h } from './page.js'
+
+const whole = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 })
+const short = new Intl.NumberFormat('en-US', { maximumSignificantDigits: 4 })
+
+export const number = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : short.format(value))
+export const score = (value) => value.toFixed(4)
+export const percent = (value) => `${(100 * value).toFixed(1)} %`
+export const count = (value) => whole.format(value)
+
+export function small(value) {
+  if (Number.isInteger(value)) return whole.format(value)
+  return Math.abs(value) < 0.001 ? value.toExponential(1) : short.format(value)
+}
+
+export function bytes(value) {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB']
+  let at = 0
+  while (Math.abs(value) >= 1000 && at < units.length - 1) {
+    value /= 1000
+    at += 1
+  }
+  return `${at ? short.format(Number(value.toPrecision(3))) : value} ${units[at]}`
+}
+
+export function seconds(value) {
+  if (value < 1) return '< 1 s'
+  if (value < 60) return `${value < 10 ? short.format(Number(value.toPrecision(2))) : Math.round(value)} s`
+  const minutes = Math.round(value / 60)
+  if (value < 3600) return `${Math.floor(value / 60)} min ${Math.round(value % 60) % 60} s`
+  return minutes < 2880 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`
+}
+
+export function time(value) {
+  const date = new Date(value * 1000)
+  const clock = date.toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })
+  const today = date.toDateString() === new Date().toDateString()
+  const year = date.getFullYear() === new Date().getFullYear() ? undefined : 'numeric'
+  const day = date.toLocaleDateString('en-GB', { day: 'numeric', month: 'short', year })
+  return today ? `today, ${clock}` : `${day}, ${clock}`
+}
+
+/** A state with its mark; that of a running one moves. */
+export const state = (value) => h('span', { class: `state ${value}` }, h('span', { class: 'dot' }), value)
+
+/** The name of a run as people say it: what started it, and when. */
+export function runName(run, dag, id) {
+  if (!dag) return run
+  const parts = id.match(/^([a-z_]+?)__(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)/)
+  return parts ? `${parts[1].replaceAll('_', ' ')} ${parts[2]} ${parts[3]}` : id
+}
+
+const KINDS = { number, score, bytes, seconds, time, share: percent, state }
+
+/** The value of a column as text or as an element. */
+export function formatted(value, kind) {
+  if (value === null || value === undefined) return h('span', { class: 'none' }, '–')
+  if (kind === 'passed') return h('span', { class: value ? 'chip good' : 'chip bad' }, value ? 'passed' : 'failed')
+  if (kind in KINDS && (kind === 'state' || typeof value === 'number')) return KINDS[kind](value)
+  if (typeof value === 'number') return String(value)
+  return typeof value === 'object' ? JSON.stringify(value) : String(value)
+}
+
+export const isNumeric = (kind) => ['number', 'score', 'bytes', 'seconds', 'share'].includes(kind)

@@ -1,0 +1,88 @@
+// What all pages share: making elements, fetching JSON, and fetching it again and again.
+
+/** Make an element. Texts become text nodes, so nothing in the data is ever read as HTML. */
+export function h(tag, properties = {}, ...children) {
+  return fill(document.createElement(tag), properties, children)
+}
+
+/** Make an element of a drawing. */
+export function svg(tag, properties = {}, ...children) {
+  return fill(document.createElementNS('http://www.w3.org/2000/svg', tag), properties, children)
+}
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === null || value === undefined || value === false) continue
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value)
+    else element.setAttribute(name, value === true ? '' : value)
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined))
+  return element
+}
+
+/** Replace what is in the element with the id. */
+export function show(id, ...children) {
+  const element = document.getElementById(id)
+  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined))
+  return element
+}
+
+/** The address of a page or of a route: its name, and the parameters that are not empty. */
+export function address(name, parameters = {}) {
+  const found = Object.entries(parameters).filter(([, value]) => value !== '' && value !== null && value !== undefined)
+  return found.length ? `${name}?${new URLSearchParams(found)}` : name
+}
+
+/** The parameters of this page's address. */
+export const parameters = Object.fromEntries(new URLSearchParams(location.search))
+
+/** The parameters that name the run of this page. */
+export const whichRun = Object.fromEntries(['run', 'dag_id', 'run_id'].filter((key) => parameters[key]).map((key) => [key, parameters[key]]))
+
+export class Refused extends Error {}
+
+/** Fetch the JSON of a route. Throw Refused if it does not help to ask again. */
+export async function fetchJson(route, query = {}) {
+  const answer = await fetch(address(`api/${route}`, query), { headers: { Accept: 'application/json' } })
+  if (answer.ok) return answer.json()
+  if (answer.status === 401 || answer.status === 403)
+    throw new Refused('Your login has ended. Reload the page in your browser to log in again.')
+  const detail = await answer.json().then((body) => body.detail, () => '')
+  const message = typeof detail === 'string' && detail ? detail : `The server answered ${answer.status}.`
+  throw answer.status < 500 ? new Refused(message) : new Error(message)
+}
+
+/** Run a function, and again `seconds()` after each end, while the page is visible. Errors are told, and tried again. */
+export function repeat(work, seconds) {
+  async function next() {
+    if (!document.hidden) {
+      try {
+        await work()
+        show('notice')
+      } catch (error) {
+        notify(error instanceof Refused ? error.message : `No news from the server (${error.message}). Trying again.`)
+        if (error instanceof Refused) return
+      }
+    }
+    const pause = seconds()
+    if (pause) setTimeout(next, pause * 1000)
+  }
+  return next()
+}
+
+/** Tell the reader something at the top of the page. */
+export function notify(message) {
+  show('notice', h('p', { class: 'notice', role: 'status' }, message))
+}
+
+/** A link to a page of Airflow, which opens in the page around this frame. */
+export function airflowLink(path, text) {
+  function open(event) {
+    if (window.parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return
+    event.preventDefault()
+    const base = new URL(window.parent.document.baseURI).pathname.replace(/\/$/, '')
+    window.parent.history.pushState({}, '', base + path)
+    window.parent.dispatchEvent(new PopStateEvent('popstate', { state: {} }))
+  }
+  return h('a', { href: `../..${path}`, onclick: open }, text)
+}

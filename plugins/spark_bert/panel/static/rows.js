@@ -1,0 +1,40 @@
+// The dev rows of a run, filtered by label, prediction, and words. The filters are in the address.
+import { address, fetchJson, h, parameters, repeat, show, whichRun } from './page.js'
+import { count, runName } from './format.js'
+import { rowsTable } from './table.js'
+
+function open(changes) {
+  const { page, ...kept } = parameters
+  location.assign(address('rows', { ...kept, ...changes }))
+}
+
+function filters(labels) {
+  const select = (name, all) => h('select', { 'aria-label': all, onchange: (event) => open({ [name]: event.target.value }) },
+    h('option', { value: '' }, all), labels.map((label) => h('option', { value: label, selected: label === parameters[name] }, `${name} ${label}`)))
+  return h('form', { class: 'filters', role: 'search', onsubmit: search },
+    h('input', { type: 'search', name: 'q', value: parameters.q || '', placeholder: 'Find words', 'aria-label': 'Find words' }),
+    labels.length ? [select('label', 'Any label'), select('prediction', 'Any prediction'),
+      h('label', {}, h('input', { type: 'checkbox', checked: parameters.wrong === 'true', onchange: (event) => open({ wrong: event.target.checked ? 'true' : '' }) }), 'only mistakes')] : null)
+}
+
+function search(event) {
+  event.preventDefault()
+  open({ q: event.target.elements.q.value.trim() })
+}
+
+function pager({ page, size, total }) {
+  const pages = Math.ceil(total / size)
+  const turn = (to, text) => h('button', { disabled: to < 1 || to > pages, onclick: () => location.assign(address('rows', { ...parameters, page: to })) }, text)
+  return h('nav', { class: 'pager', 'aria-label': 'Pages' }, h('span', {}, `${count(total)} rows`), pages > 1 ? [turn(page - 1, 'Previous'), turn(page + 1, 'Next')] : null)
+}
+
+async function refresh() {
+  const [run, figures, found] = await Promise.all([fetchJson('run', whichRun), fetchJson('evaluation', whichRun), fetchJson('rows', parameters)])
+  show('page',
+    h('header', {},
+      h('p', { class: 'path' }, h('a', { href: 'runs' }, 'Quality'), ' / ', h('a', { href: address('run', { run: run.run }) }, runName(run.run, run.dag_id, run.run_id))),
+      h('h1', {}, 'Dev rows')),
+    filters(figures.confusion ? Object.keys(figures.classes) : []), rowsTable(found.rows), pager(found))
+}
+
+repeat(refresh, () => 0)

@@ -1,0 +1,115 @@
+// The table of all runs. What it shows is in the address, so a reload or a link shows the same again.
+import { address, fetchJson, h, parameters, repeat, show } from './page.js'
+import { count, formatted, isNumeric, runName } from './format.js'
+
+const PAUSE = 5 // seconds until the table is fetched again
+let choices = []
+
+/** Open this page with other parameters. Each is a page load of its own, which Airflow copies into its address. */
+function open(changes) {
+  const { page, ...kept } = parameters
+  location.assign(address('runs', { ...kept, ...changes }))
+}
+
+function filters(table) {
+  return h('form', { class: 'filters', role: 'search', onsubmit: search },
+    h('input', { type: 'search', name: 'q', value: parameters.q || '', placeholder: 'Find a run, task, or encoder', 'aria-label': 'Find runs' }),
+    select('state', 'All states', table.states),
+    select('dag', 'All Dags', table.dags),
+    select('task', 'All tasks', table.tasks),
+    h('button', { type: 'button', onclick: chooseColumns }, 'Columns'),
+    Object.keys(parameters).length ? h('a', { class: 'reset', href: 'runs' }, 'Reset') : null,
+  )
+}
+
+function search(event) {
+  event.preventDefault()
+  open({ q: event.target.elements.q.value.trim() })
+}
+
+function select(name, all, values) {
+  const now = parameters[name] || ''
+  const known = now && !values.includes(now) ? [now, ...values] : values
+  return h('select', { 'aria-label': all, onchange: (event) => open({ [name]: event.target.value }) },
+    h('option', { value: '' }, all),
+    known.map((value) => h('option', { value, selected: value === now }, value)),
+  )
+}
+
+function chooseColumns() {
+  const shown = new Set(shownColumns)
+  const dialog = h('dialog', { class: 'columns' },
+    h('form', { method: 'dialog', onsubmit: () => take(dialog) },
+      h('h2', {}, 'Columns'),
+      h('div', { class: 'choices' }, choices.map(({ key, title }) =>
+        h('label', {}, h('input', { type: 'checkbox', name: key, checked: shown.has(key) }), title))),
+      h('div', { class: 'buttons' }, h('button', { type: 'button', onclick: () => open({ columns: '' }) }, 'Default columns'),
+        h('button', { class: 'main' }, 'Show')),
+    ),
+  )
+  dialog.addEventListener('close', () => dialog.remove())
+  document.body.append(dialog)
+  dialog.showModal()
+}
+
+function take(dialog) {
+  const wanted = [...dialog.querySelectorAll('input:checked')].map((input) => input.name)
+  // Those that are shown already keep their order.
+  const kept = shownColumns.filter((key) => wanted.includes(key))
+  open({ columns: [...kept, ...wanted.filter((key) => !kept.includes(key))].join(',') })
+}
+
+let shownColumns = []
+
+function heading({ key, title, kind }, sort) {
+  const down = sort === `-${key}`
+  const up = sort === key
+  const next = down ? key : `-${key}`
+  const order = down ? 'descending' : up ? 'ascending' : null
+  return h('th', { scope: 'col', class: isNumeric(kind) ? 'number' : null, 'aria-sort': order },
+    h('button', { onclick: () => open({ sort: next }), title: `Sort by ${title}` }, title, order ? h('span', { class: 'arrow' }, down ? '↓' : '↑') : null))
+}
+
+function cell(row, { kind }, value) {
+  if (kind === 'run') {
+    const name = runName(row.run, row.dag_id, row.run_id)
+    return h('td', { class: 'run' }, h('a', { href: address('run', { run: row.run }), title: row.run }, name))
+  }
+  return h('td', { class: isNumeric(kind) ? 'number' : null }, formatted(value, kind))
+}
+
+function body(table) {
+  if (!table.rows.length) return h('p', { class: 'empty' }, table.all ? 'No run fits these filters.' : 'There are no runs yet. Trigger the Dag finetune, and it appears here within seconds.')
+  return h('div', { class: 'scroll' }, h('table', { class: 'runs' },
+    h('thead', {}, h('tr', {}, table.columns.map((column) => heading(column, table.sort)))),
+    h('tbody', {}, table.rows.map((row) =>
+      h('tr', { class: row.state, 'data-run': row.run }, table.columns.map((column, at) => cell(row, column, row.values[at]))))),
+  ))
+}
+
+function pager({ page, size, total }) {
+  const first = (page - 1) * size + 1
+  const last = Math.min(page * size, total)
+  const pages = Math.ceil(total / size)
+  const turn = (to, text) => h('button', { disabled: to < 1 || to > pages, onclick: () => location.assign(address('runs', { ...parameters, page: to })) }, text)
+  return h('nav', { class: 'pager', 'aria-label': 'Pages' },
+    h('span', {}, total ? `${count(first)} to ${count(last)} of ${count(total)} runs` : ''),
+    pages > 1 ? [turn(page - 1, 'Previous'), turn(page + 1, 'Next')] : null)
+}
+
+async function refresh() {
+  const table = await fetchJson('runs', parameters)
+  choices = table.choices
+  shownColumns = table.columns.map(({ key }) => key)
+  if (!document.getElementById('table')) {
+    show('page',
+      h('header', {}, h('h1', {}, 'Quality'), h('p', { id: 'summary' })),
+      filters(table), h('div', { id: 'table' }), h('div', { id: 'pager' }))
+  }
+  const running = table.running ? `, ${count(table.running)} running` : ''
+  show('summary', `${count(table.all)} ${table.all === 1 ? 'run' : 'runs'}${running}`)
+  show('table', body(table))
+  show('pager', pager(table))
+}
+
+repeat(refresh, () => PAUSE)

@@ -1,0 +1,14 @@
+// Dev rows with their texts, labels, and predictions.
+import { h } from './page.js'
+import { percent, score } from './format.js'
+
+export function rowsTable(rows) {
+  if (!rows.length) return h('p', { class: 'empty' }, 'There are no such rows.')
+  const errors = rows.some((row) => row.error !== null)
+  return h('table', { class: 'rows' },
+    h('thead', {}, h('tr', {}, h('th', { class: 'number' }, 'row'), h('th', {}, 'text'), h('th', {}, 'label'), h('th', {}, 'prediction'), h('th', { class: 'number' }, errors ? 'error' : 'confidence'))),
+    h('tbody', {}, rows.map((row) => h('tr', {}, h('td', { class: 'number muted' }, String(row.row)),
+      h('td', { class: 'text' }, row.sentences.map((sentence) => h('p', {}, sentence))),
+      h('td', {}, row.label), h('td', { class: row.wrong ? 'wrong' : null }, row.prediction),
+      h('td', { class: 'number' }, row.error !== null ? score(row.error) : row.confidence !== null ? percent(row.confidence) : '–')))))
+}

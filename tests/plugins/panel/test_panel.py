@@ -1,0 +1,375 @@
+"""The panel in Airflow's real API server: who sees which run, what is shown of it, and what is not believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from include.runs import Run
+from spark_bert.panel import index as index_module
+from spark_bert.panel.app import PAGES, STATIC
+from spark_bert.panel.records import read_record
+from spark_bert.places import run_folder
+from tests.airflow_home import login
+from tests.plugins.panel.runs import HOSTILE, LINES, change_record, let_train, lines, make_run
+
+BASE = "/spark-bert/quality"
+RUN_ID = "manual__2026-11-23T10:00:00+00:00"
+ROUTES = ("api/runs", "api/run?run=x", "api/curves?run=x", "api/evaluation?run=x", "api/rows?run=x")
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home."""
+    monkeypatch.setenv("SPARK_BERT_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def ask(server: TestClient, viewer: dict[str, str]) -> Ask:
+    """Ask a route for its JSON, as a user who may read everything unless other headers are given."""
+
+    def get(route: str, headers: dict[str, str] = viewer, status: int = 200, **query: Any) -> Any:
+        answer = server.get(f"{BASE}/api/{route}", params=query, headers=headers)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    return get
+
+
+@pytest.fixture
+def dag_run(database: None) -> Iterator[Callable[[str, str, str], None]]:
+    """Let Airflow have a Dag run in some state."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from airflow.utils.state import DagRunState
+    from sqlalchemy import delete
+
+    def make(dag_id: str, run_id: str, state: str) -> None:
+        with create_session() as session:
+            session.add(DagRun(dag_id=dag_id, run_id=run_id, run_type="manual", state=DagRunState(state)))
+
+    yield make
+    with create_session() as session:
+        session.execute(delete(DagRun))
+
+
+@pytest.fixture
+def only_retrain(server: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let users read the Dag retrain and no other."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    def may(*, method: str, user: Any, details: Any = None, **_: Any) -> bool:
+        return method == "GET" and details is not None and details.id == "retrain"
+
+    monkeypatch.setattr(type(get_auth_manager()), "is_authorized_dag", staticmethod(may))
+
+
+def shown(ask: Ask, **query: Any) -> list[str]:
+    return [row["run"] for row in ask("runs", **query)["rows"]]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer nonsense"}, {"Cookie": "_token=nonsense"}])
+def test_without_a_login_there_is_only_a_page_that_says_so(
+    server: TestClient, home: Path, headers: dict[str, str]
+) -> None:
+    make_run(home, "finetune", RUN_ID)
+    for route in ROUTES:
+        answer = server.get(f"{BASE}/{route}", headers=headers)
+        assert answer.status_code in (401, 403) and "finetune" not in answer.text
+    for page in ("", *PAGES):
+        answer = server.get(f"{BASE}/{page}", headers=headers)
+        assert answer.status_code in (401, 403) and answer.headers["content-type"].startswith("text/html")
+        assert "Your login has ended" in answer.text
+
+
+def test_a_user_without_a_role_sees_no_run(ask: Ask, home: Path) -> None:
+    run = make_run(home, "finetune", RUN_ID)
+    answer = ask("runs", login(None))
+    assert (answer["rows"], answer["all"], answer["dags"], answer["tasks"]) == ([], 0, [], [])
+    for route in ("run", "curves", "evaluation", "rows"):
+        ask(route, login(None), 404, run=run)
+
+
+@pytest.mark.usefixtures("only_retrain")
+def test_a_user_sees_the_runs_of_the_dags_that_are_theirs(ask: Ask, home: Path) -> None:
+    own, other = make_run(home, "retrain", RUN_ID), make_run(home, "finetune", RUN_ID)
+    nobodys = make_run(home, "", "by-hand")
+    assert shown(ask) == [own]
+    for route in ("run", "curves", "evaluation", "rows"):
+        ask(route, run=own)
+        ask(route, dag_id="retrain", run_id=RUN_ID)
+        assert other not in json.dumps(ask(route, status=404, run=other))
+        ask(route, status=404, dag_id="finetune", run_id=RUN_ID)
+        ask(route, status=404, run=nobodys)
+
+
+@pytest.mark.usefixtures("only_retrain")
+def test_a_record_cannot_give_its_run_to_another_dag(ask: Ask, home: Path) -> None:
+    run = make_run(home, "finetune", RUN_ID)
+    for claim in ({"dag_id": "retrain"}, {"dag_id": "retrain", "run_id": "other"}, {"dag_id": ["retrain"]}):
+        change_record(Run(home / "runs" / run), **claim)
+        assert shown(ask) == []
+        ask("run", status=404, run=run)
+
+
+def test_whoever_may_read_all_dags_sees_runs_of_the_command_line(ask: Ask, home: Path) -> None:
+    run = make_run(home, "", "by-hand")
+    (row,) = ask("runs")["rows"]
+    assert (row["run"], row["dag_id"], row["state"]) == (run, "", "done")
+    assert ask("run", run=run)["files"] == []  # files of artifacts have addresses by Dag run
+
+
+def test_airflow_knows_the_dag_of_an_old_record(ask: Ask, home: Path, dag_run: Callable[[str, str, str], None]) -> None:
+    run = make_run(home, "finetune", RUN_ID)
+    record = Run(home / "runs" / run)
+    record.file.write_text(json.dumps({key: value for key, value in record.record().items() if "_id" not in key}))
+    assert ask("runs")["rows"][0]["dag_id"] == ""
+    newer = make_run(home, "", "another")  # what is not known is asked again when there is a new run
+    dag_run("finetune", RUN_ID, "success")
+    record.folder.parent.joinpath(newer).rename(record.folder.parent / "renamed")
+    assert {row["run"]: row["dag_id"] for row in ask("runs")["rows"]} == {run: "finetune", "renamed": ""}
+    assert ask("run", run=run)["run_id"] == RUN_ID
+
+
+def test_the_table_is_filtered_sorted_and_paged_by_its_address(ask: Ask, home: Path) -> None:
+    best = make_run(home, "finetune", "best", 0.9, training__epochs=7)
+    worst = make_run(home, "retrain", "worst", 0.4)
+    middle = make_run(
+        home, "", "middle", 0.5, data__task="SST-2", data__source="files", data__path="x", gate__accuracy=0.5
+    )
+    unfinished = home / "runs/unfinished"
+    unfinished.mkdir()
+    for age, run in enumerate((middle, worst, best)):
+        os.utime(home / "runs" / run / "run.json", (1e9 - age,) * 2)
+    assert shown(ask) == [middle, worst, best, "unfinished"]
+    assert shown(ask, sort="score") == [worst, middle, best, "unfinished"]
+    assert shown(ask, sort="-score") == [best, middle, worst, "unfinished"]
+    assert shown(ask, sort="-training.epochs")[0] == best
+    assert shown(ask, sort="nonsense", size=500) == [middle, worst, best, "unfinished"]
+    assert shown(ask, sort="-score", size=2, page=2) == [worst, "unfinished"]
+    assert shown(ask, dag="retrain") == [worst]
+    assert shown(ask, task="SST-2") == [middle]
+    assert shown(ask, q="sst-2 MINILM") == [middle]
+    assert shown(ask, state="running") == []
+    table = ask("runs", columns="run,training.epochs,metrics.accuracy,new.field", dag="finetune")
+    assert table["rows"][0]["values"] == [best, 7.0, 0.9, None]
+    assert [column["title"] for column in table["columns"]] == ["Run", "training.epochs", "accuracy", "new.field"]
+    assert (table["total"], table["all"], table["dags"]) == (1, 4, ["finetune", "retrain"])
+    assert {"metrics.accuracy", "training.seed"} <= {choice["key"] for choice in table["choices"]}
+
+
+@pytest.mark.parametrize("query", ["page=0", "page=-1", "page=x", "size=0", "size=100000"])
+def test_a_wrong_page_is_refused(server: TestClient, viewer: dict[str, str], home: Path, query: str) -> None:
+    assert server.get(f"{BASE}/api/runs?{query}", headers=viewer).status_code == 422
+
+
+def test_only_records_that_have_changed_are_read_again(ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [make_run(home, "finetune", f"number-{number}") for number in range(3)]
+    read: list[str] = []
+
+    def counted(run: str) -> dict[str, Any]:
+        read.append(run)
+        return read_record(run)
+
+    monkeypatch.setattr(index_module, "read_record", counted)
+    assert sorted(shown(ask)) == sorted(runs) == sorted(read)
+    ask("runs")
+    ask("runs", sort="score")
+    assert len(read) == 3
+    change_record(Run(home / "runs" / runs[1]), note="changed")
+    ask("runs")
+    assert read[3:] == [runs[1]]
+    shutil.rmtree(home / "runs" / runs[0])
+    assert sorted(shown(ask)) == sorted(runs[1:]) and len(read) == 4
+
+
+def test_a_run_is_running_while_airflow_says_so(ask: Ask, home: Path, dag_run: Callable[[str, str, str], None]) -> None:
+    run = make_run(home, "finetune", RUN_ID)
+    let_train(home, run, lines(*LINES))
+    assert ask("run", run=run)["state"] == "done"  # the record of work under way is what a killed try has left
+    dag_run("finetune", RUN_ID, "running")
+    assert (ask("run", run=run)["state"], ask("runs")["running"]) == ("running", 1)
+    new = run_folder("finetune", "new")
+    new.mkdir()
+    dag_run("finetune", "new", "queued")
+    assert ask("run", dag_id="finetune", run_id="new")["state"] == "running"
+
+
+def test_a_run_of_the_command_line_is_running_while_it_writes(ask: Ask, home: Path) -> None:
+    (home / "runs/by-hand").mkdir(parents=True)
+    curves = let_train(home, "by-hand", lines(*LINES[:2]))
+    (stage,) = ask("run", run="by-hand")["stages"]
+    assert (stage["stage"], stage["state"], stage["planned_steps"]) == ("train", "running", 8)
+    first = ask("curves", run="by-hand")
+    assert (first["lines"], first["stage"], first["again"]) == ([*LINES[:2]], "train", True)
+    let_train(home, "by-hand", curves.read_text(), age=4000)
+    assert ask("run", run="by-hand")["state"] == "stopped"
+
+
+def test_curves_are_read_bit_by_bit(ask: Ask, home: Path) -> None:
+    (home / "runs/live").mkdir(parents=True)
+    curves = let_train(home, "live", lines(LINES[0]) + '{"step": 2')
+
+    def more(since: Any) -> Any:
+        return ask("curves", run="live", source=since["source"], offset=since["offset"])
+
+    first = more({"source": "", "offset": 0})
+    assert first["lines"] == [LINES[0]]  # half a line comes when it is whole
+    curves.write_text(lines(*LINES))
+    second = more(first)
+    assert (second["lines"], second["again"]) == ([*LINES[1:]], False)
+    assert more(second)["lines"] == []
+    curves.write_text(lines(LINES[0]))  # resumed from a checkpoint
+    third = more(second)
+    assert (third["lines"], third["again"]) == ([LINES[0]], True)
+    curves.write_text(lines(LINES[0]) + '{"step": 2, "loss": NaN, "x": 1e999}\nnonsense\n[7]\n')
+    assert more(third)["lines"] == [{"step": 2, "loss": None, "x": None}]
+
+
+def test_the_curves_of_a_finished_run_are_those_of_its_artifact(ask: Ask, home: Path) -> None:
+    run = make_run(home, "finetune", RUN_ID)
+    answer = ask("curves", run=run, source="checkpoints/ffffffffffffffff", offset=10)
+    assert (answer["lines"], answer["again"], answer["source"][:10]) == ([*LINES], True, "artifacts/")
+    run = make_run(home, "", "without")
+    shutil.rmtree(home / "artifacts/train")
+    assert ask("curves", run=run, source="artifacts/x") == {
+        "source": "", "stage": "", "again": True, "lines": [], "offset": 0, "more": False,
+    }  # fmt: skip
+
+
+def test_a_cell_of_the_confusion_matrix_leads_to_its_rows(ask: Ask, home: Path) -> None:
+    run = make_run(home, "finetune", RUN_ID)
+    assert ask("evaluation", run=run)["confusion"] == [[1, 1], [1, 1]]
+    assert [row["row"] for row in ask("rows", run=run)["rows"]] == [3, 0, 1, 2]  # the surest first
+    (row,) = ask("rows", run=run, label="negative", prediction="positive")["rows"]
+    assert (row["row"], row["sentences"], row["wrong"], row["confidence"]) == (1, [HOSTILE], True, 0.8)
+    assert [row["row"] for row in ask("rows", run=run, wrong="true")["rows"]] == [3, 1]
+    assert [row["row"] for row in ask("rows", run=run, q="Dull not")["rows"]] == [3]
+    assert ask("rows", run=run, page=2) == {"rows": [], "total": 4, "page": 2, "size": 50}
+
+
+def test_the_page_of_a_run(ask: Ask, home: Path) -> None:
+    run = make_run(home, "finetune", RUN_ID, 0.75, training__epochs=7)
+    record = Run(home / "runs" / run)
+    stages = record.record()["stages"]
+    stages["train"] |= {"started": 1e9, "ended": 1e9 + 60}
+    stages["evaluate"] |= {"started": "2001-09-09T01:47:40+00:00", "ended": 1e9 + 65, "reused": True, "exit_code": 3}
+    change_record(record, stages=stages)
+    answer = ask("run", run=run)
+    assert answer["fields"]["training.epochs"] == 7.0 and (answer["score"], answer["metric"]) == (0.75, "accuracy")
+    train, evaluate = answer["stages"]
+    assert (train["state"], train["started"], train["ended"], train["reused"]) == ("done", 1e9, 1e9 + 60, False)
+    assert (evaluate["state"], evaluate["started"], evaluate["reused"]) == ("refused", 1e9 + 60, True)
+    (report,) = answer["files"]
+    assert report["title"] == "Report" and report["href"].endswith("/evaluate/report.html")
+    assert answer["state"] == ask("runs")["rows"][0]["state"] == "refused"
+
+
+def test_hostile_names_are_only_ever_json(server: TestClient, viewer: dict[str, str], home: Path) -> None:
+    name = HOSTILE.replace("/", "")
+    (home / "runs" / name).mkdir(parents=True)
+    (home / "runs" / name / "run.json").write_text(json.dumps({"stages": {"train": {"exit_code": 2, "message": name}}}))
+    answer = server.get(f"{BASE}/api/run", params={"run": name}, headers=viewer)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert (answer.json()["run"], answer.json()["stages"][0]["message"]) == (name, name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"{", b"[]", b"\xff", b"[" * 99999, b'{"stages": 7}', b'{"stages": {"train": 7}}',
+        b'{"stages": {"train": {"key": [], "exit_code": {}, "result": {"metric": [], "best": {}}}}}',
+        b'{"stages": {"train": {"started": "x", "ended": 1e999, "result": []}}, "experiment": {"data": {"task": []}}}',
+        b'{"stages": {"evaluate": {"key": "..", "result": {"metrics": {"accuracy": "high"}, "files": [1]}}}}',
+        b'{"stages": {}, "dag_id": 7, "run_id": null, "experiment": [1]}',
+    ],
+)  # fmt: skip
+def test_a_damaged_record_hides_no_other(ask: Ask, home: Path, text: bytes) -> None:
+    good, bad = make_run(home, "", "good"), make_run(home, "", "bad")
+    (home / "runs" / bad / "run.json").write_bytes(text)
+    for sort in ("score", "-seconds", "-data.task", "metric"):
+        assert set(shown(ask, sort=sort)) == {good, bad}
+    for route in ("run", "curves", "evaluation", "rows"):
+        ask(route, run=bad)
+
+
+@pytest.mark.parametrize(
+    "work", ["nonsense", "[]", '{"progress": 7, "since": "x"}', '{"progress": "../..", "planned_steps": "<b>"}']
+)
+def test_damaged_work_under_way_hides_nothing(ask: Ask, home: Path, work: str) -> None:
+    run = make_run(home, "", "run")
+    let_train(home, run, "")
+    (home / "runs" / run / "at-work/train.json").write_text(work)
+    assert ask("runs")["all"] == 1
+    assert ask("run", run=run)["run"] == run and ask("curves", run=run)["lines"] == [*LINES]
+
+
+@pytest.mark.parametrize(
+    "place", ["runs/{run}", "runs/{run}/run.json", "artifacts/evaluate", "artifacts/evaluate/{key}"]
+)
+def test_links_lead_nowhere(ask: Ask, home: Path, place: str) -> None:
+    run = make_run(home, "finetune", RUN_ID)
+    key = Run(home / "runs" / run).record()["stages"]["evaluate"]["key"]
+    there = home / place.format(run=run, key=key)
+    there.rename(home / "elsewhere")
+    there.symlink_to(home / "elsewhere")
+    assert run not in shown(ask) or ask("rows", run=run)["total"] == 0
+    for route in ("evaluation", "rows"):
+        answer = ask(route, run=run) if run in shown(ask) else {"total": 0}
+        assert answer in ({}, {"total": 0}) or answer["total"] == 0
+
+
+@pytest.mark.parametrize("run", ["", ".", "..", "../runs/run", "/etc", "a/b", "\x00", "x" * 5000, ".hidden"])
+def test_no_other_folder_is_a_run(ask: Ask, home: Path, run: str) -> None:
+    (home / "runs/.hidden").mkdir(parents=True)
+    ask("run", status=404, run=run)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_it_is_read_only(server: TestClient, viewer: dict[str, str], home: Path, method: str) -> None:
+    for route in (*ROUTES, *PAGES, "static/style.css"):
+        assert server.request(method, f"{BASE}/{route}", headers=viewer).status_code == 405
+
+
+def test_pages_load_nothing_from_elsewhere_and_run_nothing_that_stands_in_them(
+    server: TestClient, viewer: dict[str, str]
+) -> None:
+    for page in (*PAGES, "static/style.css", "api/runs", "nothing", "static/nothing.js"):
+        answer = server.get(f"{BASE}/{page}", headers=viewer)
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src")
+        assert "unsafe" not in policy and "http" not in policy and "frame-ancestors 'self'" in policy
+    assert server.get(f"{BASE}/nothing", headers=viewer).status_code == 404
+
+
+def test_the_files_of_the_pages_are_small_and_plain() -> None:
+    files = {file.name: file.read_text() for file in STATIC.iterdir()}
+    assert sum(map(len, files.values())) < 120_000
+    assert {f"{page}.{kind}" for page in PAGES for kind in ("html", "js")} <= files.keys()
+    for name, text in files.items():
+        found = re.findall(r"https?://[^'\"` >)]+", text)
+        assert set(found) <= {"http://www.w3.org/2000/svg"}, name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text), name
+        if name.endswith(".html"):
+            assert not re.search(r"<script(?![^>]* src=)|<style| on\w+=| style=", text), name
+
+
+def test_airflow_shows_the_panel(server: TestClient, viewer: dict[str, str]) -> None:
+    plugins = server.get("/api/v2/plugins", headers=login("admin")).json()["plugins"]
+    (plugin,) = [plugin for plugin in plugins if plugin["name"] == "spark_bert"]
+    views = {view["destination"]: view["href"] for view in plugin["external_views"]}
+    assert set(views) == {"nav", "dag_run", "task_instance"}
+    addresses = {href.replace("{DAG_ID}", "finetune").replace("{RUN_ID}", "x") for href in views.values()}
+    for address in (*addresses, *(card["bundle_url"] for card in plugin["react_apps"])):
+        assert server.get(address, headers=viewer).status_code == 200
