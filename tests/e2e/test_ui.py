@@ -1,7 +1,8 @@
-"""`make ui`: a real scheduler and web server, a run triggered through the REST API, its links in the browser."""
+"""`make ui`: a real scheduler and web server, a run triggered through the REST API, and the panel in a real browser."""
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
 import urllib.error
@@ -13,9 +14,13 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import BrowserContext, ConsoleMessage, FrameLocator, Page, sync_playwright
 
-from scripts.server import Call, airflow_ui, to_end, trigger
+from scripts.server import Call, airflow_ui, to_end, trigger, wait_for
+from tests.e2e.debian import install
 
+#: Where Airflow serves the panel, and where it shows its pages.
+PANEL, FRAME = "/spark-bert/quality", "iframe[title=Quality]"
 CONF = {"preprocessing.sample": 0.1, "training.epochs": 1}
 
 
@@ -23,6 +28,33 @@ CONF = {"preprocessing.sample": 0.1, "training.epochs": 1}
 def call(home: Path) -> Iterator[Call]:
     with airflow_ui(home) as call:
         yield call
+
+
+@pytest.fixture(scope="module")
+def browser(call: Call) -> Iterator[BrowserContext]:
+    """Debian's Chromium, logged in to Airflow."""
+    install({"chromium": "chromium"})
+    with sync_playwright() as driver:
+        program = driver.chromium.launch(executable_path=shutil.which("chromium"))
+        context = program.new_context(color_scheme="light", viewport={"width": 1400, "height": 900})
+        context.set_default_timeout(180_000)  # a busy machine takes its time
+        context.add_cookies([{"name": "_token", "value": call.token, "url": call.url}])
+        yield context
+        program.close()
+
+
+def _open(browser: BrowserContext, url: str) -> tuple[Page, FrameLocator, list[str]]:
+    """Open a page, and return it, the panel in it, and its errors, to which more may be added."""
+    page, errors = browser.new_page(), list[str]()
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type == "error" or "Content Security Policy" in message.text:
+            errors.append(message.text)
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(url)
+    return page, page.frame_locator(FRAME), errors
 
 
 def _run_to_end(call: Call, conf: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -47,6 +79,64 @@ def test_a_gate_too_high_ends_red_at_the_gate_without_a_retry(call: Call) -> Non
     assert state == "failed"
     assert tasks["gate"]["state"] == "failed" and tasks["gate"]["try_number"] == 1
     assert tasks["predict"]["state"] == "upstream_failed"
+
+
+def test_a_runs_page_is_live_while_it_trains_and_survives_a_reload(call: Call, browser: BrowserContext) -> None:
+    run = trigger(call, {**CONF, "training.seed": 2})  # nobody has trained with it, so there is no artifact to find
+    page, panel, errors = _open(browser, call.url)
+    page.get_by_text("Quality", exact=True).first.click()
+    panel.locator("tr.running td.run a").first.click()
+    panel.get_by_text("running", exact=True).first.wait_for()
+    loss = panel.locator("figure.chart", has_text="Loss").locator("path.line").first
+
+    def drawn() -> str:
+        return loss.get_attribute("d") or "" if loss.count() else ""
+
+    before = wait_for(drawn)
+    assert wait_for(lambda: drawn() if len(drawn()) > len(before) else "", seconds=60)
+    assert panel.locator(".tile.progress progress").get_attribute("max") == "26"
+    assert f"/plugin/quality{PANEL}/run?run=" in page.url
+    page.reload()
+    wait_for(lambda: len(drawn()) > len(before), seconds=60)
+    call("PATCH", run, {"state": "failed"})
+    panel.locator("h1 .state", has_text="running").wait_for(state="detached")
+    assert errors == []
+    page.close()
+
+
+def test_a_finished_runs_tab_leads_to_the_rows_of_a_mistake(call: Call, browser: BrowserContext) -> None:
+    runs = call("GET", "/api/v2/dags/finetune/dagRuns?state=success&order_by=-start_date")["dag_runs"]
+    path = f"/dags/finetune/runs/{quote(runs[0]['dag_run_id'])}"
+    page, panel, errors = _open(browser, f"{call.url}{path}/plugin/quality-run")
+    for title in ("Metrics", "Slices", "Classes", "Confusion", "Calibration"):
+        panel.locator(".panel h3", has_text=title).wait_for()
+    cell = panel.locator("table.confusion td.wrong a").last
+    count = int(cell.inner_text())
+    cell.click()
+    panel.get_by_text(f"{count} rows").wait_for()
+    assert panel.locator("table.rows tbody tr").count() == min(count, 50)
+    assert panel.locator("table.rows td.wrong").first.inner_text() in ("positive", "negative")
+    assert panel.locator("html.dark").count() == 0
+    page.emulate_media(color_scheme="dark")
+    panel.locator("html.dark").wait_for(state="attached")
+    page.goto(call.url)
+    page.get_by_test_id("quality-card").get_by_text("accuracy").first.wait_for()
+    assert errors == []
+    page.close()
+
+
+def test_whoever_is_no_longer_logged_in_reads_so(call: Call, browser: BrowserContext) -> None:
+    page, _, errors = _open(browser, f"{call.url}{PANEL}/runs?state=done&sort=-score&columns=run,score")
+    page.locator("table.runs tbody tr").first.wait_for()
+    assert page.locator("table.runs thead th").all_inner_texts() == ["Run", "Score↓"] and errors == []
+    cookies = browser.cookies()
+    browser.clear_cookies()
+    page.get_by_text("Your login has ended").wait_for()  # it asks again every 5 seconds
+    assert page.locator("table.runs tbody tr").count() > 0  # what is shown stays
+    page.reload()
+    page.get_by_role("heading", name="Your login has ended").wait_for()
+    browser.add_cookies([{"name": one["name"], "value": one["value"], "url": call.url} for one in cookies])
+    page.close()
 
 
 def test_the_api_waits_for_a_process_that_writes_for_a_while(call: Call, home: Path) -> None:

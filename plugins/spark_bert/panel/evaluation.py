@@ -7,11 +7,12 @@ import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from include.artifacts import MANIFEST
 from spark_bert.folders import open_file
-from spark_bert.panel.records import artifact_key, open_artifact, read_json
+from spark_bert.panel.records import artifact_key, open_artifact, parse, read_json
 from spark_bert.places import home
 
 PAGE = 50  # rows
@@ -27,50 +28,85 @@ def select_rows(record: Mapping[str, Any], query: Mapping[str, str], wrong: bool
 
     Args:
         record: the record of the run.
-        query: what the rows must have: "label", "prediction", and "q" for words of their texts. Empty ones are ignored.
+        query: what the rows must have: "label", "prediction", "slice", and "q" for words of their texts. Empty ones are
+            ignored.
         wrong: whether only mistakes are wanted.
         page: the page, from 1.
     """
-    words = query.get("q", "").lower().split()
-    found = [
-        row
-        for row in _rows(str(home()), artifact_key(record, "evaluate"))
-        if all(not query.get(key) or row[key] == query[key] for key in ("label", "prediction"))
-        and (not wrong or row["wrong"])
-        and all(word in " ".join(row["sentences"]).lower() for word in words)
-    ]
+    rows = _rows(str(home()), artifact_key(record, "evaluate"))
+    found = [row for row in rows if _fits(row, query) and (row["wrong"] or not wrong)]
     start = (page - 1) * PAGE
     return {"rows": found[start : start + PAGE], "total": len(found), "page": page, "size": PAGE}
+
+
+def _fits(row: Mapping[str, Any], query: Mapping[str, str]) -> bool:
+    text = " ".join(row["texts"]).lower()
+    return (
+        all(row[key] == query[key] for key in ("label", "prediction") if query.get(key))
+        and (not query.get("slice") or query["slice"] in row["slices"])
+        and all(word in text for word in query.get("q", "").lower().split())
+    )
 
 
 @lru_cache(maxsize=8)
 def _rows(root: str, key: str) -> Sequence[dict[str, Any]]:
     """Return all rows of an artifact of evaluate. It never changes, so it is read once."""
-    with suppress(OSError, ValueError, csv.Error):
-        open_file(home() / "artifacts", "evaluate", key, MANIFEST).close()
-        with open_file(home() / "artifacts", "evaluate", key, "predictions.csv") as file:
-            rows = [_row(line) for line in csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))]
-        return sorted(rows, key=lambda row: -(row["confidence"] or row["error"] or 0))
+    artifact = Path(root), "artifacts", "evaluate", key
+    with suppress(OSError, ValueError, KeyError, TypeError, csv.Error):
+        open_file(*artifact, MANIFEST).close()
+        rows = list(_from_json(artifact) or _from_csv(artifact))
+        return sorted(rows, key=lambda row: -abs(row["confidence"] or row["error"] or 0))
     return ()
 
 
-def _row(line: Mapping[str, str]) -> dict[str, Any]:
-    """Return a row of predictions.csv with its texts together."""
-    label, prediction = line.get("label") or "", line.get("predicted_label", line.get("prediction")) or ""
-    error = None if "predicted_label" in line else _distance(label, prediction)
+def _from_json(artifact: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """Return the rows of rows.jsonl; [] if the artifact is older than that file."""
+    with suppress(FileNotFoundError), open_file(*artifact, "rows.jsonl") as file:
+        return [_row(parse(line)) for line in file]
+    return []
+
+
+def _row(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "row": line["row"],
+        "texts": [str(line[name]) for name in ("text", "text2") if name in line],
+        "label": _name(line["label"]),
+        "prediction": _name(line["prediction"]),
+        "wrong": not line.get("correct", True),
+        "confidence": line.get("confidence"),
+        "error": line.get("error"),
+        "slices": line.get("slices", []),
+    }
+
+
+def _name(label: Any) -> str:
+    """Return a label, or the labels of a row that may have several, as one text."""
+    return ", ".join(map(str, label)) if isinstance(label, list) else str(label)
+
+
+def _from_csv(artifact: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """Return the rows of predictions.csv, which says less."""
+    with open_file(*artifact, "predictions.csv") as file:
+        return [_old_row(line) for line in csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))]
+
+
+def _old_row(line: Mapping[str, str]) -> dict[str, Any]:
+    label, prediction = line["label"], line.get("predicted_label", line["prediction"])
+    error = None if "predicted_label" in line else _difference(label, prediction)
     return {
         "row": int(line["row"]),
-        "sentences": [line[name] for name in ("sentence1", "sentence2") if line.get(name) is not None],
+        "texts": [line[name] for name in ("sentence1", "sentence2") if line.get(name) is not None],
         "label": label,
         "prediction": prediction,
         "wrong": error is None and label != prediction,
         "confidence": float(line["probability"]) if line.get("probability") else None,
         "error": error,
+        "slices": [],
     }
 
 
-def _distance(label: str, prediction: str) -> float | None:
-    """Return how far two scores are apart; None if they are sets of labels."""
+def _difference(label: str, prediction: str) -> float | None:
+    """Return the error of a score; None if these are no scores but sets of labels."""
     with suppress(ValueError):
-        return abs(float(prediction) - float(label))
+        return float(prediction) - float(label)
     return None

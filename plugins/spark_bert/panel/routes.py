@@ -72,8 +72,14 @@ def run_evaluation(row: Chosen) -> dict[str, Any]:
 
 @router.get("/rows")
 def run_rows(
-    row: Chosen, q: str = "", label: str = "", prediction: str = "", wrong: bool = False, page: _Page = 1
+    row: Chosen,
+    q: str = "",
+    label: str = "",
+    prediction: str = "",
+    slice_: Annotated[str, FromAddress(alias="slice")] = "",
+    wrong: bool = False,
+    page: _Page = 1,
 ) -> dict[str, Any]:
     """Return dev rows with their texts, labels and predictions."""
-    query = {"q": q, "label": label, "prediction": prediction}
+    query = {"q": q, "label": label, "prediction": prediction, "slice": slice_}
     return evaluation.select_rows(read_record(row.run), query, wrong, page)

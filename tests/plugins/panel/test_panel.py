@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from include.named import load
 from include.runs import Run
 from spark_bert.panel import index as index_module
 from spark_bert.panel.app import PAGES, STATIC
 from spark_bert.panel.records import read_record
 from spark_bert.places import run_folder
 from tests.airflow_home import login
-from tests.plugins.panel.runs import HOSTILE, LINES, change_record, let_train, lines, make_run
+from tests.plugins.panel.runs import HOSTILE, LINES, change_record, commit, let_train, lines, make_run
 
 BASE = "/spark-bert/quality"
 RUN_ID = "manual__2026-11-23T10:00:00+00:00"
@@ -252,10 +253,21 @@ def test_a_cell_of_the_confusion_matrix_leads_to_its_rows(ask: Ask, home: Path) 
     assert ask("evaluation", run=run)["confusion"] == [[1, 1], [1, 1]]
     assert [row["row"] for row in ask("rows", run=run)["rows"]] == [3, 0, 1, 2]  # the surest first
     (row,) = ask("rows", run=run, label="negative", prediction="positive")["rows"]
-    assert (row["row"], row["sentences"], row["wrong"], row["confidence"]) == (1, [HOSTILE], True, 0.8)
+    assert (row["row"], row["texts"], row["wrong"], row["confidence"]) == (1, [HOSTILE], True, 0.8)
     assert [row["row"] for row in ask("rows", run=run, wrong="true")["rows"]] == [3, 1]
     assert [row["row"] for row in ask("rows", run=run, q="Dull not")["rows"]] == [3]
     assert ask("rows", run=run, page=2) == {"rows": [], "total": 4, "page": 2, "size": 50}
+
+
+def test_rows_have_slices_and_may_have_several_labels_or_a_score(ask: Ask, home: Path) -> None:
+    run, experiment = Run(home / "runs/run"), load("movies")
+    several = {"row": 0, "text": "a", "label": ["x", "y"], "prediction": [], "correct": False, "slices": ["label:x"]}
+    score = {"row": 1, "text": "a", "text2": HOSTILE, "label": 2.0, "prediction": 4.5, "error": 2.5, "slices": []}
+    commit(home, run, experiment, "evaluate", {}, {"rows.jsonl": lines(several, score)})
+    first, second = ask("rows", run="run")["rows"]
+    assert (first["texts"], first["error"], first["wrong"]) == (["a", HOSTILE], 2.5, False)
+    assert (second["label"], second["prediction"], second["wrong"]) == ("x, y", "", True)
+    assert ask("rows", run="run", slice="label:x")["rows"] == ask("rows", run="run", wrong="true")["rows"] == [second]
 
 
 def test_the_page_of_a_run(ask: Ask, home: Path) -> None:

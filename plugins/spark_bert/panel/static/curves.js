@@ -4,7 +4,7 @@ import { chart } from './chart.js'
 import { bytes, number, percent, score, small } from './format.js'
 
 const received = (line) => Object.entries(line).filter(([name]) => name.startsWith('bytes_')).reduce((sum, [, value]) => sum + value, 0)
-const NOT_METRICS = new Set(['step', 'epoch', 'time', 'dev_loss', 'shares'])
+const NOT_METRICS = new Set(['step', 'epoch', 'time', 'dev_loss', 'shares', 'predicted'])
 const inSeconds = (time) => (typeof time === 'number' ? time : Date.parse(time) / 1000)
 
 export class Curves {
@@ -65,6 +65,8 @@ export class Curves {
     const labels = [...new Set(dev.flatMap((line) => Object.keys(line.shares || {})))].slice(0, 8)
     this.update('Dev predictions by class', { format: percent, domain: { y: [0, 1] } },
       labels.map((label) => ({ name: label, dots: true, points: of(dev.filter((line) => line.shares), (line) => line.shares[label] ?? 0) })))
+    const scored = dev.filter((line) => line.predicted)
+    this.update('Dev predictions', { format: small }, ['mean', 'std'].map((name) => ({ name, dots: true, points: of(scored, (line) => line.predicted[name]) })))
   }
 
   update(title, options, lines) {

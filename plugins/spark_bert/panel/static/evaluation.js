@@ -9,19 +9,19 @@ const READABLE = 30 // classes whose confusion matrix people can read
 
 export async function evaluation(figures, run) {
   if (!figures.metrics) return [h('h2', {}, 'Evaluation'), h('p', { class: 'muted' }, 'The files of the evaluation are gone.')]
-  const mistakes = await fetchJson('rows', { ...whichRun, ...(figures.confusion ? { wrong: true } : {}) })
+  const wrong = figures.classes || figures.labels ? { wrong: 'true' } : {} // a score is never quite right
+  const mistakes = await fetchJson('rows', { ...whichRun, ...wrong })
   return [
     h('h2', {}, 'Evaluation', h('span', { class: 'muted' }, ` on ${count(figures.rows)} dev rows`)),
     h('div', { class: 'panels' },
       metrics(figures),
-      slices(figures),
-      figures.classes ? classes(figures) : null,
+      slices(figures, run),
+      figures.classes || figures.labels ? classes(figures) : null,
       figures.confusion && figures.confusion.length <= READABLE ? confusion(figures, run) : null,
       figures.calibration ? calibration(figures.calibration) : null,
     ),
-    h('h2', {}, figures.confusion ? 'Surest mistakes' : 'Rows', ' ',
-      h('a', { class: 'more', href: address('rows', { run: run.run, ...(figures.confusion ? { wrong: 'true' } : {}) }) },
-        `all ${count(mistakes.total)} ${figures.confusion ? 'mistakes' : 'rows'}`)),
+    h('h2', {}, wrong.wrong ? 'Surest mistakes' : 'Largest errors', ' ',
+      h('a', { class: 'more', href: address('rows', { run: run.run, ...wrong }) }, `all ${count(mistakes.total)} ${wrong.wrong ? 'mistakes' : 'rows'}`)),
     rowsTable(mistakes.rows.slice(0, MISTAKES)),
   ]
 }
@@ -59,10 +59,10 @@ function metrics({ metrics, metric, interval, baseline, heldout }) {
 
 const shown = (value) => (typeof value === 'number' ? score(value) : '–')
 
-function classes({ classes }) {
-  return panel('Classes', null, h('table', {},
+function classes({ classes, labels }) {
+  return panel(classes ? 'Classes' : 'Labels', null, h('table', {},
     h('thead', {}, h('tr', {}, h('th', {}), ['rows', 'precision', 'recall', 'F1'].map((name) => h('th', { class: 'number' }, name)), h('th'))),
-    h('tbody', {}, Object.entries(classes).map(([name, one]) => h('tr', {}, h('th', { scope: 'row' }, name),
+    h('tbody', {}, Object.entries(classes || labels).map(([name, one]) => h('tr', {}, h('th', { scope: 'row' }, name),
       h('td', { class: 'number' }, count(one.rows)), h('td', { class: 'number' }, shown(one.precision)), h('td', { class: 'number' }, shown(one.recall)),
       measured(one.f1, one.f1_interval))))))
 }
@@ -88,8 +88,8 @@ function calibration({ bins, ece }) {
   return panel('Calibration', `expected error ${percent(ece)}`, drawing.figure)
 }
 
-function slices({ slices }) {
+function slices({ slices, label_names: inRows }, run) {
   return panel('Slices', null, h('table', {},
-    h('tbody', {}, Object.entries(slices || {}).map(([name, part]) => h('tr', {}, h('th', { scope: 'row', title: name }, part.about),
+    h('tbody', {}, Object.entries(slices || {}).map(([name, part]) => h('tr', {}, h('th', { scope: 'row', title: name }, inRows ? h('a', { href: address('rows', { run: run.run, slice: name }) }, part.about) : part.about),
       h('td', { class: 'number muted' }, count(part.rows)), h('td', { class: 'muted' }, part.metric), measured(part[part.metric], part.interval))))))
 }

@@ -8,13 +8,16 @@ function open(changes) {
   location.assign(address('rows', { ...kept, ...changes }))
 }
 
-function filters(labels) {
-  const select = (name, all) => h('select', { 'aria-label': all, onchange: (event) => open({ [name]: event.target.value }) },
-    h('option', { value: '' }, all), labels.map((label) => h('option', { value: label, selected: label === parameters[name] }, `${name} ${label}`)))
+function filters({ confusion, classes, labels: several, slices }) {
+  const labels = confusion ? Object.keys(classes) : []
+  const choose = (name, all, values) => h('select', { 'aria-label': all, onchange: (event) => open({ [name]: event.target.value }) },
+    h('option', { value: '' }, all), values.map(([value, text]) => h('option', { value, selected: value === parameters[name] }, text)))
+  const select = (name, all) => choose(name, all, labels.map((label) => [label, `${name} ${label}`]))
   return h('form', { class: 'filters', role: 'search', onsubmit: search },
     h('input', { type: 'search', name: 'q', value: parameters.q || '', placeholder: 'Find words', 'aria-label': 'Find words' }),
-    labels.length ? [select('label', 'Any label'), select('prediction', 'Any prediction'),
-      h('label', {}, h('input', { type: 'checkbox', checked: parameters.wrong === 'true', onchange: (event) => open({ wrong: event.target.checked ? 'true' : '' }) }), 'only mistakes')] : null)
+    labels.length ? [select('label', 'Any label'), select('prediction', 'Any prediction')] : null,
+    choose('slice', 'All slices', Object.entries(slices || {}).map(([name, part]) => [name, part.about])),
+    classes || several ? h('label', {}, h('input', { type: 'checkbox', checked: parameters.wrong === 'true', onchange: (event) => open({ wrong: event.target.checked ? 'true' : '' }) }), 'only mistakes') : null)
 }
 
 function search(event) {
@@ -34,7 +37,7 @@ async function refresh() {
     h('header', {},
       h('p', { class: 'path' }, h('a', { href: 'runs' }, 'Quality'), ' / ', h('a', { href: address('run', { run: run.run }) }, runName(run.run, run.dag_id, run.run_id))),
       h('h1', {}, 'Dev rows')),
-    filters(figures.confusion ? Object.keys(figures.classes) : []), rowsTable(found.rows), pager(found))
+    filters(figures), rowsTable(found.rows), pager(found))
 }
 
 repeat(refresh, () => 0)
