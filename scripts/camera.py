@@ -39,6 +39,10 @@ HIDDEN = """() => {
     return hidden
 }"""
 
+#: The frame with a page of the quality panel, and how many pixels of that page lie below its end.
+PANEL = "iframe[title=Quality]"
+HIDDEN_IN_FRAME = "frame => frame.contentDocument.documentElement.scrollHeight - frame.clientHeight"
+
 
 @dataclass(frozen=True)
 class Camera:
@@ -86,6 +90,23 @@ class Camera:
             end = section["y"] + section["height"] + GAP
             head = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": REPORT_WIDTH, "height": end})
             self._save(name, head)
+
+    def take_panel(self, name: str, path: str, ready: str) -> None:
+        """Take a picture of a page of the quality panel in Airflow, and a dark one, whose name has "-dark" at its end.
+
+        Args:
+            name: the name of the picture.
+            path: the path of the page in Airflow.
+            ready: a selector of what is there once the panel shows everything.
+        """
+        with self._open(path) as page:
+            page.frame_locator(PANEL).locator(ready).first.wait_for()
+            _settled(page)
+            below = page.locator(PANEL).evaluate(HIDDEN_IN_FRAME)
+            page.set_viewport_size({"width": WIDTH, "height": HEIGHT + max(below, 0)})
+            self._save(name, _settled(page).screenshot(scale="css"))
+            page.emulate_media(color_scheme="dark")  # Airflow follows it
+            self._save(f"{name}-dark", _settled(page).screenshot(scale="css"))
 
     @contextmanager
     def _open(self, path: str, **settings: str) -> Iterator[Page]:

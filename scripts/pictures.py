@@ -46,16 +46,19 @@ def main() -> int:
             finetune(call, shots)
             retrain(call, shots, checkout / "data/drop")
             ablation(call, shots)
+            shots.take_panel("quality", "/plugin/quality", ready="table.runs")
     return 0
 
 
 def finetune(call: Call, shots: Camera) -> None:
-    """Take pictures of the Dag, its trigger form and the evaluation report."""
+    """Take pictures of the Dag, its trigger form, the evaluation report and the quality panel."""
     run = trigger(call, SMALL | {"gate.accuracy": 0.7})
+    shots.take_panel("quality-live", f"{_page(run)}/plugin/quality-run", ready=".tile.progress progress")
     tasks = _succeed(call, run)
     shots.take_graph("dag", "finetune", _page(run))
     shots.take_form("form", "/dags/finetune", ["Preprocessing", "Gate"])
     shots.take_report("report", _button(call, tasks["evaluate"], "Report"), last="Thresholds")
+    shots.take_panel("quality-run", f"{_page(run)}/plugin/quality-run", ready="table.rows")
 
 
 def retrain(call: Call, shots: Camera, drop: Path) -> None:

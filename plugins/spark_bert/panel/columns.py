@@ -100,11 +100,7 @@ class Query:
 def answer(rows: Collection[Row], query: Query) -> dict[str, Any]:
     """Return the page of the table that a query asks for, as JSON, with everything that a reader can choose from."""
     found = [row for row in rows if _fits(row, query)]
-    key = query.sort.removeprefix("-")
-    ordered = sorted(found, key=lambda row: -row.changed)
-    known = [row for row in ordered if value(row, key) is not None]
-    known.sort(key=lambda row: _order(value(row, key)), reverse=query.sort.startswith("-"))
-    ordered = [*known, *(row for row in ordered if value(row, key) is None)]  # what is not known comes last
+    ordered = _sorted(found, query.sort)
     start = (query.page - 1) * query.size
     columns = [column(key) for key in query.columns]
     return {
@@ -116,9 +112,9 @@ def answer(rows: Collection[Row], query: Query) -> dict[str, Any]:
         "page": query.page,
         "size": query.size,
         "sort": query.sort,
-        "states": _distinct(rows, "state"),
-        "dags": _distinct(rows, "dag_id"),
-        "tasks": _distinct(rows, "data.task"),
+        "states": _distinct({row.state for row in rows}),
+        "dags": _distinct({row.dag_id for row in rows}),
+        "tasks": _distinct(value(row, "data.task") for row in rows),
         "choices": [asdict(one) for one in _choices(rows)],
     }
 
@@ -154,16 +150,24 @@ def _fits(row: Row, query: Query) -> bool:
     return all(word in text for word in query.q.lower().split())
 
 
-def _order(value: Any) -> tuple[bool, Any]:
-    """Return something that values of any kind can be sorted by: numbers before texts."""
-    return (False, value) if isinstance(value, int | float) else (True, str(value))
+def _sorted(rows: Iterable[Row], sort: str) -> list[Row]:
+    """Return the rows in the order of a column, equal ones the newest first. What is not known comes last."""
+    key = sort.removeprefix("-")
+    values = [(value(row, key), row) for row in sorted(rows, key=lambda row: -row.changed)]
+    known = [pair for pair in values if pair[0] is not None]
+    try:
+        known.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
+    except TypeError:  # numbers and texts
+        known.sort(key=lambda pair: str(pair[0]), reverse=sort.startswith("-"))
+    return [row for _, row in [*known, *(pair for pair in values if pair[0] is None)]]
 
 
-def _distinct(rows: Iterable[Row], key: str) -> list[str]:
-    return sorted({str(value(row, key)) for row in rows if value(row, key)})
+def _distinct(values: Iterable[Any]) -> list[str]:
+    return sorted({str(value) for value in values if value})
 
 
 def _choices(rows: Iterable[Row]) -> list[Column]:
     """Return all columns to choose from: the own ones, the metrics that some run has, and the fields."""
-    metrics = {key for row in rows for key in row.values or () if key.startswith("metrics.")}
-    return [*_OWN, *map(column, sorted(metrics)), *(_BY_KEY[key] for key in _FIELDS)]
+    known: set[str] = set().union(*(row.values or () for row in rows))
+    metrics = sorted(key for key in known if key.startswith("metrics."))
+    return [*_OWN, *map(column, metrics), *(_BY_KEY[key] for key in _FIELDS)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,8 @@ from spark_bert.places import home
 #: A run that no Dag made counts as running for so long after the last sign of a stage at work, in seconds. There is
 #: nobody who could be asked, and a stage that was killed leaves its record behind.
 _FRESH = 1800
+#: A run that has ended is looked at only every so many seconds: looking at 10,000 takes longer than all else.
+_SETTLED = 20
 
 
 @dataclass(frozen=True)
@@ -60,38 +62,60 @@ class Index:
     def __init__(self) -> None:
         self._lock = Lock()
         self._root = Path()
+        self._looked = 0.0
         self._rows: dict[str, tuple[int, Row]] = {}
+        self._active: set[str] = set()
         self._unproven: set[str] = set()
         self._dags: dict[str, tuple[str, str]] = {}
 
     def rows(self) -> list[Row]:
         """Return all runs as they are now, in no particular order."""
+        active = dag_runs.under_way()
         with self._lock:
-            self._refresh()
+            self._enter_home()
+            self._refresh(dict(self._stamps(self._active | active.keys())))
+            self._active = set(active)
             self._ask_for_dags()
             rows = [row for _, row in self._rows.values()]
-        active = dag_runs.under_way()
         return [_with_state(row, active) for row in rows]
 
     def find(self, name: str) -> Row | None:
         """Return one run as it is now, or None if there is none of this name."""
         with self._lock:
-            self._refresh(only=name)
+            self._enter_home()
+            self._refresh(dict(_stamp(self._root, name)), {name})
             self._ask_for_dags()
             _, row = self._rows.get(name, (0, None))
         return row and _with_state(row, dag_runs.under_way())
 
-    def _refresh(self, only: str | None = None) -> None:
-        """Read the records that have changed, and forget those that are gone; of all runs or only of one."""
-        root = home() / "runs"
-        if root != self._root:
-            self._root, self._rows, self._unproven = root, {}, set()
-        stamps = dict(_stamps(root) if only is None else _stamp(root, only))
-        for name in (self._rows.keys() if only is None else {only} & self._rows.keys()) - stamps.keys():
+    def _enter_home(self) -> None:
+        """Forget everything if the home is another one."""
+        if self._root != home() / "runs":
+            self._root, self._looked, self._rows, self._unproven = home() / "runs", 0.0, {}, set()
+
+    def _refresh(self, stamps: Mapping[str, int], among: Collection[str] | None = None) -> None:
+        """Read the records whose stamps have changed, and forget those of all runs, or among some, that are gone."""
+        for name in (self._rows.keys() if among is None else self._rows.keys() & among) - stamps.keys():
             del self._rows[name]
         for name, stamp in stamps.items():
             if name not in self._rows or self._rows[name][0] != stamp:
                 self._rows[name] = stamp, _row(name, stamp)
+
+    def _stamps(self, active: Collection[str]) -> Iterator[tuple[str, int]]:
+        """Yield each run's folder, and when its record was last written, in ns since 1970; 0 if there is none yet.
+
+        A settled run is looked at only every _SETTLED seconds: it has a Dag, is not active, and was written before.
+        """
+        now = time.time()
+        every, before = now - self._looked > _SETTLED, (now - _SETTLED) * 1e9
+        self._looked = now if every else self._looked
+        with suppress(FileNotFoundError), os.scandir(self._root) as entries:
+            for entry in entries:
+                stamp, row = self._rows.get(entry.name, (0, None))
+                if row and row.dag_id and stamp < before and not every and entry.name not in active:
+                    yield entry.name, stamp
+                elif entry.is_dir(follow_symlinks=False):
+                    yield from _stamp(self._root, entry.name)
 
     def _ask_for_dags(self) -> None:
         """Ask Airflow which Dags made the runs whose records do not prove it, whenever there is a new one of them."""
@@ -102,14 +126,6 @@ class Index:
             stamp, row = self._rows[name]
             dag_id, run_id = self._dags[name]
             self._rows[name] = stamp, replace(row, dag_id=dag_id, run_id=run_id)
-
-
-def _stamps(root: Path) -> Iterator[tuple[str, int]]:
-    """Yield each run's folder, and when its record was last written, in ns since 1970; 0 if there is none yet."""
-    with suppress(FileNotFoundError), os.scandir(root) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _stamp(root, entry.name)
 
 
 def _stamp(root: Path, name: str) -> Iterator[tuple[str, int]]:

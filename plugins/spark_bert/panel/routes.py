@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException
 from fastapi import Query as FromAddress
+from fastapi.responses import JSONResponse
 
 from spark_bert.panel import columns, curves, evaluation, run_page
 from spark_bert.panel.access import MayRead, may_read
@@ -14,7 +16,27 @@ from spark_bert.panel.index import Index, Row
 from spark_bert.panel.records import read_record
 from spark_bert.places import run_folder
 
-router = APIRouter(prefix="/api")
+
+class _Finite(JSONResponse):
+    """JSON has no infinite numbers and no NaN, but stages may write them: they become null."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the content as JSON."""
+        try:
+            return super().render(content)
+        except ValueError:  # looking at every number of every answer would take longer
+            return super().render(_finite(content))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_finite, value))
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+router = APIRouter(prefix="/api", default_response_class=_Finite)
 _index = Index()
 _Page = Annotated[int, FromAddress(ge=1, le=1_000_000)]
 _Size = Annotated[int, FromAddress(ge=1, le=500)]
