@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from spark_bert import startup
+from spark_bert import metrics, startup
 from spark_bert.files import app
 from spark_bert.links import PANEL, PREFIX
 from spark_bert.panel.app import app as panel
 from spark_bert.panel.views import CARDS, VIEWS
 from spark_bert.partitions import StudyMapper, Table5Window
 from spark_bert.timetable import ConfigurationTimetable
+
+app.include_router(metrics.router)
 
 
 class SparkBertPlugin(AirflowPlugin):

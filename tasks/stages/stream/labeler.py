@@ -74,7 +74,7 @@ class Labeler:
             confidence = None if counted.profile.kind == "regression" else counted.confidence
             write_json(folder / TALLY, Tally(number, model.version, counted.profile, confidence).as_json())
             self._batches.commit(folder, manifest)
-        self.heartbeat.committed(number, counted.profile.rows, model.version)
+        self.heartbeat.committed(number, counted.profile.rows, counted.reasons.total(), model.version)
         seconds = time.monotonic() - started
         log.info("batch %d: %d rows, %d set aside, %.1f s", number, manifest["rows"], manifest["aside"], seconds)
         for reason, times in counted.reasons.most_common(3):
