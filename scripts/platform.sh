@@ -22,6 +22,7 @@ COMPOSE_PROJECT_NAME=${COMPOSE_PROJECT_NAME:-spark-bert}
 SPARK_BERT_NETWORK=$COMPOSE_PROJECT_NAME-stages
 SPARK_BERT_DEPLOYMENT=$COMPOSE_PROJECT_NAME
 SPARK_BERT_POLICY=$(cat compose/proxy/* | sha256sum | cut -c1-16)
+SPARK_BERT_MONITORING=$(cat compose/prometheus/* | sha256sum | cut -c1-16)
 export "${!SPARK_BERT_@}" COMPOSE_PROJECT_NAME
 
 compose() {
@@ -46,7 +47,7 @@ prepare() {
             ;;
     esac
     mkdir -p "$SPARK_BERT_CACHE" "$SPARK_BERT_DATA" "$SPARK_BERT_SECRETS"/{service,stream} \
-        "$SPARK_BERT_HOME"/{artifacts/stream,checkpoints,datasets,runs,streams} "$platform"/{logs,mlflow,postgres,prometheus,secrets}
+        "$SPARK_BERT_HOME"/{artifacts/stream,checkpoints,datasets,runs,streams} "$platform"/{logs,mlflow,monitoring,postgres,prometheus,secrets}
     chmod 700 "$platform"
     printf %s "$SPARK_BERT_DATA" >"$platform/data"
     (
@@ -80,8 +81,17 @@ await() {
     return 1
 }
 
+# Prometheus logs in with a token of its own, which is valid for a year and renewed at each start.
+log_prometheus_in() {
+    local file=$platform/monitoring/airflow_token
+    (umask 077 && compose run --rm -T --no-deps api-server python -m spark_bert.prometheus_login | tail -n 1 >"$file.new")
+    [ "$(id -u)" != 0 ] || chown "$SPARK_BERT_UID:$SPARK_BERT_GID" "$file.new"
+    mv "$file.new" "$file"
+}
+
 up() {
     prepare
+    case ,${COMPOSE_PROFILES:-}, in *,monitoring,*) log_prometheus_in ;; esac
     compose run --rm fetch fetch "$@"
     echo "==> starting" >&2
     compose up --detach --remove-orphans
