@@ -68,9 +68,9 @@ def test_documentation_explains_the_stages(dag: DAG) -> None:
     assert dag.doc_md and all(stage in dag.doc_md for stage in PIPELINE)
 
 
-def _run(conf: dict[str, Any]) -> tuple[int, str, dict[str, str], dict[str, Any]]:
+def _run(conf: dict[str, Any], **environment: str) -> tuple[int, str, dict[str, str], dict[str, Any]]:
     """Run the Dag through Airflow's own command: exit code, log, states and XComs of its tasks."""
-    done = airflow("dags", "test", "finetune", "--conf", json.dumps(conf))
+    done = airflow("dags", "test", "finetune", "--conf", json.dumps(conf), **environment)
     from airflow.models import DagRun, TaskInstance
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
@@ -86,9 +86,11 @@ def _run(conf: dict[str, Any]) -> tuple[int, str, dict[str, str], dict[str, Any]
     return done.returncode, done.stdout + done.stderr, states, xcoms
 
 
-def test_a_run_through_airflow(database: None, interpreter: Interpreter) -> None:
+def test_a_run_through_airflow(database: None, interpreter: Interpreter, tmp_path: Path) -> None:
     interpreter(STAGES_STAND_IN)
-    code, log, states, xcoms = _run({"experiment": "movies", "training.epochs": 1})
+    transport = json.dumps({"type": "file", "log_file_path": str(tmp_path / "lineage.jsonl"), "append": True})
+    conf = {"experiment": "movies", "training.epochs": 1}
+    code, log, states, xcoms = _run(conf, AIRFLOW__OPENLINEAGE__TRANSPORT=transport)
     assert code == 0, log
     assert states == dict.fromkeys([*PIPELINE, "announce", "track"], "success 1")
     assert "tasks: at work on train" in log
@@ -101,6 +103,20 @@ def test_a_run_through_airflow(database: None, interpreter: Interpreter) -> None
     assert xcoms["validate._link_data_docs"] == ""
     run = Path(xcoms["train.return_value"]["run"]).name
     assert xcoms["announce.return_value"] == {"task": "movie-reviews", "run": run}
+    _check_lineage(tmp_path / "lineage.jsonl", run)
+
+
+def _check_lineage(file: Path, run: str) -> None:
+    """Check the events of OpenLineage: each stage that is complete names what it has read and made, and the run."""
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    complete = {event["job"]["name"]: event for event in events if event["eventType"] == "COMPLETE"}
+    assert {f"finetune.{stage}" for stage in PIPELINE} <= complete.keys()
+    for stage in PIPELINE:
+        (output,) = complete[f"finetune.{stage}"]["outputs"]
+        assert (output["namespace"], output["name"]) == ("file", f"/home/artifacts/{stage}/0123456789abcdef")
+        tags = complete[f"finetune.{stage}"]["run"]["facets"]["tags"]["tags"]
+        assert {"run": run, "stage": stage}.items() <= {tag["key"]: tag["value"] for tag in tags}.items()
+    assert complete["finetune.validate"]["inputs"][0]["name"] == "bundled/movie-reviews"
 
 
 def test_a_failed_gate_is_red_stops_the_run_and_is_told(

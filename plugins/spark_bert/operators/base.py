@@ -6,20 +6,24 @@ import signal
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from include.experiment import Experiment
-from include.runs import DAG_ID, RUN_ID
+from include.runs import DAG_ID, RUN_ID, Run
 from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
 from spark_bert.inputs import check_inputs
 from spark_bert.links import LINKS
 from spark_bert.params import from_form
 from spark_bert.places import this_run
 from spark_bert.retries import Interrupted
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
 
 #: Seconds between SIGTERM and SIGKILL. In this time, a training completes its step and writes a checkpoint (1.8 GB for
 #: an encoder with 109 million weights), and any stage removes its unfinished files.
@@ -114,6 +118,17 @@ class StageOperator(BaseOperator):
         except StageError as error:
             raise AirflowException(str(error)) from error
         return self.result
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
+        """Return what the stage has read and made, also if it has failed; None if its experiment was not valid.
+
+        Only Airflow's OpenLineage provider calls this, and only if a transport is configured.
+        """
+        if not self.command:
+            return None
+        from spark_bert.lineage import lineage
+
+        return lineage(self.stage, self.experiment, Run(Path(self.command[-1])), self.result)
 
     def _push_result_of_failure(self, outcome: Outcome, context: Context) -> None:
         """Push the result if there is one: a stage that refuses prints a result that names its verdict or Data Docs."""
