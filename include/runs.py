@@ -15,13 +15,14 @@ from include.experiment import Experiment
 from include.named import merge
 from include.stages import PIPELINE, STAGES, BadInput, StageError, flatten
 from include.text import is_unwritable
+from include.tracing import VARIABLES
 
 #: The file of a run that is an arm of an ablation: its study, configuration, task and seed.
 ARM = "arm.json"
 #: The file of a run with a person's answer to a request for approval.
 DECISION = "decision.json"
-#: The variables in which a stage is told its Dag and its Dag run. Airflow itself gives them these names.
-DAG_ID, RUN_ID = "AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_DAG_RUN_ID"
+#: The variables in which a stage is told its Dag and its Dag run.
+DAG_ID, RUN_ID = VARIABLES["dag_id"], VARIABLES["run_id"]
 
 
 class Entry(BaseModel):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from include import tracing
 from include.artifacts import Artifact, Manifest, artifact_key
 from include.at_work import AtWork, at_work
 from include.experiment import Experiment
@@ -36,6 +37,17 @@ class StageModule(Protocol):
 
 def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     """The stage's artifact, made now or found; the run's record points at it, or says why there is none."""
+    file = run.folder / tracing.FOLDER / f"{name}.jsonl"
+    with tracing.recording(file, tracing.Origin.of_stage(run.folder, name), name) as span:
+        artifact = _run_stage(name, experiment, run)
+        manifest = artifact.manifest
+        span.attributes |= {"key": manifest.key, "exit_code": manifest.exit_code}
+        if manifest.exit_code:
+            span.fail(manifest.message)
+        return artifact
+
+
+def _run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     started = round(time.time(), 3)
     try:
         run.folder.mkdir(parents=True, exist_ok=True)  # before the work, for where it cannot be the work would be lost
@@ -111,7 +123,8 @@ def _make(
             "seconds": round(time.monotonic() - started, 1),
         }
         ending = replace(manifest, result=result, exit_code=int(outcome.exit_code), message=outcome.message)
-        return run.store.commit(folder, ending)
+        with tracing.span("commit"):
+            return run.store.commit(folder, ending)
 
 
 def revision() -> str:

@@ -25,9 +25,11 @@ from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from include import tracing
 from include.experiment import Experiment
 from include.scratch import scratch_folder
 from include.stages import BadInput, StageError, Transient
+from tasks.spark_jobs import jobs_as_spans
 
 log = logging.getLogger(__name__)
 
@@ -73,13 +75,17 @@ def session(experiment: Experiment, name: str, *jars: Path) -> Iterator[SparkSes
     """
     running = SparkSession.getActiveSession()
     if running is not None:
-        yield running
+        with jobs_as_spans(running):
+            yield running
         return
     _check_java()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also raises every error that it logs
     with scratch_folder(Path(tempfile.gettempdir()), "spark-bert") as scratch:
         try:
-            yield _start(experiment.runtime.spark_master, name, scratch, jars)
+            with tracing.span("start Spark"):
+                spark = _start(experiment.runtime.spark_master, name, scratch, jars)
+            with jobs_as_spans(spark):
+                yield spark
         except Exception as error:
             stopped = _stopped(error)
             if stopped is None and not isinstance(error, SPARK_ERRORS):

@@ -37,8 +37,12 @@ local VARIABLES = {
     "HF_HOME=" .. CACHE .. "/huggingface",
     "MLFLOW_TRACKING_URI=" .. setting("MLFLOW_TRACKING_URI"),
 }
--- The ids of the Dag and the Dag run, which a stage writes into the record of its run and uses for nothing else.
-local IDS = { "AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_DAG_RUN_ID" }
+-- What a try of an Airflow task tells its stage: which one it is, and the span that it is part of. A stage writes them
+-- into its run's record, log and trace, and uses them for nothing else.
+local TOLD = {
+    "^AIRFLOW_CTX_DAG_ID=%C+$", "^AIRFLOW_CTX_DAG_RUN_ID=%C+$", "^AIRFLOW_CTX_TRY_NUMBER=%d+$",
+    "^TRACEPARENT=%x%x%-%x+%-%x+%-%x%x$",
+}
 
 -- The most that any stage gets: of the table in plugins/spark_bert/limits.py, or where SPARK_BERT_LIMITS says more.
 local function most(name, table_says)
@@ -74,11 +78,14 @@ local function one_of(allowed)
     end
 end
 
--- A variable with one of these names, and any value that is not empty and has no control characters.
-local function sets(names)
+local function like(patterns)
     return function(value)
-        local name = text(value) and value:match("^([%w_]+)=%C+$")
-        return one_of(names)(name)
+        for _, pattern in ipairs(patterns) do
+            if text(value) and value:match(pattern) then
+                return true
+            end
+        end
+        return false
     end
 end
 
@@ -233,7 +240,7 @@ local no, yes, nothing = one_of({ false }), one_of({ true }), one_of({})
 local container = object({
     Image = one_of(IMAGES), User = one_of({ USER }), Cmd = command, Labels = labels, HostConfig = host_without_swap,
 }, {
-    Env = each(either(one_of(VARIABLES), sets(IDS))), Hostname = one_of({ "localhost" }), StopTimeout = up_to(600),
+    Env = each(either(one_of(VARIABLES), like(TOLD))), Hostname = one_of({ "localhost" }), StopTimeout = up_to(600),
     AttachStdin = no, AttachStdout = yes, AttachStderr = yes, OpenStdin = no, StdinOnce = no, Tty = no,
     NetworkDisabled = no,
     -- The client sends them, as null.

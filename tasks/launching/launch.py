@@ -17,11 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
+from include import tracing
 from include.scratch import scratch_folder
 from include.stages import BadInput, ExitCode, Stopped, Transient
 from tasks.launching.driver import LOST
 from tasks.launching.machine import threads, with_ranks
-from tasks.launching.rank import JOB, STOP, train
+from tasks.launching.rank import JOB, ORIGIN, STOP, train
 from tasks.training.job import Job, checkpoints
 
 log = logging.getLogger(__name__)
@@ -119,8 +120,15 @@ def _train(job: Job, folder: Path, ranks: int) -> None:
         train(job, folder / STOP)
         return
     job.write(folder / JOB)
+    tracing.hand_over(folder / ORIGIN)
     (folder / LOST).unlink(missing_ok=True)
-    if _run_driver(str(folder), ranks):
+    try:
+        failed = _run_driver(str(folder), ranks)
+    finally:
+        for file in sorted(folder.glob("rank-*.jsonl")):
+            tracing.take_over(file)
+            file.unlink()  # where training starts again, the ranks write others
+    if failed:
         _explain(folder)
 
 

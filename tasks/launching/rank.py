@@ -12,16 +12,17 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+from include import tracing
 from include.artifacts import locked, write_json
 from include.logs import LOG_FORMAT
 from include.stages import ExitCode, StageError
 from tasks.launching.machine import threads
 from tasks.training.job import Job
 
-JOB, STOP = "job.json", "stop"
+JOB, STOP, ORIGIN = "job.json", "stop", "origin.json"
 
 
 def train(job: Job, stop: Path) -> None:
@@ -41,7 +42,13 @@ def train(job: Job, stop: Path) -> None:
         _horovod(job) if job.uses_horovod else nullcontext(),
         locked(job.folder) if ranks.rank() == 0 else nullcontext(),
     ):
-        build_trainer(job, stop.exists).run()
+        with tracing.span("load"):
+            trainer = build_trainer(job, stop.exists)
+        with tracing.span("training", rank=trainer.rank, ranks=trainer.world):
+            try:
+                trainer.run()
+            finally:
+                trainer.phases.record()
 
 
 @contextmanager
@@ -64,13 +71,22 @@ def run_rank(folder: str) -> None:
     level = logging.WARNING if rank else logging.INFO
     logging.basicConfig(level=level, stream=sys.stderr, format=LOG_FORMAT)
     try:
-        train(Job.read(Path(folder, JOB)), Path(folder, STOP))
+        with _recording(Path(folder), rank):
+            train(Job.read(Path(folder, JOB)), Path(folder, STOP))
     except HorovodInternalError:
         sys.exit(ExitCode.TRANSIENT)  # another rank was lost; the launcher reports that one
     except Exception as error:
         code, message = _describe(error)
         write_json(Path(folder, f"rank-{rank}.json"), {"rank": rank, "exit_code": code, "message": message})
         sys.exit(code)
+
+
+def _recording(folder: Path, rank: int) -> AbstractContextManager[object]:
+    """Record this rank's spans in a file of the folder if the stage has said where they belong."""
+    origin = folder / ORIGIN
+    if not origin.is_file():
+        return nullcontext()
+    return tracing.recording(folder / f"rank-{rank}.jsonl", tracing.Origin.read(origin), f"rank {rank}")
 
 
 def _describe(error: Exception) -> tuple[int, str]:

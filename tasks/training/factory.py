@@ -27,6 +27,7 @@ from tasks.training.metrics_logger import MetricsLogger
 from tasks.training.moving_average import MovingAverage
 from tasks.training.objectives import Objective, build_objective
 from tasks.training.optim import Optimizer, settings
+from tasks.training.phases import Phases
 from tasks.training.precision import LossScale, NonFiniteGuard, resolve
 from tasks.training.sampler import Sampler, check_batch_size
 from tasks.training.selection import BestModel
@@ -89,7 +90,7 @@ def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
     checkpoints = Checkpoints(job.folder, job.experiment.runtime.checkpoint_steps, rank, best.folder)
     return Trainer(
         job, stopping, rank, world, device, precision, objective, model, sampler, exchange, optimizer, average,
-        loss_scale, guard, best, metrics, meter, checkpoints, state,
+        loss_scale, guard, best, metrics, meter, checkpoints, state, Phases(),
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from tasks.training.metrics_logger import METRICS, MetricsLogger
 from tasks.training.moving_average import MovingAverage
 from tasks.training.objectives import Objective
 from tasks.training.optim import Optimizer, learning_rate
+from tasks.training.phases import Phases
 from tasks.training.precision import LossScale, NonFiniteGuard, Precision, autocast
 from tasks.training.sampler import RankBatch, Sampler
 from tasks.training.selection import BestModel
@@ -40,6 +41,7 @@ class Trainer:
     Attributes:
         stopping: returns whether this rank was asked to stop.
         state: what a checkpoint keeps of the other parts.
+        phases: what the steps spend their time on.
     """
 
     job: Job
@@ -61,6 +63,7 @@ class Trainer:
     meter: Meter
     checkpoints: Checkpoints
     state: TrainingState
+    phases: Phases
 
     def run(self) -> None:
         """Train until the last step, until the dev split stops improving, or until a stop is requested."""
@@ -76,7 +79,7 @@ class Trainer:
                 self.metrics.close()
                 return
             if batch.step in self.sampler.evaluated:
-                with self.meter.paused():
+                with self.meter.paused(), self.phases.evaluation:
                     self.evaluate(batch)
                 if self.best.out_of_patience:
                     break
@@ -90,7 +93,7 @@ class Trainer:
         if batch.step % max(1, self.sampler.steps // LINES) == 0 or batch.step in self.sampler.evaluated:
             self.metrics.write(batch, {**self.meter.read(), **memory_use(self.device)})
         if stop or self.checkpoints.due(batch.step):
-            with self.meter.paused():
+            with self.meter.paused(), self.phases.checkpoint:
                 self.checkpoints.write(batch.step, self.state.snapshot())
         return stop
 
@@ -99,25 +102,32 @@ class Trainer:
         self.exchange.begin_step(batch.step, self.loss_scale.value, self.stopping())
         micro_batches = batch.micro_batches(self.job.training.accumulation)
         for micro_batch in micro_batches:
-            inputs = self.inputs(micro_batch)
+            with self.phases.data:
+                inputs = self.inputs(micro_batch)
             if not self.exchange.sharded:  # a sharded exchange catches its rows up when their gradient arrives
-                self.optimizer.catch_up(inputs.input_ids)
-            loss = self.loss(inputs, micro_batch.weight)
+                with self.phases.optimizer:
+                    self.optimizer.catch_up(inputs.input_ids)
+            with self.phases.forward:
+                loss = self.loss(inputs, micro_batch.weight)
             if micro_batch is micro_batches[-1]:
                 self.exchange.sync_next_backward()
-            (loss * self.loss_scale.value).backward()  # type: ignore[no-untyped-call]
+            with self.phases.backward:
+                (loss * self.loss_scale.value).backward()  # type: ignore[no-untyped-call]
             self.meter.count(inputs, loss)
-        stop = self.exchange.synchronize_gradients()
-        norm = self.exchange.norm()
+        with self.phases.exchange:
+            stop = self.exchange.synchronize_gradients()
         rate = learning_rate(batch.step, self.sampler.steps, self.job.training)
-        finite = self.guard.accepts(norm, batch.step)
-        if finite:
-            self.update(rate, norm)
-        else:
-            self.skip()
+        with self.phases.optimizer:
+            norm = self.exchange.norm()
+            finite = self.guard.accepts(norm, batch.step)
+            if finite:
+                self.update(rate, norm)
+            else:
+                self.skip()
         self.loss_scale.update(finite)
         self.optimizer.zero_grad()
         self.meter.end_step(batch, norm, rate)
+        self.phases.end_step(batch.rows)
         self.metrics.tick(batch)
         return stop
 

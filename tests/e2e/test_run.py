@@ -16,6 +16,7 @@ import pytest
 
 from scripts.server import wait_for
 from tests.e2e.make_run import SLICE, command, make_run
+from tests.spans import attributes, read_spans
 
 
 def records(home: Path) -> list[dict[str, Any]]:
@@ -50,6 +51,20 @@ def test_a_run_ends_with_model_report_and_submission(home: Path) -> None:
         lines = submission.read("movie-reviews.tsv").decode().splitlines()
     assert lines[0] == "index\tprediction"
     assert [line.split("\t")[0] for line in lines[1:]] == [str(index) for index in range(rows)]
+
+
+def test_a_run_leaves_one_trace(home: Path) -> None:
+    """Airflow exports none here, and the run has the trace all the same."""
+    folder = home / "runs" / records(home)[0]["run"]
+    spans = {file.stem: read_spans(file) for file in (folder / "traces").iterdir()}
+    assert spans.keys() == records(home)[0]["stages"].keys()
+    assert len({span["traceId"] for found in spans.values() for span in found}) == 1
+    phases = {span["name"] for span in spans["train"]}
+    assert phases >= {"load", "training", "data", "forward", "backward", "optimizer", "evaluation", "commit", "train"}
+    for stage in ("validate", "preprocess", "predict"):
+        assert any(span["name"].startswith("Spark: ") for span in spans[stage])
+    resource = attributes(spans["gate"][-1]["resource"])
+    assert (resource["dag_id"], resource["try"], resource["run"]) == ("finetune", "1", folder.name)
 
 
 def test_a_run_prints_a_line_for_each_stage_and_the_rest_into_its_log(first_run: tuple[Path, str]) -> None:

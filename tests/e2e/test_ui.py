@@ -16,8 +16,12 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import BrowserContext, ConsoleMessage, FrameLocator, Page, sync_playwright
 
+from include.stages import PIPELINE
 from scripts.server import Call, airflow_ui, to_end, trigger, wait_for
 from tests.e2e.debian import install
+from tests.e2e.make_run import ROOT
+from tests.plugins.receivers import TraceServer, serving
+from tests.spans import read_spans
 
 #: Where Airflow serves the panel, and where it shows its pages.
 PANEL, FRAME = "/spark-bert/quality", "iframe[title=Quality]"
@@ -25,8 +29,14 @@ CONF = {"preprocessing.sample": 0.1, "training.epochs": 1}
 
 
 @pytest.fixture(scope="module")
-def call(home: Path) -> Iterator[Call]:
-    with airflow_ui(home) as call:
+def collector() -> Iterator[TraceServer]:
+    with serving(TraceServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def call(home: Path, collector: TraceServer) -> Iterator[Call]:
+    with airflow_ui(home, ROOT, **collector.environment) as call:
         yield call
 
 
@@ -61,7 +71,9 @@ def _run_to_end(call: Call, conf: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return to_end(call, trigger(call, conf))
 
 
-def test_a_triggered_run_succeeds_its_report_opens_and_other_dags_hear_of_it(call: Call, home: Path) -> None:
+def test_a_triggered_run_succeeds_its_report_opens_and_other_dags_hear_of_it(
+    call: Call, home: Path, collector: TraceServer
+) -> None:
     state, tasks = _run_to_end(call, {**CONF, "gate.accuracy": 0.55})
     assert state == "success", tasks
     result = call("GET", f"{tasks['gate']['path']}/xcomEntries/return_value?deserialize=true")["value"]
@@ -71,7 +83,28 @@ def test_a_triggered_run_succeeds_its_report_opens_and_other_dags_hear_of_it(cal
     source = quote(tasks["evaluate"]["dag_run_id"])
     (event,) = call("GET", f"/api/v2/assets/events?source_run_id={source}")["asset_events"]
     assert event["partition_key"] == "movie-reviews"
-    assert (home / "runs" / event["extra"]["run"] / "run.json").is_file()
+    run = home / "runs" / event["extra"]["run"]
+    assert (run / "run.json").is_file()
+    _check_trace(collector, run / "traces")
+
+
+def _check_trace(collector: TraceServer, traces: Path) -> None:
+    """One trace holds Airflow's spans of the run and those that the stages have written into the run's folder."""
+    written = [span for file in traces.iterdir() for span in read_spans(file)]
+    assert {file.stem for file in traces.iterdir()} >= set(PIPELINE)
+    (train,) = [span for span in written if span["name"] == "train"]
+
+    def above(span: dict[str, Any]) -> list[str]:
+        known = {span["spanId"]: span for span in collector.spans if span["traceId"] == train["traceId"]}
+        parent = known.get(span["parentSpanId"])
+        return [*above(parent), parent["name"].partition(".")[0]] if parent else []
+
+    # Airflow's components export every few seconds.
+    wait_for(lambda: above(train) == ["dag_run", "task_run", "worker"], seconds=60)
+    exported = [span["spanId"] for span in collector.spans]
+    for span in written:
+        assert exported.count(span["spanId"]) == 1
+        assert above(span)[:3] == ["dag_run", "task_run", "worker"]
 
 
 def test_a_gate_too_high_ends_red_at_the_gate_without_a_retry(call: Call) -> None:

@@ -1,7 +1,8 @@
-"""A mail server and a chat's webhook on this machine, which keep what they receive."""
+"""A mail server, a chat's webhook and a collector of traces on this machine, which keep what they receive."""
 
 from __future__ import annotations
 
+import base64
 import http.server
 import json
 import socketserver
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
 from email.message import EmailMessage
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Server = TypeVar("Server", bound=socketserver.BaseServer)
 
@@ -65,6 +66,43 @@ class _Webhook(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.posts.append((self.path, body["text"]))
         self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the test says what it found."""
+
+
+class TraceServer(http.server.ThreadingHTTPServer):
+    """As much of an OTLP collector as the exporter that speaks HTTP needs."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Traces)
+        self.spans: list[dict[str, Any]] = []  # in the JSON of a stage's own files
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What turns the traces of an Airflow on, and leads them here."""
+        return {
+            "AIRFLOW__TRACES__OTEL_ON": "True",
+            "OTEL_TRACES_EXPORTER": "otlp_proto_http",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.server_address[1]}",
+        }
+
+
+class _Traces(http.server.BaseHTTPRequestHandler):
+    server: TraceServer
+
+    def do_POST(self) -> None:
+        from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+        assert self.path == "/v1/traces"
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        for group in MessageToDict(ExportTraceServiceRequest.FromString(body))["resourceSpans"]:
+            for span in (span for scope in group["scopeSpans"] for span in scope["spans"]):
+                ids = {key: base64.b64decode(span.get(key, "")).hex() for key in ("traceId", "spanId", "parentSpanId")}
+                self.server.spans.append({"attributes": [], "status": {}, **span, **ids, "resource": group["resource"]})
+        self.send_response(200)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:

@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 from include.experiment import Experiment
 from include.scratch import kernel
 from include.stages import BadInput, Transient
+from include.tracing import Origin, recording
 from tasks.spark import _code, _explain, is_local, partitions, session, ship, shipped
+from tests.spans import attributes, read_spans
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -143,3 +145,32 @@ def test_the_code_for_other_machines_is_whole(tmp_path: Path) -> None:
 def test_a_local_executor_reads_in_place(spark: SparkSession, tmp_path: Path) -> None:
     assert is_local(spark)
     assert shipped(ship(spark, tmp_path / "tokenizer.json")) == tmp_path / "tokenizer.json"
+
+
+def test_each_job_of_a_session_is_a_span(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(3).collect()
+    file, origin = tmp_path / "predict.jsonl", Origin("0a" * 16, "", {})
+    with recording(file, origin, "predict"), session(Experiment(), "predict") as same:
+        assert len(same.range(100).repartition(2).collect()) == 100
+        same.sparkContext.range(9, numSlices=3).sum()
+    *jobs, stage = read_spans(file)
+    assert len({attributes(job)["spark.job"] for job in jobs}) == len(jobs) >= 2
+    assert {job["parentSpanId"] for job in jobs} == {stage["spanId"]}
+    assert jobs[-1]["name"].startswith("Spark: sum at ") and attributes(jobs[-1])["spark.tasks"] == 3
+    for job in jobs:
+        begin, end = int(job["startTimeUnixNano"]), int(job["endTimeUnixNano"])
+        millisecond = 1_000_000  # as exact as Spark is
+        assert int(stage["startTimeUnixNano"]) - millisecond <= begin <= end <= int(stage["endTimeUnixNano"])
+
+
+def test_a_session_that_breaks_off_records_no_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    file, origin = tmp_path / "predict.jsonl", Origin("0a" * 16, "", {})
+    with (
+        pytest.raises(ValueError, match="no such row"),
+        recording(file, origin, "predict"),
+        session(Experiment(), "predict") as same,
+    ):
+        same.range(3).collect()
+        raise ValueError("no such row")
+    (stage,) = read_spans(file)
+    assert stage["status"]["message"] == "no such row"

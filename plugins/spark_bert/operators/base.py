@@ -21,6 +21,7 @@ from spark_bert.links import LINKS
 from spark_bert.params import from_form
 from spark_bert.places import this_run
 from spark_bert.retries import Interrupted
+from spark_bert.tracing import StageSpans, environment
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -75,7 +76,7 @@ class StageOperator(BaseOperator):
         self.stage = STAGES[stage].name
         self.experiment_of = experiment_of
         self.command: list[str] = []
-        self.variables: dict[str, str] = {}  # by which the stage notes the Dag run in the run's record
+        self.variables: dict[str, str] = {}  # by which the stage knows its Dag run, its try and its trace
         self.result: dict[str, Any] = {}
         self.operator_extra_links = LINKS.get(stage, ())
 
@@ -109,7 +110,12 @@ class StageOperator(BaseOperator):
             AirflowException: if the stage has failed and another try may succeed.
         """
         self.result = {}
-        outcome = self.run_stage(context)
+        self.variables |= environment(context)
+        spans = StageSpans(context, self.stage)
+        try:
+            outcome = self.run_stage(context)
+        finally:
+            spans.export()
         if outcome.code != ExitCode.DONE:
             self._push_result_of_failure(outcome, context)
             raise failure(self.stage, outcome)

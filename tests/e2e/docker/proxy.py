@@ -16,8 +16,10 @@ from unittest.mock import patch
 
 import docker
 
+from include.tracing import TRACEPARENT
 from spark_bert.containers import user
 from spark_bert.operators.docker import DockerStageOperator
+from spark_bert.tracing import environment
 from tests.e2e.docker.stand_ins import image
 from tests.e2e.make_run import ROOT
 
@@ -43,10 +45,11 @@ class Proxy(NamedTuple):
         """The body by which the operator asks for a stage's container; the environment is the deployment's."""
         task = DockerStageOperator(task_id=stage, stage=stage, docker_url=f"tcp://127.0.0.1:{self.port}")
         run = {"dag_id": "finetune", "run_id": "manual__1"}
-        instance = SimpleNamespace(**run, id=uuid.uuid4(), task_id=stage, map_index=-1, max_tries=2)
+        instance = SimpleNamespace(**run, id=uuid.uuid4(), task_id=stage, map_index=-1, max_tries=2, try_number=1)
         dag_run = SimpleNamespace(**run, clear_number=0)
         context: Any = {"ti": instance, "dag_run": dag_run, "params": {"experiment": "movies", **conf}}
         task.render_template_fields(context)
+        task.variables |= {**environment(context), TRACEPARENT: f"00-{'0a' * 16}-{'0b' * 8}-01"}
         task._identify(context)
         with patch.object(docker.APIClient, "create_container_from_config", return_value={"Id": ""}) as create:
             task._create(context)

@@ -24,8 +24,8 @@ class Worker:
         """One try: the stage's result. `clears` is how often the run's tasks have been cleared."""
         where = {"dag_id": "finetune", "run_id": RUN}
         instance = SimpleNamespace(
-            **where, id=uuid4(), task_id=self.stage, map_index=-1, max_tries=2, xcom_push=lambda **_: None,
-            get_task_states=lambda *_, **__: {RUN: {self.stage: "running"}},
+            **where, id=uuid4(), task_id=self.stage, map_index=-1, max_tries=2, try_number=1,
+            xcom_push=lambda **_: None, get_task_states=lambda *_, **__: {RUN: {self.stage: "running"}},
         )  # fmt: skip
         params = {"experiment": "movies", **SLICE, **self.conf}
         context: Any = {

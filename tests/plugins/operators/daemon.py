@@ -20,7 +20,7 @@ RUN = "manual__1"
 
 def context(attempt: str = "try-1", max_tries: int = 2, clears: int = 0, **changes: Any) -> Context:
     """What Airflow tells one try of a task; `attempt` is the id of its task instance."""
-    instance = {"dag_id": "finetune", "run_id": RUN, "task_id": "train", "map_index": -1, **changes}
+    instance = {"dag_id": "finetune", "run_id": RUN, "task_id": "train", "map_index": -1, "try_number": 1, **changes}
     values = {
         "ti": SimpleNamespace(id=attempt, max_tries=max_tries, **instance),
         "dag_run": SimpleNamespace(clear_number=clears),

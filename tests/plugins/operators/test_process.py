@@ -24,6 +24,7 @@ from spark_bert.operators.base import Outcome, failure
 from spark_bert.operators.process import ProcessStageOperator, environment
 from spark_bert.places import REPOSITORY, run_folder
 from tests.airflow_home import Interpreter
+from tests.plugins.operators.daemon import context
 
 LOG = "2026-01-02 03:04:05,678 {} tasks.stages.train: {}"
 
@@ -243,4 +244,4 @@ def test_evidence_outlives_a_refusal(interpreter: Interpreter) -> None:
 def test_no_result_line_is_an_error(interpreter: Interpreter) -> None:
     training = operator(interpreter("print('done')"))
     with pytest.raises(AirflowException, match="last line on stdout is not JSON: 'done'"):
-        ProcessStageOperator.execute.__wrapped__(training, {})  # type: ignore[attr-defined]
+        ProcessStageOperator.execute.__wrapped__(training, context())  # type: ignore[attr-defined]

@@ -13,12 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from include.stages import BadInput, Transient
+from include.tracing import Origin, recording
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
 from tasks.launching.launch import launch
 from tasks.scoring.metrics import main_metric
 from tasks.training.job import Job
+from tests.spans import attributes, read_spans
 from tests.tasks.launching.jobs import lines, losses, make_job
 
 
@@ -35,8 +37,32 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one(root: Path) -> Job:
     """One epoch on one rank; 60 rows in batches of 7 and 8, so that two ranks get uneven shares."""
     job = make_job(root, epochs=1, evaluations=1)
-    launch(job)
+    with recording(root / "one.jsonl", Origin("0a" * 16, "", {}), "train"):
+        launch(job)
     return job
+
+
+def phases(spans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The spans below that of a training, by name."""
+    (training,) = [span for span in spans if span["name"] == "training"]
+    return {span["name"]: span for span in spans if span["parentSpanId"] == training["spanId"]}
+
+
+def test_each_phase_of_a_training_is_a_span(root: Path, one: Job) -> None:
+    spans = read_spans(root / "one.jsonl")
+    (training,) = [span for span in spans if span["name"] == "training"]
+    assert attributes(training) == {"rank": 0, "ranks": 1} and training["parentSpanId"] == spans[-1]["spanId"]
+    found = phases(spans)
+    assert set(found) == {"data", "forward", "backward", "exchange", "optimizer", "evaluation"}
+    begin, end = (int(training[f"{name}TimeUnixNano"]) for name in ("start", "end"))
+    slack = 5_000_000  # of one clock against another
+    for span in found.values():
+        values = attributes(span)
+        assert begin - slack <= int(span["startTimeUnixNano"]) < int(span["endTimeUnixNano"]) <= end + slack
+        assert (values["steps"], values["rows"]) == (8, 60) and values["seconds"] > 0
+    assert attributes(found["forward"])["count"] == 8 and attributes(found["evaluation"])["count"] == 1
+    total = sum(attributes(span)["seconds"] for span in found.values())
+    assert 0.5 * (end - begin) < total * 1e9 < end - begin
 
 
 def test_a_training_leaves_model_metrics_and_figures(one: Job) -> None:
@@ -68,7 +94,8 @@ def test_two_ranks_on_half_a_batch_each_equal_one_rank_on_the_whole(
     root: Path, one: Job, capfd: pytest.CaptureFixture[str]
 ) -> None:
     two = make_job(root, epochs=1, evaluations=1, ranks=2)
-    launch(two)
+    with recording(root / "two.jsonl", Origin("0a" * 16, "", {}), "train"):
+        launch(two)
     np.testing.assert_allclose(losses(two.output), losses(one.output), rtol=1e-5)
     alone, shared = weights(one.output), weights(two.output)
     for name, values in alone.items():
@@ -77,6 +104,18 @@ def test_two_ranks_on_half_a_batch_each_equal_one_rank_on_the_whole(
     captured = capfd.readouterr()
     assert captured.out == ""  # stdout is the stage's
     assert "dev accuracy" in captured.err
+    spans = read_spans(root / "two.jsonl")
+    ranks = {span["name"]: span for span in spans if span["parentSpanId"] == spans[-1]["spanId"]}
+    assert set(ranks) == {"rank 0", "rank 1"} and {span["traceId"] for span in spans} == {"0a" * 16}
+    for rank in (0, 1):
+        assert {"data", "exchange"} <= set(
+            phases([span for span in spans if _below(span, ranks[f"rank {rank}"], spans)])
+        )
+
+
+def _below(span: dict[str, Any], above: dict[str, Any], spans: list[dict[str, Any]]) -> bool:
+    parents = [one for one in spans if one["spanId"] == span["parentSpanId"]]
+    return span is above or any(_below(parent, above, spans) for parent in parents)
 
 
 @pytest.mark.long

@@ -1,0 +1,225 @@
+"""Spans of a stage's process, in the JSON of OpenTelemetry's protocol (OTLP), one request per line of a file.
+
+A stage has no network in its container, so it writes its spans into the folder of its run, at traces/<stage>.jsonl. The
+operator exports them where Airflow's own tracing is on. Each line is written when its span has ended: a process that is
+killed leaves the spans that had ended, and a later try appends its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+Value = str | bool | int | float
+
+#: The folder of a run that holds its spans.
+FOLDER = "traces"
+SERVICE = "spark-bert"
+#: The variable in which a stage is told the span that it is part of, as W3C's Trace Context writes it.
+TRACEPARENT = "TRACEPARENT"
+#: Attributes of the resource, and the variables in which a stage is told them. Airflow itself gives them these names.
+VARIABLES = {
+    "dag_id": "AIRFLOW_CTX_DAG_ID",
+    "run_id": "AIRFLOW_CTX_DAG_RUN_ID",
+    "try": "AIRFLOW_CTX_TRY_NUMBER",
+}
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
+_INTERNAL, _ERROR = 1, 2  # SPAN_KIND_INTERNAL and STATUS_CODE_ERROR
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the spans of a process belong.
+
+    Attributes:
+        trace: the id of their trace, 32 hexadecimal digits.
+        parent: the id of the span that the process is part of, 16 hexadecimal digits, or "" if there is none.
+        resource: what the process is, as OpenTelemetry's resource attributes.
+    """
+
+    trace: str
+    parent: str
+    resource: dict[str, str]
+
+    @classmethod
+    def of_stage(cls, folder: Path | None, stage: str) -> Self:
+        """Return the origin of a stage's spans.
+
+        The trace is that of $TRACEPARENT. Without it, all stages that are started by hand for one run have the trace
+        that the path of the run's folder determines.
+        """
+        told = {name: os.environ[variable] for name, variable in VARIABLES.items() if os.environ.get(variable)}
+        run = {"run": folder.name} if folder else {}
+        resource = {"service.name": SERVICE, **run, "stage": stage, **told, "host.name": socket.gethostname()}
+        match = _TRACEPARENT.fullmatch(os.environ.get(TRACEPARENT, ""))
+        if match:
+            return cls(match[1], match[2], resource)
+        return cls(hashlib.sha256(os.fsencode((folder or Path()).absolute())).hexdigest()[:32], "", resource)
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read what `hand_over` wrote. The process may be on another host."""
+        origin = cls(**json.loads(file.read_text(encoding="utf-8")))
+        origin.resource["host.name"] = socket.gethostname()
+        return origin
+
+
+@dataclass
+class Span:
+    """A span that has begun, or whose times are known. Times are in nanoseconds since 1970."""
+
+    name: str
+    parent: str
+    attributes: dict[str, Value]
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    start: int = field(default_factory=time.time_ns)
+    error: str | None = None
+
+    def fail(self, message: str) -> None:
+        """Say that what the span stands for has failed, and why."""
+        self.error = message
+
+
+@dataclass(frozen=True)
+class _Recording:
+    file: Path
+    origin: Origin
+    root: Span
+
+    def write(self, span: Span, end: int) -> None:
+        line = json.dumps(_request(self.origin, span, end), ensure_ascii=False, allow_nan=False) + "\n"
+        _append(self.file, line.encode("utf-8", "replace"))
+
+
+_recording: _Recording | None = None
+_current: ContextVar[Span | None] = ContextVar("span", default=None)
+
+
+@contextmanager
+def recording(file: Path, origin: Origin, name: str) -> Iterator[Span]:
+    """Record the spans of this process, the whole of which is a span of this name.
+
+    Args:
+        file: the file to which every span is appended when it ends.
+        origin: where the spans belong.
+        name: the name of the outermost span.
+    """
+    global _recording
+    before = _recording
+    _recording = _Recording(file, origin, Span(name, origin.parent, {}))
+    try:
+        with _ending(_recording.root):
+            yield _recording.root
+    finally:
+        _recording = before
+
+
+@contextmanager
+def span(name: str, **attributes: Value) -> Iterator[Span]:
+    """Record the time within the context as a span. Nothing is written unless this process records."""
+    with _ending(Span(name, current(), attributes)) as begun:
+        yield begun
+
+
+def add(name: str, start: int, end: int, error: str | None = None, **attributes: Value) -> None:
+    """Record a span that has ended, as part of the current one.
+
+    Args:
+        name: its name.
+        start: when it began, in nanoseconds since 1970.
+        end: when it ended.
+        error: why it has failed; None if it has not.
+        attributes: what else is known of it.
+    """
+    if _recording:
+        _recording.write(Span(name, current(), attributes, start=start, error=error), end)
+
+
+def is_recording() -> bool:
+    """Return whether this process records spans."""
+    return _recording is not None
+
+
+def current() -> str:
+    """Return the id of the current span, or "". In a thread that has begun none, it is the outermost one."""
+    begun = _current.get() or (_recording and _recording.root)
+    return begun.id if begun else ""
+
+
+def hand_over(file: Path) -> None:
+    """Write the origin of spans that another process adds to the current one, if this process records."""
+    if _recording:
+        origin = Origin(_recording.origin.trace, current(), _recording.origin.resource)
+        file.write_text(json.dumps(asdict(origin)), encoding="utf-8")
+
+
+def take_over(file: Path) -> None:
+    """Append the spans that another process has recorded in a file, if this process records."""
+    if _recording and file.is_file():
+        _append(_recording.file, file.read_bytes())
+
+
+@contextmanager
+def _ending(begun: Span) -> Iterator[Span]:
+    clock, token = time.monotonic_ns(), _current.set(begun)
+    try:
+        yield begun
+    except BaseException as error:
+        begun.fail(str(error) if str(error) and isinstance(error, Exception) else repr(error))
+        raise
+    finally:
+        _current.reset(token)
+        if _recording:
+            _recording.write(begun, begun.start + time.monotonic_ns() - clock)
+
+
+def _request(origin: Origin, span: Span, end: int) -> dict[str, Any]:
+    """Return an ExportTraceServiceRequest with one span, as JSON."""
+    failed = {} if span.error is None else {"code": _ERROR, "message": span.error}
+    content = {
+        "traceId": origin.trace,
+        "spanId": span.id,
+        "parentSpanId": span.parent,
+        "name": span.name,
+        "kind": _INTERNAL,
+        "startTimeUnixNano": str(span.start),
+        "endTimeUnixNano": str(end),
+        "attributes": _attributes(span.attributes),
+        "status": failed,
+    }
+    scope = {"scope": {"name": SERVICE}, "spans": [content]}
+    return {"resourceSpans": [{"resource": {"attributes": _attributes(origin.resource)}, "scopeSpans": [scope]}]}
+
+
+def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _value(value)} for key, value in values.items()]
+
+
+def _value(value: Value) -> dict[str, Value]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}  # JSON's numbers are no 64-bit integers
+    return {"doubleValue": value} if isinstance(value, float) else {"stringValue": value}
+
+
+def _append(file: Path, lines: bytes) -> None:
+    """Append whole lines in one call. A trace is no reason to fail: where it cannot be written, there is none."""
+    with suppress(OSError):
+        file.parent.mkdir(exist_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+        try:
+            os.write(descriptor, lines)
+        finally:
+            os.close(descriptor)

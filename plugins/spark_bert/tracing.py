@@ -1,0 +1,122 @@
+"""Traces: a stage's spans become part of Airflow's trace of the run, and go where Airflow's own spans go."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Context
+from opentelemetry import trace
+from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from include.tracing import FOLDER, SERVICE, TRACEPARENT, VARIABLES
+from spark_bert.places import run_folder
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+log = logging.getLogger(__name__)
+#: The most of a file that is read, in bytes: a stage may have written anything.
+_MOST = 16 << 20
+
+
+def environment(context: Context) -> dict[str, str]:
+    """Return the variables that tell a stage which try of its Airflow task it is, and of which span it is part.
+
+    Airflow gives every Dag run the id of a trace, even where it records none. The current span is that of the Airflow
+    task, if Airflow records one.
+    """
+    ti = context["ti"]
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    parent = (carrier or getattr(ti, "context_carrier", None) or {}).get("traceparent")
+    return {VARIABLES["try"]: str(ti.try_number), **({TRACEPARENT: parent} if parent else {})}
+
+
+class StageSpans:
+    """The spans that a stage writes while this try of its Airflow task runs."""
+
+    def __init__(self, context: Context, stage: str) -> None:
+        self._file = run_folder(context["ti"].dag_id, context["ti"].run_id) / FOLDER / f"{stage}.jsonl"
+        self._before = self._size()
+
+    def export(self) -> None:
+        """Export the spans as Airflow exports its own, if it does. What goes wrong is logged and fails nothing."""
+        if not trace.get_current_span().is_recording():
+            return
+        try:
+            spans = [span for line in self._lines() for span in _read(line)]
+            if spans:
+                exporter = _exporter()
+                exporter.export(spans)
+                exporter.shutdown()
+        except Exception:  # an exporter may raise anything, and a trace is no reason to fail
+            log.warning("the spans in %s were not exported", self._file, exc_info=True)
+
+    def _size(self) -> int:
+        return self._file.stat().st_size if self._file.is_file() else 0
+
+    def _lines(self) -> list[bytes]:
+        if not self._file.is_file():
+            return []
+        with self._file.open("rb") as file:
+            file.seek(self._before)
+            return file.read(_MOST).splitlines()
+
+
+def _exporter() -> SpanExporter:
+    """Return an exporter of the kind that Airflow uses, with the settings that OpenTelemetry's variables give it."""
+    name = os.environ.get("OTEL_TRACES_EXPORTER", "otlp")
+    (entry,) = entry_points(group="opentelemetry_traces_exporter", name=name)
+    exporter: SpanExporter = entry.load()()
+    return exporter
+
+
+def _read(line: bytes) -> Iterator[ReadableSpan]:
+    """Read the spans of a line. One that was cut off by a full disk, or is no request at all, has none."""
+    from opentelemetry.sdk.resources import Resource
+
+    try:
+        for group in json.loads(line)["resourceSpans"]:
+            resource = Resource(_attributes(group["resource"]["attributes"]))
+            for scope in group["scopeSpans"]:
+                yield from [_span(content, resource) for content in scope["spans"]]
+    except (ValueError, TypeError, LookupError, AttributeError):
+        log.warning("a line of the stage's spans is damaged and is not exported")
+
+
+def _span(content: dict[str, Any], resource: Any) -> ReadableSpan:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    status, parent = content["status"], content["parentSpanId"]
+    return ReadableSpan(
+        content["name"],
+        _context(content["traceId"], content["spanId"]),
+        _context(content["traceId"], parent) if parent else None,
+        resource,
+        _attributes(content["attributes"]),
+        status=Status(StatusCode.ERROR, status["message"]) if status else Status(),
+        start_time=int(content["startTimeUnixNano"]),
+        end_time=int(content["endTimeUnixNano"]),
+        instrumentation_scope=InstrumentationScope(SERVICE),
+    )
+
+
+def _context(trace_id: str, span_id: str) -> SpanContext:
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+def _attributes(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {pair["key"]: _value(*pair["value"].items()) for pair in pairs}
+
+
+def _value(pair: tuple[str, Any]) -> Any:
+    kind, value = pair
+    return int(value) if kind == "intValue" else value

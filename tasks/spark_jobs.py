@@ -1,0 +1,43 @@
+"""The jobs of a Spark session as spans. Spark's own record of them says when each began and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from include import tracing
+
+#: A stream has jobs without end. This many, the last ones, become spans.
+MOST = 200
+
+
+@contextmanager
+def jobs_as_spans(spark: SparkSession) -> Iterator[None]:
+    """Record the jobs that end within the context, unless it raises: then the JVM may answer no more calls."""
+    if not tracing.is_recording():
+        yield
+        return
+    before = {job.jobId() for job in _jobs(spark)}
+    yield
+    new = [job for job in _jobs(spark) if job.jobId() not in before and job.completionTime().isDefined()]
+    for job in sorted(new, key=lambda job: int(job.jobId()))[-MOST:]:
+        _record(job)
+
+
+def _jobs(spark: SparkSession) -> list[Any]:
+    """Return Spark's record of all jobs that it still knows of: org.apache.spark.status.api.v1.JobData."""
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()  # the record follows the jobs
+    found = context.statusStore().jobsList(None)
+    return [found.apply(number) for number in range(found.length())]
+
+
+def _record(job: Any) -> None:
+    start, end = (time.get().getTime() * 1_000_000 for time in (job.submissionTime(), job.completionTime()))
+    status = job.status().toString()
+    error = None if status == "SUCCEEDED" else f"the job has {status.lower()}"
+    attributes = {"spark.job": job.jobId(), "spark.tasks": job.numTasks()}
+    tracing.add(f"Spark: {job.name()}", start, end, error, **attributes)
