@@ -1,12 +1,112 @@
-"""The format of a stage's log, which the stage writes and Airflow's operators and `make run` read."""
+"""The format of a stage's log, which the stage writes and Airflow's operators and `make run` read.
+
+A line is text, or with SPARK_BERT_LOG_FORMAT=json an object that says which run, stage and span it is part of. What
+others write to stderr, such as Java, is text in either case.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import re
+import sys
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, NamedTuple
 
+from include import tracing
+from include.stages import BadInput
+
+#: The variable that chooses the format.
+VARIABLE = "SPARK_BERT_LOG_FORMAT"
 #: The format of the standard library's logging.
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-#: Matches a line of this format: its level, and its logger with the message. Lines of Java or of a traceback differ.
-LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) (\S+: .*)")
+#: What each line in JSON starts with. The result of a stage does not.
+JSON_START = '{"time": "'
+#: What a line in JSON may say besides time, level, logger, and message.
+FIELDS = ("run", "stage", "trace_id", "span_id", "exception")
 #: Matches a message on how far a stage is: the steps of a training, or the rows of a prediction, and their total.
 PROGRESS = re.compile(r": (?:step|predicted) (\d+) of (\d+)\b")
+# A line in the format above: its level, its logger, and its message. Lines of Java or of a traceback differ.
+_TEXT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) (\S+): (.*)")
+
+log = logging.getLogger("tasks")
+
+
+class Line(NamedTuple):
+    """A line of a stage's log.
+
+    Attributes:
+        level: the level, as the standard library numbers it.
+        logger: the name of the logger.
+        message: the message.
+        fields: what else a line in JSON says, by FIELDS.
+    """
+
+    level: int
+    logger: str
+    message: str
+    fields: dict[str, str]
+
+
+def configure(level: int = logging.INFO, origin: tracing.Origin | None = None) -> None:
+    """Log to stderr, in the format that $SPARK_BERT_LOG_FORMAT names.
+
+    Args:
+        level: the lowest level that is logged.
+        origin: which run, stage and trace the lines of this process are part of; None: of none.
+
+    Raises:
+        BadInput: if there is no such format. Lines are text then.
+    """
+    wanted = os.environ.get(VARIABLE) or "text"
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter(origin) if wanted == "json" else logging.Formatter(LOG_FORMAT))
+    logging.basicConfig(level=level, handlers=[handler])
+    if wanted == "json":
+        logging.captureWarnings(True)
+        sys.excepthook = _log_uncaught
+    elif wanted != "text":
+        raise BadInput(f"{VARIABLE}={wanted!r} is not valid: write text or json")
+
+
+def parse_line(text: str) -> Line | None:
+    """Read a line of a stage's log in either format; None if it is in neither."""
+    match = _TEXT.match(text)
+    if match:
+        return Line(logging.getLevelNamesMapping()[match[1]], match[2], match[3], {})
+    if not text.startswith(JSON_START):
+        return None
+    try:
+        values: dict[str, Any] = json.loads(text)
+        level = logging.getLevelNamesMapping()[values["level"]]
+        fields = {name: str(values[name]) for name in FIELDS if name in values}
+        return Line(level, str(values["logger"]), str(values["message"]), fields)
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+class _JsonFormatter(logging.Formatter):
+    def __init__(self, origin: tracing.Origin | None) -> None:
+        super().__init__()
+        self._origin = origin
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if self._origin:
+            ids = {"trace_id": self._origin.trace, "span_id": tracing.current() or self._origin.parent}
+            of = {key: self._origin.resource[key] for key in ("run", "stage") if key in self._origin.resource}
+            line |= of | {key: value for key, value in ids.items() if value}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    log.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace))

@@ -16,10 +16,11 @@ from types import FrameType
 from typing import NoReturn
 
 from include.experiment import Experiment
-from include.logs import LOG_FORMAT
+from include.logs import configure
 from include.named import load, names
 from include.runs import Run
 from include.stages import STAGES, BadInput, ExitCode, StageError, result_line
+from include.tracing import Origin
 from tasks.refusal import explain
 
 log = logging.getLogger("tasks")
@@ -31,9 +32,9 @@ SPINS = "1000"
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line says; the exit code."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
     signal.signal(signal.SIGTERM, _stop)
     try:
+        configure(origin=Origin.of_stage(options.run, options.stage))
         overrides = [*options.set, *(["submission.all_tasks=true"] if options.all_tasks else [])]
         given = options.experiment
         experiment = load(_experiment_of(options.run) if given is None else given, overrides)

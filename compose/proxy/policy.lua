@@ -36,6 +36,7 @@ local VARIABLES = {
     "SPARK_BERT_CACHE=" .. CACHE,
     "HF_HOME=" .. CACHE .. "/huggingface",
     "MLFLOW_TRACKING_URI=" .. setting("MLFLOW_TRACKING_URI"),
+    "SPARK_BERT_LOG_FORMAT=" .. setting("SPARK_BERT_LOG_FORMAT"),
 }
 -- What a try of an Airflow task tells its stage: which one it is, and the span that it is part of. A stage writes them
 -- into its run's record, log and trace, and uses them for nothing else.

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from include.at_work import AT_WORK
 from include.experiment import Experiment
+from include.logs import VARIABLE as LOG_FORMAT
 from include.secrets import DATABASE, HUB, KAFKA, LOGIN, VARIABLE, of_mlflow
 from include.stages import STAGES, BadInput
 from spark_bert.folders import make_owned_folder
@@ -113,6 +114,8 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
             container.
     """
     variables = {"SPARK_BERT_HOME": str(home()), "SPARK_BERT_CACHE": str(cache()), "HF_HOME": f"{cache()}/huggingface"}
+    if os.environ.get(LOG_FORMAT):
+        variables[LOG_FORMAT] = os.environ[LOG_FORMAT]
     names = secrets(stage, experiment)
     if names:
         variables[VARIABLE] = str(SECRETS)

@@ -10,6 +10,7 @@ import os
 import sys
 
 from include.experiment import Experiment
+from include.logs import VARIABLE
 from include.stages import Transient
 from tasks.launching.rank import run_rank
 from tasks.spark import session
@@ -26,7 +27,7 @@ def run_on_spark(folder: str, ranks: int, experiment: Experiment) -> None:
     from horovod.runner.common.util.timeout import TimeoutException
 
     with session(experiment, "ranks") as spark:
-        forwarded = ("HOROVOD_", "HF_", "PYTHONPATH", "GOMP_", "OMP_")
+        forwarded = ("HOROVOD_", "HF_", "PYTHONPATH", "GOMP_", "OMP_", VARIABLE)
         environment = {name: value for name, value in os.environ.items() if name.startswith(forwarded)}
         environment["OMP_NUM_THREADS"] = str(spark.conf.get("spark.task.cpus", "1"))  # a rank has the cores of its task
         try:

@@ -12,12 +12,12 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from include import tracing
 from include.artifacts import locked, write_json
-from include.logs import LOG_FORMAT
+from include.logs import configure
 from include.stages import ExitCode, StageError
 from tasks.launching.machine import threads
 from tasks.training.job import Job
@@ -69,9 +69,11 @@ def run_rank(folder: str) -> None:
 
     rank = int(os.environ["HOROVOD_RANK"])
     level = logging.WARNING if rank else logging.INFO
-    logging.basicConfig(level=level, stream=sys.stderr, format=LOG_FORMAT)
+    origin = tracing.Origin.read(Path(folder, ORIGIN)) if Path(folder, ORIGIN).is_file() else None
+    configure(level, origin)
+    spans = tracing.recording(Path(folder, f"rank-{rank}.jsonl"), origin, f"rank {rank}") if origin else nullcontext()
     try:
-        with _recording(Path(folder), rank):
+        with spans:
             train(Job.read(Path(folder, JOB)), Path(folder, STOP))
     except HorovodInternalError:
         sys.exit(ExitCode.TRANSIENT)  # another rank was lost; the launcher reports that one
@@ -79,14 +81,6 @@ def run_rank(folder: str) -> None:
         code, message = _describe(error)
         write_json(Path(folder, f"rank-{rank}.json"), {"rank": rank, "exit_code": code, "message": message})
         sys.exit(code)
-
-
-def _recording(folder: Path, rank: int) -> AbstractContextManager[object]:
-    """Record this rank's spans in a file of the folder if the stage has said where they belong."""
-    origin = folder / ORIGIN
-    if not origin.is_file():
-        return nullcontext()
-    return tracing.recording(folder / f"rank-{rank}.jsonl", tracing.Origin.read(origin), f"rank {rank}")
 
 
 def _describe(error: Exception) -> tuple[int, str]:

@@ -15,7 +15,7 @@ import uvicorn
 import uvloop
 
 from include.experiment import Experiment
-from include.logs import LOG_FORMAT
+from include.logs import configure
 from include.named import load
 from include.paths import user_path
 from include.runs import Run
@@ -36,10 +36,10 @@ MLFLOW = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES":
 def main() -> int:
     """Serve until a signal comes; the exit code."""
     options = _parser().parse_args()
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
     for name, value in MLFLOW.items():
         os.environ.setdefault(name, value)
     try:
+        configure()
         uvloop.run(_serve(load(options.experiment, options.set), options.home))
     except (StageError, OSError) as error:
         log.error("%s", error)

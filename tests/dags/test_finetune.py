@@ -30,6 +30,8 @@ key = "0123456789abcdef"
 result = {"stage": stage, "artifact": f"/home/artifacts/{stage}/{key}", "run": options["--run"]}
 result["files"] = {"gate": {"verdict": "verdict.json"}, "evaluate": {"report": "report.html"}}.get(stage, {})
 print("2026-01-02 03:04:05,678 INFO tasks: at work on", stage, file=sys.stderr)
+line = {"time": "2026-01-02T03:04:05.678+00:00", "level": "WARNING", "logger": "tasks", "message": f"{stage} warns"}
+print(json.dumps(line | {"run": "first", "trace_id": "0a" * 16, "exception": "Traceback: no rows"}), file=sys.stderr)
 if stage == "gate" and gate > 0.99:
     print("2026-01-02 03:04:05,678 ERROR tasks: accuracy 0.9 is below", gate, file=sys.stderr)
 print(json.dumps(result))
@@ -93,7 +95,7 @@ def test_a_run_through_airflow(database: None, interpreter: Interpreter, tmp_pat
     code, log, states, xcoms = _run(conf, AIRFLOW__OPENLINEAGE__TRANSPORT=transport)
     assert code == 0, log
     assert states == dict.fromkeys([*PIPELINE, "announce", "track"], "success 1")
-    assert "tasks: at work on train" in log
+    assert "tasks: at work on train" in log and "tasks: train warns" in log and '"message"' not in log
     assert xcoms["train.return_value"]["stage"] == "train"
     assert len({xcoms[f"{stage}.return_value"]["run"] for stage in PIPELINE}) == 1
     assert Path(xcoms["train.return_value"]["run"]).parent == HOME / "work" / "runs"

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from include.at_work import AtWork, at_work
+from include.logs import VARIABLE
 from include.named import load
 from include.runs import DAG_ID, RUN_ID, Run
 from include.stages import BadInput, ExitCode, Transient
 from tasks import runner
 from tasks.__main__ import main
 from tasks.context import Context, Outcome
+from tests.spans import read_spans
 
 EXPERIMENT = load("movies")
 
@@ -246,6 +248,17 @@ def test_the_last_line_on_stdout_is_the_result(tmp_path: Path) -> None:
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["stage"] == "validate"
     assert Path(result["artifact"], "manifest.json").is_file()
+
+
+def test_a_log_in_json_names_run_stage_and_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "json")
+    done = _command(tmp_path, "train", "--run", str(tmp_path / "runs" / "first"))
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = map(json.loads, done.stderr.splitlines())
+    assert (line["level"], line["run"], line["stage"]) == ("ERROR", "first", "train")
+    assert "run the stage preprocess first" in line["message"]
+    (span,) = read_spans(tmp_path / "runs" / "first" / "traces" / "train.jsonl")
+    assert span["traceId"] == line["trace_id"] and "run the stage preprocess first" in span["status"]["message"]
 
 
 def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(

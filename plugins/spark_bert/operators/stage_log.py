@@ -6,17 +6,21 @@ import logging
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
-from include.logs import LOG_LINE
+from include.logs import JSON_START, parse_line
 
 if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
 #: The maximum number of characters per log record. A longer line is split.
 _LONGEST = 8192
+#: The maximum number of characters of a line in JSON, which cannot be read in parts.
+_LONGEST_JSON = 1 << 20
 
 
 def forward_log(stream: IO[str], log: Logger) -> str:
     """Log every line of a stage's log with its own level until the stream ends.
+
+    What a line in JSON says besides its message, such as the id of its trace, becomes fields of the log record.
 
     Args:
         stream: the log of the stage.
@@ -27,13 +31,17 @@ def forward_log(stream: IO[str], log: Logger) -> str:
     """
     error = line = ""
     while text := stream.readline(_LONGEST):
-        line = text.rstrip() or line
-        match = LOG_LINE.match(text)
-        # Lines in another format, such as Java's or a traceback's, get the level INFO.
-        level = logging.getLevelNamesMapping()[match[1]] if match else logging.INFO
-        log.log(level, "%s", match[2] if match else text.rstrip("\n"))
-        if match and level >= logging.ERROR:
-            error = match[2].partition(": ")[2]
+        if text.startswith(JSON_START) and not text.endswith("\n"):
+            text += stream.readline(_LONGEST_JSON)
+        entry = parse_line(text)
+        if entry is None:  # in another format, such as Java's or a traceback's
+            line = text.rstrip() or line
+            log.log(logging.INFO, "%s", text.rstrip("\n"))
+            continue
+        line = entry.message
+        log.log(entry.level, "%s", f"{entry.logger}: {line}", **entry.fields)
+        if entry.level >= logging.ERROR:
+            error = line
     return error or line
 
 
@@ -43,8 +51,8 @@ def parse_log_tail(lines: Sequence[str]) -> tuple[str, str]:
     Returns:
         The line with the result, or "" if there is none; and the last error message, or the last other line.
     """
-    results = [line for line in lines if line.startswith("{")]
-    others = [line for line in lines if line.strip() and line not in results]
-    matches = [match for match in map(LOG_LINE.match, others) if match and match[1] in ("ERROR", "CRITICAL")]
-    errors = [match[2].partition(": ")[2] for match in matches]
+    entries = [(line, parse_line(line)) for line in lines if line.strip()]
+    results = [line for line, entry in entries if line.startswith("{") and not entry]
+    others = [entry.message if entry else line for line, entry in entries if line not in results]
+    errors = [entry.message for _, entry in entries if entry and entry.level >= logging.ERROR]
     return (results or [""])[-1], (errors or others or [""])[-1]

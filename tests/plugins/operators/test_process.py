@@ -17,11 +17,13 @@ from typing import Any
 
 import psutil
 import pytest
+import structlog
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from include.stages import ExitCode
 from spark_bert.operators.base import Outcome, failure
 from spark_bert.operators.process import ProcessStageOperator, environment
+from spark_bert.operators.stage_log import parse_log_tail
 from spark_bert.places import REPOSITORY, run_folder
 from tests.airflow_home import Interpreter
 from tests.plugins.operators.daemon import context
@@ -94,7 +96,7 @@ class Recorder:
         self.flag = flag
         self.lines: list[tuple[str, str]] = []
 
-    def log(self, level: int, template: str, text: str) -> None:
+    def log(self, level: int, template: str, text: str, **fields: str) -> None:
         self.lines.append((logging.getLevelName(level), template % text))
         self.flag.touch()
 
@@ -123,6 +125,35 @@ sys.stderr.buffer.write(b"caf\\xe9\\x00\\n")
     ]
     assert "".join(text for _, text in recorder.lines[4:7]) == "x" * 20000
     assert recorder.lines[7] == ("INFO", "caf\\xe9\x00")
+
+
+def test_lines_in_json_are_shown_as_text_with_what_else_they_say(
+    interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = """
+import json
+line = {"time": "2026-01-02T03:04:05.678+00:00", "level": "ERROR", "logger": "tasks", "message": "no rows"}
+print(json.dumps(line | {"trace_id": "0a", "exception": "x" * 20000, "event": "a library's own"}), file=sys.stderr)
+print('{"time": "is not all", "rows": 3}', file=sys.stderr)
+print('{"rows": 3}')
+sys.exit(2)
+"""
+    python = interpreter(body)
+    log = structlog.testing.LogCapture()
+    wrapped = structlog.wrap_logger(None, processors=[log], wrapper_class=structlog.stdlib.BoundLogger)
+    monkeypatch.setattr(ProcessStageOperator, "log", wrapped)
+    assert run(python) == Outcome(2, '{"rows": 3}', "no rows")
+    first, second = log.entries
+    assert (first["log_level"], first["event"]) == ("error", "%s") and first["positional_args"] == ("tasks: no rows",)
+    assert first["trace_id"] == "0a" and first["exception"] == "x" * 20000
+    assert second["positional_args"] == ('{"time": "is not all", "rows": 3}',)
+
+
+def test_a_result_is_told_from_log_lines_in_json() -> None:
+    line = '{"time": "2026-01-02T03:04:05", "level": "%s", "logger": "tasks", "message": "%s"}'
+    lines = [line % ("INFO", "at work"), '{"rows": 3}', line % ("ERROR", "no rows"), line % ("INFO", "goodbye")]
+    assert parse_log_tail(lines) == ('{"rows": 3}', "no rows")
+    assert parse_log_tail([lines[0], lines[3]]) == ("", "goodbye")
 
 
 def test_a_flood_on_stdout_does_not_block(interpreter: Interpreter) -> None:
