@@ -36,6 +36,11 @@ class Runtime(Section):
         description="Let stages download missing models and data. Otherwise download them beforehand with `make "
         "fetch`.",
     )
+    profile: Literal["none", "torch", "horovod"] = Field(
+        "none",
+        description="Record a few steps in the middle of each training in a file that Perfetto opens, in profiles/ of "
+        "the run's folder. torch: the operations of rank 0; horovod: how long gradients wait and travel between ranks.",
+    )
     full_check: bool = Field(
         False,
         description="Compare the sha256 of every artifact and every bundled model or corpus that a stage reads. "

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from include.stages import BadInput, ExitCode, Stopped, Transient
 from tasks.launching.driver import LOST
 from tasks.launching.machine import threads, with_ranks
 from tasks.launching.rank import JOB, ORIGIN, STOP, train
-from tasks.training.job import Job, checkpoints
+from tasks.training.job import PROFILES, Job, checkpoints
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +49,15 @@ class LostRank(Transient):
     """A rank was lost, or did not answer in time."""
 
 
-def launch(job: Job) -> None:
+def launch(job: Job, profiles: Path | None = None) -> None:
     """Train with the experiment's ranks: one in this process, more in processes of their own, here or on Spark.
 
     `training.ranks: auto` becomes a number here, on the machine that trains: one rank per GPU, at least one. After a
     rank is lost, training continues as runtime.lost_rank says.
+
+    Args:
+        job: the training.
+        profiles: the folder in which the profile is kept that runtime.profile asks for; None: it is not kept.
 
     Raises:
         BadInput: a rank raised it, or the training needs Horovod and it is not installed.
@@ -67,8 +72,22 @@ def launch(job: Job) -> None:
                 _train_to_the_end(job, folder)
             except LostRank as lost:
                 raise Transient(f"{lost}: run the stage again") from lost
+        if profiles and job.experiment.runtime.profile != "none":
+            _keep_profile(folder / PROFILES[job.experiment.runtime.profile], profiles)
         if (folder / STOP).exists() and not (job.output / "training.json").exists():
             raise Stopped("training was stopped: run the stage again, and it continues from its last checkpoint")
+
+
+def _keep_profile(file: Path, profiles: Path) -> None:
+    """Move the profile into the folder, where it takes the place of an earlier one."""
+    if not file.is_file():
+        log.warning("no profile was recorded: the training has ended before its middle, or one rank is alone")
+        return
+    profiles.mkdir(parents=True, exist_ok=True)
+    temporary = profiles / f".{file.name}.{os.getpid()}"
+    shutil.copyfile(file, temporary)
+    temporary.replace(profiles / file.name)
+    log.info("the profile is %s: open it in https://ui.perfetto.dev", profiles / file.name)
 
 
 def _check_horovod(job: Job) -> None:

@@ -28,7 +28,7 @@ JOB, STOP, ORIGIN = "job.json", "stop", "origin.json"
 def train(job: Job, stop: Path) -> None:
     """Train in this process, as the rank that Horovod assigned to it, or as the only rank.
 
-    When the file `stop` appears, a checkpoint is written and the function returns.
+    When the file `stop` appears, a checkpoint is written and the function returns. Profiles are written beside it.
     """
     import torch
 
@@ -43,7 +43,7 @@ def train(job: Job, stop: Path) -> None:
         locked(job.folder) if ranks.rank() == 0 else nullcontext(),
     ):
         with tracing.span("load"):
-            trainer = build_trainer(job, stop.exists)
+            trainer = build_trainer(job, stop.exists, stop.parent)
         with tracing.span("training", rank=trainer.rank, ranks=trainer.world):
             try:
                 trainer.run()
@@ -55,6 +55,8 @@ def train(job: Job, stop: Path) -> None:
 def _horovod(job: Job) -> Iterator[None]:
     import horovod.torch as hvd
 
+    if job.experiment.runtime.profile == "horovod":
+        os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # allows to begin one later
     sets = "dynamic" if job.experiment.communication.strategy == "hierarchical" else None  # see Hosts
     hvd.init(process_sets=sets)
     try:

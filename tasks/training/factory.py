@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -29,6 +30,7 @@ from tasks.training.objectives import Objective, build_objective
 from tasks.training.optim import Optimizer, settings
 from tasks.training.phases import Phases
 from tasks.training.precision import LossScale, NonFiniteGuard, resolve
+from tasks.training.profiler import build_profiler
 from tasks.training.sampler import Sampler, check_batch_size
 from tasks.training.selection import BestModel
 from tasks.training.training_state import RandomState, TrainingState, Weights, identity
@@ -44,12 +46,13 @@ _NO_FUSED_LAYERS = (
 )
 
 
-def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
+def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None = None) -> Trainer:
     """Load data and model, and build the trainer of this process, which is one of the training's ranks.
 
     Args:
         job: the training.
         stopping: returns whether this rank was asked to stop.
+        profiles: the folder for the profile that runtime.profile asks for; None: none is made.
 
     Raises:
         BadInput: encoder, data and experiment do not fit each other.
@@ -91,6 +94,7 @@ def build_trainer(job: Job, stopping: Callable[[], bool]) -> Trainer:
     return Trainer(
         job, stopping, rank, world, device, precision, objective, model, sampler, exchange, optimizer, average,
         loss_scale, guard, best, metrics, meter, checkpoints, state, Phases(),
+        build_profiler(job, profiles, rank, device),
     )  # fmt: skip
 
 

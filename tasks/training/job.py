@@ -12,6 +12,9 @@ from include.experiment import Experiment
 from include.sections import Batching, Training
 from tasks.encoder.spec import HeadSpec
 
+#: The file of each kind of profile (runtime.profile).
+PROFILES = {"torch": "torch.json.gz", "horovod": "horovod.json"}
+
 
 def checkpoints(folder: Path) -> dict[int, Path]:
     """Return the checkpoints in a training's folder, complete or damaged, by step from the oldest to the newest."""

@@ -24,6 +24,7 @@ from tasks.training.objectives import Objective
 from tasks.training.optim import Optimizer, learning_rate
 from tasks.training.phases import Phases
 from tasks.training.precision import LossScale, NonFiniteGuard, Precision, autocast
+from tasks.training.profiler import Profiler
 from tasks.training.sampler import RankBatch, Sampler
 from tasks.training.selection import BestModel
 from tasks.training.training_state import TrainingState
@@ -42,6 +43,7 @@ class Trainer:
         stopping: returns whether this rank was asked to stop.
         state: what a checkpoint keeps of the other parts.
         phases: what the steps spend their time on.
+        profiler: records some of the steps, if that is asked for.
     """
 
     job: Job
@@ -64,6 +66,7 @@ class Trainer:
     checkpoints: Checkpoints
     state: TrainingState
     phases: Phases
+    profiler: Profiler
 
     def run(self) -> None:
         """Train until the last step, until the dev split stops improving, or until a stop is requested."""
@@ -74,15 +77,16 @@ class Trainer:
                 self.world, threads, self.device.type, self.precision,
             )  # fmt: skip
         done = self.resume()
-        for batch in self.sampler:
-            if batch.step > done and self.advance(batch):
-                self.metrics.close()
-                return
-            if batch.step in self.sampler.evaluated:
-                with self.meter.paused(), self.phases.evaluation:
-                    self.evaluate(batch)
-                if self.best.out_of_patience:
-                    break
+        with self.profiler.over(self.sampler.steps - done):
+            for batch in self.sampler:
+                if batch.step > done and self.advance(batch):
+                    self.metrics.close()
+                    return
+                if batch.step in self.sampler.evaluated:
+                    with self.meter.paused(), self.phases.evaluation:
+                        self.evaluate(batch)
+                    if self.best.out_of_patience:
+                        break
         self.metrics.close()
         if self.rank == 0:
             self.write_output(batch)
@@ -90,6 +94,7 @@ class Trainer:
     def advance(self, batch: RankBatch) -> bool:
         """Take a step, log it and write a checkpoint where these are due; return whether to stop here."""
         stop = self.step(batch)
+        self.profiler.step()
         if batch.step % max(1, self.sampler.steps // LINES) == 0 or batch.step in self.sampler.evaluated:
             self.metrics.write(batch, {**self.meter.read(), **memory_use(self.device)})
         if stop or self.checkpoints.due(batch.step):

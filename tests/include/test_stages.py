@@ -66,3 +66,9 @@ def test_a_training_may_continue_with_another_number_of_ranks() -> None:
     for stage in (STAGES["train"], STAGES["pretrain"]):
         assert stage.resume_part(one) == stage.resume_part(two)
     assert STAGES["train"].key_part(one) != STAGES["train"].key_part(two)
+
+
+def test_where_and_how_stages_run_changes_no_key() -> None:
+    here, there = load("movies"), load("movies", ["runtime.profile=torch", "runtime.checkpoint_steps=7"])
+    assert here != there
+    assert all(stage.key_part(here) == stage.key_part(there) for stage in STAGES.values())

@@ -59,7 +59,7 @@ def run(context: Context) -> Outcome:
         terminal=sys.stderr.isatty(),
     )
     context.plan(planned_steps(job))
-    launch(job)
+    launch(job, profiles=context.run.folder / "profiles" / "pretrain")
     training = json.loads((context.output / "training.json").read_text(encoding="utf-8"))
     perplexity = training["best"]
     loss = perplexity and math.log(perplexity)

@@ -50,7 +50,7 @@ def run(context: Context) -> Outcome:
         terminal=sys.stderr.isatty(),
     )
     context.plan(planned_steps(job))
-    launch(job)
+    launch(job, profiles=context.run.folder / "profiles" / "train")
     model = context.output / "model"
     _add(model, {BASE_MODEL: base_model(experiment.model.name, experiment.runtime).as_json()})
     if experiment.task.kind == "multilabel":

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import gzip
 import json
 import threading
 import time
@@ -20,6 +22,7 @@ from tasks.encoder.loading import load_trained
 from tasks.launching.launch import launch
 from tasks.scoring.metrics import main_metric
 from tasks.training.job import Job
+from tasks.training.profiler import middle
 from tests.spans import attributes, read_spans
 from tests.tasks.launching.jobs import lines, losses, make_job
 
@@ -46,6 +49,36 @@ def phases(spans: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The spans below that of a training, by name."""
     (training,) = [span for span in spans if span["name"] == "training"]
     return {span["name"]: span for span in spans if span["parentSpanId"] == training["spanId"]}
+
+
+def profiled(kind: str, job: Job) -> Job:
+    """The job with a profile."""
+    runtime = job.experiment.runtime.model_copy(update={"profile": kind})
+    return dataclasses.replace(job, experiment=job.experiment.model_copy(update={"runtime": runtime}))
+
+
+def test_a_profile_shows_steps_in_the_middle_and_changes_nothing(root: Path, one: Job, tmp_path: Path) -> None:
+    job = profiled("torch", make_job(root, epochs=1, evaluations=1))
+    launch(job, profiles=tmp_path / "profiles" / "train")
+    assert losses(job.output) == losses(one.output)
+    assert not list(job.output.rglob("*.gz"))
+    (file,) = (tmp_path / "profiles" / "train").iterdir()
+    with gzip.open(file) as content:
+        events = json.load(content)["traceEvents"]
+    names = [event["name"] for event in events if event["ph"] == "X"]
+    steps = {name for name in names if name.startswith("ProfilerStep")}
+    assert steps == {f"ProfilerStep#{number}" for number in (1, 2, 3, 4, 5)}  # of eight, counted from 0
+    assert {"aten::addmm", "aten::embedding", "autograd::engine::evaluate_function: AddmmBackward0"} <= set(names)
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(1, (0, 1)), (4, (0, 4)), (8, (1, 5)), (1000, (497, 5)), (0, (0, 1))])
+def test_the_middle_of_a_training(steps: int, expected: tuple[int, int]) -> None:
+    assert middle(steps) == expected
+
+
+def test_one_rank_alone_has_no_timeline(root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    launch(profiled("horovod", make_job(root, epochs=1, evaluations=1)), profiles=tmp_path / "profiles" / "train")
+    assert "runtime.profile horovod has no effect" in caplog.text and list(tmp_path.iterdir()) == []
 
 
 def test_each_phase_of_a_training_is_a_span(root: Path, one: Job) -> None:
@@ -93,9 +126,9 @@ def test_the_same_seed_gives_the_same_losses(root: Path, one: Job) -> None:
 def test_two_ranks_on_half_a_batch_each_equal_one_rank_on_the_whole(
     root: Path, one: Job, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    two = make_job(root, epochs=1, evaluations=1, ranks=2)
+    two = profiled("horovod", make_job(root, epochs=1, evaluations=1, ranks=2))
     with recording(root / "two.jsonl", Origin("0a" * 16, "", {}), "train"):
-        launch(two)
+        launch(two, profiles=root / "profiles" / "train")
     np.testing.assert_allclose(losses(two.output), losses(one.output), rtol=1e-5)
     alone, shared = weights(one.output), weights(two.output)
     for name, values in alone.items():
@@ -104,6 +137,10 @@ def test_two_ranks_on_half_a_batch_each_equal_one_rank_on_the_whole(
     captured = capfd.readouterr()
     assert captured.out == ""  # stdout is the stage's
     assert "dev accuracy" in captured.err
+    timeline = json.loads((root / "profiles/train/horovod.json").read_text())
+    begun = [event["name"] for event in timeline if event["ph"] == "B"]
+    assert begun.count("NEGOTIATE_ALLREDUCE") and begun.count("GLOO_ALLREDUCE")
+    assert any("GLOO_ALLREDUCE" in name for name in begun)
     spans = read_spans(root / "two.jsonl")
     ranks = {span["name"]: span for span in spans if span["parentSpanId"] == spans[-1]["spanId"]}
     assert set(ranks) == {"rank 0", "rank 1"} and {span["traceId"] for span in spans} == {"0a" * 16}

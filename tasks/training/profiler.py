@@ -1,0 +1,104 @@
+"""Profiles: what happens within a few steps in the middle of a training, as a file that Perfetto opens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from tasks.training.job import PROFILES, Job
+
+log = logging.getLogger(__name__)
+STEPS, WARMUP = 5, 2  # that are recorded, and that torch's profiler needs before them
+
+
+class Profiler:
+    """Records nothing."""
+
+    def over(self, steps: int) -> AbstractContextManager[None]:
+        """Return a context in which a training takes so many steps."""
+        return nullcontext()
+
+    def step(self) -> None:
+        """Say that a step is done."""
+
+
+class TorchProfiler(Profiler):
+    """Records the operations of torch on this rank."""
+
+    def __init__(self, file: Path, device: torch.device) -> None:
+        self._file = file
+        self._activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+
+    @contextmanager
+    def over(self, steps: int) -> Iterator[None]:
+        """Record the steps in the middle of so many, and write them as soon as they are done."""
+        first, count = middle(steps)
+        warmup = min(WARMUP, first)
+        when = schedule(wait=first - warmup, warmup=warmup, active=count, repeat=1)
+        with profile(activities=self._activities, schedule=when, on_trace_ready=self._write) as self._profile:
+            yield
+
+    def step(self) -> None:
+        """Begin or end the recording where that is due."""
+        self._profile.step()
+
+    def _write(self, recorded: profile) -> None:
+        recorded.export_chrome_trace(str(self._file))
+
+
+class HorovodTimeline(Profiler):
+    """Records how long tensors wait for the other ranks and travel. All ranks take part, and rank 0 writes."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._done = 0
+
+    @contextmanager
+    def over(self, steps: int) -> Iterator[None]:
+        """Record the steps in the middle of so many."""
+        import horovod.torch as hvd
+
+        self._first, self._count = middle(steps)
+        self._begin_if_due()
+        yield
+        if self._first <= self._done < self._first + self._count:
+            hvd.stop_timeline()
+
+    def step(self) -> None:
+        """Begin or end the recording where that is due."""
+        import horovod.torch as hvd
+
+        self._done += 1
+        self._begin_if_due()
+        if self._done == self._first + self._count:
+            hvd.stop_timeline()
+
+    def _begin_if_due(self) -> None:
+        import horovod.torch as hvd
+
+        if self._done == self._first:
+            hvd.start_timeline(str(self._file))
+
+
+def middle(steps: int) -> tuple[int, int]:
+    """Return how many of so many steps come before the recorded ones, and how many are recorded, at least one."""
+    count = max(1, min(STEPS, steps))
+    return max(0, steps - count) // 2, count
+
+
+def build_profiler(job: Job, folder: Path | None, rank: int, device: torch.device) -> Profiler:
+    """Return what records the profile that runtime.profile asks for, in a file of the folder; None: nothing does."""
+    kind = job.experiment.runtime.profile
+    if kind == "none" or folder is None:
+        return Profiler()
+    if kind == "torch":
+        return TorchProfiler(folder / PROFILES[kind], device) if rank == 0 else Profiler()
+    if job.uses_horovod:
+        return HorovodTimeline(folder / PROFILES[kind])
+    log.warning("runtime.profile horovod has no effect, because a single rank exchanges nothing: write torch")
+    return Profiler()
