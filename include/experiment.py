@@ -48,6 +48,20 @@ _METRICS = {
 }
 
 
+#: What a model is that is no fine-tuned encoder, and the fields that have no meaning for it.
+_LAYERS = ("training.freeze_layers", "training.lora_rank", "training.activation_checkpointing")
+_ENGINE = (
+    *("batching.padding_free", "loss.kind", "training.average_decay"),
+    *("communication.strategy", "communication.compression"),
+)
+_PRETRAINED = ("model.pooling", "pretraining.text", "retraining.start")
+_KINDS = {
+    "frozen": ("a regression on the output of an encoder that is not trained", (*_LAYERS, *_ENGINE)),
+    "tfidf": ("a regression on TF-IDF", (*_LAYERS, *_ENGINE, *_PRETRAINED)),
+    "textcnn": ("no encoder of layers", (*_LAYERS, *_PRETRAINED, "training.layer_decay")),
+}
+
+
 class Experiment(Section):
     """The whole configuration of a run, and the rules that concern more than one section."""
 
@@ -99,6 +113,11 @@ class Experiment(Section):
         """Return whether a training of so many ranks needs Horovod. One rank does if it is its own parameter server."""
         return ranks > 1 or self.communication.strategy == "parameter-server"
 
+    @property
+    def trains_on_spark(self) -> bool:
+        """Whether the training needs runtime.spark_master: for its ranks, or for MLlib."""
+        return self.runtime.ranks_on == "spark" or self.model.kind != "encoder"
+
     def part(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Return some sections or fields as JSON values.
 
@@ -132,6 +151,7 @@ class Experiment(Section):
             self._spark_needs_a_number_of_ranks(),
             self._average_needs_current_parameters(),
             self._adapters_replace_freezing(),
+            self._fields_fit_kind(),
             self._gate_fits_task(),
             self._scored_table_is_described(),
         )
@@ -268,6 +288,21 @@ class Experiment(Section):
                 "training.lora_rank freezes the whole encoder and adds adapters to all its layers, so "
                 "training.freeze_layers has no meaning: set one of the two fields to 0"
             )
+
+    def _fields_fit_kind(self) -> Iterator[str]:
+        kind = self.model.kind
+        what, idle = _KINDS.get(kind, ("", ()))
+        for name in idle:
+            section, field = name.split(".")
+            values: Section = getattr(self, section)
+            default = type(values).model_fields[field].default
+            if getattr(values, field) != default:
+                yield (
+                    f"{name} has no meaning with model.kind {kind}, which is {what}: write {name}: {default!r}, or "
+                    "model.kind: encoder"
+                )
+        if kind in ("frozen", "tfidf") and self.training.ranks not in ("auto", 1):
+            yield f"model.kind {kind} is trained by Spark and not by ranks: write training.ranks: auto"
 
     def _gate_fits_task(self) -> Iterator[str]:
         kind = TASKS[self.data.task].kind

@@ -10,8 +10,16 @@ from include.sections.base import Section
 
 
 class Model(Section):
-    """The pretrained encoder and the head on top of it."""
+    """The pretrained encoder and the head on top of it, or a baseline."""
 
+    kind: Literal["encoder", "frozen", "tfidf", "textcnn"] = Field(
+        "encoder",
+        description="What is trained. encoder: the encoder with its head is fine-tuned; the others are baselines to "
+        "compare it with. frozen: a logistic or linear regression on the encoder's pooled output; tfidf: the same on "
+        "TF-IDF of single tokens and pairs of neighboring ones; textcnn: convolutions over word vectors of the "
+        "training rows, for which a training.learning_rate of 0.001 is a good start. tfidf and textcnn use only the "
+        "encoder's tokenizer.",
+    )
     name: str = Field(
         "all-MiniLM-L6-v2",
         min_length=1,

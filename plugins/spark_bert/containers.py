@@ -83,8 +83,8 @@ def network(stage: str, experiment: Experiment) -> str:
         `none`, unless the stage works on a Spark cluster, uses an MLflow server, reads a database or Kafka, or may
         download. In these cases it is $SPARK_BERT_NETWORK, or `bridge` by default.
     """
-    ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
-    cluster = (STAGES[stage].spark or ranks) and not experiment.runtime.spark_master.startswith("local")
+    training = STAGES[stage].image == "train" and experiment.trains_on_spark
+    cluster = (STAGES[stage].spark or training) and not experiment.runtime.spark_master.startswith("local")
     online = is_online(stage, experiment) or reads_database(stage, experiment) or reads_kafka(stage, experiment)
     if not cluster and not online and not (STAGES[stage].mlflow and _mlflow()):
         return "none"

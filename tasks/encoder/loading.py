@@ -25,12 +25,20 @@ from tasks.encoder.models import Classifier, EncoderWithHead, head_modules
 from tasks.encoder.padding_free import first_position
 from tasks.encoder.pooled_encoder import PooledEncoderConfig, PooledEncoderForSequenceClassification
 from tasks.encoder.spec import BASE_MODEL, CLEANING, TEXTS, THRESHOLDS, WINDOW_STRIDE, HeadSpec
+from tasks.encoder.text_cnn import TextCNNConfig, TextCNNForSequenceClassification, TextCNNModel
+from tasks.encoder.tfidf import TfidfConfig, TfidfForSequenceClassification
 
 transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # _load checks what a load reports
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 # With these, the class is loaded from this repository instead of from the file in the model's folder.
-AutoConfig.register(PooledEncoderConfig.model_type, PooledEncoderConfig)
-AutoModelForSequenceClassification.register(PooledEncoderConfig, PooledEncoderForSequenceClassification)
+for _config, _model in (
+    (PooledEncoderConfig, PooledEncoderForSequenceClassification),
+    (TfidfConfig, TfidfForSequenceClassification),
+    (TextCNNConfig, TextCNNForSequenceClassification),
+):
+    AutoConfig.register(_config.model_type, _config)
+    AutoModelForSequenceClassification.register(_config, _model)
+AutoModel.register(TextCNNConfig, TextCNNModel)
 #: Values of an encoder's configuration that the model made of it must not have.
 _OF_ANOTHER_MODEL = (
     "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "problem_type", "score_range",
@@ -58,6 +66,8 @@ def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
             tokens, or if the encoder cannot be used with this head.
     """
     config = _read_config(folder)
+    if isinstance(config, TfidfConfig):
+        raise BadInput(f"{folder} contains a model on TF-IDF, which has no layers to train: choose an encoder")
     if _has_head(config) and HeadSpec.of(config, spec.max_length).meaning == spec.meaning:
         classifier = Classifier.of_saved(_load(AutoModelForSequenceClassification, folder, config), spec)
         _describe(classifier.model, spec)

@@ -90,6 +90,37 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     assert "remove data.columns" not in str(error.value)  # they belong to files
 
 
+@pytest.mark.parametrize(
+    ("kind", "override", "message"),
+    [
+        (
+            "tfidf",
+            "training.lora_rank=8",
+            "training.lora_rank has no meaning with model.kind tfidf, which is a regression",
+        ),
+        ("tfidf", "model.pooling=mean", "write model.pooling: 'native', or model.kind: encoder"),
+        ("frozen", "communication.compression=fp16", "write communication.compression: 'none'"),
+        ("frozen", "loss.kind=focal", "write loss.kind: 'auto'"),
+        ("frozen", "training.ranks=2", "trained by Spark and not by ranks: write training.ranks: auto"),
+        ("textcnn", "pretraining.text=imdb.txt", "write pretraining.text: '', or model.kind: encoder"),
+        ("textcnn", "training.freeze_layers=1", "model.kind textcnn, which is no encoder of layers"),
+        ("textcnn", "retraining.start=champion", "write retraining.start: 'encoder'"),
+    ],
+)
+def test_what_a_baseline_does_not_have_is_refused(kind: str, override: str, message: str) -> None:
+    with pytest.raises(BadInput) as error:
+        load("movies", [f"model.kind={kind}", override])
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["frozen", "tfidf", "textcnn"])
+@pytest.mark.parametrize("name", ["movies", "sst2", "cola", "stsb"])
+def test_named_experiments_allow_every_kind(name: str, kind: str) -> None:
+    experiment = load(name, [f"model.kind={kind}", "training.ranks=1"])
+    assert experiment.trains_on_spark
+    assert STAGES["preprocess"].key_part(experiment) == STAGES["preprocess"].key_part(load(name))
+
+
 def test_movie_reviews_may_come_from_files_too() -> None:
     assert load("movies", ["data.source=files", "data.path=reviews"]).task.gate == 0.85
 

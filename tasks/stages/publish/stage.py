@@ -35,8 +35,18 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context) -> Outcome:
-    """Write the card and, if the experiment names a repository, upload it with the model."""
+    """Write the card and, if the experiment names a repository, upload it with the model.
+
+    Raises:
+        BadInput: If the model is a baseline, or if the hub refuses it.
+        Transient: If the hub does not answer.
+    """
     experiment, model = context.experiment, context.inputs["train"].path / "model"
+    if experiment.model.kind != "encoder":
+        raise BadInput(
+            f"model.kind {experiment.model.kind} is a baseline, and only fine-tuned encoders are published: write "
+            "model.kind: encoder"
+        )
     publication, card = experiment.publication, context.output / CARD
     base = recorded(model) or base_model(experiment.model.name, experiment.runtime)
     name = publication.repository or "path/to/the/model"

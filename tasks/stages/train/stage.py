@@ -1,9 +1,14 @@
-"""The stage train: fine-tune the encoder, on Horovod if there are several ranks, and keep the best model."""
+"""The stage train: fine-tune the encoder, on Horovod if there are several ranks, and keep the best model.
+
+A model of another kind (model.kind) is trained instead if the experiment asks for a baseline. It is written in the same
+format, so that no later stage makes a difference.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +17,9 @@ import numpy as np
 from include.artifacts import write_json
 from include.experiment import Experiment
 from include.runs import Run
+from include.scratch import scratch_folder
 from include.stages import BadInput
-from tasks.assets import encoder_fingerprint, encoder_folder
+from tasks.assets import encoder_fingerprint, encoder_folder, tokenizer_fingerprint
 from tasks.context import Context, Outcome
 from tasks.encoder.base_model import base_model
 from tasks.encoder.batching import TokenTable
@@ -26,9 +32,14 @@ from tasks.scoring.thresholds import tune
 from tasks.training.job import Job
 from tasks.training.sampler import planned_steps
 
+#: The kinds of models that use the tokenizer of the encoder, and not its weights.
+_TOKENIZER_ONLY = ("tfidf", "textcnn")
+
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return a string that changes whenever the pretrained encoder changes."""
+    """Return a string that changes whenever what is used of the pretrained encoder changes."""
+    if experiment.model.kind in _TOKENIZER_ONLY:
+        return tokenizer_fingerprint(experiment.model.name, experiment.runtime)
     return encoder_fingerprint(experiment.model.name, experiment.runtime)
 
 
@@ -49,13 +60,32 @@ def run(context: Context) -> Outcome:
         checkpoints=context.checkpoints,
         terminal=sys.stderr.isatty(),
     )
-    context.plan(planned_steps(job))
-    launch(job, profiles=context.run.folder / "profiles" / "train")
+    _train(job, context)
     model = context.output / "model"
     _add(model, {BASE_MODEL: base_model(experiment.model.name, experiment.runtime).as_json()})
     if experiment.task.kind == "multilabel":
         _add(model, {THRESHOLDS: _thresholds(model, context.inputs["preprocess"].path / "dev")})
     return Outcome(json.loads((context.output / "training.json").read_text(encoding="utf-8")))
+
+
+def _train(job: Job, context: Context) -> None:
+    """Write model/, metrics.jsonl and training.json of a model of any kind."""
+    kind = job.experiment.model.kind
+    if kind in ("tfidf", "frozen"):
+        from tasks.baselines.training import train
+
+        train(job)
+        return
+    context.plan(planned_steps(job))
+    profiles = context.run.folder / "profiles" / "train"
+    if kind == "encoder":
+        launch(job, profiles=profiles)
+        return
+    from tasks.baselines.word_vectors import write_text_cnn
+
+    with scratch_folder(job.output, "text-cnn") as folder:
+        write_text_cnn(job, folder)
+        launch(replace(job, encoder=folder), profiles=profiles)
 
 
 def _thresholds(model: Path, dev: Path) -> list[float]:

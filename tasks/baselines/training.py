@@ -1,0 +1,94 @@
+"""Train a model whose encoder is given, so that only its head is to be fitted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from typing import Any
+
+import torch
+
+from include.artifacts import write_json
+from include.scratch import scratch_folder
+from tasks.baselines.regression import Linear, fit
+from tasks.baselines.vectors import frozen, tfidf
+from tasks.encoder.batching import Array, TokenTable
+from tasks.encoder.inference import predict_logits
+from tasks.encoder.loading import copy_tokenizer
+from tasks.encoder.models import Classifier
+from tasks.launching.machine import threads
+from tasks.scoring.metrics import all_metrics
+from tasks.spark import session
+from tasks.training.job import Job
+from tasks.training.loss import Criterion
+from tasks.training.meter import memory_use
+from tasks.training.metrics_logger import METRICS
+from tasks.training.selection import LOSS
+
+log = logging.getLogger(__name__)
+_ENCODERS = {"tfidf": tfidf, "frozen": frozen}
+
+
+def train(job: Job) -> None:
+    """Fit the head, and write what a training by the engine writes: model/, metrics.jsonl and training.json.
+
+    Args:
+        job: the training; model.kind is tfidf or frozen.
+
+    Raises:
+        BadInput: if the data or the encoder cannot be used.
+    """
+    torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))
+    experiment, started = job.experiment, time.monotonic()
+    train, dev = (TokenTable.open(job.data / split) for split in ("train", "dev"))
+    model, vectors = _ENCODERS[experiment.model.kind](job, train)
+    labels = train.labels[train.documents]
+    criterion = Criterion(experiment.loss, experiment.task, labels)
+    log.info("fitting %d features to %d rows", vectors.shape[1], len(labels))
+    with session(experiment, "train") as spark, scratch_folder(job.output, "rows") as scratch:
+        weights = criterion.weights(labels)
+        _set_head(model, fit(spark, experiment.task, vectors, _targets(model, labels), weights, scratch))
+    seconds = time.monotonic() - started
+    logits = predict_logits(model, dev)
+    found = dev.labels[dev.documents]
+    metrics = {**all_metrics(experiment.task, found, logits), LOSS: criterion.mean(logits, found)}
+    numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    where = {"step": 1, "epoch": 1.0, "time": round(time.time(), 3)}
+    (job.output / METRICS).write_text(json.dumps({**where, **numbers}) + "\n", encoding="utf-8")
+    model.save(job.output / "model")
+    copy_tokenizer(job.encoder, job.output / "model", model, job.head.max_length)
+    write_json(job.output / "training.json", _summary(job, numbers, len(labels), seconds))
+
+
+def _targets(model: Classifier, labels: Array) -> Array:
+    """Return what the head is to predict: scores are positions within their range, as Classifier explains."""
+    if model.spec.score_range is None:
+        return labels
+    low, high = model.spec.score_range
+    return (labels - low) / (high - low) - 0.5
+
+
+@torch.no_grad()
+def _set_head(model: Classifier, found: Linear) -> None:
+    layer = model.output_layer
+    layer.weight.copy_(torch.tensor(found.weights))
+    layer.bias.copy_(torch.tensor(found.biases))
+
+
+def _summary(job: Job, metrics: dict[str, float | None], rows: int, seconds: float) -> dict[str, Any]:
+    """Return the content of training.json, as far as it has a meaning without steps."""
+    device = torch.device("cpu")
+    return {
+        "metric": job.experiment.task.metric,
+        "best": metrics[job.experiment.task.metric],
+        "rows_per_second": round(rows / seconds, 1),
+        "seconds": round(seconds, 1),
+        **memory_use(device),
+        "ranks": 1,
+        "threads": torch.get_num_threads(),
+        "device": device.type,
+        "precision": "fp32",
+        "torch": torch.__version__,
+    }

@@ -1,0 +1,70 @@
+"""A TextCNN that begins with word vectors of the training rows, which MLlib's Word2Vec learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from pyspark.ml.feature import Word2Vec
+from pyspark.sql import SparkSession
+
+from include.scratch import scratch_folder
+from tasks.encoder.batching import Array, TokenTable
+from tasks.encoder.loading import copy_tokenizer
+from tasks.encoder.models import EncoderWithHead
+from tasks.encoder.text_cnn import TextCNNConfig, TextCNNModel
+from tasks.encoder.tokens import open_tokenizer
+from tasks.spark import session
+from tasks.training.job import Job
+
+#: Tokens that are rarer have no vector of their own to begin with. Everything else is MLlib's default.
+_LEAST = 2
+
+
+def write_text_cnn(job: Job, folder: Path) -> None:
+    """Write the encoder that the training begins with, in transformers' format and with the job's tokenizer.
+
+    Everything that word2vec does not learn is drawn from training.seed: the filters, and the vectors of rare tokens,
+    which have the variance of the others, as Kim recommends.
+
+    Args:
+        job: the training, whose encoder gives the tokenizer.
+        folder: the folder to write.
+
+    Raises:
+        BadInput: if the tokenizer or the data is damaged.
+    """
+    words = open_tokenizer(job.encoder / "tokenizer.json", job.head.max_length).get_vocab_size()
+    torch.manual_seed(job.training.seed)
+    model = TextCNNModel(TextCNNConfig(vocab_size=words))
+    with session(job.experiment, "train") as spark, scratch_folder(folder, "rows") as scratch:
+        ids, vectors = learn(spark, TokenTable.open(job.data / "train"), job.training.seed, scratch)
+    with torch.no_grad():
+        table = model.embeddings.weight.normal_(std=float(vectors.std()))
+        table[torch.from_numpy(ids)] = torch.from_numpy(vectors)
+    model.save_pretrained(folder)
+    copy_tokenizer(job.encoder, folder, EncoderWithHead(model), job.head.max_length)
+
+
+def learn(spark: SparkSession, table: TokenTable, seed: int, folder: Path) -> tuple[Array, Array]:
+    """Learn vectors of the tokens of a table. One partition makes the result the same every time.
+
+    Args:
+        spark: the Spark session.
+        table: the rows.
+        seed: the seed of word2vec.
+        folder: a folder that the executors can read, for a file with the rows.
+
+    Returns:
+        Token ids, int64 [tokens], in ascending order, and their vectors, float32 [tokens, embedding_size].
+    """
+    rows = [table.ids(row).astype(str).tolist() for row in range(len(table))]
+    pq.write_table(pa.table({"tokens": pa.array(rows, pa.list_(pa.string()))}), folder / "rows.parquet")
+    texts = spark.read.parquet(str(folder / "rows.parquet")).coalesce(1)
+    size = TextCNNConfig().embedding_size
+    word2vec = Word2Vec(vectorSize=size, minCount=_LEAST, seed=seed, inputCol="tokens")
+    found = sorted((int(row.word), row.vector.toArray()) for row in word2vec.fit(texts).getVectors().collect())
+    return np.array([token for token, _ in found]), np.array([vector for _, vector in found], np.float32)

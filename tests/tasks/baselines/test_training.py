@@ -1,0 +1,176 @@
+"""The vectors of texts, and what a regression on them learns."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from pyspark.sql import SparkSession
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from include.experiment import Experiment
+from include.named import build
+from include.stages import BadInput
+from tasks.baselines.training import train
+from tasks.baselines.vectors import frozen, pool_sparse, sparse, tfidf
+from tasks.baselines.word_vectors import write_text_cnn
+from tasks.encoder.batching import TokenTable
+from tasks.encoder.inference import predict_logits
+from tasks.encoder.loading import load_pretrained, load_trained, read_head
+from tasks.encoder.tfidf import TfidfModel
+from tasks.training.job import Job
+from tests.tasks.encoder.samples import FILLER, label_sets, reviews, stories, tiny_encoder, tokenizer, write_split
+
+LENGTH = 64
+
+
+def experiment(kind: str, **data: Any) -> Experiment:
+    own = {"task": "classification", "source": "files", "path": "x", "labels": ["bad", "good"], **data}
+    return build({"data": own, "model": {"kind": kind}, "preprocessing": {"max_length": LENGTH}}, "the test's")
+
+
+def job_of(folder: Path, experiment: Experiment, train: Any, dev: Any) -> Job:
+    """A training of these rows, sentences and labels, whose output is the folder out."""
+    write_split(folder / "data" / "train", *train)
+    write_split(folder / "data" / "dev", *dev)
+    (folder / "out").mkdir()
+    return Job(experiment, encoder=tiny_encoder(folder / "encoder"), data=folder / "data", output=folder / "out")
+
+
+def pairs(count: int, seed: int) -> tuple[list[tuple[str, str]], list[float]]:
+    """Two texts of ten words each, and how many words they share, from 0 to 5."""
+    random = np.random.default_rng(seed)
+    shared = random.integers(0, 6, count)
+    rows = []
+    for number in shared:
+        words = random.permutation(FILLER)
+        both = list(words[:number])
+        rows.append((" ".join([*both, *words[10 : 20 - number]]), " ".join([*both, *words[20 : 30 - number]])))
+    return rows, shared.astype(float).tolist()
+
+
+def test_tfidf_is_that_of_scikit_learn(tmp_path: Path) -> None:
+    job = job_of(tmp_path, experiment("tfidf"), reviews(60, seed=1), reviews(20, seed=2))
+    _, vectors = tfidf(job, TokenTable.open(tmp_path / "data" / "train"))
+    texts = [tokenizer().encode(text).tokens for (text,) in reviews(60, seed=1)[0]]
+    reference = TfidfVectorizer(analyzer=lambda text: [*text, *map(" ".join, pairwise(text))])
+    expected = reference.fit_transform(texts)
+    # scikit-learn adds 1 to MLlib's idf; without it, what all texts contain has no weight.
+    expected = reference.set_params(norm=None).fit_transform(texts).multiply(1 - 1 / reference.idf_)
+    products = (expected @ expected.T).toarray()
+    lengths = np.sqrt(np.diag(products))
+    assert (vectors @ vectors.T).toarray() == pytest.approx(products / np.outer(lengths, lengths), abs=1e-3)
+
+
+def test_padding_and_the_order_of_other_rows_change_nothing(tmp_path: Path) -> None:
+    job = job_of(tmp_path, experiment("tfidf"), reviews(60, seed=1), reviews(20, seed=2))
+    classifier, _ = tfidf(job, TokenTable.open(tmp_path / "data" / "train"))
+    ids = torch.tensor([[2, 4, 9, 9, 3]])
+    padded = torch.tensor([[2, 4, 9, 9, 3, 0, 0], [2, 5, 8, 10, 11, 12, 3]])
+    mask = torch.tensor([[1, 1, 1, 1, 1, 0, 0], [1] * 7])
+    alone, beside = classifier(ids, torch.ones_like(ids)), classifier(padded, mask)
+    torch.testing.assert_close(alone[0], beside[0])
+
+
+def test_a_document_has_the_mean_of_its_windows(tmp_path: Path) -> None:
+    vectors = tfidf_of_stories(tmp_path)
+    table = TokenTable.open(tmp_path / "long")
+    assert len(table) > len(table.documents)
+    pooled = pool_sparse(vectors, table.rows)
+    windows = table.windows(np.array([3]))
+    assert pooled[3].toarray()[0] == pytest.approx(vectors[windows].toarray().mean(0))
+
+
+def tfidf_of_stories(folder: Path) -> Any:
+    """The vectors of the windows of long texts."""
+    words = tokenizer()
+    words.enable_truncation(16, stride=4)
+    write_split(folder / "long", *stories(20), words=words, stride=4)
+    job = job_of(folder, experiment("tfidf"), reviews(60, seed=1), reviews(20, seed=2))
+    classifier, _ = tfidf(job, TokenTable.open(folder / "data" / "train"))
+    return sparse(TokenTable.open(folder / "long"), cast(TfidfModel, classifier.encoder), counted=False)
+
+
+def test_classes_are_those_of_scikit_learn(spark: SparkSession, tmp_path: Path) -> None:
+    job = job_of(tmp_path, experiment("tfidf"), reviews(100, seed=1), reviews(40, seed=2))
+    train(job)
+    model, dev = load_trained(job.output / "model"), TokenTable.open(job.data / "dev")
+    logits = predict_logits(model, dev)
+    _, vectors = tfidf(job, TokenTable.open(job.data / "train"))
+    reference = LogisticRegression(tol=1e-8).fit(vectors, reviews(100, seed=1)[1])
+    weights = model.output_layer.weight.detach().numpy()
+    assert weights[1] - weights[0] == pytest.approx(reference.coef_[0], abs=0.01)
+    assert (logits.argmax(1) == dev.labels).mean() > 0.8
+
+
+def test_scores_of_pairs_are_learned_from_what_they_share(spark: SparkSession, tmp_path: Path) -> None:
+    wanted = experiment("tfidf", task="regression", labels=[], score_range=[0, 5])
+    own = wanted.model_copy(update={"data": wanted.data.model_copy(update={"columns": {"sentence2": "other"}})})
+    job = job_of(tmp_path, own, pairs(150, seed=1), pairs(50, seed=2))
+    train(job)
+    assert json.loads((job.output / "training.json").read_text())["best"] > 0.8
+    head = read_head(job.output / "model")
+    assert (head.kind, head.texts, head.score_range) == ("regression", 2, (0.0, 5.0))
+
+
+def test_every_label_has_a_regression_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    wanted = experiment("tfidf", task="multi-label", labels=["a", "b", "c"])
+    train(job_of(tmp_path, wanted, label_sets(150, seed=1), label_sets(60, seed=2)))
+    logits = predict_logits(load_trained(tmp_path / "out" / "model"), TokenTable.open(tmp_path / "data" / "dev"))
+    expected = np.array(label_sets(60, seed=2)[1])
+    order = [logits[expected[:, label] == 1, label].mean() - logits[expected[:, label] == 0, label].mean()
+             for label in range(3)]  # fmt: skip
+    assert min(order) > 0.1
+
+
+def test_a_frozen_encoder_keeps_its_weights_and_gets_the_head_of_a_regression(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    wanted = experiment("frozen", task="regression", labels=[], score_range=[-1, 1])
+    sentences, labels = reviews(80, seed=1)
+    job = job_of(tmp_path, wanted, (sentences, [2.0 * label - 1 for label in labels]), (sentences[:20], labels[:20]))
+    classifier, vectors = frozen(job, TokenTable.open(job.data / "train"))
+    train(job)
+    model = load_trained(job.output / "model")
+    for name, parameter in classifier.encoder.named_parameters():
+        torch.testing.assert_close(parameter, model.encoder.get_parameter(name))
+    assert model.spec.pooling == "mean"
+    scores = predict_logits(model, TokenTable.open(job.data / "train"))[:, 0]
+    reference = Ridge(alpha=1, tol=1e-8).fit(vectors.toarray(), np.array(labels) - 0.5)
+    assert scores == pytest.approx(2 * reference.predict(vectors.toarray()), abs=0.02)
+
+
+def test_a_class_without_rows_is_refused_with_its_name(spark: SparkSession, tmp_path: Path) -> None:
+    sentences, labels = reviews(40, seed=1)
+    job = job_of(tmp_path, experiment("tfidf", labels=["bad", "good", "so-so"]), (sentences, labels), reviews(20))
+    with pytest.raises(BadInput, match="no training row has the label 'so-so'"):
+        train(job)
+
+
+def test_a_text_cnn_begins_with_the_same_word_vectors_every_time(spark: SparkSession, tmp_path: Path) -> None:
+    job = job_of(tmp_path, experiment("textcnn"), reviews(60, seed=1), reviews(20, seed=2))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write_text_cnn(job, tmp_path / name)
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two
+    model = load_pretrained(tmp_path / "one", job.head).eval()
+    alone, padded = torch.tensor([[2, 4, 9, 3]]), torch.tensor([[2, 4, 9, 3, 7, 7, 7]])
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0, 0]])
+    torch.testing.assert_close(model(alone, torch.ones_like(alone)), model(padded, mask), atol=1e-6, rtol=1e-5)
+
+
+def test_a_model_on_tfidf_is_the_same_every_time_and_no_encoder(spark: SparkSession, tmp_path: Path) -> None:
+    job = job_of(tmp_path, experiment("tfidf"), reviews(40, seed=1), reviews(20, seed=2))
+    train(job)
+    first = (job.output / "model" / "model.safetensors").read_bytes()
+    train(job)
+    assert (job.output / "model" / "model.safetensors").read_bytes() == first
+    with pytest.raises(BadInput, match="a model on TF-IDF, which has no layers to train: choose an encoder"):
+        load_pretrained(job.output / "model", job.head)
