@@ -246,6 +246,13 @@ _BESIDE = (
         limits={"memory": "2g", "cpus": 2, "tmp": "512m"},
     ),
     Stage(
+        name="leaderboard",
+        does="compare the models of all finished runs in one table per task",
+        version=1,
+        records="all",
+        limits={"memory": "2g", "cpus": 2, "tmp": "512m"},
+    ),
+    Stage(
         name="publish",
         does="upload the model with its model card to the Hugging Face hub",
         version=2,

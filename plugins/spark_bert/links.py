@@ -9,6 +9,8 @@ import attrs
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
+from spark_bert.places import run_name
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
@@ -51,7 +53,7 @@ class ArtifactLink(BaseOperatorLink):
         file = result.get("files", {}).get(self.file)
         if not file:
             return ""
-        return address(ti_key.dag_id, ti_key.run_id, result["stage"], file)
+        return address(ti_key.dag_id, run_name(ti_key), result["stage"], file)
 
 
 def address(dag_id: str, run_id: str, stage: str, file: str) -> str:
@@ -59,7 +61,7 @@ def address(dag_id: str, run_id: str, stage: str, file: str) -> str:
 
     Args:
         dag_id: the Dag of the run.
-        run_id: the run.
+        run_id: the run, as run_name in places.py returns it.
         stage: the stage that made the artifact in that run.
         file: the path of the file inside the artifact.
     """
@@ -87,4 +89,5 @@ LINKS: dict[str, tuple[ArtifactLink, ...]] = {
     "export": (ArtifactLink("Submission", "submission"),),
     "challenge": (ArtifactLink("Challenge", "challenge"),),
     "study": (ArtifactLink("Study", "report"),),
+    "leaderboard": (ArtifactLink("Leaderboard", "leaderboard"),),
 }

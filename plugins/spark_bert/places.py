@@ -90,6 +90,16 @@ def run_folder(dag_id: str, run_id: str) -> Path:
     return home() / "runs" / f"{re.sub(r'[^A-Za-z0-9_-]+', '_', whole)[:100]}-{digest}"
 
 
+def run_name(task: Any) -> str:
+    """Return the id of the Dag run of a task instance or its key, and the index in a mapped task group.
+
+    Each index of a mapped task group has a run folder of its own.
+    """
+    index = getattr(task, "map_index", -1)
+    return str(task.run_id) if index < 0 else f"{task.run_id}[{index}]"
+
+
 def this_run(context: Any) -> Run:
     """Return the run that the context of an Airflow task belongs to."""
-    return Run(run_folder(context["dag_run"].dag_id, context["dag_run"].run_id))
+    dag_run, ti = context["dag_run"], context.get("ti")
+    return Run(run_folder(dag_run.dag_id, dag_run.run_id if ti is None else run_name(ti)))

@@ -19,7 +19,7 @@ from rich.text import Text
 from include.logs import PROGRESS
 from include.runs import Run
 from include.stages import STAGES
-from spark_bert.places import run_folder
+from spark_bert.places import run_folder, run_name
 from spark_bert.summary import outcome
 
 _WIDTH = 12
@@ -67,7 +67,7 @@ class Listener:
     def _send_event(self, task_instance: Any, **what: Any) -> None:
         stage = task_instance.task_id.rpartition(".")[2]
         if stage in STAGES:
-            self._send(Event(run_folder(task_instance.dag_id, task_instance.run_id), stage, **what))
+            self._send(Event(run_folder(task_instance.dag_id, run_name(task_instance)), stage, **what))
 
 
 class Display:

@@ -7,7 +7,7 @@ percentile of the metric over these draws.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,12 @@ def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interv
     if metric == "accuracy":
         return wilson(int((labels == predicted).sum()), len(labels))
     return _middle(_resampled(task, metric, labels, predicted))
+
+
+def over_seeds(values: Sequence[float]) -> Interval:
+    """Return Student's t interval of the mean of at least two values, one per seed."""
+    half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return float(np.mean(values) - half), float(np.mean(values) + half)
 
 
 def of_share(right: int, rows: int) -> Interval | None:

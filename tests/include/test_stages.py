@@ -35,8 +35,8 @@ def test_stages_read_only_earlier_ones() -> None:
 def test_the_pipeline_needs_no_stage_beside_it() -> None:
     assert {need for name in PIPELINE for need in STAGES[name].inputs} <= set(PIPELINE)
     assert {name: STAGES[name].inputs for name in STAGES if name not in PIPELINE} == {
-        "study": (), "track": (), "ingest": (), "champion": (), "rollback": (), "score": (), "stream": (),
-        "prune": (),
+        "study": (), "leaderboard": (), "track": (), "ingest": (), "champion": (), "rollback": (), "score": (),
+        "stream": (), "prune": (),
         "publish": ("validate", "preprocess", "train", "evaluate", "gate"),
         "challenge": ("validate", "preprocess", "train", "evaluate", "gate", "package", "champion"),
         "register": ("train", "evaluate", "gate", "package", "challenge"),

@@ -25,7 +25,7 @@ from spark_bert.operators.engine import STOPPING, container_names, name_prefix, 
 from spark_bert.operators.sandbox import host_config
 from spark_bert.operators.shutdown import keeps_containers, outlives_worker
 from spark_bert.operators.stage_log import forward_log
-from spark_bert.places import deployment, run_folder
+from spark_bert.places import deployment, this_run
 from spark_bert.retries import Interrupted, Unreachable
 
 _CONFLICT = 409
@@ -129,7 +129,7 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
         return bool(same and sound and not name.endswith(STOPPING))
 
     def _create(self, context: Context) -> None:
-        sandbox = host_config(self.stage, self.experiment, run_folder(context["ti"].dag_id, context["ti"].run_id))
+        sandbox = host_config(self.stage, self.experiment, this_run(context).folder)
         container = {
             "image": self.image,
             "command": self.command,

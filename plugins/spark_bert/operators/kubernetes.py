@@ -31,7 +31,7 @@ from spark_bert.operators.cluster import delete, pod_annotations, take_over
 from spark_bert.operators.pod import pod_attributes
 from spark_bert.operators.shutdown import keeps_containers, outlives_worker
 from spark_bert.operators.stage_log import forward_log, parse_log_tail
-from spark_bert.places import deployment, run_folder
+from spark_bert.places import deployment, run_folder, run_name
 from spark_bert.retries import Interrupted, Unreachable
 
 #: The number of lines at the end of the log that are read again after the stage has ended.
@@ -153,7 +153,7 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
     def _configure_pod(self, context: Context) -> None:
         """Set the attributes of KubernetesPodOperator that depend on the run."""
         self.ti = ti = context["ti"]
-        run = run_folder(ti.dag_id, ti.run_id)
+        run = run_folder(ti.dag_id, run_name(ti))
         prepare_folders(self.stage, self.experiment, run)  # otherwise the kubelet creates them as root
         attributes = pod_attributes(self.stage, self.experiment, run)
         attributes["env_vars"] += [V1EnvVar(*pair) for pair in self.variables.items()]

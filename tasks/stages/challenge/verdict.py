@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from include.sections import Retraining
+from tasks.scoring import paired
 from tasks.scoring.metrics import as_json
+from tasks.scoring.paired import Comparison
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import slices_of
-from tasks.stages.challenge import paired
 from tasks.stages.challenge.costs import Cost
-from tasks.stages.challenge.paired import Comparison
 
 
 @dataclass(frozen=True)

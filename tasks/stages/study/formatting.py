@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from tasks.reporting.figures import DASH, in_bytes, or_dash
 from tasks.stages.study.table import Row
 
-DASH = "—"
 REMARK = (
     "Throughput, memory and training time depend on the machine and on its other load, so compare them only within one "
     "study on an otherwise idle machine. An arm that reuses the training of an earlier run shows the figures of that "
@@ -90,11 +90,6 @@ def _ours(row: Row) -> tuple[str, str, str]:
     return score, percent(relative["rows_per_second"]), percent(relative["memory"])
 
 
-def or_dash(value: float | None, write: Callable[[float], str]) -> str:
-    """Format a value, or return a dash if it was not measured."""
-    return DASH if value is None else write(value)
-
-
 def percent(share: float | None) -> str:
     """Format a relative change: 0.123 becomes "+12.3 %"."""
     return or_dash(share, lambda value: f"{100 * value + 0.0:+.1f} %")
@@ -105,12 +100,3 @@ def _interval(row: Row) -> Cell:
         return Cell(DASH)
     low, high = row["interval"]
     return Cell(f"{low:.4f} to {high:.4f}", f"over {row['interval_over']}")
-
-
-def in_bytes(count: float) -> str:
-    """Format a number of bytes with about three digits, in decimal units (1 kB is 1000 bytes)."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.2f} GB"

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from include.ablations import CONFIGURATIONS, TABLE_5
-from tasks.scoring.intervals import LEVEL, Interval
+from tasks.scoring.intervals import over_seeds
 from tasks.stages.study.arms import Arm, StudyArms, by_configuration
 from tasks.stages.study.paper import CLAIMS
 
@@ -50,12 +49,6 @@ def summarize(study: str, found: StudyArms) -> dict[str, Any]:
         "arms": [_arm(arm) for arm in found.arms],
         "warnings": found.warnings,
     }
-
-
-def over_seeds(values: list[float]) -> Interval:
-    """Return Student's t interval of the mean of at least two values, one per seed."""
-    half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return float(np.mean(values) - half), float(np.mean(values) + half)
 
 
 def _row(name: str, arms: list[Arm], metric: str) -> Row:

@@ -169,6 +169,7 @@ def test_only_stages_on_a_cluster_and_downloads_get_a_network(monkeypatch: pytes
     assert networks(cluster) == {**quiet, **spark}
     ranks = dict.fromkeys(("pretrain", "train"), "spark-bert")
     assert networks(cluster, "runtime.ranks_on=spark", "training.ranks=2") == {**quiet, **spark, **ranks}
+    assert networks(cluster, "model.kind=tfidf") == {**quiet, **spark, **ranks}
 
 
 @pytest.fixture

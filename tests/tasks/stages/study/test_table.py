@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from tasks.scoring.intervals import over_seeds
 from tasks.stages.study.arms import find
 from tasks.stages.study.paper import CLAIMS
-from tasks.stages.study.table import over_seeds, summarize
+from tasks.stages.study.table import summarize
 from tests.tasks.stages.study.homes import arm
 
 

@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score
 
 from include.glue import TASKS
 from tasks.scoring.metrics import Array, pearson
-from tasks.stages.challenge.paired import Comparison, bonett_price, compare, mcnemar, outcome
+from tasks.scoring.paired import Comparison, bonett_price, compare, mcnemar, outcome
 
 SST2, STSB = TASKS["SST-2"], TASKS["STS-B"]
 ROWS, MARGIN = 872, 0.02  # of SST-2's dev split, and retraining.margin

@@ -1,4 +1,4 @@
-"""Paired comparison of two models on the same rows.
+"""Paired comparison of two models on the same rows: a new model and the champion, or two rows of a leaderboard.
 
 Classifiers are compared by accuracy. Only the rows that exactly one model has right matter: McNemar's exact test
 (McNemar 1947) asks whether both models win equally many of them, and the interval of the difference of accuracies is

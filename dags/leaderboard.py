@@ -1,0 +1,57 @@
+"""The Dag `leaderboard`: trains models on tasks with several seeds, and compares all finished runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, task_group
+
+from include.experiment import Experiment
+from spark_bert.leaderboard import arm_experiment, leaderboard_form, list_arms
+from spark_bert.params import explain
+from spark_bert.pipeline import DEFAULTS, pipeline, stage_task
+
+PARAMS = leaderboard_form()
+DOC = f"""
+Trains every chosen model on every chosen task with every seed, and compares the models in one table per task: the
+metric with an interval over the seeds, McNemar's test against the best model, the time of training, rows per second in
+training and in labeling, size, and memory. The papers' figures are beside ours, and the page says where they contradict
+themselves. The button *Leaderboard* on the page of the last task opens it; leaderboard.md and leaderboard.json are in
+the same folder.
+
+* Each training is one index of a **mapped** task group and has a run folder of its own. Artifacts are reused: the
+  models of a task share its data and, where the tokenizer is the same, the token ids; trainings of earlier runs take
+  seconds.
+* The **gate** accepts every model, since the leaderboard only measures.
+* **leaderboard** compares all finished runs of registered tasks on the same data, of this and other Dags, and runs also
+  if some trainings have failed. Arms of ablations are not part of it; the Dag *study* compares these.
+* To compare speeds, let nothing else run at the same time. `airflow dags trigger leaderboard --conf '{{"tasks":
+  ["SST-2", "CoLA", "STS-B"], "data.path": "data/glue"}}'` runs the cheap models on the papers' tasks.
+
+{explain(PARAMS)}
+"""
+
+with DAG(
+    "leaderboard",
+    description="Compare models on tasks with several seeds, beside the papers' figures.",
+    doc_md=DOC,
+    params=PARAMS,
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(hours=24),
+    default_args=DEFAULTS,
+    tags=["spark-bert", "leaderboard"],
+) as dag:
+
+    @task_group(group_id="models", prefix_group_id=False)
+    def train(arm: dict[str, Any]) -> None:
+        """Train, evaluate and time one model."""
+        pipeline(last="predict", experiment_of=arm_experiment)
+
+    compared = stage_task("leaderboard", trigger_rule="all_done", experiment_of=lambda context: Experiment())
+    train.expand(arm=list_arms()) >> compared
+    for shared in ("validate", "preprocess", "pretrain"):
+        # One at a time, so that the first training of a task commits the artifact and the others reuse it.
+        dag.get_task(shared).max_active_tis_per_dag = 1

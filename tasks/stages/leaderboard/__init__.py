@@ -1,0 +1,1 @@
+"""The stage leaderboard: compares the models of finished runs, task by task."""

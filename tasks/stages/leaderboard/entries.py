@@ -1,0 +1,132 @@
+"""The finished runs that a leaderboard compares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from include.artifacts import Artifact
+from include.experiment import Experiment
+from include.glue import GENERIC, Task
+from include.runs import ARM, Run
+from include.stages import BadInput, flatten
+
+_DEFAULTS = flatten(Experiment().model_dump(mode="json"))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A trained and evaluated run.
+
+    Attributes:
+        run: The name of the run.
+        task: The task.
+        model: What was trained: the name of the encoder, "frozen" and its name, "tfidf" or "textcnn".
+        seed: The seed of the training.
+        settings: All other fields that the model depends on and that differ from their defaults, by name
+            ("section.field").
+        data: The key of the validated data.
+        keys: Stage to the key of its artifact, for train, evaluate and, where there is one, predict.
+        predictions: The file with the dev predictions.
+        summary: The content of evaluate's metrics.json.
+        training: The content of train's training.json.
+        size: The size of the model in bytes.
+        rows_per_second: The rows per second that predict has labeled; None if it has not run.
+    """
+
+    run: str
+    task: Task
+    model: str
+    seed: int
+    settings: dict[str, Any]
+    data: str
+    keys: dict[str, str]
+    predictions: Path
+    summary: dict[str, Any]
+    training: dict[str, Any]
+    size: int
+    rows_per_second: float | None
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The entries of a home, and one line per run that is left out."""
+
+    entries: list[Entry]
+    warnings: list[str]
+
+
+def find(runs: Path) -> Entries:
+    """Find the runs of registered tasks that are evaluated, except the arms of ablations.
+
+    Of runs of the same model and seed, the one whose predict has run counts, and else the last by name. Of a task, only
+    runs on the same data are compared: those on the data of most runs.
+
+    Args:
+        runs: The folder of all runs.
+
+    Raises:
+        BadInput: If there is no such run.
+    """
+    found: dict[str, Entry] = {}
+    warnings: list[str] = []
+    for file in sorted(runs.glob("*/run.json")):
+        try:
+            for entry in _read(Run(file.parent)):
+                same = json.dumps([entry.task.name, entry.model, entry.seed, entry.settings, entry.data])
+                if same not in found or entry.rows_per_second or not found[same].rows_per_second:
+                    found[same] = entry
+        except (BadInput, OSError, ValueError, KeyError) as error:
+            warnings.append(f"the run {file.parent.name} is left out: {error}")
+    entries, others = _of_one_data(list(found.values()))
+    if not entries:
+        raise BadInput(f"no run below {runs} is evaluated: run the Dag leaderboard or finetune first")
+    return Entries(entries, [*warnings, *others])
+
+
+def _read(run: Run) -> Iterator[Entry]:
+    """Yield the entry of a run, if it is one that can be compared."""
+    record = run.record()
+    stages = {name: entry for name, entry in record["stages"].items() if entry["key"] and not entry["exit_code"]}
+    if (run.folder / ARM).exists() or not {"validate", "preprocess", "train", "evaluate"} <= set(stages):
+        return
+    experiment = Experiment.model_validate(record["experiment"])
+    if experiment.data.task in GENERIC:
+        return
+    train, evaluate = run.artifact("train"), run.artifact("evaluate")
+    fields = _DEFAULTS | flatten(run.artifact("preprocess").manifest.part) | flatten(train.manifest.part)
+    kind, name, seed = fields.pop("model.kind"), Path(fields.pop("model.name")).name, fields.pop("training.seed")
+    settings = {name: value for name, value in fields.items() if value != _DEFAULTS[name]}
+    keys = {stage: stages[stage]["key"] for stage in ("train", "evaluate", "predict") if stage in stages}
+    yield Entry(
+        run.folder.name, experiment.task, _model(kind, name), seed, settings, stages["validate"]["key"],
+        keys, evaluate.path / "predictions.parquet", _json(evaluate, "metrics.json"), _json(train, "training.json"),
+        sum(file.stat().st_size for file in (train.path / "model").rglob("*") if file.is_file()),
+        stages.get("predict", {}).get("result", {}).get("rows_per_second"),
+    )  # fmt: skip
+
+
+def _model(kind: str, name: str) -> str:
+    return {"encoder": name, "frozen": f"frozen {name}"}.get(kind, kind)
+
+
+def _json(artifact: Artifact, file: str) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((artifact.path / file).read_text(encoding="utf-8"))
+    return values
+
+
+def _of_one_data(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
+    """Return the entries on the data of most entries of their task, and a line for each of the others."""
+    chosen: dict[str, str] = {}
+    for task in {entry.task.name for entry in entries}:
+        keys = [entry.data for entry in entries if entry.task.name == task]
+        chosen[task] = max(sorted(set(keys)), key=keys.count)
+    kept = [entry for entry in entries if entry.data == chosen[entry.task.name]]
+    return kept, [
+        f"the run {entry.run} is left out: its data ({entry.data}) are not those of most runs of {entry.task.name}"
+        for entry in entries
+        if entry.data != chosen[entry.task.name]
+    ]

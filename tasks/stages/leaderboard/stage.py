@@ -1,0 +1,45 @@
+"""The stage leaderboard: write leaderboard.json, leaderboard.md and leaderboard.html from all finished runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from include.artifacts import write_json
+from include.experiment import Experiment
+from include.runs import Run
+from tasks.context import Context, Outcome
+from tasks.stages.leaderboard import report
+from tasks.stages.leaderboard.entries import Entries, find
+from tasks.stages.leaderboard.table import summarize
+
+log = logging.getLogger(__name__)
+
+
+def fingerprint(experiment: Experiment, run: Run) -> str:
+    """Return the runs that are compared, with their artifacts, and the warnings about the others."""
+    found = _found(run)
+    return json.dumps([[[entry.run, entry.keys] for entry in found.entries], found.warnings], sort_keys=True)
+
+
+def run(context: Context) -> Outcome:
+    """Compare the models, and write the leaderboard.
+
+    Raises:
+        BadInput: If no run is evaluated.
+    """
+    found, folder = _found(context.run), context.output
+    for warning in found.warnings:
+        log.warning("%s", warning)
+    summary = summarize(found)
+    write_json(folder / "leaderboard.json", summary)
+    (folder / "leaderboard.md").write_text(report.markdown(summary), encoding="utf-8")
+    (folder / "leaderboard.html").write_text(report.html(summary), encoding="utf-8")
+    best = {task["task"]: task["rows"][0]["name"] for task in summary["tasks"]}
+    log.info("%d runs of %d tasks", len(found.entries), len(best))
+    files = {"leaderboard": "leaderboard.html", "summary": "leaderboard.json", "markdown": "leaderboard.md"}
+    return Outcome({"runs": len(found.entries), "best": best, "warnings": found.warnings, "files": files})
+
+
+def _found(run: Run) -> Entries:
+    return find(run.folder.parent)
