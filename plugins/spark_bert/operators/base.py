@@ -72,7 +72,7 @@ class StageOperator(BaseOperator):
         super().__init__(**kwargs)
         # Airflow has copied the Dag's params, which a run has anyway. It would store them once more for each task, and
         # check them several times whenever it parses the Dag, which takes seconds.
-        self.params = ParamsDict.filter_params_by_source(self.params, source="task")
+        self.params = ParamsDict.filter_params_by_source(ParamsDict(self.params), source="task")
         self.stage = STAGES[stage].name
         self.experiment_of = experiment_of
         self.command: list[str] = []
