@@ -19,9 +19,8 @@ install_part() {
     # Python compiles a module when it first imports it. Where it may not write the result, all are compiled here.
     local options=(${PYTHONDONTWRITEBYTECODE:+--compile-bytecode})
     case $name-$1 in
-        tasks-build) # the next part compiles its modules too: Horovod's compiler need not wait for that
-            options=()
-            scripts/torch.sh scripts/uv.sh --quiet --python "$venv"
+        tasks-build)
+            scripts/torch.sh scripts/uv.sh --quiet --python "$venv" "${options[@]}"
             install tasks-build
             ;;
         tasks-run) install tasks-common tasks-data tasks-train tasks-serve ;;
