@@ -81,9 +81,9 @@ setup-dev: setup
 	@scripts/environment.sh tasks dev
 	@scripts/environment.sh airflow dev schemas pictures
 
-# The longest first: with `make --jobs=2 test` the others run beside it.
-# In this order two jobs end at about the same time.
-test: docker-test unit-stages e2e unit-airflow lint ## all tests except long-test and platform-test; --jobs=2 --output-sync=target takes half the time
+# The longest first: with `make --jobs=3 test` the others run beside it, and three jobs end at about the same time.
+# Three keep two processors busy, for each of them waits now and then: for packages, a process that starts, an interval.
+test: docker-test unit-stages e2e unit-airflow lint ## all tests except long-test and platform-test; --jobs=3 --output-sync=target takes half the time
 
 check: ## ruff and import rules: takes seconds, and needs only the environment .venv/tools
 	scripts/tools.sh ruff check .
