@@ -25,7 +25,8 @@ from tests.spans import read_spans
 
 #: Where Airflow serves the panel, and where it shows its pages.
 PANEL, FRAME = "/spark-bert/quality", "iframe[title=Quality]"
-CONF = {"preprocessing.sample": 0.1, "training.epochs": 1}
+#: As make_run.SLICE, so that the stages up to evaluate find the artifacts of the home.
+CONF = {"preprocessing.sample": 0.1, "training.epochs": 1, "training.evaluations": 1}
 
 
 @pytest.fixture(scope="module")
