@@ -108,6 +108,20 @@ class Camera:
             page.emulate_media(color_scheme="dark")  # Airflow follows it
             self._save(f"{name}-dark", _settled(page).screenshot(scale="css"))
 
+    def take_answer(self, name: str, url: str, operation: str) -> None:
+        """Take a picture of an OpenAPI page that has sent the example of an operation, with the answer."""
+        page = self.browser.new_page()
+        page.set_viewport_size({"width": REPORT_WIDTH, "height": HEIGHT})
+        page.goto(url)
+        shown = page.locator(".opblock", has=page.get_by_text(operation, exact=True))
+        shown.locator(".opblock-summary").click()
+        shown.get_by_role("button", name="Try it out").click()
+        shown.get_by_role("button", name="Execute").click()
+        shown.locator(".live-responses-table").wait_for()
+        _settled(page)
+        self._save(name, page.screenshot(full_page=True, scale="css"))
+        page.close()
+
     @contextmanager
     def _open(self, path: str, **settings: str) -> Iterator[Page]:
         """Open a page with SETTINGS, except for those that are given."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from include.ablations import TABLE_5, day
 from scripts.camera import Camera, camera
-from scripts.server import ROOT, Call, airflow_ui, own_checkout, to_end, trigger, wait_for
+from scripts.server import ROOT, Call, airflow_ui, own_checkout, service, to_end, trigger, wait_for
 
 IMAGES = ROOT / "docs/images"
 #: Parts of the bundled movie reviews that train within a minute: for a run, and for each of an ablation's.
@@ -45,6 +45,8 @@ def main() -> int:
         with airflow_ui(home.absolute(), checkout) as call, camera(chromium, call, IMAGES) as shots:
             finetune(call, shots)
             retrain(call, shots, checkout / "data/drop")
+            with service(home.absolute(), checkout) as url:
+                shots.take_answer("openapi", f"{url}/docs", "/query")
             ablation(call, shots)
             shots.take_panel("quality", "/plugin/quality", ready="table.runs")
     return 0

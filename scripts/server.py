@@ -1,4 +1,4 @@
-"""Airflow with its scheduler and web page as `make ui` starts it, driven through its REST API."""
+"""Airflow with its scheduler and web page as `make ui` starts it, driven through its REST API, and the service."""
 
 from __future__ import annotations
 
@@ -70,9 +70,7 @@ def airflow_ui(home: Path, checkout: Path = ROOT, **environment: str) -> Iterato
         checkout: the checkout whose Dags it runs.
         environment: variables that it gets in addition.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port()
     settings = os.environ | {"SPARK_BERT_HOME": str(home), "AIRFLOW__API__PORT": str(port)} | environment
     with (home / "ui.log").open("w") as log:
         command = [str(checkout / "scripts/airflow.sh"), "ui"]
@@ -82,6 +80,28 @@ def airflow_ui(home: Path, checkout: Path = ROOT, **environment: str) -> Iterato
         yield log_in(f"http://127.0.0.1:{port}", passwords, home / "ui.log")
     finally:
         _stop(server)
+
+
+@contextmanager
+def service(home: Path, checkout: Path = ROOT) -> Iterator[str]:
+    """Start the checkout's service of the experiment retrain on a free port, and stop it in the end.
+
+    Args:
+        home: the folder with the champion.
+        checkout: the checkout whose service it is.
+
+    Yields:
+        The address of the service, which has loaded the champion.
+    """
+    port = _free_port()
+    command = [str(checkout / ".venv/tasks/bin/python"), "-m", "tasks.serving", "--experiment", "retrain"]
+    command += ["--home", str(home), "--set", f"serving.port={port}"]
+    with (home / "service.log").open("w") as log, subprocess.Popen(command, cwd=checkout, stderr=log) as server:
+        try:
+            wait_for(lambda: _is_ready(f"http://127.0.0.1:{port}"), seconds=120)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
 
 
 def own_checkout(folder: Path) -> Path:
@@ -140,6 +160,20 @@ def log_in(url: str, passwords: Path, log: Path) -> Call:
         except (OSError, ValueError):
             time.sleep(1)
     raise TimeoutError(f"Airflow did not start: {log.read_text()[-2000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        Call(url)("GET", "/v2/health/ready")
+    except OSError:  # it does not listen yet, or has no model yet
+        return False
+    return True
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:

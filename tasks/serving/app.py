@@ -6,15 +6,17 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response, Security
 from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.security import HTTPBearer
+from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tasks.serving import inference_protocol, query
 from tasks.serving.answering import Answering, refused
-from tasks.serving.examples import INFER, QUERY
+from tasks.serving.examples import INFER, INFER_RESPONSES, QUERY, QUERY_RESPONSES
 from tasks.serving.refusal import Refusal
 from tasks.serving.service import Service
 
@@ -56,45 +58,70 @@ def build(service: Service, token: str = "") -> Application:
         service: what answers.
         token: the bearer token that requests for answers must have; "" for none.
     """
-    return Application(Answering(service, token), _others(service))
+    app = _described(service)
+    _describe_answers(app, token)
+    _answer_others(app, service)
+    return Application(Answering(service, token), app)
 
 
-def _others(service: Service) -> FastAPI:
-    """Return what answers all requests but those for labels, and describes those too."""
-    description = "Labels texts with a fine-tuned encoder."
-    app = FastAPI(title="Spark-BERT", description=description, redoc_url=None, redirect_slashes=False)
+def _described(service: Service) -> FastAPI:
+    # A plain FastAPI's page of documentation loads its scripts from another server.
+    return FastAPIOffline(
+        title="Spark-BERT",
+        description="Labels texts with a fine-tuned encoder.",
+        version=service.revision or "unknown",
+        redoc_url=None,
+        redirect_slashes=False,
+        swagger_ui_parameters={"defaultModelsExpandDepth": -1},  # no list of schemas below the requests
+    )
 
-    # These two are never called: they are for the OpenAPI page, and for the refusal of other methods.
-    @app.post(_QUERY, summary="Label texts", openapi_extra=QUERY)
+
+def _describe_answers(app: FastAPI, token: str) -> None:
+    """Describe requests for labels. These functions are never called, but other methods of the paths are refused."""
+    needs: dict[str, Any] = {"tags": ["Labels"], "dependencies": [Security(HTTPBearer())] if token else []}
+
+    @app.post(_QUERY, summary="Label texts", openapi_extra=QUERY, responses=QUERY_RESPONSES, **needs)
     async def answer_query() -> None:
         raise NotImplementedError
 
-    @app.post("/v2/models/{name}/infer", summary="Label texts (Open Inference Protocol)", openapi_extra=INFER)
+    @app.post(
+        "/v2/models/{name}/infer",
+        summary="Label texts (Open Inference Protocol)",
+        openapi_extra=INFER,
+        responses=INFER_RESPONSES,
+        **needs,
+    )
     @app.post("/v2/models/{name}/versions/{version}/infer", include_in_schema=False)
     async def infer(name: str) -> None:
         raise NotImplementedError
 
-    @app.get("/v2", summary="What this server is")
+
+def _answer_others(app: FastAPI, service: Service) -> None:
+    """Add all other requests."""
+    model: dict[str, Any] = {"tags": ["Model"]}
+    health: dict[str, Any] = {"tags": ["Health"]}
+
+    @app.get("/v2", summary="What this server is", **health)
     async def server() -> dict[str, Any]:
         return {"name": "spark-bert", "version": service.revision, "extensions": []}
 
-    @app.get("/v2/health/live", summary="Whether the process is well")
+    @app.get("/v2/health/live", summary="Whether the process is well", **health)
     async def live() -> dict[str, bool]:
         return {"live": True}
 
-    @app.get("/v2/health/ready", summary="Whether it can answer")
-    @app.get("/v2/models/{name}/ready", summary="Whether this model answers")
+    @app.get("/v2/health/ready", summary="Whether it can answer", **health)
+    @app.get("/v2/models/{name}/ready", summary="Whether this model answers", **model)
     @app.get("/v2/models/{name}/versions/{version}/ready", include_in_schema=False)
     async def ready(name: str = "", version: str = "") -> dict[str, bool]:
         service.lane(name=name, version=version)
         return {"ready": True}
 
-    @app.get("/v2/models/{name}", summary="The inputs and outputs of the model")
+    @app.get("/v2/models/{name}", summary="The inputs and outputs of the model", **model)
     @app.get("/v2/models/{name}/versions/{version}", include_in_schema=False)
     async def metadata(name: str, version: str = "") -> dict[str, Any]:
         return inference_protocol.metadata(service.lane(name=name, version=version).model)
 
-    @app.get("/metrics", summary="Metrics for Prometheus")
+    @app.get("/metrics", summary="Metrics for Prometheus", **health)
     async def metrics() -> Response:
         return PlainTextResponse(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
@@ -106,5 +133,3 @@ def _others(service: Service) -> FastAPI:
     async def explain(request: Request, error: HTTPException) -> Response:
         """Say in the service's own form what the framework refuses: another path or method."""
         return JSONResponse({"error": f"{request.method} {request.url.path}: {error.detail}"}, error.status_code)
-
-    return app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -159,10 +160,34 @@ def test_a_long_id_is_cut(client: Client) -> None:
 
 def test_the_openapi_page_has_examples_that_work(client: Client) -> None:
     described = client.send("/openapi.json").value
-    assert "swagger" in client.send("/docs").value
     content = described["paths"]["/query"]["post"]["requestBody"]["content"]["application/json"]
     for name in ("texts", "one text"):
         assert client.post("/query", content["examples"][name]["value"]).status == 200
+
+
+@pytest.mark.parametrize("path", ["/query", "/v2/models/{name}/infer"])
+def test_the_openapi_page_has_responses_like_those_that_come(client: Client, path: str) -> None:
+    described = client.send("/openapi.json").value["paths"][path]["post"]
+    examples = described["requestBody"]["content"]["application/json"]["examples"]
+    reply = client.post(path.format(name="spark-bert"), examples["texts"]["value"]).value
+    example = described["responses"]["200"]["content"]["application/json"]["example"]
+    assert _form(example) == _form(reply)
+    assert {"400", "401", "404", "408", "413", "429", "503", "504"} <= set(described["responses"])
+
+
+def _form(value: Any) -> Any:
+    """Return a value without its numbers and texts."""
+    if isinstance(value, dict):
+        return {name: _form(inner) for name, inner in value.items()}
+    return [_form(inner) for inner in value] if isinstance(value, list) else type(value)
+
+
+def test_the_openapi_page_loads_nothing_from_other_servers(client: Client) -> None:
+    page = client.send("/docs").value
+    loaded = re.findall(r"""(?:src|href)=["']([^"']+)""", page)
+    assert any(path.endswith(".js") for path in loaded) and any(path.endswith(".css") for path in loaded)
+    assert all(client.send(path).status == 200 for path in loaded if not path.endswith(".png")), loaded
+    assert "https://" not in page
 
 
 def test_metrics_count_what_has_happened(client: Client) -> None:
