@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
-from airflow.sdk.definitions.callback import AsyncCallback
-from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from spark_bert.approval import PromotionApproval
 from spark_bert.assets import DRIFTED
 from spark_bert.drop_folder import acknowledge_event
-from spark_bert.notices import Notice
+from spark_bert.notices import Notice, late_after
 from spark_bert.params import explain, form
 from spark_bert.pipeline import DEFAULTS, pipeline, stage_task, track
 from spark_bert.retraining import EXPERIMENT, labeled_data, news, retraining_experiment, versioned_experiment
 from spark_bert.rollout import Rollout, undo
+from spark_bert.trial import Trial
 
+JOIN = "none_failed_min_one_success"  # a task before this one may have been skipped
 DATA = labeled_data()
 PARAMS = form(EXPERIMENT, more=("dataset", "retraining"))
 DOC = f"""
@@ -31,10 +31,11 @@ Trains a model when there is new labeled data, and replaces the champion if the 
   the encoder or from the champion's weights.
 * **challenge** compares the challenger with the champion on the same dev rows. It fails if the challenger is worse by
   more than the margin, or if a slice, the latency or the size exceeds its limit.
-* **register** adds the challenger to MLflow's registry. **approve** asks a person if `retraining.approval` is on or the
-  deployment names approvers. **promote** moves the alias `champion` to the challenger, or records why it does not.
-  **rollout** waits until the deployment's service, if there is one, answers with the new champion. **rollback** undoes
-  the promotion if it does not in time. `make rollback` or the Dag *rollback* does so whenever you want.
+* **register** adds the challenger to MLflow's registry. **trial** lets the deployment's service answer texts with it
+  beside the champion, if `retraining.trial_texts` says how many. **approve** asks a person if `retraining.approval` is
+  on or the deployment names approvers. **promote** moves the alias `champion` to the challenger, or records why not.
+  **rollout** waits until the service answers with the new champion, and **rollback** undoes the promotion if it does
+  not in time. `make rollback` or the Dag *rollback* does so whenever you want.
 
 {explain(PARAMS)}
 """
@@ -49,21 +50,18 @@ with DAG(
     max_active_runs=1,
     is_paused_upon_creation=True,
     dagrun_timeout=timedelta(days=6),
-    deadline=DeadlineAlert(
-        reference=DeadlineReference.DAGRUN_QUEUED_AT,
-        interval=timedelta(hours=24),
-        callback=AsyncCallback(Notice, {"event": "deadline"}),
-    ),
+    deadline=late_after(timedelta(hours=24)),
     default_args=DEFAULTS | {"execution_timeout": timedelta(hours=24)},
     tags=["spark-bert", "retraining"],
 ) as dag:
     stages = pipeline(last="package", experiment_of=versioned_experiment)
     register = stage_task("register", experiment_of=versioned_experiment)
-    approve = PromotionApproval(task_id="approve", doc_md="ask a person for approval if the experiment requires it")
+    trial = Trial(task_id="trial", doc_md="let the service answer with the challenger beside the champion")
+    approve = PromotionApproval(task_id="approve", doc_md="ask a person if the experiment says so", trigger_rule=JOIN)
     promote = stage_task(
         "promote",
         experiment_of=versioned_experiment,
-        trigger_rule="none_failed_min_one_success",
+        trigger_rule=JOIN,
         on_success_callback=Notice("promotion"),
     )
     ingest = stage_task(
@@ -74,6 +72,7 @@ with DAG(
         on_success_callback=Notice("ingest"),
     )
     ingest >> stage_task("champion", experiment_of=retraining_experiment) >> news() >> stages
-    stages >> stage_task("challenge", experiment_of=versioned_experiment) >> register >> approve
+    stages >> stage_task("challenge", experiment_of=versioned_experiment) >> register >> trial
+    [register, trial] >> approve
     rollout = Rollout(task_id="rollout", doc_md="wait until the service answers with the new champion")
     [register, approve] >> promote >> rollout >> undo() >> track()  # reads only the form, so it needs no version

@@ -21,6 +21,8 @@ from include.tracing import VARIABLES
 ARM = "arm.json"
 #: The file of a run with a person's answer to a request for approval.
 DECISION = "decision.json"
+#: The file of a run with the figures of its model's trial in the service.
+TRIAL = "trial.json"
 #: The variables in which a stage is told its Dag and its Dag run.
 DAG_ID, RUN_ID = VARIABLES["dag_id"], VARIABLES["run_id"]
 

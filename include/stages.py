@@ -303,8 +303,8 @@ _BESIDE = (
     Stage(
         name="promote",
         does="make the model the champion",
-        version=1,
-        reads=(*_REGISTERED, "retraining.approval"),
+        version=2,
+        reads=(*_REGISTERED, *(f"retraining.{name}" for name in ("approval", "trial_texts", "min_agreement"))),
         inputs=("challenge", "register"),
         mlflow=True,
         promotes=True,

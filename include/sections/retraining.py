@@ -79,6 +79,24 @@ class Retraining(Section):
         ge=0,
         description="Largest accepted size of the model's files in megabytes (10^6 bytes). 0 means no limit.",
     )
+    trial_texts: int = Field(
+        0,
+        ge=0,
+        description="Texts that the service of the deployment answers with the new version beside the champion before "
+        "the decision. It needs serving.shadow. 0 means no trial.",
+    )
+    trial_minutes: float = Field(
+        60,
+        gt=0,
+        le=1440,
+        description="Minutes after which the trial ends, even with fewer texts.",
+    )
+    min_agreement: Share = Field(
+        0,
+        description="Smallest accepted share of the trial's texts for which the new version has the champion's answer. "
+        "With a smaller share, or fewer texts than retraining.trial_texts, the version is registered but not promoted. "
+        "0 means no limit.",
+    )
     approval: bool = Field(
         False,
         description="Let a person approve or reject the promotion. Otherwise the comparison with the champion decides.",

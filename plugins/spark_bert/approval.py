@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.hitl import HITLUser
 
 from include.artifacts import write_json
-from include.runs import DECISION, Run
+from include.runs import DECISION, TRIAL, Run
 from include.sections import Retraining
 from spark_bert.links import address
 from spark_bert.notices import Notice
@@ -88,6 +88,7 @@ def request_body(context: Context, hours: float) -> str:
     lines = [f"{found['words']} Run `{run.folder.name}`.", "", "| dev | challenger | champion |", "| --- | --- | --- |"]
     for name, value in found["metrics"]["model"].items():
         lines.append(f"| {name} | {_number(value)} | {_number(champion.get(name))} |")
+    lines += _trial(run)
     pages = {
         "Report": ("evaluate", "report.html"),
         "Comparison, with all of these rows": ("challenge", "challenge.html"),
@@ -98,6 +99,17 @@ def request_body(context: Context, hours: float) -> str:
         lines += ["", f"**{title}** ({len(rows)} rows, of which the first are shown here):", ""]
         lines += [f"- {_quoted(row)}" for row in rows[:MAX_ROWS]]
     return "\n".join([*lines, "", f"If nobody answers within {hours:g} hours, the champion stays."])
+
+
+def _trial(run: Run) -> list[str]:
+    """Describe the trial, if there was one."""
+    file = run.folder / TRIAL
+    if not file.is_file():
+        return []
+    found = json.loads(file.read_text(encoding="utf-8"))
+    took = ", ".join(f"{name} {value:g} ms" for name, value in found["milliseconds"].items() if value is not None)
+    agree = f"In the trial, {found['same']:,} of {found['texts']:,} texts got the champion's answer"
+    return ["", f"{agree} (mean time of a request: {took})." if took else f"{agree}."]
 
 
 def _number(value: float | None) -> str:

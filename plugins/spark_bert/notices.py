@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseNotifier, Connection, Context
 from airflow.sdk.configuration import conf
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from spark_bert.channels import Text, mail, webhook
@@ -33,7 +35,7 @@ class Notice(BaseNotifier):
             * `ingest`, for the on_success_callback of ingest. Nothing is sent if ingest has set no files aside;
             * `drift`, for the on_success_callback of drifted;
             * `approval`, for the notifiers of an ApprovalOperator;
-            * `deadline`, for a DeadlineAlert, as `AsyncCallback(Notice, {"event": "deadline"})` or with SyncCallback.
+            * `deadline`, for the callback of a DeadlineAlert: see `late_after`.
         context: Airflow passes it when it awaits the notifier.
     """
 
@@ -69,6 +71,12 @@ class Notice(BaseNotifier):
     async def async_notify(self, context: Context) -> None:
         """Send the notice from another thread, because waiting for a server would block the triggerer's event loop."""
         await asyncio.to_thread(self.notify, context)
+
+
+def late_after(time: timedelta) -> DeadlineAlert:
+    """Send a notice if a run has not ended so long after it was queued."""
+    notice = AsyncCallback(Notice, {"event": "deadline"})
+    return DeadlineAlert(reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=time, callback=notice)
 
 
 def _failure(context: Context) -> Text:

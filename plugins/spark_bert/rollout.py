@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -14,35 +12,14 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from include.stages import BadInput
 from spark_bert.notices import Notice
 from spark_bert.operators.base import StageOperator
 from spark_bert.pipeline import stage_task
 from spark_bert.retraining import retraining_experiment
+from spark_bert.service import SERVICE, TIMEOUT, service
 
 if TYPE_CHECKING:
     from httpx import AsyncClient, Response
-
-#: The variable with the address of the service that answers with the champion. If the deployment does not set it,
-#: nobody waits for a service. Experiments cannot name the service, because it belongs to the deployment.
-SERVICE = "SPARK_BERT_SERVICE"
-#: Seconds after which the service counts as not answering.
-_TIMEOUT = 10
-
-
-def service() -> str:
-    """Return the address of the service, without a slash at its end; "" if the deployment names none.
-
-    Raises:
-        BadInput: if the value is not an address.
-    """
-    address = os.environ.get(SERVICE, "").rstrip("/")
-    if address and not re.fullmatch(r"https?://[!-~]+", address):
-        raise BadInput(
-            f"{SERVICE}={address!r} is not an address: write one such as http://serve:8000, or nothing if no service "
-            "answers with the champion"
-        )
-    return address
 
 
 class Rollout(BaseOperator):
@@ -140,7 +117,7 @@ class RolloutTrigger(BaseTrigger):
         """Ask until there is an outcome, at least once, and yield it. The log shows every new answer."""
         from httpx import AsyncClient  # only the triggerer needs it, and it would slow down the parsing of Dags
 
-        async with AsyncClient(timeout=_TIMEOUT) as client:
+        async with AsyncClient(timeout=TIMEOUT) as client:
             end, told = time.monotonic() + 60 * self.minutes, ""
             while True:
                 outcome, answer = await self._look(client)

@@ -184,13 +184,14 @@ class Service:
 
     async def _compare(self, challenger: Lane, texts: Sequence[list[str]], answers: Answers) -> None:
         """Let the challenger answer what has been answered, and count how often it says the same."""
-        version = challenger.model.version
+        version, started = challenger.model.version, time.perf_counter()
         try:
             async with asyncio.timeout(self.serving.deadline):
                 logits = await challenger.batcher.logits(texts)
         except (Refusal, TimeoutError):
             self.metrics.shadows.labels(version, "skipped").inc(len(texts[0]))
             return
+        self.metrics.models.labels(version).observe(time.perf_counter() - started)
         other = challenger.model.package.answers(logits)
         for same in agreement(answers, other):
             self.metrics.shadows.labels(version, "same" if same else "other").inc()

@@ -94,14 +94,14 @@ def test_the_order_of_its_tasks(dag: DAG) -> None:
     line = [
         "ingest", "champion", "news", "validate", "preprocess", "pretrain", "train", "evaluate", "gate", "package",
         "challenge",
-        "register", "approve",
+        "register", "trial",
     ]  # fmt: skip
     end = ["promote", "rollout", "rollback", "track"]
-    assert set(upstream) == {*line, *end}
+    assert set(upstream) == {*line, "approve", *end}
     assert all(upstream[later] == {earlier} for earlier, later in itertools.pairwise(line))
-    assert upstream["promote"] == {"register", "approve"}
+    assert upstream["approve"] == {"register", "trial"} and upstream["promote"] == {"register", "approve"}
     assert all(upstream[later] == {earlier} for earlier, later in itertools.pairwise(end))
-    assert dag.get_task("promote").trigger_rule == "none_failed_min_one_success"
+    assert {dag.get_task(name).trigger_rule for name in ("approve", "promote")} == {"none_failed_min_one_success"}
     assert dag.get_task("track").is_teardown and dag.max_active_runs == 1
     assert all(task.execution_timeout == timedelta(hours=24) for task in dag.tasks)
 

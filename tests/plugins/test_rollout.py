@@ -18,7 +18,8 @@ from include.stages import BadInput
 from spark_bert.operators.base import StageOperator
 from spark_bert.params import form
 from spark_bert.retraining import EXPERIMENT
-from spark_bert.rollout import Rollout, RolloutTrigger, service, undo
+from spark_bert.rollout import Rollout, RolloutTrigger, undo
+from spark_bert.service import service
 from tests.plugins.receivers import serving
 
 MODEL = "spark-bert-reviews"

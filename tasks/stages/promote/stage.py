@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 
 from include.experiment import Experiment
-from include.runs import DECISION, Run
+from include.runs import DECISION, TRIAL, Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
-from tasks.stages.promote.decision import Decision, of_comparison, of_person, of_rollback
+from tasks.stages.promote.decision import Decision, of_comparison, of_person, of_rollback, of_trial
 from tasks.tracking.challengers import remove_challenger
 from tasks.tracking.champions import Champions, champion_lock
 from tasks.tracking.registry import Version, now
@@ -18,15 +19,16 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the decision, the champion, and the version's tags `promoted` and `rolled_back`.
+    """Return the decision, the trial, the champion, and the version's tags `promoted` and `rolled_back`.
 
     The tags are included because a version may be promoted again after a rollback.
     """
-    registry, file = Champions.of(experiment, run), run.folder / DECISION
+    registry, options = Champions.of(experiment, run), experiment.retraining
     champion, version = registry.champion(), registry.version(run.artifact("register").manifest.result["version"])
-    decision = file.read_text(encoding="utf-8") if experiment.retraining.approval and file.is_file() else ""
+    decision = _text(run.folder / DECISION) if options.approval else ""
+    trial = _text(run.folder / TRIAL) if options.trial_texts else ""
     moved = [version.tags.get(name, "") if version else "" for name in ("promoted", "rolled_back")]
-    return json.dumps([decision, champion.number if champion else "", *moved])
+    return json.dumps([decision, trial, champion.number if champion else "", *moved])
 
 
 def run(context: Context) -> Outcome:
@@ -60,7 +62,7 @@ def _entered(context: Context, registry: Champions) -> Version:
 
 
 def _decided(context: Context, version: Version, outcome: str) -> Decision:
-    """Return a person's decision or that of the comparison.
+    """Return a person's decision, or that of the comparison and the trial.
 
     A version that was rolled back is promoted again only if a person requests it, either by an approval or by clearing
     the Airflow task of the run that had promoted it.
@@ -70,7 +72,12 @@ def _decided(context: Context, version: Version, outcome: str) -> Decision:
     tags, decided_before = version.tags, context.run.record()["stages"].get("promote", {}).get("key")
     if tags.get("rolled_back", "") > tags.get("promoted", "") and not decided_before:
         return of_rollback(tags["rolled_back"])
-    return of_comparison(outcome)
+    held = None if outcome == "first" else of_trial(context.run.folder, version.number, context.experiment.retraining)
+    return held or of_comparison(outcome)
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
 def _check(model: str, champion: Version | None, compared: str) -> None:

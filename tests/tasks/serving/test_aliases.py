@@ -125,6 +125,8 @@ def test_the_challenger_is_compared_and_answers_its_share(tmp_path: Path, made: 
             break
         time.sleep(0.1)
     assert line in metrics
+    requests = versions.count("2") * 2 + 1 + versions.count("1") * 2  # those that it answered, and those compared
+    assert f'spark_bert_model_seconds_count{{version="2"}} {requests}.0' in metrics
 
     remove_challenger(registry, second)
     process.said("nothing is tried out any more")

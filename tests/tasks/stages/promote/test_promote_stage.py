@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from include.artifacts import ArtifactStore, locked
+from include.artifacts import ArtifactStore, locked, write_json
 from include.runs import Run
 from include.stages import BadInput, Transient
 from tests.tasks.tracking.retrained import MODEL, challenged, champion, decide, registry, retrain, stage, version
@@ -61,6 +61,32 @@ def test_a_person_promotes_one_that_the_comparison_could_not_tell(tmp_path: Path
     result = stage("promote", run).manifest.result
     assert (result["promoted"], result["by"], champion(run)) == (True, "Ada", "2")
     assert version(run, "2").tags["promoted.by"] == "Ada"
+
+
+TRIED: dict[str, Any] = {"retraining__trial_texts": 100, "retraining__min_agreement": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("texts", "same", "reason"),
+    [
+        (100, 90, ""),
+        (100, 89, "held by the trial: 89 of 100 texts get the champion's answer, which is less than "
+         "retraining.min_agreement = 0.9"),
+        (99, 99, "held by the trial: 99 texts were compared, but retraining.trial_texts = 100"),
+    ],
+)  # fmt: skip
+def test_a_trial_can_hold_a_version(tmp_path: Path, texts: int, same: int, reason: str) -> None:
+    retrain(tmp_path, "first", **TRIED)  # there is no champion to agree with
+    run = registered(tmp_path, "second", training__seed=7, **TRIED)
+    with pytest.raises(BadInput, match=r"trial\.json cannot be read: clear the Airflow task trial"):
+        stage("promote", run)
+    write_json(run.folder / "trial.json", {"version": "1", "texts": 100, "same": 100})
+    with pytest.raises(BadInput, match=r"trial\.json is of version 1, not 2: clear the Airflow task trial"):
+        stage("promote", run)
+    write_json(run.folder / "trial.json", {"version": "2", "texts": texts, "same": same})
+    result = stage("promote", run).manifest.result
+    assert (result["promoted"], champion(run)) == ((False, "1") if reason else (True, "2"))
+    assert result["reason"].endswith(reason) and registry(run).aliases() == {"champion": champion(run)}
 
 
 @pytest.mark.parametrize(
