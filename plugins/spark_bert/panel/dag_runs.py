@@ -9,8 +9,14 @@ from typing import Any
 
 from spark_bert.places import run_folder
 
-#: The states of a Dag run that has not ended.
-_UNDER_WAY = ("queued", "running")
+
+@dataclass(frozen=True)
+class DagRunState:
+    """A Dag run that Airflow has not seen succeed: it is under way ("running"), or "failed"."""
+
+    dag_id: str
+    run_id: str
+    state: str
 
 
 @dataclass(frozen=True)
@@ -23,13 +29,16 @@ class TaskState:
     tries: int
 
 
-def under_way() -> dict[str, tuple[str, str]]:
-    """Return the Dag runs that have not ended: name of the folder to Dag id and run id."""
+def not_succeeded() -> dict[str, DagRunState]:
+    """Return the Dag runs that have not ended or have failed, by the names of their folders."""
     from airflow.models.dagrun import DagRun
     from sqlalchemy import select
 
-    rows = _execute(select(DagRun.dag_id, DagRun.run_id).where(DagRun.state.in_(_UNDER_WAY)))
-    return {folder_name(dag_id, run_id): (dag_id, run_id) for dag_id, run_id in rows}
+    rows = _execute(select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(DagRun.state != "success"))
+    return {
+        folder_name(dag_id, run_id): DagRunState(dag_id, run_id, "failed" if state == "failed" else "running")
+        for dag_id, run_id, state in rows
+    }
 
 
 def find(names: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -19,6 +19,7 @@ from include.stages import ExitCode, flatten
 from include.text import is_unwritable
 from spark_bert.folders import open_file
 from spark_bert.panel import dag_runs
+from spark_bert.panel.dag_runs import DagRunState
 from spark_bert.panel.records import dag_of, mapping, read_at_work, read_record, seconds_since_1970
 from spark_bert.places import home
 
@@ -70,14 +71,15 @@ class Index:
 
     def rows(self) -> list[Row]:
         """Return all runs as they are now, in no particular order."""
-        active = dag_runs.under_way()
+        states = dag_runs.not_succeeded()
+        active = {name for name, run in states.items() if run.state == "running"}
         with self._lock:
             self._enter_home()
-            self._refresh(dict(self._stamps(self._active | active.keys())))
-            self._active = set(active)
+            self._refresh(dict(self._stamps(self._active | active)))
+            self._active = active
             self._ask_for_dags()
             rows = [row for _, row in self._rows.values()]
-        return [_with_state(row, active) for row in rows]
+        return [_with_state(row, states.get(row.run)) for row in rows]
 
     def find(self, name: str) -> Row | None:
         """Return one run as it is now, or None if there is none of this name."""
@@ -86,7 +88,7 @@ class Index:
             self._refresh(dict(_stamp(self._root, name)), {name})
             self._ask_for_dags()
             _, row = self._rows.get(name, (0, None))
-        return row and _with_state(row, dag_runs.under_way())
+        return row and _with_state(row, dag_runs.not_succeeded().get(name))
 
     def _enter_home(self) -> None:
         """Forget everything if the home is another one."""
@@ -156,15 +158,17 @@ def _outcome(record: Mapping[str, Any]) -> str:
     return "failed" if any(codes) else "done"
 
 
-def _with_state(row: Row, active: Mapping[str, tuple[str, str]]) -> Row:
-    """Return the row with the state of this moment."""
-    if row.run in active:
-        dag_id, run_id = active[row.run]
-        return replace(row, dag_id=dag_id, run_id=run_id, state="running")
-    if row.dag_id or row.state != "done":
+def _with_state(row: Row, dag_run: DagRunState | None) -> Row:
+    """Return the row with the state of this moment; `dag_run` is None if it succeeded or no Dag made it."""
+    if dag_run and (dag_run.state == "running" or row.state == "done"):
+        return replace(row, dag_id=dag_run.dag_id, run_id=dag_run.run_id, state=dag_run.state)
+    if row.dag_id:
         return row
     age = _age_of_work(row.run)
-    return row if age is None else replace(row, state="running" if age < _FRESH else "stopped")
+    if age is None:
+        return row
+    left_behind = "stopped" if row.state == "done" else row.state
+    return replace(row, state="running" if age < _FRESH else left_behind)
 
 
 def _age_of_work(run: str) -> float | None:

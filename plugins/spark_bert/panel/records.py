@@ -15,11 +15,10 @@ from typing import Any, BinaryIO
 from pydantic_core import from_json
 
 from include.artifacts import MANIFEST
+from include.at_work import AT_WORK
 from spark_bert.folders import open_file, open_folder
 from spark_bert.places import home, run_folder
 
-#: The folder in a run's folder with one file for each stage that is at work.
-AT_WORK = "at-work"
 #: The largest JSON file that is read, in bytes. Those that stages write are far smaller.
 _LARGEST = 1 << 25
 

@@ -204,6 +204,9 @@ def test_a_run_is_running_while_airflow_says_so(ask: Ask, home: Path, dag_run: C
     new.mkdir()
     dag_run("finetune", "new", "queued")
     assert ask("run", dag_id="finetune", run_id="new")["state"] == "running"
+    killed = make_run(home, "finetune", "killed")
+    dag_run("finetune", "killed", "failed")
+    assert ask("run", run=killed)["state"] == "failed"  # whatever killed it has left nothing in the record
 
 
 def test_a_run_of_the_command_line_is_running_while_it_writes(ask: Ask, home: Path) -> None:

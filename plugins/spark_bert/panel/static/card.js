@@ -26,9 +26,9 @@ const COLOURS = { running: 'blue', done: 'green', failed: 'red', refused: 'red',
 
 function Line({ row }) {
   const [task, encoder, score] = row.values
-  return h(ChakraUI.HStack, { gap: 3, py: 1, borderTopWidth: 1 },
+  return h(ChakraUI.HStack, { gap: 3, py: 1, borderTopWidth: 1, fontSize: 'sm' },
     h(ChakraUI.Badge, { colorPalette: COLOURS[row.state], minW: 16, justifyContent: 'center' }, row.state),
-    h(ChakraUI.Link, { href: `${panel}run?run=${encodeURIComponent(row.run)}`, flex: 1, truncate: true }, `${task}, ${encoder}`),
+    h(ChakraUI.Link, { href: `${panel}run?run=${encodeURIComponent(row.run)}`, flex: 1, truncate: true, color: 'fg.info' }, `${task}, ${encoder}`),
     h(ChakraUI.Text, { fontVariantNumeric: 'tabular-nums' }, typeof score === 'number' ? `${row.metric} ${score.toFixed(4)}` : '–'))
 }
 
@@ -38,6 +38,6 @@ globalThis.AirflowPlugin = function Quality() {
   return h(ChakraUI.Box, { order: 3, borderWidth: 1, borderRadius: 'lg', p: 4, mt: 4, 'data-testid': 'quality-card' },
     h(ChakraUI.HStack, { justifyContent: 'space-between', pb: 2 },
       h(ChakraUI.Heading, { size: 'md' }, 'Quality'),
-      h(ChakraUI.Link, { href: `${panel}runs` }, `${all} runs${running ? `, ${running} running` : ''}`)),
+      h(ChakraUI.Link, { href: `${panel}runs`, color: 'fg.info', fontSize: 'sm' }, `${all} runs${running ? `, ${running} running` : ''}`)),
     rows.map((row) => h(Line, { row, key: row.run })))
 }

@@ -41,8 +41,8 @@ function chooseColumns() {
   const dialog = h('dialog', { class: 'columns' },
     h('form', { method: 'dialog', onsubmit: () => take(dialog) },
       h('h2', {}, 'Columns'),
-      h('div', { class: 'choices' }, choices.map(({ key, title }) =>
-        h('label', {}, h('input', { type: 'checkbox', name: key, checked: shown.has(key) }), title))),
+      h('div', { class: 'choices' }, h('div', {}, choices.map(({ key, title }) =>
+        h('label', {}, h('input', { type: 'checkbox', name: key, checked: shown.has(key) }), title)))),
       h('div', { class: 'buttons' }, h('button', { type: 'button', onclick: () => open({ columns: '' }) }, 'Default columns'),
         h('button', { class: 'main' }, 'Show')),
     ),
