@@ -114,7 +114,7 @@ def answer(rows: Collection[Row], query: Query) -> dict[str, Any]:
         "sort": query.sort,
         "states": _distinct({row.state for row in rows}),
         "dags": _distinct({row.dag_id for row in rows}),
-        "tasks": _distinct(value(row, "data.task") for row in rows),
+        "tasks": _distinct({_task(row) for row in rows}),
         "choices": [asdict(one) for one in _choices(rows)],
     }
 
@@ -137,12 +137,16 @@ def value(row: Row, key: str) -> Any:
     return _FIELDS.get(key) if found is None else found
 
 
+def _task(row: Row) -> str:
+    return str((row.values or {}).get("data.task") or _FIELDS["data.task"])
+
+
 def _fits(row: Row, query: Query) -> bool:
     if query.state and row.state != query.state:
         return False
     if query.dag and row.dag_id != query.dag:
         return False
-    if query.task and value(row, "data.task") != query.task:
+    if query.task and _task(row) != query.task:
         return False
     if not query.q:
         return True
@@ -153,7 +157,10 @@ def _fits(row: Row, query: Query) -> bool:
 def _sorted(rows: Iterable[Row], sort: str) -> list[Row]:
     """Return the rows in the order of a column, equal ones the newest first. What is not known comes last."""
     key = sort.removeprefix("-")
-    values = [(value(row, key), row) for row in sorted(rows, key=lambda row: -row.changed)]
+    newest = sorted(rows, key=lambda row: -row.changed)
+    if sort == "-changed":
+        return newest
+    values = [(value(row, key), row) for row in newest]
     known = [pair for pair in values if pair[0] is not None]
     try:
         known.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
