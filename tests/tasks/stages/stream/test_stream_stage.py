@@ -134,6 +134,8 @@ def test_what_cannot_be_labeled_is_set_aside_and_the_rest_goes_on(
     )
     result = artifact.manifest.result
     assert (result["rows_in"], result["rows"], result["aside"]) == (15, 5, 10) and len(aside) == 10
+    heartbeat = json.loads((tmp_path / "streams/stream/heartbeat.json").read_text())
+    assert (heartbeat["rows"], heartbeat["aside"]) == (5, 10)
 
 
 def test_batches_have_at_most_so_many_files_and_windows_so_many_rows(
