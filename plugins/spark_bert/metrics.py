@@ -102,14 +102,14 @@ def _measured(runs: list[RecordedRun]) -> Iterator[Metric]:
     speed: Values = {}
     dev: Values = {}
     for run in runs:
-        kind = run.dag_id, run.task, run.model
+        of_run = run.dag_id, run.task, run.kind, run.model
         for name, stage in run.stages.items():
             if stage.seconds is not None:
                 seconds[run.dag_id, name] = stage.seconds
             if stage.rows_per_second is not None:
-                speed[*kind, name] = stage.rows_per_second
-        dev |= {(*kind, name): value for name, value in run.dev_metrics.items()}
-    kind_labels = "dag", "task", "model"
+                speed[*of_run, name] = stage.rows_per_second
+        dev |= {(*of_run, name): value for name, value in run.dev_metrics.items()}
+    run_labels = "dag", "task", "kind", "model"
     yield _gauge(
         "spark_bert_stage_seconds",
         "Duration of a stage in the last run that did not find its artifact",
@@ -119,10 +119,10 @@ def _measured(runs: list[RecordedRun]) -> Iterator[Metric]:
     yield _gauge(
         "spark_bert_rows_per_second",
         "Speed of a stage in the last run that did not find its artifact",
-        (*kind_labels, "stage"),
+        (*run_labels, "stage"),
         speed,
     )
-    yield _gauge("spark_bert_dev_metric", "Metric of dev in the last run", (*kind_labels, "metric"), dev)
+    yield _gauge("spark_bert_dev_metric", "Metric of dev in the last run", (*run_labels, "metric"), dev)
 
 
 def _champions(runs: list[RecordedRun]) -> Metric:

@@ -67,6 +67,7 @@ class RecordedRun:
         dag_id: the Dag of the run; "" if a command line has started it.
         written: when the record was last written, in seconds since 1970.
         task: the field data.task of the experiment.
+        kind: the field model.kind of the experiment.
         model: the field model.name of the experiment.
         stages: the stages that have ended.
         dev_metrics: the metrics of the dev split, by name.
@@ -76,6 +77,7 @@ class RecordedRun:
     dag_id: str
     written: float
     task: str
+    kind: str
     model: str
     stages: Mapping[str, RecordedStage]
     dev_metrics: Mapping[str, float]
@@ -137,6 +139,7 @@ class _Data(BaseModel):
 
 
 class _Model(BaseModel):
+    kind: str = "encoder"  # it is missing in old records
     name: str = ""
 
 
@@ -170,6 +173,7 @@ class _Record(BaseModel):
             dag_id=self._dag(name),
             written=written,
             task=self.experiment.data.task,
+            kind=self.experiment.model.kind,
             model=self.experiment.model.name,
             stages=stages,
             dev_metrics=_numbers(metrics) if isinstance(metrics, dict) else {},

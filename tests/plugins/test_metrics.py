@@ -124,13 +124,14 @@ def test_the_last_run_of_each_kind_tells_speed_time_and_dev_metric(server: TestC
     write_run(run_folder("finetune", "newest"), 7, train=found_it)
     write_run(run_folder("finetune", "other"), 5, model="mpnet", evaluate=entry(metrics={"accuracy": 0.95}))
     found = scrape(server)
-    mini = ("finetune", "all-MiniLM-L6-v2")
+    mini = ("finetune", "encoder", "all-MiniLM-L6-v2")
     assert found["rows_per_second", *mini, "train", "sst2"] == 100
     assert found["rows_per_second", *mini, "predict", "sst2"] == 200
     assert found["stage_seconds", "finetune", "train"] == pytest.approx(10 / 0.9)
     dev = {key[1:]: value for key, value in found.items() if key[0] == "dev_metric"}
     assert dev == {
-        ("finetune", "accuracy", "all-MiniLM-L6-v2", "sst2"): 0.9, ("finetune", "accuracy", "mpnet", "sst2"): 0.95,
+        ("finetune", "encoder", "accuracy", "all-MiniLM-L6-v2", "sst2"): 0.9,
+        ("finetune", "encoder", "accuracy", "mpnet", "sst2"): 0.95,
     }  # fmt: skip
 
 
@@ -171,7 +172,7 @@ def test_hostile_texts_stay_the_values_of_labels(server: TestClient, home: Path)
     (home / "streams" / os.fsdecode(b"caf\xe9")).mkdir(parents=True)
     write_json(home / "streams" / os.fsdecode(b"caf\xe9") / "heartbeat.json", {"state": HOSTILE, "rows": "many"})
     found = scrape(server)
-    assert [key[1:] for key in found if key[0] == "dev_metric"] == [("finetune", HOSTILE, HOSTILE, "sst2")]
+    assert [key[1:] for key in found if key[0] == "dev_metric"] == [("finetune", "encoder", HOSTILE, HOSTILE, "sst2")]
     assert found["stream_state", HOSTILE, "caf?"] == 1 and math.isnan(found["stream_rows_total", "labeled", "caf?"])
     assert [key for key in found if key[0] == "runs"] == [("runs", "finetune", "done")]
 
