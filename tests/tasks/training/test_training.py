@@ -104,7 +104,7 @@ def test_a_training_leaves_model_metrics_and_figures(one: Job) -> None:
     assert summary["rows_per_second"] > 0
     first, *_, dev = lines(one.output)
     assert set(first) == {
-        "step", "epoch", "loss", "learning_rate", "grad_norm", "rows_per_second", "padding_share", "memory",
+        "time", "step", "epoch", "loss", "learning_rate", "grad_norm", "rows_per_second", "padding_share", "memory",
         "bytes_embeddings", "bytes_matrices", "bytes_rest",
     }  # fmt: skip
     assert [line["step"] for line in lines(one.output)] == [*range(1, 9), 8]
