@@ -56,8 +56,8 @@ class Origin:
     def of_stage(cls, folder: Path | None, stage: str) -> Self:
         """Return the origin of a stage's spans.
 
-        The trace is that of $TRACEPARENT. Without it, all stages that are started by hand for one run have the trace
-        that the path of the run's folder determines.
+        The trace is that of $TRACEPARENT. Without it, as where no scheduler runs the Dag, all stages of a run have the
+        trace that the path of the run's folder determines.
         """
         told = {name: os.environ[variable] for name, variable in VARIABLES.items() if os.environ.get(variable)}
         run = {"run": folder.name} if folder else {}

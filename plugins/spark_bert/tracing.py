@@ -29,8 +29,8 @@ _MOST = 16 << 20
 def environment(context: Context) -> dict[str, str]:
     """Return the variables that tell a stage which try of its Airflow task it is, and of which span it is part.
 
-    Airflow gives every Dag run the id of a trace, even where it records none. The current span is that of the Airflow
-    task, if Airflow records one.
+    Airflow's scheduler gives every Dag run the id of a trace, even where Airflow records none. The current span is that
+    of the Airflow task, if Airflow records one.
     """
     ti = context["ti"]
     carrier: dict[str, str] = {}

@@ -28,6 +28,7 @@ options = dict(zip(sys.argv[4::2], sys.argv[5::2]))
 gate = json.loads(options["--experiment"]).get("gate", {}).get("accuracy", 0)
 key = "0123456789abcdef"
 result = {"stage": stage, "artifact": f"/home/artifacts/{stage}/{key}", "run": options["--run"]}
+result["try"] = os.environ["AIRFLOW_CTX_TRY_NUMBER"]
 result["files"] = {"gate": {"verdict": "verdict.json"}, "evaluate": {"report": "report.html"}}.get(stage, {})
 print("2026-01-02 03:04:05,678 INFO tasks: at work on", stage, file=sys.stderr)
 line = {"time": "2026-01-02T03:04:05.678+00:00", "level": "WARNING", "logger": "tasks", "message": f"{stage} warns"}
@@ -98,6 +99,7 @@ def test_a_run_through_airflow(database: None, interpreter: Interpreter, tmp_pat
     assert "tasks: at work on train" in log and "tasks: train warns" in log and '"message"' not in log
     assert xcoms["train.return_value"]["stage"] == "train"
     assert len({xcoms[f"{stage}.return_value"]["run"] for stage in PIPELINE}) == 1
+    assert {xcoms[f"{stage}.return_value"]["try"] for stage in PIPELINE} == {"1"}
     assert Path(xcoms["train.return_value"]["run"]).parent == HOME / "work" / "runs"
     assert re.fullmatch(
         r"/spark-bert/runs/finetune/manual__[^/]+/evaluate/report\.html", xcoms["evaluate._link_report"]
