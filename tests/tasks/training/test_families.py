@@ -30,7 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_split(root / "data" / "train", *reviews(60, seed=1), words=words)
         write_split(root / "data" / "dev", *reviews(30, seed=2), words=words)
         for name in ("whole", "stopped"):
-            job = dataclasses.replace(make_job(root, COMPRESSION, ranks=2, epochs=0.75), checkpoints=root / f"{name}-checkpoints")
+            job = make_job(root, COMPRESSION, ranks=2, epochs=0.75)
+            job = dataclasses.replace(job, checkpoints=root / f"{name}-checkpoints")
             experiment = job.experiment
             model = experiment.model.model_copy(update={"pooling": "native"})
             job = dataclasses.replace(job, experiment=experiment.model_copy(update={"model": model}))
