@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from include.tracing import FOLDER, SERVICE, TRACEPARENT, VARIABLES
-from spark_bert.places import run_folder
+from spark_bert.places import run_folder, run_name
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -43,7 +43,8 @@ class StageSpans:
     """The spans that a stage writes while this try of its Airflow task runs."""
 
     def __init__(self, context: Context, stage: str) -> None:
-        self._file = run_folder(context["ti"].dag_id, context["ti"].run_id) / FOLDER / f"{stage}.jsonl"
+        ti = context["ti"]
+        self._file = run_folder(ti.dag_id, run_name(ti)) / FOLDER / f"{stage}.jsonl"
         self._before = self._size()
 
     def export(self) -> None:
@@ -60,7 +61,10 @@ class StageSpans:
             log.warning("the spans in %s were not exported", self._file, exc_info=True)
 
     def _size(self) -> int:
-        return self._file.stat().st_size if self._file.is_file() else 0
+        try:
+            return self._file.stat().st_size
+        except OSError:  # there is none yet, or the worker may not look
+            return 0
 
     def _lines(self) -> list[bytes]:
         if not self._file.is_file():

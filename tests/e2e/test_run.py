@@ -61,7 +61,7 @@ def test_a_run_leaves_one_trace(home: Path) -> None:
     assert len({span["traceId"] for found in spans.values() for span in found}) == 1
     phases = {span["name"] for span in spans["train"]}
     assert phases >= {"load", "training", "data", "forward", "backward", "optimizer", "evaluation", "commit", "train"}
-    for stage in ("validate", "preprocess", "predict"):
+    for stage in ("preprocess", "predict"):
         assert any(span["name"].startswith("Spark: ") for span in spans[stage])
     resource = attributes(spans["gate"][-1]["resource"])
     assert (resource["dag_id"], resource["try"], resource["run"]) == ("finetune", "1", folder.name)

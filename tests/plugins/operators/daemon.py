@@ -23,7 +23,7 @@ def context(attempt: str = "try-1", max_tries: int = 2, clears: int = 0, **chang
     instance = {"dag_id": "finetune", "run_id": RUN, "task_id": "train", "map_index": -1, "try_number": 1, **changes}
     values = {
         "ti": SimpleNamespace(id=attempt, max_tries=max_tries, **instance),
-        "dag_run": SimpleNamespace(clear_number=clears),
+        "dag_run": SimpleNamespace(dag_id=instance["dag_id"], run_id=instance["run_id"], clear_number=clears),
     }
     return cast(Context, values)
 

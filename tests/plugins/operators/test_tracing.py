@@ -59,9 +59,9 @@ def tracer() -> Tracer:
     return found
 
 
-def try_stage(python: Path, told: Context, fails: bool = False) -> None:
+def try_stage(python: Path, told: Context, fails: bool = False, run: str = RUN) -> None:
     task = ProcessStageOperator(task_id="train", stage="train")
-    folder = run_folder("finetune", RUN)
+    folder = run_folder("finetune", run)
     task.variables = {DAG_ID: "finetune", RUN_ID: RUN}
     task.command = [str(python), "train", FAILS if fails else "", str(folder)]
     ProcessStageOperator.execute.__wrapped__(task, told)  # type: ignore[attr-defined]
@@ -142,3 +142,12 @@ def test_containers_and_pods_are_told_their_span_too(home: Path) -> None:
     pod._configure_pod(pods.context())
     variables: list[Any] = list(pod.env_vars)
     assert {variable.name: variable.value for variable in variables}.items() >= told.items()
+
+
+def test_an_index_of_a_mapped_task_exports_the_spans_of_its_own_run(
+    interpreter: Interpreter, home: Path, collector: TraceServer, tracer: Tracer
+) -> None:
+    with tracer.start_as_current_span("worker.train"):
+        try_stage(interpreter(STAGE), context(map_index=3), run=f"{RUN}[3]")
+    runs = {attributes(span["resource"])["run"] for span in collector.spans}
+    assert runs == {run_folder("finetune", f"{RUN}[3]").name}
