@@ -67,6 +67,14 @@ def test_a_run_leaves_one_trace(home: Path) -> None:
     assert (resource["dag_id"], resource["try"], resource["run"]) == ("finetune", "1", folder.name)
 
 
+def test_a_record_says_when_its_stages_ran_and_for_which_dag_run(home: Path) -> None:
+    record = records(home)[0]
+    assert record["dag_id"] == "finetune" and record["run_id"].startswith("make-run-")
+    times = [entry[name] for entry in record["stages"].values() for name in ("started", "ended")]
+    assert times == sorted(times) and not any(entry["reused"] for entry in record["stages"].values())
+    assert list(home.glob("runs/*/at-work/*")) == []
+
+
 def test_a_run_prints_a_line_for_each_stage_and_the_rest_into_its_log(first_run: tuple[Path, str]) -> None:
     home, output = first_run
     stages = re.findall(r"^(\w+) +[\d:]+ (?:s|min)  ", output, re.MULTILINE)
@@ -86,7 +94,7 @@ def test_a_second_run_shares_the_artifacts_and_a_failed_gate_stops_it(home: Path
     assert "failed      gate: the model of movie-reviews did not pass the gate" in output
     second = records(home)[-1]["stages"]
     assert list(second) == ["validate", "preprocess", "pretrain", "train", "evaluate", "gate", "track"]
-    assert second["train"]["key"] == first["train"]["key"]
+    assert second["train"]["key"] == first["train"]["key"] and second["train"]["reused"]
     assert second["gate"]["exit_code"] == 3
 
 

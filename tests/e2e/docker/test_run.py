@@ -80,6 +80,11 @@ def test_the_log_is_airflows_and_no_container_is_left(finished: Finished) -> Non
     assert remaining(finished.home) == []
 
 
+def test_the_record_names_the_dag_run(finished: Finished) -> None:
+    (record,) = (json.loads(file.read_text()) for file in finished.home.glob("runs/*/run.json"))
+    assert record["dag_id"] == "finetune" and record["run_id"].startswith("make-run-")
+
+
 def test_what_stages_wrote_is_not_roots(finished: Finished) -> None:
     assert {path.stat().st_uid for path in (finished.home / "artifacts").rglob("*")} & {0} == set()
 
