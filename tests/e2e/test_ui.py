@@ -116,7 +116,8 @@ def test_a_gate_too_high_ends_red_at_the_gate_without_a_retry(call: Call) -> Non
 
 
 def test_a_runs_page_is_live_while_it_trains_and_survives_a_reload(call: Call, browser: BrowserContext) -> None:
-    run = trigger(call, {**CONF, "training.seed": 2})  # nobody has trained with it, so there is no artifact to find
+    # Nobody has trained so, which means that there is no artifact to find, and it takes long enough to be watched.
+    run = trigger(call, {**CONF, "training.seed": 2, "training.epochs": 4})
     page, panel, errors = _open(browser, call.url)
     page.get_by_text("Quality", exact=True).first.click()
     panel.locator("tr.running td.run a").first.click()
@@ -128,7 +129,7 @@ def test_a_runs_page_is_live_while_it_trains_and_survives_a_reload(call: Call, b
 
     before = wait_for(drawn)
     assert wait_for(lambda: drawn() if len(drawn()) > len(before) else "", seconds=60)
-    assert panel.locator(".tile.progress progress").get_attribute("max") == "26"
+    assert int(panel.locator(".tile.progress progress").get_attribute("max") or 0) > 78
     assert f"/plugin/quality{PANEL}/run?run=" in page.url
     page.reload()
     wait_for(lambda: len(drawn()) > len(before), seconds=60)
