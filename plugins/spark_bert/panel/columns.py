@@ -134,11 +134,11 @@ def column(key: str) -> Column:
 def value(row: Row, key: str) -> Any:
     """Return the value of a column in a row. Fields that the run leaves at their defaults have those."""
     found = row.value(key)
-    return _FIELDS.get(key) if found is None else found
+    return _FIELDS.get(key) if found is None and row.begun else found
 
 
 def _task(row: Row) -> str:
-    return str((row.values or {}).get("data.task") or _FIELDS["data.task"])
+    return str(value(row, "data.task") or "")
 
 
 def _fits(row: Row, query: Query) -> bool:

@@ -40,6 +40,7 @@ class Row:
         run_id: its run id in Airflow; "" if no Dag made it.
         state: running, done, refused, failed or stopped.
         changed: when its record was last written, in seconds since 1970.
+        begun: whether its record has an experiment. A field that is not among the values then has its default.
         values: what else is known of it, by column (see columns.py).
     """
 
@@ -48,6 +49,7 @@ class Row:
     run_id: str = ""
     state: str = "done"
     changed: float = 0
+    begun: bool = False
     values: Mapping[str, Any] | None = None
 
     def value(self, column: str) -> Any:
@@ -82,13 +84,19 @@ class Index:
         return [_with_state(row, states.get(row.run)) for row in rows]
 
     def find(self, name: str) -> Row | None:
-        """Return one run as it is now, or None if there is none of this name."""
+        """Return one run as it is now, or None if there is none of this name.
+
+        A run that Airflow has only just started has no folder yet.
+        """
+        dag_run = dag_runs.not_succeeded().get(name)
         with self._lock:
             self._enter_home()
             self._refresh(dict(_stamp(self._root, name)), {name})
             self._ask_for_dags()
             _, row = self._rows.get(name, (0, None))
-        return row and _with_state(row, dag_runs.not_succeeded().get(name))
+        if row is None and (dag_run is None or dag_run.state != "running"):
+            return None
+        return _with_state(row or Row(name), dag_run)
 
     def _enter_home(self) -> None:
         """Forget everything if the home is another one."""
@@ -145,7 +153,7 @@ def _stamp(root: Path, name: str) -> Iterator[tuple[str, int]]:
 def _row(name: str, stamp: int) -> Row:
     record = read_record(name)
     dag_id, run_id = dag_of(name, record)
-    return Row(name, dag_id, run_id, _outcome(record), stamp / 1e9, _values(record))
+    return Row(name, dag_id, run_id, _outcome(record), stamp / 1e9, bool(record.get("experiment")), _values(record))
 
 
 def _outcome(record: Mapping[str, Any]) -> str:

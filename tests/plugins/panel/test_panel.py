@@ -18,7 +18,6 @@ from include.runs import Run
 from spark_bert.panel import index as index_module
 from spark_bert.panel.app import PAGES, STATIC
 from spark_bert.panel.records import read_record
-from spark_bert.places import run_folder
 from tests.airflow_home import login
 from tests.plugins.panel.runs import HOSTILE, LINES, change_record, commit, let_train, lines, make_run
 
@@ -200,10 +199,9 @@ def test_a_run_is_running_while_airflow_says_so(ask: Ask, home: Path, dag_run: C
     assert ask("run", run=run)["state"] == "done"  # the record of work under way is what a killed try has left
     dag_run("finetune", RUN_ID, "running")
     assert (ask("run", run=run)["state"], ask("runs")["running"]) == ("running", 1)
-    new = run_folder("finetune", "new")
-    new.mkdir()
     dag_run("finetune", "new", "queued")
-    assert ask("run", dag_id="finetune", run_id="new")["state"] == "running"
+    new = ask("run", dag_id="finetune", run_id="new")
+    assert (new["state"], new["about"], new["stages"]) == ("running", [], [])  # its first stage has not started
     killed = make_run(home, "finetune", "killed")
     dag_run("finetune", "killed", "failed")
     assert ask("run", run=killed)["state"] == "failed"  # whatever killed it has left nothing in the record

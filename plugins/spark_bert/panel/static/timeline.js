@@ -10,7 +10,9 @@ export function timeline(stages) {
   const whole = Math.max(...spans.filter(Boolean).map(([, end]) => end), from + 1) - from
   return [
     h('h2', {}, 'Stages', starts.length ? h('span', { class: 'muted' }, ` ${seconds(whole)} in all`) : null),
-    h('div', { class: 'timeline' }, stages.map((stage, at) => row(stage, spans[at], from, whole))),
+    stages.length
+      ? h('div', { class: 'timeline' }, stages.map((stage, at) => row(stage, spans[at], from, whole)))
+      : h('p', { class: 'muted' }, 'No stage has started yet.'),
   ]
 }
 
