@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.docker.base_image import make_base_image
-from tests.e2e.docker.engine import running_engine
+from tests.e2e.docker.engine import buildkit, running_engine
 from tests.e2e.docker.proxy import Proxy, running_proxy
 from tests.e2e.docker.wheelhouse import fill_wheelhouse
 from tests.e2e.make_run import ROOT
@@ -29,7 +29,7 @@ def engine() -> Iterator[None]:
 def images(engine: None) -> dict[str, str]:
     """The images of this checkout, by name, as `make images` builds them."""
     fill_wheelhouse(ROOT / "wheelhouse")
-    subprocess.run([ROOT / "scripts/images.sh", *IMAGES], check=True)
+    subprocess.run([ROOT / "scripts/images.sh", *IMAGES], env=os.environ | buildkit(), check=True)
     repository, tag = os.environ.get("SPARK_BERT_IMAGES", "spark-bert"), os.environ.get("SPARK_BERT_TAG", "latest")
     return {name: f"{repository}/{name}:{tag}" for name in IMAGES}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from tests.e2e.debian import install
 
 #: Program to the package of Debian that has it.
 PROGRAMS = {"dockerd": "docker.io", "docker": "docker.io", "iptables": "iptables"}
+_BUILDKIT = {"DOCKER_BUILDKIT": "1"}
 
 
 @contextmanager
@@ -35,6 +38,23 @@ def running_engine() -> Iterator[None]:
 def answers() -> bool:
     """Whether an engine answers the Docker client of this machine."""
     return shutil.which("docker") is not None and _docker_version().returncode == 0
+
+
+@cache
+def buildkit() -> dict[str, str]:
+    """The environment variables with which `docker build` uses BuildKit, as it does where Docker is new and complete.
+
+    BuildKit builds stages at once, and copies from one to another without packing each file twice. New clients need the
+    plugin buildx for it; Debian's client has it built in. Without either, there is nothing to set.
+    """
+    for client in filter(None, [shutil.which("docker"), shutil.which("docker", path="/usr/bin")]):
+        helped = subprocess.run([client, "build", "--help"], env=os.environ | _BUILDKIT, capture_output=True)
+        if helped.returncode == 0:
+            folder = tempfile.mkdtemp(prefix="spark-bert-client-")
+            Path(folder, "docker").symlink_to(client)
+            atexit.register(shutil.rmtree, folder)
+            return _BUILDKIT | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    return {}
 
 
 @contextmanager

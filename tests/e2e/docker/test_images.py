@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.docker.conftest import IMAGES
+from tests.e2e.docker.engine import buildkit
 from tests.e2e.make_run import ROOT
 
 Images = dict[str, str]
@@ -101,7 +102,7 @@ def test_a_stage_image_is_the_stages_command_line(images: Images, name: str) -> 
 @pytest.mark.long
 def test_the_image_of_the_service_is_its_command_line_and_has_no_torch(engine: None) -> None:
     """That it answers is a test of the platform: test_compose.py."""
-    subprocess.run([ROOT / "scripts/images.sh", "serve"], check=True)
+    subprocess.run([ROOT / "scripts/images.sh", "serve"], env=os.environ | buildkit(), check=True)
     repository, tag = os.environ.get("SPARK_BERT_IMAGES", "spark-bert"), os.environ.get("SPARK_BERT_TAG", "latest")
     image = f"{repository}/serve:{tag}"
     assert output("docker", "run", "--rm", *SANDBOX, image, "--help").startswith("usage: python -m tasks.serving")
@@ -135,9 +136,8 @@ def changed(images: Images, tmp_path: Path) -> Iterator[Images]:
         with (tmp_path / name).open("a") as file:
             file.write("# another line\n")
     repository = f"spark-bert-test-{uuid.uuid4().hex[:8]}"
-    subprocess.run(
-        [tmp_path / "scripts/images.sh", *IMAGES], env=os.environ | {"SPARK_BERT_IMAGES": repository}, check=True
-    )
+    environment = os.environ | buildkit() | {"SPARK_BERT_IMAGES": repository}
+    subprocess.run([tmp_path / "scripts/images.sh", *IMAGES], env=environment, check=True)
     tags = output("docker", "images", "--format={{.Repository}}:{{.Tag}}", f"--filter=reference={repository}/*")
     try:
         yield {name: f"{repository}/{name}" for name in IMAGES}
