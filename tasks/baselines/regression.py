@@ -20,6 +20,9 @@ from include.stages import BadInput
 from tasks.encoder.batching import Array
 
 _STEPS = 100  # of L-BFGS, at most
+#: Features that vary less have a weight of 0. MLlib divides by the standard deviation, and its search for the minimum
+#: fails at once where that is next to nothing: some outputs of all-MiniLM-L6-v2 are 1e-32 for every text.
+_LEAST_DEVIATION = 1e-6
 
 
 class Linear(NamedTuple):
@@ -48,7 +51,7 @@ def fit(spark: SparkSession, task: Task, features: csr_matrix, targets: Array, w
     columns = targets.reshape(len(targets), -1)
     if task.kind != "regression":
         _check(task, columns)
-    used = np.unique(features.indices)  # MLlib is slow with columns of zeros, whose weights are 0
+    used = np.flatnonzero(_deviations(features) > _LEAST_DEVIATION)
     rows = _rows(spark, features[:, used], columns, weights, folder / "rows.parquet")
     scale = targets.std() if task.kind == "regression" else 1  # MLlib divides the penalty by it
     found = _fit(rows, task, columns.shape[1], float(scale / len(targets)))
@@ -75,6 +78,14 @@ def _fit(rows: DataFrame, task: Task, labels: int, penalty: float) -> Linear:
         return Linear(weights, biases)
     halves = np.array([-0.5, 0.5])  # the difference of both logits is the logit of the second class
     return Linear(halves[:, None] * weights, halves * biases)
+
+
+def _deviations(features: csr_matrix) -> Array:
+    """Return the standard deviation of each column, float64 [features]."""
+    rows = features.astype(np.float64)
+    means, squares = (np.asarray(each.mean(0)).ravel() for each in (rows, rows.multiply(rows)))
+    deviations: Array = np.sqrt(np.maximum(squares - means**2, 0))
+    return deviations
 
 
 def _check(task: Task, columns: Array) -> None:

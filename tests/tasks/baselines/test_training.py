@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 from pyspark.sql import SparkSession
+from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from include.experiment import Experiment
 from include.named import build
 from include.stages import BadInput
+from tasks.baselines.regression import fit
 from tasks.baselines.training import train
 from tasks.baselines.vectors import frozen, pool_sparse, sparse, tfidf
 from tasks.baselines.word_vectors import write_text_cnn
@@ -144,6 +146,18 @@ def test_a_frozen_encoder_keeps_its_weights_and_gets_the_head_of_a_regression(
     scores = predict_logits(model, TokenTable.open(job.data / "train"))[:, 0]
     reference = Ridge(alpha=1, tol=1e-8).fit(vectors.toarray(), np.array(labels) - 0.5)
     assert scores == pytest.approx(2 * reference.predict(vectors.toarray()), abs=0.02)
+
+
+def test_a_feature_that_hardly_varies_does_not_hide_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    """As some outputs of all-MiniLM-L6-v2, which are 1e-32 for every text."""
+    random = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    columns = [labels + random.normal(size=60), 1e-32 * random.normal(size=60), np.full(60, 0.3), np.zeros(60)]
+    vectors = csr_matrix(np.stack(columns, axis=1))
+    found = fit(spark, experiment("frozen").task, vectors, labels, np.ones(60), tmp_path)
+    reference = LogisticRegression(tol=1e-8).fit(vectors[:, :1], labels)
+    assert found.weights[1] - found.weights[0] == pytest.approx([reference.coef_[0, 0], 0, 0, 0], abs=1e-3)
+    assert found.biases[1] - found.biases[0] == pytest.approx(reference.intercept_[0], abs=1e-3)
 
 
 def test_a_class_without_rows_is_refused_with_its_name(spark: SparkSession, tmp_path: Path) -> None:
