@@ -69,7 +69,7 @@ def test_a_run_leaves_one_trace(home: Path) -> None:
 
 def test_a_record_says_when_its_stages_ran_and_for_which_dag_run(home: Path) -> None:
     record = records(home)[0]
-    assert record["dag_id"] == "finetune" and record["run_id"].startswith("make-run-")
+    assert record["dag_id"] == "finetune" and record["run_id"].startswith("manual__")
     times = [entry[name] for entry in record["stages"].values() for name in ("started", "ended")]
     assert times == sorted(times) and not any(entry["reused"] for entry in record["stages"].values())
     assert list(home.glob("runs/*/at-work/*")) == []

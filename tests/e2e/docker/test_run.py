@@ -82,7 +82,7 @@ def test_the_log_is_airflows_and_no_container_is_left(finished: Finished) -> Non
 
 def test_the_record_names_the_dag_run(finished: Finished) -> None:
     (record,) = (json.loads(file.read_text()) for file in finished.home.glob("runs/*/run.json"))
-    assert record["dag_id"] == "finetune" and record["run_id"].startswith("make-run-")
+    assert record["dag_id"] == "finetune" and record["run_id"].startswith("manual__")
 
 
 def test_what_stages_wrote_is_not_roots(finished: Finished) -> None:
