@@ -60,9 +60,9 @@ lock_torch() {
 
 case $name in
     tasks)
-        resolve requirements/tasks requirements/dev
+        resolve requirements/tasks requirements/dev requirements/client
         lock_torch
-        cuda=$(grep -oE '^(cuda-|nvidia-|triton)[^= ]*' "$all" | LC_ALL=C sort)
+        cuda=$(grep -oP '^(cuda-[^= ]*|nvidia-[^= ]*|triton)(?===)' "$all" | LC_ALL=C sort)
         part tasks-cuda <<<"$cuda"
         apart=torch$'\n'$cuda
         common=$(needed requirements/tasks-common)
@@ -73,7 +73,7 @@ case $name in
         done
         needed requirements/tasks-serve | part tasks-serve # all of it, because the image has no other part
         base=$(needed requirements/tasks)
-        needed requirements/tasks requirements/dev | without "$base" | part tasks-dev
+        needed requirements/tasks requirements/dev requirements/client | without "$base" | part tasks-dev
         ;;
     airflow)
         resolve requirements/airflow requirements/dev requirements/schemas requirements/pictures

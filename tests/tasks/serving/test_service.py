@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import tritonclient.http as triton
 
 from include.artifacts import write_json
 from tasks.inference.packaged_model import PackagedModel
@@ -70,6 +71,22 @@ def test_the_inference_protocol(client: Client, package: Path) -> None:
     assert client.send(version).value["inputs"] == [{"name": "sentence", "datatype": "BYTES", "shape": [-1]}]
     for path in ("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/spark-bert/ready", f"{version}/ready"):
         assert client.send(path).status == 200, path
+
+
+def test_a_public_client_of_the_protocol_gets_the_answers(client: Client, package: Path) -> None:
+    public = triton.InferenceServerClient(client.address.removeprefix("http://"))
+    assert public.is_server_live() and public.is_server_ready() and public.is_model_ready("spark-bert", package.name)
+    assert [one["name"] for one in public.get_model_metadata("spark-bert")["inputs"]] == ["sentence"]
+    texts = triton.InferInput("sentence", [40], "BYTES")
+    texts.set_data_from_numpy(np.array(SENTENCES[:40], dtype=object), binary_data=False)
+    wanted = [triton.InferRequestedOutput(name, binary_data=False) for name in ("label", "probabilities")]
+    answer = public.infer("spark-bert", [texts], outputs=wanted, request_id="8")
+    model = PackagedModel(package)
+    expected = model.probabilities(model.logits([SENTENCES[:40]]))
+    assert answer.get_response()["id"] == "8"
+    assert answer.as_numpy("label").tolist() == expected.argmax(1).tolist()
+    np.testing.assert_allclose(answer.as_numpy("probabilities"), expected, atol=1e-4)
+    public.close()
 
 
 BAD: list[tuple[bytes, int, str]] = [
