@@ -165,9 +165,11 @@ def hand_over(file: Path) -> None:
 
 
 def take_over(file: Path) -> None:
-    """Append the spans that another process has recorded in a file, if this process records."""
-    if _recording and file.is_file():
-        _append(_recording.file, file.read_bytes())
+    """Move the spans that another process has recorded in a file to those of this process, if it records."""
+    with suppress(OSError):
+        if _recording:
+            _append(_recording.file, file.read_bytes())
+        file.unlink()
 
 
 @contextmanager

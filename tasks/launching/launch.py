@@ -145,8 +145,7 @@ def _train(job: Job, folder: Path, ranks: int) -> None:
         failed = _run_driver(str(folder), ranks)
     finally:
         for file in sorted(folder.glob("rank-*.jsonl")):
-            tracing.take_over(file)
-            file.unlink()  # where training starts again, the ranks write others
+            tracing.take_over(file)  # where training starts again, the ranks write others
     if failed:
         _explain(folder)
 

@@ -137,6 +137,7 @@ def test_another_process_adds_to_the_current_span(folder: Path, file: Path, tmp_
     outer, rank, train = read_spans(file)
     assert rank["parentSpanId"] == outer["spanId"] and outer["parentSpanId"] == train["spanId"]
     assert rank["traceId"] == train["traceId"] and rank["resource"] == train["resource"]
+    assert not ranks.exists()
 
 
 @pytest.mark.parametrize("place", ["a file", "a link"])
