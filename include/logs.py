@@ -105,7 +105,7 @@ class _JsonFormatter(logging.Formatter):
             line |= of | {key: value for key, value in ids.items() if value}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return json.dumps(line)  # in ASCII, so nothing in a message looks like a line end or cannot be encoded
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

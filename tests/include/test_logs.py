@@ -27,7 +27,7 @@ configure(origin=origin)
 log = logging.getLogger("tasks.stages.train")
 log.info("step %d of %d, epoch 0.50", 3, 6)
 with recording(Path("spans.jsonl"), origin, "train"), span("load") as load:
-    log.warning('two\\nlines and "quotes", é')
+    log.warning('two\\nlines\\u2028and "quotes", é')
     print(load.id)
 warnings.warn("an old function")
 try:
@@ -57,7 +57,7 @@ def test_each_line_is_an_object_with_its_run_and_its_span(tmp_path: Path) -> Non
         "level": "INFO", "logger": "tasks.stages.train", "message": "step 3 of 6, epoch 0.50", **of_run,
         "span_id": PARENT,
     }  # fmt: skip
-    assert warning["message"] == 'two\nlines and "quotes", é' and warning["span_id"] == load
+    assert warning["message"] == 'two\nlines\u2028and "quotes", é' and warning["span_id"] == load
     assert warned["logger"] == "py.warnings" and "an old function" in warned["message"]
     assert (handled["level"], handled["message"]) == ("ERROR", "no rows")
     assert handled["exception"].startswith("Traceback") and handled["exception"].endswith(
