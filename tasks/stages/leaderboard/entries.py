@@ -14,6 +14,8 @@ from include.glue import GENERIC, Task
 from include.runs import ARM, Run
 from include.stages import BadInput, flatten
 
+#: The stages whose settings the model depends on; those of validate, which has the data, are part of its key.
+_MAKERS = ("preprocess", "pretrain", "train")
 _DEFAULTS = flatten(Experiment().model_dump(mode="json"))
 
 
@@ -24,7 +26,7 @@ class Entry:
     Attributes:
         run: The name of the run.
         task: The task.
-        model: What was trained: the name of the encoder, "frozen" and its name, "tfidf" or "textcnn".
+        model: What was trained: the name or folder of the encoder, the same and "frozen", "tfidf" or "textcnn".
         seed: The seed of the training.
         settings: All other fields that the model depends on and that differ from their defaults, by name
             ("section.field").
@@ -96,9 +98,10 @@ def _read(run: Run) -> Iterator[Entry]:
     experiment = Experiment.model_validate(record["experiment"])
     if experiment.data.task in GENERIC:
         return
-    train, evaluate = run.artifact("train"), run.artifact("evaluate")
-    fields = _DEFAULTS | flatten(run.artifact("preprocess").manifest.part) | flatten(train.manifest.part)
-    kind, name, seed = fields.pop("model.kind"), Path(fields.pop("model.name")).name, fields.pop("training.seed")
+    train, evaluate, fields = run.artifact("train"), run.artifact("evaluate"), dict(_DEFAULTS)
+    for stage in (name for name in _MAKERS if name in stages):
+        fields |= flatten(run.artifact(stage).manifest.part)
+    kind, name, seed = fields.pop("model.kind"), fields.pop("model.name"), fields.pop("training.seed")
     settings = {name: value for name, value in fields.items() if value != _DEFAULTS[name]}
     keys = {stage: stages[stage]["key"] for stage in ("train", "evaluate", "predict") if stage in stages}
     yield Entry(
@@ -110,7 +113,7 @@ def _read(run: Run) -> Iterator[Entry]:
 
 
 def _model(kind: str, name: str) -> str:
-    return {"encoder": name, "frozen": f"frozen {name}"}.get(kind, kind)
+    return {"encoder": name, "frozen": f"{name}, frozen"}.get(kind, kind)
 
 
 def _json(artifact: Artifact, file: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,8 +105,11 @@ def _predictions(entry: Entry) -> tuple[Array, Array, Array]:
 
 
 def _papers(task: str, rows: list[Row]) -> list[dict[str, Any]]:
-    """Return the papers' figures for a task, each with the best of our rows that is of the same model, if any."""
+    """Return the papers' figures for a task, each with the best of our rows that is of the same model, if any.
+
+    The name of an encoder on the hub begins with that of its owner, and the name of a folder with its path.
+    """
     return [
-        {**claim._asdict(), "ours": next((row for row in rows if claim.like and row["model"] in claim.like), None)}
+        {**claim._asdict(), "ours": next((row for row in rows if Path(row["model"]).name in claim.like), None)}
         for claim in CLAIMS.get(task, ())
     ]

@@ -30,7 +30,8 @@ def finished(home: Path, name: str, wrong: int, *overrides: str, **predict: Any)
     training = {"seconds": 50.0 + wrong, "rows_per_second": 1000.0, "memory": 2 * 10**9}
     predicted = np.where(np.arange(100) < wrong, 1 - LABELS, LABELS)
     made: dict[str, dict[str, Any]] = {
-        "validate": {}, "preprocess": {}, "train": {"training.json": training}, "evaluate": {"metrics.json": summary},
+        "validate": {}, "preprocess": {}, "pretrain": {},
+        "train": {"training.json": training}, "evaluate": {"metrics.json": summary},
     }  # fmt: skip
     for stage, files in {**made, **({"predict": {}} if predict else {})}.items():
         part = STAGES[stage].part(experiment)
@@ -96,6 +97,22 @@ def test_settings_distinguish_rows_of_the_same_model(tmp_path: Path) -> None:
         "all-MiniLM-L6-v2 (training.epochs default)", "all-MiniLM-L6-v2 (training.epochs 1.0)",
     ]  # fmt: skip
     assert rows[0]["runs"] == ["usual"]
+
+
+def test_models_that_began_with_other_weights_are_not_the_same(tmp_path: Path) -> None:
+    finished(tmp_path, "one", 10, "model.name=google-bert/bert-base-uncased")
+    finished(tmp_path, "two", 11, "model.name=/srv/bert-base-uncased")
+    finished(tmp_path, "frozen", 9, "model.name=google-bert/bert-base-uncased", "model.kind=frozen")
+    finished(tmp_path, "pretrained", 12, "model.name=/srv/bert-base-uncased", "pretraining.text=reviews.txt")
+    task = leaderboard(tmp_path)[0]["tasks"][0]
+    assert [row["name"] for row in task["rows"]] == [
+        "google-bert/bert-base-uncased, frozen",
+        "google-bert/bert-base-uncased",
+        "/srv/bert-base-uncased (pretraining.text default)",
+        "/srv/bert-base-uncased (pretraining.text reviews.txt)",
+    ]
+    ours = {claim["name"]: claim["ours"] for claim in task["papers"]}
+    assert ours["BERT-base"]["runs"] == ["one"] and ours["DistilBERT"] is None
 
 
 def test_what_cannot_be_compared_is_left_out(tmp_path: Path) -> None:
