@@ -13,10 +13,11 @@ from tasks.stages.leaderboard.table import Row
 
 TEMPLATE = Path(__file__).with_name("leaderboard.html.j2")
 REMARK = (
-    "Figures are means over the seeds. With two or more seeds, the interval is Student's t interval of the mean; with "
-    "one, it covers only the dev rows. p is that of a paired comparison with the best model on the dev rows (McNemar's "
-    "exact test, or a bootstrap for scores). Times, speeds, and memory depend on the machine and its other load. A "
-    "dash stands for what was not run."
+    "Figures are means over the seeds. Where seeds differ in the metric, the interval is Student's t interval of the "
+    "mean; otherwise it covers only the dev rows. p is that of a paired comparison with the best model on the dev "
+    "rows, with the first seed that both have (McNemar's exact test of accuracy, or a bootstrap for scores). Times, "
+    "speeds, and memory depend on the machine and its other load. The time of training a textcnn leaves out its word "
+    "vectors, and memory leaves out Spark's. A dash stands for what was not run."
 )
 _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("seeds", lambda row: ", ".join(map(str, row["seeds"]))),

@@ -23,9 +23,10 @@ def summarize(found: Entries) -> dict[str, Any]:
     """Return the content of leaderboard.json.
 
     A figure of a row is the mean over its seeds, or None if it is missing for one of them; the rows labeled per second
-    are the mean over the runs that have labeled any. "p" is that of the paired
-    comparison with the best model of the task, both with the first seed that they share: McNemar's exact test, or a
-    bootstrap of the metric for a regression. It is None for the best model itself.
+    are the mean over the runs that have labeled any. "interval" is that of the mean over the seeds if they differ, and
+    else that of the first seed over the dev rows. "p" is that of the paired comparison with the best model of the task,
+    both with the first seed that they share: McNemar's exact test, or a bootstrap of the metric for a regression. It is
+    None for the best model itself.
 
     Args:
         found: The runs.
@@ -63,7 +64,7 @@ def _groups(entries: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
 
 def _row(name: str, group: list[Entry]) -> Row:
     values = [entry.summary["metrics"].get(entry.task.metric) for entry in group]
-    several = len(group) > 1
+    several = len(set(values)) > 1  # a regression is the same with every seed, which says nothing of its precision
     interval = group[0].summary["interval"] if not several else None if None in values else over_seeds(values)
     return {
         "name": name,

@@ -73,7 +73,7 @@ def test_models_are_ranked_with_intervals_over_seeds_and_tests_against_the_best(
     assert best["metric"] == pytest.approx(0.91)
     assert best["interval"] == pytest.approx([0.91 - 0.02484, 0.91 + 0.02484], abs=1e-4)
     assert (cnn["interval"], cnn["interval_over"], cnn["p"]) == ([0.1, 0.9], "dev rows", 0.5)
-    assert tfidf["interval"] == pytest.approx([0.8, 0.8])
+    assert (tfidf["interval"], tfidf["interval_over"]) == ([0.1, 0.9], "dev rows")  # three seeds, one result
     assert (tfidf["labeling_rows_per_second"], tfidf["size"]) == (500, 1_000_000)
     assert tfidf["p"] == pytest.approx(2 / 2**10)  # the first seed of the best has ten rows right that this one lacks
     for text in (markdown, html):
