@@ -51,13 +51,13 @@ def lineage(stage: str, experiment: Experiment, run: Run, result: Mapping[str, A
 
 def _raw_data(stage: str, experiment: Experiment) -> Iterator[Dataset]:
     """Yield what the stage has read from outside the artifact store."""
-    reads = STAGES[stage].reads
+    reads, paths = STAGES[stage].reads, list(named_paths(stage, experiment))
     data, model = experiment.data, experiment.model.name
-    for path in named_paths(stage, experiment):
+    for path in paths:
         yield InputDataset(_FILES, str(data_path(path)))
     if "data" in reads and data.source in ("bundled", "hub"):
         yield InputDataset(NAMESPACE, f"{data.source}/{data.task}")
-    if {"model", "model.name"} & set(reads) and "/" not in model:
+    if {"model", "model.name"} & set(reads) and model not in paths:
         yield InputDataset(NAMESPACE, f"encoder/{model}")
     if reads_database(stage, experiment):
         yield InputDataset(experiment.scoring.input.removeprefix("jdbc:"), experiment.scoring.table)

@@ -56,6 +56,18 @@ def test_a_training_reads_artifacts_and_an_encoder(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "read"),
+    [
+        ("google-bert/bert-base-uncased", ("spark-bert", "encoder/google-bert/bert-base-uncased")),
+        ("/srv/encoder", ("file", "/srv/encoder")),
+    ],
+)
+def test_an_encoder_is_on_the_hub_or_in_a_folder(run: Run, model: str, read: tuple[str, str]) -> None:
+    found = lineage("pretrain", experiment(model__name=model), run, made(run, "pretrain"))
+    assert names(found.inputs) == [read]
+
+
+@pytest.mark.parametrize(
     ("fields", "read"),
     [
         ({}, ("spark-bert", "bundled/movie-reviews")),
