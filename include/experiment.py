@@ -48,7 +48,7 @@ _METRICS = {
 }
 
 
-#: What a model is that is no fine-tuned encoder, and the fields that have no meaning for it.
+#: What each kind of model but the fine-tuned encoder is, and the fields that have no meaning for it.
 _LAYERS = ("training.freeze_layers", "training.lora_rank", "training.activation_checkpointing")
 _ENGINE = (
     *("batching.padding_free", "loss.kind", "training.average_decay"),
@@ -58,7 +58,7 @@ _PRETRAINED = ("model.pooling", "pretraining.text", "retraining.start")
 _KINDS = {
     "frozen": ("a regression on the output of an encoder that is not trained", (*_LAYERS, *_ENGINE)),
     "tfidf": ("a regression on TF-IDF", (*_LAYERS, *_ENGINE, *_PRETRAINED)),
-    "textcnn": ("no encoder of layers", (*_LAYERS, *_PRETRAINED, "training.layer_decay")),
+    "textcnn": ("a network without encoder layers", (*_LAYERS, *_PRETRAINED, "training.layer_decay")),
 }
 
 

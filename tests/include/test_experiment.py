@@ -103,7 +103,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         ("frozen", "loss.kind=focal", "write loss.kind: 'auto'"),
         ("frozen", "training.ranks=2", "trained by Spark and not by ranks: write training.ranks: auto"),
         ("textcnn", "pretraining.text=imdb.txt", "write pretraining.text: '', or model.kind: encoder"),
-        ("textcnn", "training.freeze_layers=1", "model.kind textcnn, which is no encoder of layers"),
+        ("textcnn", "training.freeze_layers=1", "model.kind textcnn, which is a network without encoder layers"),
         ("textcnn", "retraining.start=champion", "write retraining.start: 'encoder'"),
     ],
 )

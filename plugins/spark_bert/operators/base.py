@@ -89,7 +89,7 @@ class StageOperator(BaseOperator):
         return []
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Set the variables and the command, which Airflow shows under Rendered Templates before the stage starts."""
+        """Set the command, which Airflow shows under Rendered Templates before the stage starts, and the variables."""
         try:
             self.experiment = self.experiment_of(context)
             check_inputs(self.stage, self.experiment)
