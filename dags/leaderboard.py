@@ -11,6 +11,7 @@ from include.experiment import Experiment
 from spark_bert.leaderboard import arm_experiment, leaderboard_form, list_arms
 from spark_bert.params import explain
 from spark_bert.pipeline import DEFAULTS, pipeline, stage_task
+from spark_bert.pools import pool
 
 PARAMS = leaderboard_form()
 DOC = f"""
@@ -26,7 +27,8 @@ the same folder.
 * The **gate** accepts every model, since the leaderboard only measures.
 * **leaderboard** compares all finished runs of registered tasks on the same data, of this and other Dags, and runs also
   if some trainings have failed. Arms of ablations are not part of it; the Dag *study* compares these.
-* To compare speeds, let nothing else run at the same time. `airflow dags trigger leaderboard --conf '{{"tasks":
+* One stage runs at a time, as long as the pool of trainings has one slot. To compare speeds, let nothing else run
+  beside. `airflow dags trigger leaderboard --conf '{{"tasks":
   ["SST-2", "CoLA", "STS-B"], "data.path": "data/glue"}}'` runs the cheap models on the papers' tasks.
 
 {explain(PARAMS)}
@@ -52,6 +54,8 @@ with DAG(
 
     compared = stage_task("leaderboard", trigger_rule="all_done", experiment_of=lambda context: Experiment())
     train.expand(arm=list_arms()) >> compared
+    for stage in dag.tasks:
+        stage.pool = pool("train")  # one stage at a time, so that none is timed while another computes
     for shared in ("validate", "preprocess", "pretrain"):
         # One at a time, so that the first training of a task commits the artifact and the others reuse it.
         dag.get_task(shared).max_active_tis_per_dag = 1

@@ -17,6 +17,7 @@ from spark_bert.leaderboard import arm_experiment, leaderboard_form, list_arms
 from spark_bert.links import LINKS
 from spark_bert.operators.base import StageOperator
 from spark_bert.places import run_folder, this_run
+from spark_bert.pools import pool
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,7 @@ def test_every_training_goes_through_the_stages_and_the_leaderboard_comes_last(d
     assert isinstance(last, StageOperator) and last.trigger_rule == "all_done"
     assert last.upstream_task_ids == {"predict"}
     assert [dag.get_task(name).max_active_tis_per_dag for name in ("preprocess", "train")] == [1, None]
+    assert {task.pool for task in dag.tasks} == {pool("train")}
 
 
 def test_the_trainings_are_listed_by_task_model_and_seed() -> None:
