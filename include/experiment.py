@@ -153,6 +153,7 @@ class Experiment(Section):
             self._adapters_replace_freezing(),
             self._fields_fit_kind(),
             self._gate_fits_task(),
+            self._agreement_needs_a_trial(),
             self._scored_table_is_described(),
         )
         if problems := list(chain.from_iterable(rules)):
@@ -303,6 +304,13 @@ class Experiment(Section):
                 )
         if kind in ("frozen", "tfidf") and self.training.ranks not in ("auto", 1):
             yield f"model.kind {kind} is trained by Spark and not by ranks: write training.ranks: auto"
+
+    def _agreement_needs_a_trial(self) -> Iterator[str]:
+        if self.retraining.min_agreement and not self.retraining.trial_texts:
+            yield (
+                "retraining.min_agreement is about the answers in a trial, but retraining.trial_texts is 0, so there "
+                "is none: write the number of texts to try, or retraining.min_agreement: 0"
+            )
 
     def _gate_fits_task(self) -> Iterator[str]:
         kind = TASKS[self.data.task].kind

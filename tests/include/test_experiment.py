@@ -53,6 +53,7 @@ def test_an_experiment_is_frozen() -> None:
             "gate.slices names 'length:tiny', which is not a slice of dev: write "
             "one of length:short, length:medium, length:long, label:negative, label:positive",
         ),
+        ("retraining.min_agreement=0.9", "retraining.trial_texts is 0, so there is none: write the number of texts"),
         ("training=3", "cannot read the override"),
         ("training.epochs", "cannot read the override"),
     ],
