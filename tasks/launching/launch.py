@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -79,15 +79,21 @@ def launch(job: Job, profiles: Path | None = None) -> None:
 
 
 def _keep_profile(file: Path, profiles: Path) -> None:
-    """Move the profile into the folder, where it takes the place of an earlier one."""
+    """Copy the profile into the folder, where it takes the place of an earlier one; if it cannot be kept, say so."""
     if not file.is_file():
         log.warning("no profile was recorded: the training has ended before its middle, or one rank is alone")
         return
-    profiles.mkdir(parents=True, exist_ok=True)
     temporary = profiles / f".{file.name}.{os.getpid()}"
-    shutil.copyfile(file, temporary)
-    temporary.replace(profiles / file.name)
-    log.info("the profile is %s: open it in https://ui.perfetto.dev", profiles / file.name)
+    try:
+        profiles.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, temporary)
+        temporary.replace(profiles / file.name)
+    except OSError as error:  # no reason to fail a training that is done
+        with suppress(OSError):
+            temporary.unlink()
+        log.warning("the profile cannot be kept in %s: %s", profiles, error)
+    else:
+        log.info("the profile is %s: open it in https://ui.perfetto.dev", profiles / file.name)
 
 
 def _check_horovod(job: Job) -> None:

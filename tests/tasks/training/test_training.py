@@ -19,7 +19,7 @@ from include.tracing import Origin, recording
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
-from tasks.launching.launch import launch
+from tasks.launching.launch import _keep_profile, launch
 from tasks.scoring.metrics import main_metric
 from tasks.training.job import Job
 from tasks.training.profiler import middle
@@ -79,6 +79,13 @@ def test_the_middle_of_a_training(steps: int, expected: tuple[int, int]) -> None
 def test_one_rank_alone_has_no_timeline(root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     launch(profiled("horovod", make_job(root, epochs=1, evaluations=1)), profiles=tmp_path / "profiles" / "train")
     assert "runtime.profile horovod has no effect" in caplog.text and list(tmp_path.iterdir()) == []
+
+
+def test_a_profile_that_cannot_be_kept_fails_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "torch.json.gz").touch()
+    (tmp_path / "profiles").write_text("a file in the place of the folder")
+    _keep_profile(tmp_path / "torch.json.gz", tmp_path / "profiles" / "train")
+    assert f"the profile cannot be kept in {tmp_path / 'profiles' / 'train'}: " in caplog.text
 
 
 def test_each_phase_of_a_training_is_a_span(root: Path, one: Job) -> None:
