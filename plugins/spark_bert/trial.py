@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from operator import itemgetter
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
@@ -59,7 +60,9 @@ class Trial(BaseOperator):
 class TrialTrigger(BaseTrigger):
     """Fires when the service has compared so many texts, or when the time is over.
 
-    The service counts from its own start, so if it is restarted, the trial goes on with what it counts from then on.
+    Each process of the service counts from its own start, so the figures are those of the process that has compared the
+    most texts, of all that have answered a look.
+
     The event has the address of the service, both versions, the number of `texts` that were compared, how many got the
     `same` answer from both, how many were `skipped` because too much waited, and for each version the mean
     `milliseconds` of its model per request; None if it has not answered any.
@@ -95,7 +98,7 @@ class TrialTrigger(BaseTrigger):
             while True:
                 try:
                     response = await client.get(f"{self.service}/metrics")
-                    figures = self._figures(response.raise_for_status().text)
+                    figures = max(self._figures(response.raise_for_status().text), figures, key=itemgetter("texts"))
                 except (HTTPError, InvalidURL, ValueError) as error:
                     self.log.warning("%s has no metrics: %r", self.service, error)
                 if figures["texts"] >= self.texts or time.monotonic() >= end:

@@ -98,6 +98,14 @@ def test_with_too_few_texts_it_ends_in_time(server: Service) -> None:
     assert event["texts"] == 0 and event["milliseconds"] == {"champion": None, "challenger": None}
 
 
+def test_a_replica_that_has_just_started_does_not_take_the_place_of_another(
+    server: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([server.look()])
+    monkeypatch.setattr(server, "look", lambda: next(looks, b""))
+    assert wait(server.address, 11, 0.2)["texts"] == 10
+
+
 def test_a_service_that_is_away_has_compared_nothing() -> None:
     with serving(Service()) as server:
         address = server.address
