@@ -89,7 +89,7 @@ def of_trial(folder: Path, version: str, options: Retraining) -> Decision | None
         raise BadInput(f"{file} is of version {found.version}, not {version}: clear the Airflow task trial")
     if found.texts < options.trial_texts:
         why = f"{found.texts:,} texts were compared, but retraining.trial_texts = {options.trial_texts:,}"
-    elif found.same < options.min_agreement * found.texts:
+    elif found.same / found.texts < options.min_agreement:  # as a product, 0.55 * 100 is more than 55
         why = (
             f"{found.same:,} of {found.texts:,} texts get the champion's answer, which is less than "
             f"retraining.min_agreement = {options.min_agreement:g}"
