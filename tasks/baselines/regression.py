@@ -104,6 +104,7 @@ def _rows(spark: SparkSession, features: csr_matrix, columns: Array, weights: Ar
     Sums over several partitions depend on the order in which these are finished, so every training would differ.
     """
     rows, size = features.shape
+    features.sort_indices()  # MLlib refuses others, and the mean of a document's windows has them in any order
     offsets = pa.array(features.indptr, pa.int32())
     vectors = pa.StructArray.from_arrays(
         [

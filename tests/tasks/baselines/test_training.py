@@ -160,6 +160,16 @@ def test_a_feature_that_hardly_varies_does_not_hide_the_others(spark: SparkSessi
     assert found.biases[1] - found.biases[0] == pytest.approx(reference.intercept_[0], abs=1e-3)
 
 
+def test_features_may_come_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
+    """As those of documents of several windows do."""
+    labels = np.arange(60) % 2
+    ordered = csr_matrix(np.random.default_rng(0).normal(size=(60, 3)) + labels[:, None])
+    mixed = csr_matrix((ordered.data[::-1], ordered.indices[::-1], ordered.indptr), ordered.shape)[::-1]
+    assert not mixed.has_sorted_indices and (mixed != ordered).nnz == 0
+    one, two = (fit(spark, experiment("frozen").task, each, labels, np.ones(60), tmp_path) for each in (ordered, mixed))
+    assert two.weights == pytest.approx(one.weights) and two.biases == pytest.approx(one.biases)
+
+
 def test_a_class_without_rows_is_refused_with_its_name(spark: SparkSession, tmp_path: Path) -> None:
     sentences, labels = reviews(40, seed=1)
     job = job_of(tmp_path, experiment("tfidf", labels=["bad", "good", "so-so"]), (sentences, labels), reviews(20))
