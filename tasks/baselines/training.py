@@ -20,6 +20,7 @@ from tasks.encoder.loading import copy_tokenizer
 from tasks.encoder.models import Classifier
 from tasks.launching.machine import threads
 from tasks.scoring.metrics import all_metrics
+from tasks.scoring.predictions import distribution
 from tasks.spark import session
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
@@ -56,7 +57,8 @@ def train(job: Job) -> None:
     metrics = {**all_metrics(experiment.task, found, logits), LOSS: criterion.mean(logits, found)}
     numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
     where = {"step": 1, "epoch": 1.0, "time": round(time.time(), 3)}
-    (job.output / METRICS).write_text(json.dumps({**where, **numbers}) + "\n", encoding="utf-8")
+    line = {**where, **numbers, **distribution(experiment.task, logits)}
+    (job.output / METRICS).write_text(json.dumps(line) + "\n", encoding="utf-8")
     model.save(job.output / "model")
     copy_tokenizer(job.encoder, job.output / "model", model, job.head.max_length)
     write_json(job.output / "training.json", _summary(job, numbers, len(labels), seconds))

@@ -109,6 +109,8 @@ def test_classes_are_those_of_scikit_learn(spark: SparkSession, tmp_path: Path) 
     weights = model.output_layer.weight.detach().numpy()
     assert weights[1] - weights[0] == pytest.approx(reference.coef_[0], abs=0.01)
     assert (logits.argmax(1) == dev.labels).mean() > 0.8
+    shares = json.loads((job.output / "metrics.jsonl").read_text())["shares"]
+    assert shares["good"] == pytest.approx(logits.argmax(1).mean(), abs=1e-4)
 
 
 def test_scores_of_pairs_are_learned_from_what_they_share(spark: SparkSession, tmp_path: Path) -> None:
