@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from include import tracing
 
+log = logging.getLogger(__name__)
 #: A stream has jobs without end. This many, the last ones, become spans.
 MOST = 200
 
@@ -20,11 +22,23 @@ def jobs_as_spans(spark: SparkSession) -> Iterator[None]:
     if not tracing.is_recording():
         yield
         return
-    before = {job.jobId() for job in _jobs(spark)}
+    before: set[int] = set()
+    with _harmless():
+        before = {job.jobId() for job in _jobs(spark)}
     yield
-    new = [job for job in _jobs(spark) if job.jobId() not in before and job.completionTime().isDefined()]
-    for job in sorted(new, key=lambda job: int(job.jobId()))[-MOST:]:
-        _record(job)
+    with _harmless():
+        new = [job for job in _jobs(spark) if job.jobId() not in before and job.completionTime().isDefined()]
+        for job in sorted(new, key=lambda job: int(job.jobId()))[-MOST:]:
+            _record(job)
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    """Log any error: Spark's record may lag behind for too long, and a trace is no reason to fail."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("Spark does not say which jobs it had, so the trace lacks some of them: %s", error)
 
 
 def _jobs(spark: SparkSession) -> list[Any]:

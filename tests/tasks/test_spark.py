@@ -17,6 +17,7 @@ from include.scratch import kernel
 from include.stages import BadInput, Transient
 from include.tracing import Origin, recording
 from tasks.spark import _code, _explain, is_local, partitions, session, ship, shipped
+from tasks.spark_jobs import jobs_as_spans
 from tests.spans import attributes, read_spans
 
 ROOT = Path(__file__).parents[2]
@@ -161,6 +162,18 @@ def test_each_job_of_a_session_is_a_span(spark: SparkSession, tmp_path: Path) ->
         begin, end = int(job["startTimeUnixNano"]), int(job["endTimeUnixNano"])
         millisecond = 1_000_000  # as exact as Spark is
         assert int(stage["startTimeUnixNano"]) - millisecond <= begin <= end <= int(stage["endTimeUnixNano"])
+
+
+def test_a_session_whose_jobs_are_not_told_fails_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a busy machine, where Spark's record of its jobs lags behind for more than ten seconds."""
+    monkeypatch.setattr(spark.sparkContext, "_jsc", None)
+    file, origin = tmp_path / "predict.jsonl", Origin("0a" * 16, "", {})
+    with recording(file, origin, "predict"), jobs_as_spans(spark):
+        pass
+    assert "the trace lacks some of them" in caplog.text
+    assert [span["name"] for span in read_spans(file)] == ["predict"]
 
 
 def test_a_session_that_breaks_off_records_no_jobs(spark: SparkSession, tmp_path: Path) -> None:
