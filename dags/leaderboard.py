@@ -25,11 +25,12 @@ the same folder.
   models of a task share its data and, where the tokenizer is the same, the token ids; trainings of earlier runs take
   seconds.
 * The **gate** accepts every model, since the leaderboard only measures.
-* **leaderboard** compares all finished runs of registered tasks on the same data, of this and other Dags, and runs also
-  if some trainings have failed. Arms of ablations are not part of it; the Dag *study* compares these.
+* **leaderboard** compares all finished runs of registered tasks on the same data, of this and other Dags. It also runs
+  if some trainings have failed; the run of the Dag fails then. Arms of ablations are not part of it; the Dag *study*
+  compares these.
 * One stage runs at a time, as long as the pool of trainings has one slot. To compare speeds, let nothing else run
-  beside. `airflow dags trigger leaderboard --conf '{{"tasks":
-  ["SST-2", "CoLA", "STS-B"], "data.path": "data/glue"}}'` runs the cheap models on the papers' tasks.
+  at the same time. `airflow dags trigger leaderboard --conf '{{"tasks": ["SST-2", "CoLA", "STS-B"],
+  "data.path": "data/glue"}}'` runs the cheap models on the papers' tasks.
 
 {explain(PARAMS)}
 """
@@ -52,7 +53,9 @@ with DAG(
         """Train, evaluate and time one model."""
         pipeline(last="predict", experiment_of=arm_experiment)
 
-    compared = stage_task("leaderboard", trigger_rule="all_done", experiment_of=lambda context: Experiment())
+    compared = stage_task("leaderboard", experiment_of=lambda context: Experiment())
+    # So it runs after failed trainings too, and they still fail the run.
+    compared.as_teardown(on_failure_fail_dagrun=True)
     train.expand(arm=list_arms()) >> compared
     for stage in dag.tasks:
         stage.pool = pool("train")  # one stage at a time, so that none is timed while another computes

@@ -354,8 +354,11 @@ PIPELINE: tuple[str, ...] = tuple(stage.name for stage in _PIPELINE)
 
 
 def result_line(result: dict[str, Any]) -> str:
-    """The one line of JSON that a stage prints last on stdout (Airflow's XCom, whatever the runtime)."""
-    return json.dumps(result, allow_nan=False, ensure_ascii=False, sort_keys=True)
+    """The one line of JSON that a stage prints last on stdout (Airflow's XCom, whatever the runtime).
+
+    It is ASCII, since logs are split at all of Unicode's line ends, such as U+2028 in a label.
+    """
+    return json.dumps(result, allow_nan=False, sort_keys=True)
 
 
 def parse_result(line: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from include.stages import PIPELINE, STAGES, StageError, parse_result, result_li
 
 
 def test_the_result_line_round_trips_in_one_line() -> None:
-    result = {"stage": "gate", "text": "two\nlines", "value": 0.5}
-    assert "\n" not in result_line(result)
+    result = {"stage": "gate", "text": "two\nlines\u2028or more", "value": 0.5}
+    assert len(result_line(result).splitlines()) == 1
     assert parse_result(result_line(result)) == result
 
 
