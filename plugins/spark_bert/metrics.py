@@ -13,7 +13,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,8 +23,10 @@ from prometheus_client.registry import Collector
 
 from spark_bert.files import current_user
 from spark_bert.folders import open_file, open_folder
+from spark_bert.panel import columns
+from spark_bert.panel.index import INDEX, Row
+from spark_bert.panel.stages import outcome_of
 from spark_bert.places import home
-from spark_bert.records import RecordedRun, Records
 
 router = APIRouter()
 Labels = tuple[str, ...]
@@ -47,68 +48,56 @@ def require_cluster_activity(request: Request, user: Annotated[Any, Depends(curr
 def metrics() -> Response:
     """Send the metrics in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(HomeCollector(records(home())))
+    registry.register(HomeCollector())
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-@lru_cache(maxsize=1)
-def records(folder: Path) -> Records:
-    """Return the index of the records in a home."""
-    return Records(folder)
-
-
 class HomeCollector(Collector):
-    """Collects what the files of a home say.
-
-    Args:
-        records: the index of the records in the home.
-    """
-
-    def __init__(self, records: Records) -> None:
-        self._records, self._home = records, records.home
+    """Collects what the files of the home say."""
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        runs = self._records.runs()
+        recorded = INDEX.recorded()
+        runs = [run for run in recorded if not run.damaged]
         yield from _ended(runs)
         yield from _measured(runs)
         yield _champions(runs)
-        damaged: Values = {(): self._records.damaged}
+        damaged: Values = {(): len(recorded) - len(runs)}
         yield _gauge("spark_bert_damaged_records", "Records of runs that cannot be read", (), damaged)
-        yield from _streams(self._home)
-        yield from _disk(self._home)
+        yield from _streams(home())
+        yield from _disk(home())
 
 
-def _ended(runs: list[RecordedRun]) -> Iterator[Metric]:
+def _ended(runs: list[Row]) -> Iterator[Metric]:
     """Yield the numbers of runs and of stages that have ended, and when the last one of each kind has."""
     of_run: Counter[Labels] = Counter()
     of_stage: Counter[Labels] = Counter()
     last: Values = {}
     for run in runs:
-        of_run[run.dag_id, run.outcome] += 1
+        of_run[run.dag_id, outcome_of(run.stages)] += 1
         for name, stage in run.stages.items():
             key = run.dag_id, name, stage.outcome
             of_stage[key] += 1
-            last[key] = max(stage.ended, last.get(key, 0))
+            last[key] = max(run.changed if stage.ended is None else stage.ended, last.get(key, 0))
     labels = ("dag", "stage", "outcome")
     yield _gauge("spark_bert_runs", "Runs, by the outcome of their stages so far", ("dag", "outcome"), of_run)
     yield _gauge("spark_bert_stages", "Stages that have ended", labels, of_stage)
     yield _gauge("spark_bert_stage_last_end_timestamp_seconds", "When a stage last ended so", labels, last)
 
 
-def _measured(runs: list[RecordedRun]) -> Iterator[Metric]:
+def _measured(runs: list[Row]) -> Iterator[Metric]:
     """Yield what the last run of each kind has measured."""
     seconds: Values = {}
     speed: Values = {}
     dev: Values = {}
     for run in runs:
-        of_run = run.dag_id, run.task, run.kind, run.model
+        of_run = run.dag_id, *(str(columns.value(run, field)) for field in ("data.task", "model.kind", "model.name"))
         for name, stage in run.stages.items():
             if stage.seconds is not None:
                 seconds[run.dag_id, name] = stage.seconds
             if stage.rows_per_second is not None:
                 speed[*of_run, name] = stage.rows_per_second
-        dev |= {(*of_run, name): value for name, value in run.dev_metrics.items()}
+        dev |= {(*of_run, name): score for name, score in run.metrics.items()}
     run_labels = "dag", "task", "kind", "model"
     yield _gauge(
         "spark_bert_stage_seconds",
@@ -125,7 +114,7 @@ def _measured(runs: list[RecordedRun]) -> Iterator[Metric]:
     yield _gauge("spark_bert_dev_metric", "Metric of dev in the last run", (*run_labels, "metric"), dev)
 
 
-def _champions(runs: list[RecordedRun]) -> Metric:
+def _champions(runs: list[Row]) -> Metric:
     found: Values = {(run.champion.model,): run.champion.version for run in runs if run.champion is not None}
     return _gauge(
         "spark_bert_champion_version", "Version of a registered model that is the champion", ("model",), found

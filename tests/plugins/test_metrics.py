@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from include.artifacts import write_json
-from spark_bert.metrics import records
+from spark_bert.panel.index import INDEX
 from spark_bert.places import run_folder
 from tests.airflow_home import login
 
@@ -34,11 +34,15 @@ def entry(exit_code: int = 0, ago: float | None = None, reused: bool = False, **
     return {"key": "1", "exit_code": exit_code, "message": "", "result": result, **times}
 
 
-def write_run(folder: Path, written: float = 0, model: str = "all-MiniLM-L6-v2", **stages: dict[str, Any]) -> Path:
-    """Write a record that was last changed so many seconds ago."""
+def write_run(
+    run: Path | tuple[str, str], written: float = 0, model: str = "all-MiniLM-L6-v2", **stages: dict[str, Any]
+) -> Path:
+    """Write a record that was last changed so many seconds ago, in a folder or for the ids of a Dag run."""
+    folder = run if isinstance(run, Path) else run_folder(*run)
+    ids = {} if isinstance(run, Path) else dict(zip(("dag_id", "run_id"), run, strict=True))
     folder.mkdir(parents=True, exist_ok=True)
     experiment = {"data": {"task": "sst2"}, "model": {"name": model}}
-    write_json(folder / "run.json", {"run": folder.name, "experiment": experiment, "stages": stages})
+    write_json(folder / "run.json", {"run": folder.name, **ids, "experiment": experiment, "stages": stages})
     os.utime(folder / "run.json", times=(time.time() - written,) * 2)
     return folder
 
@@ -93,10 +97,10 @@ def test_an_empty_home_has_no_runs(server: TestClient, home: Path) -> None:
 
 
 def test_runs_and_stages_are_counted_by_outcome(server: TestClient, home: Path) -> None:
-    write_run(run_folder("finetune", "1"), 100, train=entry(), gate=entry(3))
-    write_run(run_folder("finetune", "2"), 50, train=entry(), gate=entry(3, ago=55), track=entry())
-    write_run(run_folder("finetune", "3"), 10, train=entry(), gate=entry())
-    write_run(run_folder("retrain", "1"), 10, validate=entry(2), nonsense=entry())
+    write_run(("finetune", "1"), 100, train=entry(), gate=entry(3))
+    write_run(("finetune", "2"), 50, train=entry(), gate=entry(3, ago=55), track=entry())
+    write_run(("finetune", "3"), 10, train=entry(), gate=entry())
+    write_run(("retrain", "1"), 10, validate=entry(2), nonsense=entry())
     write_run(home / "runs/by-hand", 10, train=entry(75), predict=entry(143), score=entry(9))
     found = scrape(server)
     runs = {key[1:]: value for key, value in found.items() if key[0] == "runs"}
@@ -116,13 +120,13 @@ def test_runs_and_stages_are_counted_by_outcome(server: TestClient, home: Path) 
 def test_the_last_run_of_each_kind_tells_speed_time_and_dev_metric(server: TestClient, home: Path) -> None:
     for run, accuracy, speed in (("old", 0.8, 50.0), ("new", 0.9, 100.0)):
         write_run(
-            run_folder("finetune", run), {"old": 90, "new": 9}[run],
+            ("finetune", run), {"old": 90, "new": 9}[run],
             train=entry(seconds=10 / accuracy, rows_per_second=speed), predict=entry(rows_per_second=2 * speed),
             evaluate=entry(metrics={"accuracy": accuracy, "f1": None}),
         )  # fmt: skip
     found_it = entry(ago=7, reused=True, seconds=1.0, rows_per_second=1.0)
-    write_run(run_folder("finetune", "newest"), 7, train=found_it)
-    write_run(run_folder("finetune", "other"), 5, model="mpnet", evaluate=entry(metrics={"accuracy": 0.95}))
+    write_run(("finetune", "newest"), 7, train=found_it)
+    write_run(("finetune", "other"), 5, model="mpnet", evaluate=entry(metrics={"accuracy": 0.95}))
     found = scrape(server)
     mini = ("finetune", "encoder", "all-MiniLM-L6-v2")
     assert found["rows_per_second", *mini, "train", "sst2"] == 100
@@ -137,30 +141,32 @@ def test_the_last_run_of_each_kind_tells_speed_time_and_dev_metric(server: TestC
 
 def test_the_champion_is_what_the_last_run_has_seen(server: TestClient, home: Path) -> None:
     asked = entry(model="reviews", version="7")
-    write_run(run_folder("retrain", "1"), 90, champion=asked, promote=entry(model="reviews", champion="8"))
+    write_run(("retrain", "1"), 90, champion=asked, promote=entry(model="reviews", champion="8"))
     assert scrape(server)["champion_version", "reviews"] == 8
-    write_run(run_folder("retrain", "2"), 60, champion=entry(model="new", version=""))
+    write_run(("retrain", "2"), 60, champion=entry(model="new", version=""))
     rolled_back = entry(model="reviews", version="7", left="8")
-    write_run(run_folder("rollback", "1"), 30, rollback=rolled_back)
+    write_run(("rollback", "1"), 30, rollback=rolled_back)
     found = scrape(server)
     assert found["champion_version", "reviews"] == 7 and ("champion_version", "new") not in found
 
 
 def test_a_record_is_read_again_when_it_changes_and_forgotten_when_it_is_gone(server: TestClient, home: Path) -> None:
-    folder = write_run(run_folder("finetune", "1"), 90, train=entry())
+    folder = write_run(("finetune", "1"), 90, train=entry())
     assert scrape(server)["runs", "finetune", "done"] == 1
-    write_run(folder, 50, train=entry(), gate=entry(3))
+    write_run(("finetune", "1"), 50, train=entry(), gate=entry(3))
     assert scrape(server)["runs", "finetune", "refused"] == 1
     (folder / "run.json").unlink()
     assert not [key for key in scrape(server) if key[0] == "runs"]
 
 
 def test_what_the_records_prove_of_their_dag(server: TestClient, home: Path) -> None:
-    """A Dag id with a hyphen cannot be told from the folder's name, and a stage may write another Dag's name."""
-    for dag, said in (("my-finetune", "my-finetune"), ("retrain", "finetune")):
-        file = write_run(run_folder(dag, "1"), train=entry()) / "run.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"dag_id": said, "run_id": "1"}))
-    assert {key[1] for key in scrape(server) if key[0] == "runs"} == {"my-finetune", "retrain"}
+    """A stage may write the name of another Dag, and old records tell none."""
+    proven = write_run(("my-finetune", "1"), train=entry())
+    lie = json.loads((proven / "run.json").read_text()) | {"dag_id": "finetune"}
+    write_json(write_run(("retrain", "1"), train=entry()) / "run.json", lie)
+    write_run(run_folder("finetune", "old"), train=entry())
+    found = scrape(server)
+    assert {key[1:]: found[key] for key in found if key[0] == "runs"} == {("my-finetune", "done"): 1, ("", "done"): 2}
 
 
 HOSTILE = 'a"} 1\nspark_bert_runs{dag="\\'
@@ -168,7 +174,7 @@ HOSTILE = 'a"} 1\nspark_bert_runs{dag="\\'
 
 def test_hostile_texts_stay_the_values_of_labels(server: TestClient, home: Path) -> None:
     evaluated = entry(metrics={HOSTILE: 1.0, "huge": 10**400, "text": "1"})
-    write_run(run_folder("finetune", "1"), model=HOSTILE, evaluate=evaluated)
+    write_run(("finetune", "1"), model=HOSTILE, evaluate=evaluated)
     (home / "streams" / os.fsdecode(b"caf\xe9")).mkdir(parents=True)
     write_json(home / "streams" / os.fsdecode(b"caf\xe9") / "heartbeat.json", {"state": HOSTILE, "rows": "many"})
     found = scrape(server)
@@ -179,8 +185,8 @@ def test_hostile_texts_stay_the_values_of_labels(server: TestClient, home: Path)
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"stages": 7}', '{"stages": {"train": {}}}', "[" * 99_999])
 def test_damaged_files_are_counted_and_stop_nothing(server: TestClient, home: Path, text: str) -> None:
-    (write_run(run_folder("finetune", "1")) / "run.json").write_text(text)
-    write_run(run_folder("finetune", "2"), train=entry())
+    (write_run(("finetune", "1")) / "run.json").write_text(text)
+    write_run(("finetune", "2"), train=entry())
     (home / "streams/reviews/windows").mkdir(parents=True)
     for name in ("heartbeat.json", "windows/0-1.json", "windows/none.json"):
         (home / "streams/reviews" / name).write_text(text)
@@ -218,12 +224,11 @@ def test_a_stream_tells_heartbeat_rows_and_drift(server: TestClient, home: Path)
 def test_many_runs_are_scraped_in_no_time(server: TestClient, home: Path) -> None:
     """Prometheus waits for ten seconds: 10,000 runs take less than half a second once they are known."""
     stages = {name: entry(seconds=1.0) for name in ("validate", "preprocess", "train", "evaluate", "gate")}
-    text = json.dumps({"stages": stages})
     for number in range(1000):
         folder = run_folder("finetune", str(number))
         folder.mkdir(parents=True)
-        (folder / "run.json").write_text(text)
+        (folder / "run.json").write_text(json.dumps({"dag_id": "finetune", "run_id": str(number), "stages": stages}))
     assert scrape(server)["runs", "finetune", "done"] == 1000
     started = time.perf_counter()
-    assert len(records(home).runs()) == 1000
+    assert len(INDEX.recorded()) == 1000
     assert time.perf_counter() - started < 0.2

@@ -18,7 +18,6 @@ from starlette.testclient import TestClient
 from include.artifacts import write_json
 from spark_bert.metrics import HomeCollector
 from spark_bert.prometheus_login import token
-from spark_bert.records import Records
 from tests.plugins.test_metrics import entry, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -114,7 +113,7 @@ def test_every_metric_is_documented(exposed: set[str]) -> None:
 
 
 @pytest.fixture
-def collector(tmp_path: Path) -> HomeCollector:
+def collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HomeCollector:
     """The collector of a home in which everything has happened."""
     trained, evaluated = entry(seconds=1.0, rows_per_second=1.0), entry(metrics={"f1": 1.0})
     champion = entry(model="reviews", version="1")
@@ -124,7 +123,8 @@ def collector(tmp_path: Path) -> HomeCollector:
     write_json(tmp_path / "streams/reviews/heartbeat.json", {"state": "running", "rows": 1, "aside": 1})
     figures = [{"name": "length", "value": 0.1, "limit": 0.25}]
     write_json(tmp_path / "streams/reviews/windows/0-1.json", {"figures": figures})
-    return HomeCollector(Records(tmp_path))
+    monkeypatch.setenv("SPARK_BERT_HOME", str(tmp_path))
+    return HomeCollector()
 
 
 @pytest.fixture

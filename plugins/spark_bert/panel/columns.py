@@ -8,7 +8,7 @@ from typing import Any
 
 from include.experiment import Experiment
 from include.stages import flatten
-from spark_bert.panel.index import Row
+from spark_bert.panel.index import METRIC, Row
 
 #: The columns that are shown unless a query names others.
 DEFAULT = (
@@ -126,9 +126,7 @@ def _shown(row: Row, columns: Iterable[Column]) -> dict[str, Any]:
 
 def column(key: str) -> Column:
     """Return the column with the key. A metric or field that this version does not know is a column too."""
-    return _BY_KEY.get(key) or Column(
-        key, key.removeprefix("metrics."), "score" if key.startswith("metrics.") else "value"
-    )
+    return _BY_KEY.get(key) or Column(key, key.removeprefix(METRIC), "score" if key.startswith(METRIC) else "value")
 
 
 def value(row: Row, key: str) -> Any:
@@ -175,6 +173,5 @@ def _distinct(values: Iterable[Any]) -> list[str]:
 
 def _choices(rows: Iterable[Row]) -> list[Column]:
     """Return all columns to choose from: the own ones, the metrics that some run has, and the fields."""
-    known: set[str] = set().union(*(row.values or () for row in rows))
-    metrics = sorted(key for key in known if key.startswith("metrics."))
+    metrics = sorted(f"{METRIC}{name}" for name in set[str]().union(*(row.metrics for row in rows)))
     return [*_OWN, *map(column, metrics), *(_BY_KEY[key] for key in _FIELDS)]

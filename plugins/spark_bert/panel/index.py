@@ -1,4 +1,4 @@
-"""The index of all runs. A record is read again only if its file has changed."""
+"""The index of all runs, for the panel and for Prometheus. A record is read again only if its file has changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import stat
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from sys import intern
 from threading import Lock
@@ -15,12 +15,22 @@ from typing import Any
 
 from include.experiment import Experiment
 from include.glue import TASKS
-from include.stages import ExitCode, flatten
+from include.stages import STAGES, flatten
 from include.text import is_unwritable
 from spark_bert.folders import open_file
 from spark_bert.panel import dag_runs
 from spark_bert.panel.dag_runs import DagRunState
 from spark_bert.panel.records import dag_of, mapping, read_at_work, read_record, seconds_since_1970
+from spark_bert.panel.stages import (
+    Champion,
+    RecordedStage,
+    has_exit_code,
+    is_number,
+    outcome_of,
+    read_champion,
+    read_stage,
+    state_of,
+)
 from spark_bert.places import home
 
 #: A run that no Dag made counts as running for so long after the last sign of a stage at work, in seconds. There is
@@ -28,6 +38,11 @@ from spark_bert.places import home
 _FRESH = 1800
 #: A run that has ended is looked at only every so many seconds: looking at 10,000 takes longer than all else.
 _SETTLED = 20
+#: What the columns of metrics begin with.
+METRIC = "metrics."
+#: What tells whether a file has changed: its time in ns since 1970, size, and inode.
+Stamp = tuple[int, int, int]
+_NO_RECORD: Stamp = (0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -39,9 +54,13 @@ class Row:
         dag_id: its Dag; "" if no Dag made it.
         run_id: its run id in Airflow; "" if no Dag made it.
         state: running, done, refused, failed or stopped.
-        changed: when its record was last written, in seconds since 1970.
+        changed: when its record was last written, in seconds since 1970; 0 if it has none yet.
         begun: whether its record has an experiment. A field that is not among the values then has its default.
+        metrics: the metrics of its dev split, by name.
         values: what else is known of it, by column (see columns.py).
+        stages: the stages that have ended, in the order in which they were recorded.
+        champion: the champion when the run ended; None if the run did not ask for it, or there was none.
+        damaged: whether its record cannot be read, or not all of it.
     """
 
     run: str
@@ -50,12 +69,18 @@ class Row:
     state: str = "done"
     changed: float = 0
     begun: bool = False
+    metrics: Mapping[str, float] = field(default_factory=dict)
     values: Mapping[str, Any] | None = None
+    stages: Mapping[str, RecordedStage] = field(default_factory=dict)
+    champion: Champion | None = None
+    damaged: bool = False
 
     def value(self, column: str) -> Any:
         """Return the value of a column, or None."""
         if column in ("run", "dag_id", "run_id", "state", "changed"):
             return getattr(self, column)
+        if column.startswith(METRIC):
+            return self.metrics.get(column.removeprefix(METRIC))
         return (self.values or {}).get(column)
 
 
@@ -66,7 +91,7 @@ class Index:
         self._lock = Lock()
         self._root = Path()
         self._looked = 0.0
-        self._rows: dict[str, tuple[int, Row]] = {}
+        self._rows: dict[str, tuple[Stamp, Row]] = {}
         self._active: set[str] = set()
         self._unproven: set[str] = set()
         self._dags: dict[str, tuple[str, str]] = {}
@@ -80,8 +105,16 @@ class Index:
             self._refresh(dict(self._stamps(self._active | active)))
             self._active = active
             self._ask_for_dags()
-            rows = [row for _, row in self._rows.values()]
+            rows = [self._with_dag(row) for _, row in self._rows.values()]
         return [_with_state(row, states.get(row.run)) for row in rows]
+
+    def recorded(self) -> list[Row]:
+        """Return all runs that have a record, only as the records say, the one that was written last at the end."""
+        with self._lock:
+            self._enter_home()
+            self._refresh(dict(self._stamps()))
+            rows = [row for _, row in self._rows.values() if row.changed]
+        return sorted(rows, key=lambda row: row.changed)
 
     def find(self, name: str) -> Row | None:
         """Return one run as it is now, or None if there is none of this name.
@@ -93,7 +126,7 @@ class Index:
             self._enter_home()
             self._refresh(dict(_stamp(self._root, name)), {name})
             self._ask_for_dags()
-            _, row = self._rows.get(name, (0, None))
+            row = self._with_dag(self._rows[name][1]) if name in self._rows else None
         if row is None and (dag_run is None or dag_run.state != "running"):
             return None
         return _with_state(row or Row(name), dag_run)
@@ -103,7 +136,7 @@ class Index:
         if self._root != home() / "runs":
             self._root, self._looked, self._rows, self._unproven = home() / "runs", 0.0, {}, set()
 
-    def _refresh(self, stamps: Mapping[str, int], among: Collection[str] | None = None) -> None:
+    def _refresh(self, stamps: Mapping[str, Stamp], among: Collection[str] | None = None) -> None:
         """Read the records whose stamps have changed, and forget those of all runs, or among some, that are gone."""
         for name in (self._rows.keys() if among is None else self._rows.keys() & among) - stamps.keys():
             del self._rows[name]
@@ -111,18 +144,20 @@ class Index:
             if name not in self._rows or self._rows[name][0] != stamp:
                 self._rows[name] = stamp, _row(name, stamp)
 
-    def _stamps(self, active: Collection[str]) -> Iterator[tuple[str, int]]:
-        """Yield each run's folder, and when its record was last written, in ns since 1970; 0 if there is none yet.
+    def _stamps(self, active: Collection[str] | None = None) -> Iterator[tuple[str, Stamp]]:
+        """Yield each run's folder, and the stamp of its record, _NO_RECORD if there is none yet.
 
-        A settled run is looked at only every _SETTLED seconds: it has a Dag, is not active, and was written before.
+        If it is said which runs are active, a settled one is looked at only every _SETTLED seconds: it has a Dag, is
+        not active, and was written before.
         """
         now = time.time()
-        every, before = now - self._looked > _SETTLED, (now - _SETTLED) * 1e9
+        every, before = active is None or now - self._looked > _SETTLED, (now - _SETTLED) * 1e9
         self._looked = now if every else self._looked
         with suppress(FileNotFoundError), os.scandir(self._root) as entries:
             for entry in entries:
-                stamp, row = self._rows.get(entry.name, (0, None))
-                if row and row.dag_id and stamp < before and not every and entry.name not in active:
+                stamp, row = self._rows.get(entry.name, (_NO_RECORD, None))
+                settled = row and stamp[0] < before and (row.dag_id or entry.name in self._dags)
+                if settled and not every and entry.name not in (active or ()):
                     yield entry.name, stamp
                 elif entry.is_dir(follow_symlinks=False):
                     yield from _stamp(self._root, entry.name)
@@ -132,38 +167,52 @@ class Index:
         unproven = {name for name, (_, row) in self._rows.items() if not row.dag_id}
         if not unproven <= self._unproven:
             self._unproven, self._dags = unproven, dag_runs.find(unproven)
-        for name in unproven & self._dags.keys():
-            stamp, row = self._rows[name]
-            dag_id, run_id = self._dags[name]
-            self._rows[name] = stamp, replace(row, dag_id=dag_id, run_id=run_id)
+
+    def _with_dag(self, row: Row) -> Row:
+        """Return the row with the Dag that Airflow knows for it, if its record does not prove one."""
+        if row.dag_id or row.run not in self._dags:
+            return row
+        dag_id, run_id = self._dags[row.run]
+        return replace(row, dag_id=dag_id, run_id=run_id)
 
 
-def _stamp(root: Path, name: str) -> Iterator[tuple[str, int]]:
+#: The index of this process, because the panel and Prometheus read the same records.
+INDEX = Index()
+
+
+def _stamp(root: Path, name: str) -> Iterator[tuple[str, Stamp]]:
     if not name or name.startswith(".") or "/" in name or is_unwritable(name):
         return
     folder = f"{root}/{name}"  # a Path for each run would take longer than the rest
     try:
-        yield name, os.stat(f"{folder}/run.json", follow_symlinks=False).st_mtime_ns  # noqa: PTH116
+        file = os.stat(f"{folder}/run.json", follow_symlinks=False)  # noqa: PTH116
+        yield name, (file.st_mtime_ns, file.st_size, file.st_ino)
     except (OSError, ValueError):
         with suppress(OSError, ValueError):
             if stat.S_ISDIR(os.lstat(folder).st_mode):
-                yield name, 0
+                yield name, _NO_RECORD
 
 
-def _row(name: str, stamp: int) -> Row:
+def _row(name: str, stamp: Stamp) -> Row:
     record = read_record(name)
-    dag_id, run_id = dag_of(name, record)
-    return Row(name, dag_id, run_id, _outcome(record), stamp / 1e9, bool(record.get("experiment")), _values(record))
-
-
-def _outcome(record: Mapping[str, Any]) -> str:
-    """Return how the stages that have ended so far ended."""
-    codes = [entry.get("exit_code") for stage, entry in record["stages"].items() if stage != "track"]
-    if ExitCode.GATE_FAILED in codes:
-        return "refused"
-    if ExitCode.STOPPED in codes:
-        return "stopped"
-    return "failed" if any(codes) else "done"
+    entries = {stage: entry for stage, entry in record["stages"].items() if stage in STAGES}
+    results = {stage: mapping(entry.get("result")) for stage, entry in entries.items()}
+    stages = {stage: read_stage(entry) for stage, entry in entries.items()}
+    scores = mapping(results.get("evaluate", {}).get("metrics"))
+    metrics = {intern(name): value for name, value in scores.items() if is_number(value)}
+    return Row(
+        name,
+        *dag_of(name, record),
+        state=state_of(outcome_of(stages)),
+        changed=stamp[0] / 1e9,
+        begun=bool(record.get("experiment")),
+        metrics=metrics,
+        values=_values(changed_fields(record), metrics, results, stages),
+        stages=stages,
+        champion=read_champion(results),
+        # A record is first written when a stage has ended.
+        damaged=stamp != _NO_RECORD and not (entries and all(map(has_exit_code, entries.values()))),
+    )
 
 
 def _with_state(row: Row, dag_run: DagRunState | None) -> Row:
@@ -196,32 +245,26 @@ def _last_sign(stage: str, work: Mapping[str, Any]) -> float:
     return since
 
 
-def _values(record: Mapping[str, Any]) -> dict[str, Any]:
+def _values(
+    fields: Mapping[str, Any],
+    metrics: Mapping[str, float],
+    results: Mapping[str, Mapping[str, Any]],
+    stages: Mapping[str, RecordedStage],
+) -> dict[str, Any]:
     """Return the columns of a run: of its results, and the fields of its experiment that are not the defaults."""
-    results = {stage: mapping(entry.get("result")) for stage, entry in record["stages"].items()}
-    trained, evaluated = results.get("train", {}), results.get("evaluate", {})
-    fields = changed_fields(record)
+    trained = results.get("train", {})
     task = fields.get("data.task", _DEFAULTS["data.task"])
     metric = trained.get("metric") or (TASKS[task].metric if isinstance(task, str) and task in TASKS else None)
-    metrics = {name: one for name, one in mapping(evaluated.get("metrics")).items() if isinstance(one, int | float)}
-    spans = [
-        [seconds_since_1970(entry.get(end)) for end in ("started", "ended")] for entry in record["stages"].values()
-    ]
-    known = [(start, end) for start, end in spans if start is not None and end is not None]
+    times = [(one.started, one.ended) for one in stages.values() if one.started is not None and one.ended is not None]
     score = metrics.get(metric, trained.get("best")) if isinstance(metric, str) else None
     found = {
         "metric": metric,
         "score": score if isinstance(score, int | float) else None,
         "gate": results.get("gate", {}).get("passed"),
-        "rows_per_second": trained.get("rows_per_second"),
-        "steps": trained.get("steps"),
-        "memory": trained.get("memory"),
-        "device": trained.get("device"),
-        "padding_share": trained.get("padding_share"),
+        **{name: trained.get(name) for name in ("rows_per_second", "steps", "memory", "device", "padding_share")},
         "train_seconds": trained.get("seconds"),
-        "seconds": max(end for _, end in known) - min(start for start, _ in known) if known else None,
+        "seconds": max(ended for _, ended in times) - min(started for started, _ in times) if times else None,
         "stages": len(results),
-        **{intern(f"metrics.{name}"): value for name, value in metrics.items()},
         **fields,
     }
     return {name: value for name, value in found.items() if value is not None}

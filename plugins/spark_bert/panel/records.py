@@ -5,6 +5,7 @@ A record that cannot be read counts as empty, because one damaged run must not h
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -90,6 +91,8 @@ def dag_of(run: str, record: Mapping[str, Any]) -> tuple[str, str]:
 
 def seconds_since_1970(value: Any) -> float | None:
     """Return a time that is written as a number of seconds or in ISO 8601, or None if it is neither."""
-    with suppress(ValueError, TypeError, OverflowError):
-        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else float(value)
-    return None
+    try:
+        seconds = datetime.fromisoformat(value).timestamp() if isinstance(value, str) else float(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return seconds if math.isfinite(seconds) else None

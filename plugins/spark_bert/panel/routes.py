@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from spark_bert.panel import columns, curves, evaluation, run_page
 from spark_bert.panel.access import MayRead, may_read
 from spark_bert.panel.columns import Query
-from spark_bert.panel.index import Index, Row
+from spark_bert.panel.index import INDEX, Row
 from spark_bert.panel.records import read_record
 from spark_bert.places import run_folder
 
@@ -37,7 +37,6 @@ def _finite(value: Any) -> Any:
 
 
 router = APIRouter(prefix="/api", default_response_class=_Finite)
-_index = Index()
 _Page = Annotated[int, FromAddress(ge=1, le=1_000_000)]
 _Size = Annotated[int, FromAddress(ge=1, le=500)]
 
@@ -47,7 +46,7 @@ def chosen(may: Annotated[MayRead, Depends(may_read)], run: str = "", dag_id: st
 
     Answer 404 if there is none that the user may read; whether it exists is not said.
     """
-    row = _index.find(run or run_folder(dag_id, run_id).name)
+    row = INDEX.find(run or run_folder(dag_id, run_id).name)
     if row is None or not may(row.dag_id):
         raise HTTPException(404, "There is no such run, or you may not read its Dag.")
     return row
@@ -70,7 +69,7 @@ def runs(
 ) -> dict[str, Any]:
     """Return a page of the table of runs."""
     keys = tuple(filter(None, columns_.split(","))) or columns.DEFAULT
-    readable = [row for row in _index.rows() if may(row.dag_id)]
+    readable = [row for row in INDEX.rows() if may(row.dag_id)]
     return columns.answer(readable, Query(q, state, dag, task, sort, keys, page, size))
 
 

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from include.stages import STAGES, ExitCode
+from include.stages import STAGES
 from spark_bert.links import LINKS, address
 from spark_bert.panel import dag_runs
 from spark_bert.panel.columns import column, value
 from spark_bert.panel.dag_runs import TaskState
 from spark_bert.panel.index import Row, changed_fields
 from spark_bert.panel.records import artifact_key, mapping, read_at_work, read_record, seconds_since_1970
+from spark_bert.panel.stages import read_stage, state_of
 
 #: The facts at the top of the page, as columns of the table.
 _FACTS = ("gate", "rows_per_second", "seconds", "steps", "memory")
 #: What the run is about, below its name.
 _ABOUT = ("data.task", "model.name", "device")
-_STATES = {ExitCode.DONE: "done", ExitCode.GATE_FAILED: "refused", ExitCode.STOPPED: "stopped"}
 
 
 def describe(row: Row) -> dict[str, Any]:
@@ -60,11 +60,12 @@ def _stage(entry: dict[str, Any] | None, task: TaskState | None, work: dict[str,
         return {"state": "running", "started": since, "ended": None, "planned_steps": work.get("planned_steps")}
     if entry is None:
         return {"state": _waiting(task), "started": None, "ended": None}
-    started, ended = seconds_since_1970(entry.get("started")), seconds_since_1970(entry.get("ended"))
+    recorded = read_stage(entry)
+    started, ended = recorded.started, recorded.ended
     if ended is None and task:
         started, ended = task.started, task.ended
     return {
-        "state": next((name for code, name in _STATES.items() if code == entry.get("exit_code")), "failed"),
+        "state": state_of(recorded.outcome),
         "started": started,
         "ended": ended,
         "seconds": mapping(entry.get("result")).get("seconds"),
