@@ -14,7 +14,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
@@ -36,6 +36,7 @@ VARIABLES = {
 }
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 _INTERNAL, _ERROR = 1, 2  # SPAN_KIND_INTERNAL and STATUS_CODE_ERROR
+_LAST = 1 << 63  # nanoseconds since 1970
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,33 @@ class Span:
     def fail(self, message: str) -> None:
         """Say that what the span stands for has failed, and why."""
         self.error = message
+
+
+@dataclass(frozen=True)
+class WrittenSpan:
+    """A span that has ended, as a file holds it. Times are in nanoseconds since 1970.
+
+    Attributes:
+        trace: the id of its trace.
+        id: its own id.
+        parent: the id of the span that it is part of, or "".
+        name: its name.
+        start: when it began.
+        end: when it ended.
+        attributes: what else is known of it.
+        error: why it has failed; None if it has not.
+        resource: what the process was that wrote it.
+    """
+
+    trace: str
+    id: str
+    parent: str
+    name: str
+    start: int
+    end: int
+    attributes: Mapping[str, Value]
+    error: str | None
+    resource: Mapping[str, Value]
 
 
 @dataclass(frozen=True)
@@ -172,6 +200,23 @@ def take_over(file: Path) -> None:
         file.unlink()
 
 
+def read(line: bytes) -> list[WrittenSpan]:
+    """Return the spans in a line of a file.
+
+    Raises:
+        ValueError: if the line is no such request: a full disk may have cut it off, or something else has written it.
+    """
+    try:
+        return [
+            _written(content, group["resource"])
+            for group in json.loads(line)["resourceSpans"]
+            for scope in group["scopeSpans"]
+            for content in scope["spans"]
+        ]
+    except (TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError("this is no request of OpenTelemetry's protocol") from error
+
+
 @contextmanager
 def _ending(begun: Span) -> Iterator[Span]:
     clock, token = time.monotonic_ns(), _current.set(begun)
@@ -214,6 +259,26 @@ def _value(value: Value) -> dict[str, Value]:
     if isinstance(value, int):
         return {"intValue": str(value)}  # JSON's numbers are no 64-bit integers
     return {"doubleValue": value} if isinstance(value, float) else {"stringValue": value}
+
+
+def _written(content: dict[str, Any], resource: dict[str, Any]) -> WrittenSpan:
+    start, end, status = int(content["startTimeUnixNano"]), int(content["endTimeUnixNano"]), content["status"]
+    trace, own, parent, name = (content[key] for key in ("traceId", "spanId", "parentSpanId", "name"))
+    if not 0 <= start <= end < _LAST or not all(isinstance(text, str) for text in (trace, own, parent, name)):
+        raise ValueError("a span has impossible times, or no name")
+    error = str(status.get("message", "")) if status.get("code") == _ERROR else None
+    about = _plain(content["attributes"]), error, _plain(resource["attributes"])
+    return WrittenSpan(trace, own, parent, name, start, end, *about)
+
+
+def _plain(pairs: list[dict[str, Any]]) -> dict[str, Value]:
+    found = {}
+    for pair in pairs:
+        ((kind, value),) = pair["value"].items()
+        found[str(pair["key"])] = int(value) if kind == "intValue" else value
+        if not isinstance(value, Value):
+            raise ValueError("a span has an attribute that is neither a text, a number nor a truth")
+    return found
 
 
 def _append(file: Path, lines: bytes) -> None:

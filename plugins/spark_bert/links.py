@@ -88,6 +88,7 @@ LINKS: dict[str, tuple[ArtifactLink, ...]] = {
     ),
     "export": (ArtifactLink("Submission", "submission"),),
     "challenge": (ArtifactLink("Challenge", "challenge"),),
+    "publish": (ArtifactLink("Model card", "card"),),
     "study": (ArtifactLink("Study", "report"),),
     "leaderboard": (ArtifactLink("Leaderboard", "leaderboard"),),
 }

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from collections.abc import Iterator
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow.sdk import Context
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from include.tracing import FOLDER, SERVICE, TRACEPARENT, VARIABLES
+from include.tracing import FOLDER, SERVICE, TRACEPARENT, VARIABLES, WrittenSpan, read
 from spark_bert.places import run_folder, run_name
 
 if TYPE_CHECKING:
@@ -82,45 +80,32 @@ def _exporter() -> SpanExporter:
     return exporter
 
 
-def _read(line: bytes) -> Iterator[ReadableSpan]:
+def _read(line: bytes) -> list[ReadableSpan]:
     """Read the spans of a line. One that was cut off by a full disk, or is no request at all, has none."""
-    from opentelemetry.sdk.resources import Resource
-
     try:
-        for group in json.loads(line)["resourceSpans"]:
-            resource = Resource(_attributes(group["resource"]["attributes"]))
-            for scope in group["scopeSpans"]:
-                yield from [_span(content, resource) for content in scope["spans"]]
-    except (ValueError, TypeError, LookupError, AttributeError):
+        return [_span(written) for written in read(line)]
+    except ValueError:
         log.warning("a line of the stage's spans is damaged and is not exported")
+        return []
 
 
-def _span(content: dict[str, Any], resource: Any) -> ReadableSpan:
+def _span(written: WrittenSpan) -> ReadableSpan:
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    status, parent = content["status"], content["parentSpanId"]
     return ReadableSpan(
-        content["name"],
-        _context(content["traceId"], content["spanId"]),
-        _context(content["traceId"], parent) if parent else None,
-        resource,
-        _attributes(content["attributes"]),
-        status=Status(StatusCode.ERROR, status["message"]) if status else Status(),
-        start_time=int(content["startTimeUnixNano"]),
-        end_time=int(content["endTimeUnixNano"]),
+        written.name,
+        _context(written.trace, written.id),
+        _context(written.trace, written.parent) if written.parent else None,
+        Resource(written.resource),
+        written.attributes,
+        status=Status() if written.error is None else Status(StatusCode.ERROR, written.error),
+        start_time=written.start,
+        end_time=written.end,
         instrumentation_scope=InstrumentationScope(SERVICE),
     )
 
 
 def _context(trace_id: str, span_id: str) -> SpanContext:
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-
-
-def _attributes(pairs: list[dict[str, Any]]) -> dict[str, Any]:
-    return {pair["key"]: _value(*pair["value"].items()) for pair in pairs}
-
-
-def _value(pair: tuple[str, Any]) -> Any:
-    kind, value = pair
-    return int(value) if kind == "intValue" else value

@@ -143,6 +143,9 @@ def test_a_finished_runs_tab_leads_to_the_rows_of_a_mistake(call: Call, browser:
     page, panel, errors = _open(browser, f"{call.url}{path}/plugin/quality-run")
     for title in ("Metrics", "Slices", "Classes", "Confusion", "Calibration"):
         panel.locator(".panel h3", has_text=title).wait_for()
+    panel.get_by_role("button", name="gate", exact=True).click()
+    trace = panel.get_by_role("group", name="Trace of gate")
+    trace.locator(".span", has_text="gate").locator(".bar").first.wait_for()
     cell = panel.locator("table.confusion td.wrong a").last
     count = int(cell.inner_text())
     cell.click()

@@ -66,6 +66,19 @@ def test_spans_form_a_tree_below_the_airflow_task(folder: Path, file: Path, monk
     assert train["resource"] == job["resource"] and attributes(train["resource"])["host.name"]
 
 
+def test_what_was_written_can_be_read(folder: Path, file: Path) -> None:
+    with pytest.raises(ValueError, match="no"), recording(file, Origin.of_stage(folder, "train"), "train"):
+        tracing.add("job", 1, 6, tasks=2, seconds=0.5, cached=True, at="here")
+        raise ValueError("no")
+    job, train = (tracing.read(line)[0] for line in file.read_bytes().splitlines())
+    assert (job.name, job.start, job.end, job.error, job.parent) == ("job", 1, 6, None, train.id)
+    assert job.attributes == {"tasks": 2, "seconds": 0.5, "cached": True, "at": "here"}
+    assert (train.error, train.trace, train.resource["stage"]) == ("no", job.trace, "train")
+    for damaged in (file.read_bytes()[:99], b"[]", b'{"resourceSpans": [{"resource": 1}]}', b"[" * 99_999):
+        with pytest.raises(ValueError):
+            tracing.read(damaged)
+
+
 def test_stages_that_are_started_by_hand_share_the_trace_of_their_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

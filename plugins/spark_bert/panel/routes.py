@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, HTTPException
 from fastapi import Query as FromAddress
 from fastapi.responses import JSONResponse
 
-from spark_bert.panel import columns, curves, evaluation, run_page
+from spark_bert.panel import columns, curves, evaluation, run_page, trace
 from spark_bert.panel.access import MayRead, may_read
 from spark_bert.panel.columns import Query
 from spark_bert.panel.index import INDEX, Row
@@ -83,6 +83,12 @@ def run(row: Chosen) -> dict[str, Any]:
 def run_curves(row: Chosen, source: str = "", offset: Annotated[int, FromAddress(ge=0)] = 0) -> dict[str, Any]:
     """Return what a training has written since the reader last asked."""
     return curves.read_curves(row, source, offset)
+
+
+@router.get("/trace")
+def run_trace(row: Chosen) -> dict[str, Any]:
+    """Return the spans that the stages have written so far."""
+    return trace.read_trace(row.run)
 
 
 @router.get("/evaluation")

@@ -91,6 +91,5 @@ def _files(row: Row, record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         files = mapping(mapping(mapping(record["stages"].get(stage)).get("result")).get("files"))
         titles = {link.file: link.title for link in LINKS.get(stage, ())}
         for name, file in files.items():
-            if isinstance(file, str) and (name in titles or stage == "publish"):
-                title = titles.get(name, "Model card")
-                yield {"title": title, "stage": stage, "href": address(row.dag_id, row.run_id, stage, file)}
+            if isinstance(file, str) and name in titles:
+                yield {"title": titles[name], "stage": stage, "href": address(row.dag_id, row.run_id, stage, file)}

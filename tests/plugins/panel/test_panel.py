@@ -7,15 +7,18 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from include import tracing
 from include.named import load
 from include.runs import Run
 from spark_bert.panel import index as index_module
+from spark_bert.panel import trace as trace_module
 from spark_bert.panel.app import PAGES, STATIC
 from spark_bert.panel.records import read_record
 from tests.airflow_home import login
@@ -23,7 +26,8 @@ from tests.plugins.panel.runs import HOSTILE, LINES, change_record, commit, let_
 
 BASE = "/spark-bert/quality"
 RUN_ID = "manual__2026-11-23T10:00:00+00:00"
-ROUTES = ("api/runs", "api/run?run=x", "api/curves?run=x", "api/evaluation?run=x", "api/rows?run=x")
+OF_A_RUN = ("run", "curves", "trace", "evaluation", "rows")
+ROUTES = ("api/runs", *(f"api/{route}?run=x" for route in OF_A_RUN))
 Ask = Callable[..., Any]
 
 
@@ -96,7 +100,7 @@ def test_a_user_without_a_role_sees_no_run(ask: Ask, home: Path) -> None:
     run = make_run(home, "finetune", RUN_ID)
     answer = ask("runs", login(None))
     assert (answer["rows"], answer["all"], answer["dags"], answer["tasks"]) == ([], 0, [], [])
-    for route in ("run", "curves", "evaluation", "rows"):
+    for route in OF_A_RUN:
         ask(route, login(None), 404, run=run)
 
 
@@ -105,7 +109,7 @@ def test_a_user_sees_the_runs_of_the_dags_that_are_theirs(ask: Ask, home: Path) 
     own, other = make_run(home, "retrain", RUN_ID), make_run(home, "finetune", RUN_ID)
     nobodys = make_run(home, "", "by-hand")
     assert shown(ask) == [own]
-    for route in ("run", "curves", "evaluation", "rows"):
+    for route in OF_A_RUN:
         ask(route, run=own)
         ask(route, dag_id="retrain", run_id=RUN_ID)
         assert other not in json.dumps(ask(route, status=404, run=other))
@@ -249,6 +253,95 @@ def test_the_curves_of_a_finished_run_are_those_of_its_artifact(ask: Ask, home: 
     }  # fmt: skip
 
 
+def record_try(folder: Path, number: int, fails: bool = False) -> None:
+    """Let a stage's process write the spans of a try."""
+    origin = tracing.Origin("0af7651916cd43dd8448eb211c80319c", f"{number:016x}", {"try": str(number)})
+    with suppress(RuntimeError), tracing.recording(folder / "traces/train.jsonl", origin, "train"):
+        with tracing.span("load"):
+            pass
+        with tracing.span("training", rank=0):
+            tracing.add("forward", number * 10**9, (number + 60) * 10**9, seconds=12.5, count=26)
+            if fails:
+                raise RuntimeError(HOSTILE)
+
+
+def rows_of(answer: Any) -> list[tuple[int, str, int]]:
+    return [(row["depth"], row["name"], row["count"]) for stage in answer["stages"] for row in stage["rows"]]
+
+
+def test_the_trace_of_a_run(ask: Ask, home: Path) -> None:
+    run = make_run(home, "finetune", RUN_ID)
+    assert ask("trace", run=run) == {"stages": []}
+    record_try(home / "runs" / run, 1, fails=True)
+    record_try(home / "runs" / run, 2)
+    answer = ask("trace", run=run)
+    assert rows_of(answer) == [(0, "train", 2), (1, "load", 2), (1, "training", 2), (2, "forward", 2)]
+    (stage,) = answer["stages"]
+    assert (stage["stage"], stage["trace"][:4], stage["left_out"], stage["cut"]) == ("train", "0af7", 0, False)
+    training, forward = stage["rows"][2:]
+    assert [span["error"] for span in training["spans"]] == [HOSTILE, None]
+    assert [span["attributes"] for span in training["spans"]] == [{"try": "1", "rank": 0}, {"try": "2", "rank": 0}]
+    assert (forward["seconds"], forward["spans"][0]["seconds"], forward["spans"][0]["start"]) == (25.0, 12.5, 1.0)
+    assert forward["spans"][1]["end"] == 62.0
+
+
+def test_of_many_spans_the_failed_and_the_longest_are_drawn(
+    ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(home, "", "run")
+    file = home / "runs" / run / "traces/preprocess.jsonl"
+    with tracing.recording(file, tracing.Origin("0" * 32, "", {}), "preprocess"):
+        for number in range(50):
+            tracing.add("Spark: job", 10**9, 10**9 + number, "failed" if number == 7 else None, number=number)
+    monkeypatch.setattr(trace_module, "_DRAWN", 4)
+    (stage,) = ask("trace", run=run)["stages"]
+    _, jobs = stage["rows"]
+    assert sorted(span["attributes"]["number"] for span in jobs["spans"]) == [7, 48, 49]
+    assert (jobs["count"], stage["left_out"], stage["cut"]) == (50, 47, False)
+    monkeypatch.setattr(trace_module, "_MOST", 1000)
+    (stage,) = ask("trace", run=run)["stages"]
+    assert rows_of({"stages": [stage]})[0] == (0, "preprocess", 1) and stage["cut"]
+
+
+SPAN = {
+    "traceId": "0" * 32, "spanId": "1" * 16, "parentSpanId": "1" * 16, "name": "train", "attributes": [], "status": {},
+    "startTimeUnixNano": "1", "endTimeUnixNano": "2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": 7}, {"spanId": None}, {"startTimeUnixNano": "x"}, {"startTimeUnixNano": "3"}, {"status": []},
+        {"endTimeUnixNano": 1e999}, {"endTimeUnixNano": "9" * 400}, {"attributes": [{"key": "x", "value": {}}]},
+        {"attributes": [{"key": "x", "value": {"arrayValue": {"values": []}}}]},
+    ],
+)  # fmt: skip
+def test_a_damaged_span_hides_no_other(ask: Ask, home: Path, change: dict[str, Any]) -> None:
+    run = make_run(home, "", "run")
+    spans = [
+        {"resourceSpans": [{"resource": {"attributes": []}, "scopeSpans": [{"spans": [one]}]}]}
+        for one in (SPAN, SPAN | change)
+    ]
+    file = home / "runs" / run / "traces/train.jsonl"
+    file.parent.mkdir()
+    file.write_text(f"{lines(*spans)}nonsense\n[7]\n{'[' * 99_999}\n\xff\n{json.dumps(spans[0])[:50]}")
+    # The span says that it is part of itself.
+    assert rows_of(ask("trace", run=run)) == [(trace_module._DEEPEST - 1, "train", 1)]
+
+
+def test_no_link_leads_to_a_trace(ask: Ask, home: Path) -> None:
+    run = make_run(home, "", "run")
+    (home / "elsewhere").mkdir()
+    record_try(home / "elsewhere", 1)
+    for place in ("traces", "traces/train.jsonl"):
+        link = home / "runs" / run / place
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(home / "elsewhere" / place)
+        assert ask("trace", run=run) == {"stages": []}
+        link.unlink()
+
+
 def test_a_cell_of_the_confusion_matrix_leads_to_its_rows(ask: Ask, home: Path) -> None:
     run = make_run(home, "finetune", RUN_ID)
     assert ask("evaluation", run=run)["confusion"] == [[1, 1], [1, 1]]
@@ -275,16 +368,21 @@ def test_the_page_of_a_run(ask: Ask, home: Path) -> None:
     run = make_run(home, "finetune", RUN_ID, 0.75, training__epochs=7)
     record = Run(home / "runs" / run)
     stages = record.record()["stages"]
+    for stage, files in (("validate", {"data_docs": "docs/index.html"}), ("publish", {"card": "README.md"})):
+        stages[stage] = {"key": "1" * 16, "exit_code": 0, "result": {"files": files}}
     stages["train"] |= {"started": 1e9, "ended": 1e9 + 60}
     stages["evaluate"] |= {"started": "2001-09-09T01:47:40+00:00", "ended": 1e9 + 65, "reused": True, "exit_code": 3}
     change_record(record, stages=stages)
     answer = ask("run", run=run)
     assert answer["fields"]["training.epochs"] == 7.0 and (answer["score"], answer["metric"]) == (0.75, "accuracy")
-    train, evaluate = answer["stages"]
+    _, train, evaluate, _ = answer["stages"]
     assert (train["state"], train["started"], train["ended"], train["reused"]) == ("done", 1e9, 1e9 + 60, False)
     assert (evaluate["state"], evaluate["started"], evaluate["reused"]) == ("refused", 1e9 + 60, True)
-    (report,) = answer["files"]
-    assert report["title"] == "Report" and report["href"].endswith("/evaluate/report.html")
+    assert [(file["title"], "/".join(file["href"].split("/")[5:])) for file in answer["files"]] == [
+        ("Data Docs", "validate/docs/index.html"),
+        ("Report", "evaluate/report.html"),
+        ("Model card", "publish/README.md"),
+    ]
     assert answer["state"] == ask("runs")["rows"][0]["state"] == "refused"
 
 
@@ -313,7 +411,7 @@ def test_a_damaged_record_hides_no_other(ask: Ask, home: Path, text: bytes) -> N
     (home / "runs" / bad / "run.json").write_bytes(text)
     for sort in ("score", "-seconds", "-data.task", "metric"):
         assert set(shown(ask, sort=sort)) == {good, bad}
-    for route in ("run", "curves", "evaluation", "rows"):
+    for route in OF_A_RUN:
         ask(route, run=bad)
 
 

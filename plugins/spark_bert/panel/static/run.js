@@ -3,12 +3,14 @@ import { address, airflowLink, fetchJson, h, repeat, show, whichRun } from './pa
 import { formatted, runName, score, seconds, state } from './format.js'
 import { Curves } from './curves.js'
 import { evaluation } from './evaluation.js'
-import { timeline } from './timeline.js'
+import { Timeline } from './timeline.js'
 
 const LIVE = 2 // seconds between two looks at a run that is running
 const LATER = 15 // seconds between two looks at one that is not
 const curves = new Curves()
+const timeline = new Timeline()
 let evaluated = null
+let traced = null
 let now = null
 
 function layout() {
@@ -16,7 +18,7 @@ function layout() {
     h('header', { id: 'head' }),
     h('div', { id: 'message' }),
     h('section', { id: 'tiles', class: 'tiles' }),
-    h('section', { id: 'stages' }),
+    h('section', { id: 'stages' }, timeline.element),
     h('section', { id: 'curves', hidden: true }, h('h2', {}, 'Training'), curves.element),
     h('section', { id: 'evaluation' }),
     h('section', { id: 'fields' }),
@@ -83,7 +85,9 @@ async function refresh() {
   show('head', head(now))
   show('message', message(now))
   show('tiles', tiles(now))
-  show('stages', timeline(now.stages))
+  if (now.state === 'running' || traced !== now.changed) timeline.traces = (await fetchJson('trace', whichRun)).stages
+  traced = now.changed
+  timeline.update(now.stages)
   show('fields', fields(now))
   if (now.evaluation && evaluated !== now.evaluation) {
     const figures = await fetchJson('evaluation', whichRun)
