@@ -94,6 +94,9 @@ def test_the_platform_gives_prometheus_what_its_configuration_names() -> None:
             host = target.split(":")[0]
             if host != "localhost":
                 assert {*services[host]["networks"]} & {*prometheus["networks"]}, f"{host} is out of reach"
+            if host.startswith("spark-"):  # Spark answers any other path with a page
+                options = services[host]["environment"]["SPARK_DAEMON_JAVA_OPTS"]
+                assert f".sink.prometheusServlet.path={job['metrics_path'].rstrip('/')}" in options
     seen = [volume.split(":")[0] for volume in services["api-server"]["volumes"]]
     assert {f"${{SPARK_BERT_HOME}}/{folder}" for folder in ("artifacts", "runs", "streams")} <= set(seen)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from scripts.server import Call, log_in, to_end, trigger
 from tests.e2e.debian import install
@@ -98,6 +99,15 @@ def platform(images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
         yield platform
     finally:
         platform("down", "--volumes")
+
+
+def test_spark_and_the_service_tell_prometheus_their_metrics(platform: Platform) -> None:
+    for job in yaml.safe_load((ROOT / "compose/prometheus/prometheus.yml").read_text())["scrape_configs"]:
+        for target in job["static_configs"][0]["targets"]:
+            if target.startswith(("spark-", "serve")):
+                address = f"http://{target}{job.get('metrics_path', '/metrics')}"
+                kind = f"import urllib.request as web; print(web.urlopen({address!r}).headers['content-type'])"
+                assert platform.python("spark-worker-1", kind).startswith("text/plain"), address
 
 
 class Finished(NamedTuple):
