@@ -78,7 +78,9 @@ def _ended(runs: list[Row]) -> Iterator[Metric]:
         for name, stage in run.stages.items():
             key = run.dag_id, name, stage.outcome
             of_stage[key] += 1
-            last[key] = max(run.changed if stage.ended is None else stage.ended, last.get(key, 0))
+            ended = run.changed if stage.ended is None else stage.ended
+            if ended > last.get(key, 0):
+                last[key] = ended
     labels = ("dag", "stage", "outcome")
     yield _gauge("spark_bert_runs", "Runs, by the outcome of their stages so far", ("dag", "outcome"), of_run)
     yield _gauge("spark_bert_stages", "Stages that have ended", labels, of_stage)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from sys import intern
 from threading import Lock
 from typing import Any
@@ -89,7 +88,7 @@ class Index:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._root = Path()
+        self._root = ""
         self._looked = 0.0
         self._rows: dict[str, tuple[Stamp, Row]] = {}
         self._active: set[str] = set()
@@ -133,8 +132,9 @@ class Index:
 
     def _enter_home(self) -> None:
         """Forget everything if the home is another one."""
-        if self._root != home() / "runs":
-            self._root, self._looked, self._rows, self._unproven = home() / "runs", 0.0, {}, set()
+        root = str(home() / "runs")  # a Path for each run would take longer than the rest
+        if self._root != root:
+            self._root, self._looked, self._rows, self._unproven = root, 0.0, {}, set()
 
     def _refresh(self, stamps: Mapping[str, Stamp], among: Collection[str] | None = None) -> None:
         """Read the records whose stamps have changed, and forget those of all runs, or among some, that are gone."""
@@ -180,10 +180,10 @@ class Index:
 INDEX = Index()
 
 
-def _stamp(root: Path, name: str) -> Iterator[tuple[str, Stamp]]:
+def _stamp(root: str, name: str) -> Iterator[tuple[str, Stamp]]:
     if not name or name.startswith(".") or "/" in name or is_unwritable(name):
         return
-    folder = f"{root}/{name}"  # a Path for each run would take longer than the rest
+    folder = f"{root}/{name}"
     try:
         file = os.stat(f"{folder}/run.json", follow_symlinks=False)  # noqa: PTH116
         yield name, (file.st_mtime_ns, file.st_size, file.st_ino)
