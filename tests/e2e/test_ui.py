@@ -161,6 +161,14 @@ def test_a_finished_runs_tab_leads_to_the_rows_of_a_mistake(call: Call, browser:
     page.close()
 
 
+def test_the_other_pages_are_one_click_away(call: Call, browser: BrowserContext) -> None:
+    page, _, errors = _open(browser, f"{call.url}{PANEL}/runs")
+    page.get_by_role("link", name="Models", exact=True).click()
+    page.get_by_text("No model is registered yet").wait_for()
+    assert errors == []
+    page.close()
+
+
 def test_whoever_is_no_longer_logged_in_reads_so(call: Call, browser: BrowserContext) -> None:
     page, _, errors = _open(browser, f"{call.url}{PANEL}/runs?state=done&sort=-score&columns=run,score")
     page.locator("table.runs tbody tr").first.wait_for()

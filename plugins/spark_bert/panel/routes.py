@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, HTTPException
 from fastapi import Query as FromAddress
 from fastapi.responses import JSONResponse
 
-from spark_bert.panel import columns, curves, evaluation, run_page, trace
+from spark_bert.panel import champions, columns, curves, evaluation, run_page, trace
 from spark_bert.panel.access import MayRead, may_read
 from spark_bert.panel.columns import Query
 from spark_bert.panel.index import INDEX, Row
@@ -52,12 +52,18 @@ def chosen(may: Annotated[MayRead, Depends(may_read)], run: str = "", dag_id: st
     return row
 
 
+def readable(may: Annotated[MayRead, Depends(may_read)]) -> list[Row]:
+    """Return the runs that the user may read."""
+    return [row for row in INDEX.rows() if may(row.dag_id)]
+
+
 Chosen = Annotated[Row, Depends(chosen)]
+Readable = Annotated[list[Row], Depends(readable)]
 
 
 @router.get("/runs")
 def runs(
-    may: Annotated[MayRead, Depends(may_read)],
+    rows: Readable,
     q: str = "",
     state: str = "",
     dag: str = "",
@@ -69,8 +75,7 @@ def runs(
 ) -> dict[str, Any]:
     """Return a page of the table of runs."""
     keys = tuple(filter(None, columns_.split(","))) or columns.DEFAULT
-    readable = [row for row in INDEX.rows() if may(row.dag_id)]
-    return columns.answer(readable, Query(q, state, dag, task, sort, keys, page, size))
+    return columns.answer(rows, Query(q, state, dag, task, sort, keys, page, size))
 
 
 @router.get("/run")
@@ -110,3 +115,9 @@ def run_rows(
     """Return dev rows with their texts, labels and predictions."""
     query = {"q": q, "label": label, "prediction": prediction, "slice": slice_}
     return evaluation.select_rows(read_record(row.run), query, wrong, page)
+
+
+@router.get("/models")
+def models(rows: Readable, model: str = "") -> dict[str, Any]:
+    """Return the champion and the history of each registered model."""
+    return champions.describe(rows, model)

@@ -12,6 +12,7 @@ from include.artifacts import ArtifactStore, Manifest
 from include.experiment import Experiment
 from include.named import load
 from include.runs import Run
+from include.stages import ExitCode
 from spark_bert.places import run_folder
 
 #: What a browser must show and never run.
@@ -46,15 +47,23 @@ def make_run(home: Path, dag_id: str, run_id: str, accuracy: float = 0.5, **over
 
 
 def commit(
-    home: Path, run: Run, experiment: Experiment, stage: str, result: dict[str, Any], files: dict[str, str]
+    home: Path,
+    run: Run,
+    experiment: Experiment,
+    stage: str,
+    result: dict[str, Any],
+    files: dict[str, str],
+    refusal: str = "",
 ) -> None:
-    """Let a run have an artifact of a stage with these files."""
+    """Let a run have an artifact of a stage with these files; with a refusal, the stage has ended with it."""
     key = f"{abs(hash((run.folder.name, stage))):016x}"[:16]
     store = ArtifactStore(home)
     with store.writing(stage, key) as folder:
         for name, text in files.items():
             (folder / name).write_text(text)
-        artifact = store.commit(folder, Manifest(stage, key, 1, {}, {}, "", "", {"stage": stage, **result}))
+        code = ExitCode.GATE_FAILED if refusal else ExitCode.DONE
+        manifest = Manifest(stage, key, 1, {}, {}, "", "", {"stage": stage, **result}, int(code), refusal)
+        artifact = store.commit(folder, manifest)
     run.add(artifact, experiment)
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,60 +22,12 @@ from spark_bert.panel import trace as trace_module
 from spark_bert.panel.app import PAGES, STATIC
 from spark_bert.panel.records import read_record
 from tests.airflow_home import login
+from tests.plugins.panel.conftest import BASE, Ask
 from tests.plugins.panel.runs import HOSTILE, LINES, change_record, commit, let_train, lines, make_run
 
-BASE = "/spark-bert/quality"
 RUN_ID = "manual__2026-11-23T10:00:00+00:00"
 OF_A_RUN = ("run", "curves", "trace", "evaluation", "rows")
-ROUTES = ("api/runs", *(f"api/{route}?run=x" for route in OF_A_RUN))
-Ask = Callable[..., Any]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home."""
-    monkeypatch.setenv("SPARK_BERT_HOME", str(tmp_path))
-    return tmp_path
-
-
-@pytest.fixture
-def ask(server: TestClient, viewer: dict[str, str]) -> Ask:
-    """Ask a route for its JSON, as a user who may read everything unless other headers are given."""
-
-    def get(route: str, headers: dict[str, str] = viewer, status: int = 200, **query: Any) -> Any:
-        answer = server.get(f"{BASE}/api/{route}", params=query, headers=headers)
-        assert answer.status_code == status, answer.text
-        return answer.json()
-
-    return get
-
-
-@pytest.fixture
-def dag_run(database: None) -> Iterator[Callable[[str, str, str], None]]:
-    """Let Airflow have a Dag run in some state."""
-    from airflow.models.dagrun import DagRun
-    from airflow.utils.session import create_session
-    from airflow.utils.state import DagRunState
-    from sqlalchemy import delete
-
-    def make(dag_id: str, run_id: str, state: str) -> None:
-        with create_session() as session:
-            session.add(DagRun(dag_id=dag_id, run_id=run_id, run_type="manual", state=DagRunState(state)))
-
-    yield make
-    with create_session() as session:
-        session.execute(delete(DagRun))
-
-
-@pytest.fixture
-def only_retrain(server: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let users read the Dag retrain and no other."""
-    from airflow.api_fastapi.app import get_auth_manager
-
-    def may(*, method: str, user: Any, details: Any = None, **_: Any) -> bool:
-        return method == "GET" and details is not None and details.id == "retrain"
-
-    monkeypatch.setattr(type(get_auth_manager()), "is_authorized_dag", staticmethod(may))
+ROUTES = ("api/runs", "api/models", *(f"api/{route}?run=x" for route in OF_A_RUN))
 
 
 def shown(ask: Ask, **query: Any) -> list[str]:

@@ -1,17 +1,19 @@
 // A line chart in SVG: axes with round values, several lines over one another, and the values under the pointer.
 import { h, svg } from './page.js'
-import { small } from './format.js'
+import { small, tick, time } from './format.js'
 
 const MARGIN = { left: 54, right: 14, top: 10, bottom: 24 }
 const HEIGHT = 170
 const COLOURS = 8
+const SPANS = [60, 600, 3600, 21600, 86400, 7 * 86400, 28 * 86400, 91 * 86400] // seconds between two marks of a time axis
 const NOISY = 60 // points from which a noisy line is also drawn smoothed
 
 /**
  * Make a chart.
  *
  * `update` draws it again with lines of the form {name, points: [[x, y], ...]}; a y of null leaves a gap. With `dots`,
- * each point is marked; a `noisy` line is also drawn smoothed. The options are `title`, `format` for values, `x` for what the x axis counts, and fixed `domain` {x, y} if there are any.
+ * each point is marked; a `noisy` line is also drawn smoothed. A third element of a point says more about it. The options
+ * are `title`, `format` for values, `x` for what the x axis counts (`time`: seconds since 1970), and fixed `domain` {x, y} if there are any.
  */
 export function chart(title, { format = small, x = 'step', domain = {}, diagonal = false } = {}) {
   const drawing = svg('svg', { role: 'img', 'aria-label': title })
@@ -26,7 +28,7 @@ export function chart(title, { format = small, x = 'step', domain = {}, diagonal
     scale = scales(lines, width, domain)
     drawing.setAttribute('viewBox', `0 0 ${width} ${HEIGHT}`)
     drawing.replaceChildren(
-      ...axes(scale, width, format),
+      ...axes(scale, width, format, x),
       ...(diagonal ? [svg('path', { class: 'diagonal', d: path([[0, 0], [1, 1]], scale) })] : []),
       ...lines.flatMap((line, at) => drawLine(line, at, scale)),
       svg('g', { class: 'pointer' }),
@@ -47,8 +49,8 @@ export function chart(title, { format = small, x = 'step', domain = {}, diagonal
       ...here.map(([, at, found]) => svg('circle', { class: `c${at % COLOURS}`, cx: scale.x(found[0]), cy: scale.y(found[1]), r: 3.5 })),
     )
     tip.replaceChildren(
-      h('b', {}, x === 'step' ? `step ${step}` : `${x} ${format(step)}`),
-      ...here.map(([line, at, found]) => h('span', {}, h('i', { class: `c${at % COLOURS}` }), `${line.name} `, h('b', {}, format(found[1])))),
+      h('b', {}, x === 'step' ? `step ${step}` : x === 'time' ? time(step) : `${x} ${format(step)}`),
+      ...here.map(([line, at, found]) => h('span', {}, h('i', { class: `c${at % COLOURS}` }), `${line.name} ${found[2] ?? ''} `, h('b', {}, format(found[1])))),
     )
     tip.hidden = false
     const right = scale.x(step) > box.width / 2
@@ -117,15 +119,23 @@ export function ticks([low, high], count) {
   return found
 }
 
-function axes(scale, width, format) {
+/** Times inside of an interval, at most `count` of them: [time, distance between them]. */
+function times([from, to], count) {
+  const apart = SPANS.find((span) => (to - from) / span <= count) ?? Math.ceil((to - from) / count / SPANS.at(-1)) * SPANS.at(-1)
+  const found = []
+  for (let at = Math.ceil(from / apart) * apart; at <= to; at += apart) found.push([at, apart])
+  return found
+}
+
+function axes(scale, width, format, x) {
   const bottom = HEIGHT - MARGIN.bottom
   const rows = ticks(scale.domain.y, 4).map((value) => [
     svg('line', { class: 'grid', x1: MARGIN.left, x2: width - MARGIN.right, y1: scale.y(value), y2: scale.y(value) }),
     svg('text', { x: MARGIN.left - 8, y: scale.y(value) + 4, 'text-anchor': 'end' }, format(value)),
   ])
-  const columns = ticks(scale.domain.x, Math.max(2, Math.floor(width / 90))).map((value) =>
-    svg('text', { x: scale.x(value), y: bottom + 17, 'text-anchor': 'middle' }, small(value)),
-  )
+  const most = Math.max(2, Math.floor(width / 90))
+  const marks = x === 'time' ? times(scale.domain.x, most).map(([at, apart]) => [at, tick(at, apart)]) : ticks(scale.domain.x, most).map((value) => [value, small(value)])
+  const columns = marks.map(([value, text]) => svg('text', { x: scale.x(value), y: bottom + 17, 'text-anchor': 'middle' }, text))
   return [...rows.flat(), ...columns, svg('line', { class: 'axis', x1: MARGIN.left, x2: width - MARGIN.right, y1: bottom, y2: bottom })]
 }
 

@@ -34,11 +34,18 @@ export function seconds(value) {
 
 export function time(value) {
   const date = new Date(value * 1000)
-  const clock = date.toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })
   const today = date.toDateString() === new Date().toDateString()
   const year = date.getFullYear() === new Date().getFullYear() ? undefined : 'numeric'
   const day = date.toLocaleDateString('en-GB', { day: 'numeric', month: 'short', year })
-  return today ? `today, ${clock}` : `${day}, ${clock}`
+  return today ? `today, ${clock(date)}` : `${day}, ${clock(date)}`
+}
+
+const clock = (date) => date.toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })
+
+/** A time as an axis needs it, where ticks are so many seconds apart. */
+export function tick(value, apart) {
+  const date = new Date(value * 1000)
+  return apart < 86400 ? clock(date) : date.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })
 }
 
 /** A state with its mark; that of a running one moves. */

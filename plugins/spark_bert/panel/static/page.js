@@ -39,6 +39,18 @@ export const parameters = Object.fromEntries(new URLSearchParams(location.search
 /** The parameters that name the run of this page. */
 export const whichRun = Object.fromEntries(['run', 'dag_id', 'run_id'].filter((key) => parameters[key]).map((key) => [key, parameters[key]]))
 
+/** The pages that a reader can begin with; all others belong to the first. */
+const NAVIGATION = { runs: 'Runs', models: 'Models' }
+
+function navigation() {
+  const page = location.pathname.split('/').at(-1)
+  const here = page in NAVIGATION ? page : 'runs'
+  return h('nav', { class: 'pages', 'aria-label': 'Quality' },
+    Object.entries(NAVIGATION).map(([name, title]) => h('a', { href: name, 'aria-current': name === here ? 'page' : null }, title)))
+}
+
+document.body.prepend(navigation())
+
 export class Refused extends Error {}
 
 /** Fetch the JSON of a route. Throw Refused if it does not help to ask again. */

@@ -1,0 +1,23 @@
+// What the pages of models and of data have in common.
+import { address, h } from './page.js'
+import { runName, time } from './format.js'
+
+export const chip = (kind, text) => h('span', { class: `chip ${kind}` }, text)
+export const none = () => h('span', { class: 'none' }, '–')
+export const when = (value) => (typeof value === 'number' ? time(value) : '–')
+
+export const tile = (title, value, kind = '') =>
+  h('div', { class: `tile ${kind}` }, h('span', { class: 'title' }, title), h('span', { class: 'value' }, value))
+
+/** A link to the page of a run. */
+export const runLink = ({ run, dag_id, run_id }) =>
+  h('a', { href: address('run', { run }), title: run }, runName(run, dag_id, run_id))
+
+/**
+ * A table. Each heading is a title and the class of its column, such as `number` or `nowrap`; each cell is a text, an
+ * element, or a list of them.
+ */
+export const table = (kind, headings, rows) =>
+  h('div', { class: 'scroll' }, h('table', { class: `rows ${kind}` },
+    h('thead', {}, h('tr', {}, headings.map(([title, column]) => h('th', { scope: 'col', class: column }, title)))),
+    h('tbody', {}, rows.map((cells) => h('tr', {}, cells.map((cell, at) => h('td', { class: headings[at][1] }, cell)))))))
