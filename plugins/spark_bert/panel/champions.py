@@ -21,7 +21,7 @@ from spark_bert.folders import open_file
 from spark_bert.panel import dag_runs
 from spark_bert.panel.index import Row
 from spark_bert.panel.records import read_record, seconds_since_1970
-from spark_bert.panel.results import Content, Result, Source, result_of
+from spark_bert.panel.results import LARGEST, Content, Result, Source, result_of
 from spark_bert.places import home
 
 #: How many events of a model are shown unless a reader asks for this model alone.
@@ -30,8 +30,6 @@ SHORT = 12
 _SHOWN = ("challenge", "trial", "approval", "promotion", "rollback")
 #: The state of an Airflow task that waits for a person's answer.
 _WAITING = "awaiting_input"
-#: The largest file beside a record that is read, in bytes.
-_LARGEST = 1 << 20
 
 
 class _Version(BaseModel):
@@ -260,5 +258,5 @@ def _told(source: Source, model: str, registered: str, results: Mapping[str, Res
 def _read_beside(source: Source, file: str, form: type[Content]) -> tuple[Content, float] | None:
     """Return the content of a file beside the record and when it was written, or None if there is no sound one."""
     with suppress(OSError, ValueError), open_file(home() / "runs", source.run, file) as opened:
-        return form.model_validate_json(opened.read(_LARGEST)), os.fstat(opened.fileno()).st_mtime
+        return form.model_validate_json(opened.read(LARGEST)), os.fstat(opened.fileno()).st_mtime
     return None

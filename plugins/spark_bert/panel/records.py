@@ -48,7 +48,12 @@ def open_artifact(record: Mapping[str, Any], stage: str, file: str) -> BinaryIO:
     Raises:
         OSError: if there is no such file in a complete artifact.
     """
-    artifact = home() / "artifacts", stage, artifact_key(record, stage)
+    return open_in_artifact(stage, artifact_key(record, stage), file)
+
+
+def open_in_artifact(stage: str, key: str, file: str) -> BinaryIO:
+    """Open a file of an artifact. Raise OSError if there is no such file in a complete artifact."""
+    artifact = home() / "artifacts", stage, key
     open_file(*artifact, MANIFEST).close()  # without its manifest, the artifact is not complete
     return open_file(*artifact, *file.split("/"))
 

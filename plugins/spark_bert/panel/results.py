@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,9 +13,11 @@ from pydantic import BaseModel, ValidationError
 from include.stages import ExitCode
 from spark_bert.links import address
 from spark_bert.panel.index import Row
-from spark_bert.panel.records import mapping, seconds_since_1970
+from spark_bert.panel.records import mapping, open_in_artifact, seconds_since_1970
 
 Content = TypeVar("Content", bound=BaseModel)
+#: How much of a file is read, in bytes. Those that stages write are far smaller.
+LARGEST = 1 << 24
 
 
 class Source(NamedTuple):
@@ -49,6 +52,7 @@ class Result:
     Attributes:
         source: the run.
         stage: the stage.
+        key: the key of its artifact.
         time: when it ended, in seconds since 1970.
         refused: whether it said no.
         message: why it said no; "" if it did not.
@@ -57,17 +61,17 @@ class Result:
 
     source: Source
     stage: str
+    key: str
     time: float
     refused: bool
     message: str
     values: Mapping[str, Any]
 
-    def read(self, kind: type[Content]) -> Content | None:
-        """Return the result, or None if it has not the form that it must have."""
-        try:
-            return kind.model_validate(self.values)
-        except ValidationError:
-            return None
+    def read(self, form: type[Content]) -> Content | None:
+        """Return the result, or None if it is damaged or of another form."""
+        with suppress(ValidationError):
+            return form.model_validate(self.values)
+        return None
 
     def href(self, name: str) -> str:
         """Return the address of the file that the result lists under this name; "" if there is none."""
@@ -87,4 +91,13 @@ def result_of(source: Source, record: Mapping[str, Any], stage: str) -> Result |
     if time is None or not math.isfinite(time):
         time = source.changed  # a record that is older than these times
     message = str(entry.get("message") or "")
-    return Result(source, stage, time, code == ExitCode.GATE_FAILED, message, mapping(entry.get("result")))
+    return Result(
+        source, stage, str(entry["key"]), time, code == ExitCode.GATE_FAILED, message, mapping(entry.get("result"))
+    )
+
+
+def read_artifact(stage: str, key: str, file: str, form: type[Content]) -> Content | None:
+    """Return the content of a file of an artifact, or None if it is missing, damaged, or of another form."""
+    with suppress(OSError, ValueError), open_in_artifact(stage, key, file) as opened:
+        return form.model_validate_json(opened.read(LARGEST))
+    return None

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, HTTPException
 from fastapi import Query as FromAddress
 from fastapi.responses import JSONResponse
 
-from spark_bert.panel import champions, columns, curves, evaluation, run_page, trace
+from spark_bert.panel import champions, columns, curves, evaluation, leaderboards, run_page, trace
 from spark_bert.panel.access import MayRead, may_read
 from spark_bert.panel.columns import Query
 from spark_bert.panel.index import INDEX, Row
@@ -121,3 +121,9 @@ def run_rows(
 def models(rows: Readable, model: str = "") -> dict[str, Any]:
     """Return the champion and the history of each registered model."""
     return champions.describe(rows, model)
+
+
+@router.get("/leaderboards")
+def newest_leaderboards(rows: Readable, run: str = "") -> dict[str, Any]:
+    """Return the leaderboard of each task: the one that a run has made, or the newest."""
+    return leaderboards.describe(rows, run)

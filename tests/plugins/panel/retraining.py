@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from include.artifacts import write_json
-from include.named import load
-from include.runs import Run
-from spark_bert.places import run_folder
-from tests.plugins.panel.runs import change_record, commit
+from tests.plugins.panel.runs import make_stages
 
 MODEL = "spark-bert-movie-reviews"
 
@@ -39,22 +36,20 @@ def retrain(
             is any.
         model: the name of the registered model.
     """
-    run = Run(run_folder("retrain", run_id))
     found: dict[str, dict[str, Any]] = {"champion": _champion(model, champion)}
     found["challenge"] = _challenge(champion, accuracy, outcome)
     if version:
         found["register"] = {"model": model, "version": version, "mlflow_run": "5f", "train": "1"}
     if promotion:
         found["promote"] = {"model": model, "version": version, "replaces": "", **promotion}
-    _make(home, run, "retrain", run_id, found, at)
-    return run.folder.name
+    refusal = "the new model is refused" if outcome == "worse" else ""
+    return make_stages(home, "retrain", run_id, at, found, {"challenge.html": ""}, refusal)
 
 
 def roll_back(home: Path, run_id: str, at: float, version: str, left: str) -> str:
     """Let a run of the Dag rollback make a version the champion again, and return the name of its folder."""
-    run = Run(run_folder("rollback", run_id))
-    _make(home, run, "rollback", run_id, {"rollback": {"model": MODEL, "version": version, "left": left}}, at)
-    return run.folder.name
+    back = {"model": MODEL, "version": version, "left": left}
+    return make_stages(home, "rollback", run_id, at, {"rollback": back})
 
 
 def promoted(version: str, by: str = "comparison", replaces: str = "") -> dict[str, Any]:
@@ -100,14 +95,3 @@ def _challenge(champion: str, accuracy: float, outcome: str) -> dict[str, Any]:
         "reasons": ["accuracy is below the champion's"] if outcome == "worse" else [],
         "files": {"challenge": "challenge.html"},
     }
-
-
-def _make(home: Path, run: Run, dag_id: str, run_id: str, results: dict[str, dict[str, Any]], at: float) -> None:
-    """Write the artifacts and the record of a run whose stages end one after the other."""
-    for stage, result in results.items():
-        refusal = "" if result.get("passed", True) else "the new model is refused"
-        commit(home, run, load("movies"), stage, result, {"challenge.html": ""}, refusal)
-    stages = run.record()["stages"]
-    for number, entry in enumerate(stages.values()):
-        entry["started"] = entry["ended"] = at + 10 * number
-    change_record(run, dag_id=dag_id, run_id=run_id, stages=stages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from include.runs import Run
 from tests.airflow_home import login
 from tests.plugins.panel.conftest import Ask
 from tests.plugins.panel.retraining import MODEL, answer, kept, promoted, retrain, roll_back, try_out
-from tests.plugins.panel.runs import HOSTILE, change_record, make_run
+from tests.plugins.panel.runs import HOSTILE, change_record, make_run, make_stages
 
 RUN_ID = "manual__2026-11-23T10:00:00+00:00"
 
@@ -143,3 +144,65 @@ def test_hostile_names_and_damaged_results_hide_nothing(ask: Ask, home: Path) ->
     found, other = ask("models")["models"]
     assert found["model"] == name and told(other) == [("promotion", "1"), ("challenge", "1")]
     assert other["events"][0]["by"] == HOSTILE
+
+
+def compared(home: Path, run_id: str, at: float, *tasks: dict[str, Any]) -> str:
+    """Let a run of the Dag leaderboard have compared models, and return the name of its folder."""
+    best = {task["task"]: task["rows"][0]["name"] for task in tasks}
+    files = {"leaderboard": "leaderboard.html", "summary": "leaderboard.json", "markdown": "leaderboard.md"}
+    summary = {"tasks": tasks, "contradictions": ["122 rows/s, not 1,842"], "warnings": ["the run other is left out"]}
+    content = {"leaderboard.json": json.dumps(summary), "leaderboard.html": "<h1>"}
+    result = {"runs": 1, "best": best, "warnings": summary["warnings"], "files": files}
+    return make_stages(home, "leaderboard", run_id, at, {"leaderboard": result}, content)
+
+
+def board(task: str, runs: list[str], name: str = "tfidf", papers: bool = False) -> dict[str, Any]:
+    """What leaderboard.json says of a task with two models, the second of which was hardly measured."""
+    first = {
+        "name": name, "model": "tfidf", "seeds": [1, 2], "runs": runs, "metric": 0.83, "interval": [0.81, 0.85],
+        "interval_over": "seeds", "seconds": 81.3, "training_rows_per_second": 104.7, "labeling_rows_per_second": 12.5,
+        "size": 4231478.0, "memory": 627716096.0, "p": None,
+    }  # fmt: skip
+    second = {key: [] if key in ("seeds", "runs") else None for key in first} | {"name": "textcnn", "p": 0.03}
+    second |= {"interval_over": "dev rows", "metric": math.nan}
+    claims = [
+        {"table": "table 1", "name": "MLlib", "value": 0.859, "like": ["tfidf"], "ours": first},
+        {"table": "table 1", "name": "Horovod", "value": 0.912, "like": [], "ours": None},
+    ]
+    return {"task": task, "metric": "accuracy", "rows": [first, second], "papers": claims if papers else []}
+
+
+def test_the_newest_leaderboard_of_each_task_is_shown_and_older_ones_can_be_chosen(ask: Ask, home: Path) -> None:
+    seed = make_run(home, "finetune", RUN_ID)
+    old = compared(home, "old", 1e9, board("SST-2", [seed, "gone"], papers=True), board("CoLA", [], HOSTILE))
+    new = compared(home, "new", 1e9 + 1000, board("SST-2", [], "frozen", papers=True))
+    answer = ask("leaderboards")
+    assert answer["contradictions"] == ["122 rows/s, not 1,842"] and "left out" not in json.dumps(answer)
+    cola, sst = answer["tasks"]
+    assert (cola["task"], cola["leaderboard"]["run"], cola["rows"][0]["name"]) == ("CoLA", old, HOSTILE)
+    assert (sst["leaderboard"]["run"], sst["rows"][0]["name"]) == (new, "frozen")
+    assert sst["leaderboard"]["href"].endswith("/runs/leaderboard/new/leaderboard/leaderboard.html")
+    assert [(each["run"], each["time"]) for each in sst["leaderboards"]] == [(new, 1e9 + 1000), (old, 1e9)]
+    cola, sst = ask("leaderboards", run=old)["tasks"]
+    assert (sst["leaderboard"]["run"], len(sst["leaderboards"])) == (old, 2)
+    first, second = sst["rows"]
+    assert (first["metric"], first["interval"], first["runs"]) == (0.83, [0.81, 0.85], [seed, ""])
+    assert (second["metric"], second["seconds"], second["p"], second["interval"]) == (None, None, 0.03, None)
+    assert [claim["ours"] and claim["ours"]["metric"] for claim in sst["papers"]] == [0.83, None]
+
+
+def test_a_leaderboard_whose_file_is_damaged_or_gone_gives_way_to_an_older_one(ask: Ask, home: Path) -> None:
+    sound = compared(home, "sound", 1e9, board("SST-2", []))
+    for number, text in enumerate(("{", "[]", '{"tasks": [{"task": "SST-2"}]}', "")):
+        bad = compared(home, f"bad-{number}", 1e9 + 1 + number, board("SST-2", []), board("CoLA", []))
+        file = home / Run(home / "runs" / bad).record()["stages"]["leaderboard"]["path"] / "leaderboard.json"
+        file.write_text(text) if text else file.unlink()
+        change_record(Run(home / "runs" / bad), note=text)
+    (task,) = ask("leaderboards", run=bad)["tasks"]
+    assert task["leaderboard"]["run"] == sound
+
+
+@pytest.mark.usefixtures("only_retrain")
+def test_leaderboards_are_shown_to_whoever_may_read_their_dag(ask: Ask, home: Path) -> None:
+    compared(home, "new", 1e9, board("SST-2", []))
+    assert ask("leaderboards") == {"tasks": [], "contradictions": []}

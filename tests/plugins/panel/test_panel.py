@@ -27,7 +27,7 @@ from tests.plugins.panel.runs import HOSTILE, LINES, change_record, commit, let_
 
 RUN_ID = "manual__2026-11-23T10:00:00+00:00"
 OF_A_RUN = ("run", "curves", "trace", "evaluation", "rows")
-ROUTES = ("api/runs", "api/models", *(f"api/{route}?run=x" for route in OF_A_RUN))
+ROUTES = ("api/runs", "api/models", "api/leaderboards", *(f"api/{route}?run=x" for route in OF_A_RUN))
 
 
 def shown(ask: Ask, **query: Any) -> list[str]:

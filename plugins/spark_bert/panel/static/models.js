@@ -1,12 +1,13 @@
-// The registered models: the champion of each, and its history.
+// The registered models: the champion of each, and its history. Below them, the leaderboards.
 import { address, fetchJson, h, parameters, repeat, show } from './page.js'
-import { chip, none, runLink, table, tile, when } from './parts.js'
+import { chance, chip, none, runLink, table, tile, when } from './parts.js'
 import { chart } from './chart.js'
 import { count, percent, score, small } from './format.js'
+import { leaderboards } from './leaderboards.js'
 
 const PAUSE = 15 // seconds until the page is fetched again
 const charts = new Map()
-let before = ''
+const shown = {}
 
 const number = (value, write = score) => (typeof value === 'number' ? write(value) : '–')
 const signed = (value) => (typeof value === 'number' ? `${value < 0 ? '−' : '+'}${score(Math.abs(value))}` : '–')
@@ -31,7 +32,7 @@ function challenge(event) {
   const figures = [
     `difference${compared === metric ? '' : ` of ${compared}`} ${signed(difference)}`,
     interval ? `95 % interval ${signed(interval[0])} to ${signed(interval[1])}` : null,
-    `p ${number(p, small)}`, `margin ${number(margin, small)}`, `${number(rows, count)} dev rows`,
+    `p ${number(p, chance)}`, `margin ${number(margin, small)}`, `${number(rows, count)} dev rows`,
   ]
   return [
     h('p', {}, `${metric} ${number(metrics.model)}${against} `, href ? h('a', { class: 'more', href }, 'comparison') : null),
@@ -100,18 +101,34 @@ function scores({ model, metric, reigns, challengers }) {
 
 function section(one) {
   const drawing = scores(one)
-  return h('section', {}, h('h2', {}, one.model), h('div', { class: drawing ? 'champion' : 'champion alone' }, champion(one), drawing), history(one))
+  return h('section', {}, parameters.model ? null : h('h2', {}, one.model), h('div', { class: drawing ? 'champion' : 'champion alone' }, champion(one), drawing), history(one))
+}
+
+function header() {
+  const all = parameters.model ? h('p', { class: 'path' }, h('a', { href: 'models' }, 'Models'), ' / ') : null
+  const about = parameters.model ? '' : 'The champion of each registered model and how it became so, and the leaderboards.'
+  return h('header', {}, all, h('h1', {}, parameters.model || 'Models'), h('p', { class: 'muted' }, about))
+}
+
+/** Fill an element if what it shows has changed, so that nothing moves under a reader's hand. */
+function renew(id, found, draw) {
+  const text = JSON.stringify(found)
+  if (shown[id] !== text) show(id, draw(found))
+  shown[id] = text
+}
+
+function champions({ models }) {
+  if (models.length) return models.map(section)
+  return h('p', { class: 'empty' }, parameters.model ? 'No run that you may read says anything of this model.'
+    : 'No model is registered yet. The Dag retrain registers each model that has passed the gate and the comparison with the champion.')
 }
 
 async function refresh() {
-  const { models } = await fetchJson('models', { model: parameters.model })
-  if (before === JSON.stringify(models)) return
-  before = JSON.stringify(models)
-  if (!document.getElementById('models')) {
-    const path = h('p', { class: 'path' }, h('a', { href: 'models' }, 'Models'), ` / ${parameters.model}`)
-    show('page', h('header', {}, parameters.model ? path : null, h('h1', {}, 'Models'), h('p', { class: 'muted' }, 'The champion of each registered model, and how it became so.')), h('div', { id: 'models' }))
-  }
-  show('models', models.length ? models.map(section) : h('p', { class: 'empty' }, parameters.model ? 'No run that you may read says anything of this model.' : 'No model is registered yet. The Dag retrain registers each model that has passed the gate and the comparison with the champion.'))
+  const found = await fetchJson('models', { model: parameters.model })
+  const boards = parameters.model ? { tasks: [] } : await fetchJson('leaderboards', { run: parameters.leaderboard })
+  if (!document.getElementById('models')) show('page', header(), h('div', { id: 'models' }), h('div', { id: 'leaderboards' }))
+  renew('models', found, champions)
+  renew('leaderboards', boards, leaderboards)
 }
 
 repeat(refresh, () => PAUSE)

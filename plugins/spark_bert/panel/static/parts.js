@@ -6,6 +6,9 @@ export const chip = (kind, text) => h('span', { class: `chip ${kind}` }, text)
 export const none = () => h('span', { class: 'none' }, '–')
 export const when = (value) => (typeof value === 'number' ? time(value) : '–')
 
+/** A p-value. */
+export const chance = (value) => (value < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(2))))
+
 export const tile = (title, value, kind = '') =>
   h('div', { class: `tile ${kind}` }, h('span', { class: 'title' }, title), h('span', { class: 'value' }, value))
 

@@ -1,0 +1,72 @@
+// The leaderboards: for each task a table of models, and the papers' figures beside ours.
+import { address, h, parameters } from './page.js'
+import { chance, chip, none, table, when } from './parts.js'
+import { bytes, number, score, seconds } from './format.js'
+
+const known = (value, write) => (typeof value === 'number' ? write(value) : none())
+const plain = (value) => (typeof value === 'number' ? score(value) : '–')
+
+const NOTE = 'Figures are means over the seeds, and p compares with the best model: McNemar’s exact test, or a bootstrap for scores. Times and memory depend on the machine.'
+
+export function leaderboards({ tasks, contradictions }) {
+  if (parameters.model) return []
+  if (!tasks.length) return [h('h2', {}, 'Leaderboards'), h('p', { class: 'muted' }, 'There is none yet. The Dag leaderboard trains models on several tasks and compares all finished runs.')]
+  return [
+    h('h2', {}, 'Leaderboards'), h('p', { class: 'muted' }, NOTE),
+    tasks.map(leaderboard),
+    contradictions.length ? [h('h3', {}, 'Where the papers contradict themselves'), h('ul', { class: 'muted' }, contradictions.map((line) => h('li', {}, line)))] : null,
+  ]
+}
+
+function leaderboard({ task, metric, rows, papers, leaderboard: chosen, leaderboards: all }) {
+  return h('section', { class: 'leaderboard' },
+    h('div', { class: 'filters' }, h('h3', {}, task), choice(chosen, all), chosen.href ? h('a', { class: 'more', href: chosen.href }, 'report') : null),
+    models(rows, metric),
+    papers.length ? beside(papers, metric) : null)
+}
+
+/** The leaderboards of a task, of which a reader chooses one. */
+function choice(chosen, all) {
+  const open = (event) => location.assign(address('models', { ...parameters, leaderboard: event.target.value }))
+  return h('select', { 'aria-label': 'Leaderboard', onchange: open }, all.map(({ run, time }) =>
+    h('option', { value: run, selected: run === chosen.run }, when(time))))
+}
+
+function models(rows, metric) {
+  const ends = rows.flatMap(({ metric, interval }) => [metric, ...(interval || [])]).filter(Number.isFinite)
+  const range = [Math.min(...ends), Math.max(...ends)]
+  return table('board', [['Model', 'nowrap'], [metric, 'number'], ['95 % interval', 'nowrap'], ['', 'where'], ['p', 'number'], ['Seeds', 'nowrap'],
+    ['Training', 'number'], ['Rows/s trained', 'number'], ['Rows/s labeled', 'number'], ['Size', 'number'], ['Memory', 'number']],
+  rows.map((row, at) => [
+    [row.name, ' ', at || row.metric === null ? null : chip('good', 'best')],
+    h('b', {}, known(row.metric, score)), interval(row), whisker(row, range), known(row.p, chance), seeds(row),
+    known(row.seconds, seconds), known(row.training_rows_per_second, number), known(row.labeling_rows_per_second, number),
+    known(row.size, bytes), known(row.memory, bytes)]))
+}
+
+function interval({ interval, interval_over: over }) {
+  return interval ? [`${plain(interval[0])} to ${plain(interval[1])} `, h('span', { class: 'muted' }, `over ${over}`)] : none()
+}
+
+/** The metric and its interval as a point on a line, which is the same for all models. */
+function whisker({ metric, interval }, [low, high]) {
+  if (metric === null) return null
+  const share = (value) => `${high > low ? (100 * (value - low)) / (high - low) : 50}%`
+  const [bar, point] = [h('i'), h('b')]
+  if (interval) {
+    bar.style.left = share(interval[0])
+    bar.style.right = `calc(100% - ${share(interval[1])})`
+  }
+  point.style.left = share(metric)
+  return h('span', { class: 'interval' }, interval ? bar : null, point)
+}
+
+/** The seeds, each with a link to its run. */
+function seeds({ seeds, runs }) {
+  return seeds.flatMap((seed, at) => [at ? ', ' : '', runs[at] ? h('a', { href: address('run', { run: runs[at] }) }, String(seed)) : String(seed)])
+}
+
+function beside(papers, metric) {
+  return table('papers', [['Claimed in', ''], ['The papers’ model', ''], ['Claimed', 'number'], [`Our ${metric}`, 'number'], ['Our model', '']],
+    papers.map(({ table, name, value, ours }) => [table, name, score(value), known(ours && ours.metric, score), ours ? ours.name : none()]))
+}
