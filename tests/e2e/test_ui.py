@@ -165,6 +165,8 @@ def test_the_other_pages_are_one_click_away(call: Call, browser: BrowserContext)
     page, _, errors = _open(browser, f"{call.url}{PANEL}/runs")
     page.get_by_role("link", name="Models", exact=True).click()
     page.get_by_text("No model is registered yet").wait_for()
+    page.get_by_role("link", name="Data", exact=True).click()
+    page.get_by_text("There is no version of a dataset yet").wait_for()
     assert errors == []
     page.close()
 

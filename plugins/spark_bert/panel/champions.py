@@ -5,12 +5,10 @@ MLflow is not asked: a run that looks for the champion, or makes another version
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -21,7 +19,7 @@ from spark_bert.folders import open_file
 from spark_bert.panel import dag_runs
 from spark_bert.panel.index import Row
 from spark_bert.panel.records import read_record, seconds_since_1970
-from spark_bert.panel.results import LARGEST, Content, Result, Source, result_of
+from spark_bert.panel.results import Result, Source, read_file, result_of
 from spark_bert.places import home
 
 #: How many events of a model are shown unless a reader asks for this model alone.
@@ -249,14 +247,7 @@ def _told(source: Source, model: str, registered: str, results: Mapping[str, Res
             yield Event(source, model, kind, result.time, found.pop("version", registered), found, result.href(stage))
     if registered:
         for file, (kind, form) in _FILES.items():
-            if read := _read_beside(source, file, form):
+            if read := read_file(partial(open_file, home() / "runs", source.run, file), form):
                 found, time = read[0].model_dump(), read[1]
                 at = seconds_since_1970(found.pop("at", None)) or time
                 yield Event(source, model, kind, at, found.pop("version", registered), found)
-
-
-def _read_beside(source: Source, file: str, form: type[Content]) -> tuple[Content, float] | None:
-    """Return the content of a file beside the record and when it was written, or None if there is no sound one."""
-    with suppress(OSError, ValueError), open_file(home() / "runs", source.run, file) as opened:
-        return form.model_validate_json(opened.read(LARGEST)), os.fstat(opened.fileno()).st_mtime
-    return None

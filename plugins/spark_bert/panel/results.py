@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,7 +18,7 @@ from spark_bert.panel.records import mapping, open_in_artifact, seconds_since_19
 
 Content = TypeVar("Content", bound=BaseModel)
 #: How much of a file is read, in bytes. Those that stages write are far smaller.
-LARGEST = 1 << 24
+_LARGEST = 1 << 24
 
 
 class Source(NamedTuple):
@@ -98,6 +99,12 @@ def result_of(source: Source, record: Mapping[str, Any], stage: str) -> Result |
 
 def read_artifact(stage: str, key: str, file: str, form: type[Content]) -> Content | None:
     """Return the content of a file of an artifact, or None if it is missing, damaged, or of another form."""
-    with suppress(OSError, ValueError), open_in_artifact(stage, key, file) as opened:
-        return form.model_validate_json(opened.read(LARGEST))
+    found = read_file(lambda: open_in_artifact(stage, key, file), form)
+    return found[0] if found else None
+
+
+def read_file(open_it: Callable[[], BinaryIO], form: type[Content]) -> tuple[Content, float] | None:
+    """Return the content of a JSON file and when it was written; None if it is missing, damaged, or of another form."""
+    with suppress(OSError, ValueError), open_it() as file:
+        return form.model_validate_json(file.read(_LARGEST)), os.fstat(file.fileno()).st_mtime
     return None

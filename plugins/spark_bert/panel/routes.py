@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, HTTPException
 from fastapi import Query as FromAddress
 from fastapi.responses import JSONResponse
 
-from spark_bert.panel import champions, columns, curves, evaluation, leaderboards, run_page, trace
+from spark_bert.panel import champions, columns, curves, datasets, evaluation, leaderboards, run_page, trace
 from spark_bert.panel.access import MayRead, may_read
 from spark_bert.panel.columns import Query
 from spark_bert.panel.index import INDEX, Row
@@ -127,3 +127,11 @@ def models(rows: Readable, model: str = "") -> dict[str, Any]:
 def newest_leaderboards(rows: Readable, run: str = "") -> dict[str, Any]:
     """Return the leaderboard of each task: the one that a run has made, or the newest."""
     return leaderboards.describe(rows, run)
+
+
+@router.get("/data")
+def data(
+    rows: Readable, may: Annotated[MayRead, Depends(may_read)], dataset: str = "", stream: str = ""
+) -> dict[str, Any]:
+    """Return the versions of the datasets and the windows of the streams."""
+    return datasets.describe(rows, may(""), dataset, stream)

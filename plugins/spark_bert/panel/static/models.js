@@ -1,13 +1,12 @@
 // The registered models: the champion of each, and its history. Below them, the leaderboards.
 import { address, fetchJson, h, parameters, repeat, show } from './page.js'
-import { chance, chip, none, runLink, table, tile, when } from './parts.js'
+import { chance, chip, none, renew, runLink, table, tile, when } from './parts.js'
 import { chart } from './chart.js'
 import { count, percent, score, small } from './format.js'
 import { leaderboards } from './leaderboards.js'
 
 const PAUSE = 15 // seconds until the page is fetched again
 const charts = new Map()
-const shown = {}
 
 const number = (value, write = score) => (typeof value === 'number' ? write(value) : '–')
 const signed = (value) => (typeof value === 'number' ? `${value < 0 ? '−' : '+'}${score(Math.abs(value))}` : '–')
@@ -108,13 +107,6 @@ function header() {
   const all = parameters.model ? h('p', { class: 'path' }, h('a', { href: 'models' }, 'Models'), ' / ') : null
   const about = parameters.model ? '' : 'The champion of each registered model and how it became so, and the leaderboards.'
   return h('header', {}, all, h('h1', {}, parameters.model || 'Models'), h('p', { class: 'muted' }, about))
-}
-
-/** Fill an element if what it shows has changed, so that nothing moves under a reader's hand. */
-function renew(id, found, draw) {
-  const text = JSON.stringify(found)
-  if (shown[id] !== text) show(id, draw(found))
-  shown[id] = text
 }
 
 function champions({ models }) {

@@ -40,7 +40,7 @@ export const parameters = Object.fromEntries(new URLSearchParams(location.search
 export const whichRun = Object.fromEntries(['run', 'dag_id', 'run_id'].filter((key) => parameters[key]).map((key) => [key, parameters[key]]))
 
 /** The pages that a reader can begin with; all others belong to the first. */
-const NAVIGATION = { runs: 'Runs', models: 'Models' }
+const NAVIGATION = { runs: 'Runs', models: 'Models', data: 'Data' }
 
 function navigation() {
   const page = location.pathname.split('/').at(-1)

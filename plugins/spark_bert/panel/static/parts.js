@@ -1,5 +1,5 @@
 // What the pages of models and of data have in common.
-import { address, h } from './page.js'
+import { address, h, show } from './page.js'
 import { runName, time } from './format.js'
 
 export const chip = (kind, text) => h('span', { class: `chip ${kind}` }, text)
@@ -24,3 +24,12 @@ export const table = (kind, headings, rows) =>
   h('div', { class: 'scroll' }, h('table', { class: `rows ${kind}` },
     h('thead', {}, h('tr', {}, headings.map(([title, column]) => h('th', { scope: 'col', class: column }, title)))),
     h('tbody', {}, rows.map((cells) => h('tr', {}, cells.map((cell, at) => h('td', { class: headings[at][1] }, cell)))))))
+
+const shown = new Map()
+
+/** Fill an element if what it shows has changed, so that nothing moves under a reader's hand. */
+export function renew(id, found, draw) {
+  const text = JSON.stringify(found)
+  if (shown.get(id) !== text) show(id, draw(found))
+  shown.set(id, text)
+}
