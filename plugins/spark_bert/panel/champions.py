@@ -181,11 +181,14 @@ def _champion(reign: Reign, events: Sequence[Event], runs: Mapping[str, Row]) ->
 
 
 def _reigns(events: Sequence[Event]) -> Iterator[Reign]:
-    """Yield which version was the champion when, in order."""
-    scores = sorted(score for event in events for score in _scores(event))
+    """Yield which version was the champion when, in order. The events come in the order of their times."""
+    scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for event in events:
+        for version, score in _scores(event):
+            scores[version].append((event.time, score))
     for version, group in groupby(filter(None, map(_sighting, events)), key=lambda sighting: sighting[2]):
         time, by, _ = next(group)  # that it was seen again is no news
-        known = [(at, score) for at, whose, score in scores if whose == version]
+        known = scores.get(version, [])
         before = [score for at, score in known if at <= time]
         yield Reign(time, by, version, before[-1] if before else known[0][1] if known else None)
 
@@ -197,18 +200,18 @@ def _sighting(event: Event) -> tuple[float, str, str] | None:
     return (event.time, event.kind, event.version) if event.kind in ("seen", "rollback") else None
 
 
-def _scores(event: Event) -> Iterator[tuple[float, str, float]]:
-    """Yield when a metric was measured, of which version, and the metric."""
+def _scores(event: Event) -> Iterator[tuple[str, float]]:
+    """Yield the versions whose metric was measured, and the metric."""
     if event.kind == "challenge":
         versions = {"model": event.version, "champion": event.found["champion"]}
         for name, score in event.found["metrics"].items():
             if score is not None and versions.get(name):
-                yield event.time, versions[name], score
+                yield versions[name], score
 
 
 def _events(rows: Iterable[Row]) -> Iterator[Event]:
     for row in rows:
-        if not any(stage in row.stages for stage in _STAGES):
+        if _STAGES.keys().isdisjoint(row.stages):
             continue
         if row.state == "running":  # it may write files beside its record, which have no stamp
             yield from _with_request(_read.__wrapped__(str(home()), Source.of(row)))
