@@ -35,6 +35,9 @@ class FileSource(DataSource):
 
     Its options are `folder`, the folder; `log`, the file that notes what was found; `settle`, the seconds for which a
     file must not have changed; `files`, the largest number of files per batch; and `partitions`, that of partitions.
+
+    A file whose time lies in the future tells nothing about how long it has not changed. It is read once the source has
+    seen it unchanged for so long.
     """
 
     @classmethod
@@ -70,6 +73,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._partitions = int(options["partitions"])
         self._target: int | None = None
         self._names: list[str] | None = None
+        self._ahead: dict[str, tuple[tuple[int, int], float]] = {}  # size and time of a file, and since when
 
     def initialOffset(self) -> dict[str, int]:
         """Return where a new stream begins."""
@@ -81,7 +85,11 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read no files but those that are there now."""
-        self._target = len(self._look())
+        names = self._look()
+        if self._ahead:  # nobody looks again
+            time.sleep(self._settle)
+            names = self._look()
+        self._target = len(names)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Return the end of the next batch, after looking for new files."""
@@ -106,7 +114,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self) -> list[str]:
         """Note new files in the log. Return the names of all."""
         known = self._known()
-        found = _settled(self._folder, set(known), self._settle)
+        found = self._settled(set(known))
         if found:
             with self._log.open("ab") as stream:
                 stream.write(b"".join(json.dumps(name).encode() + b"\n" for name in found))
@@ -114,6 +122,33 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 os.fsync(stream.fileno())
         known += found
         return known
+
+    def _settled(self, known: set[str]) -> list[str]:
+        """Return the names of the new finished files, the oldest first."""
+        found = []
+        try:
+            files = [file for file in self._folder.iterdir() if file.name not in known and _is_own(file)]
+        except FileNotFoundError as error:
+            raise BadInput(f"there is no folder {self._folder}: make it, or correct streaming.folder") from error
+        for file in files:
+            try:
+                status = file.stat()
+            except FileNotFoundError:  # it was moved away in this moment
+                continue
+            if self._age(file.name, status) >= self._settle:
+                found.append((status.st_mtime_ns, file.name))
+                self._ahead.pop(file.name, None)
+        return [name for _, name in sorted(found)]
+
+    def _age(self, name: str, status: os.stat_result) -> float:
+        """Return for how many seconds a file has not changed, as far as is known."""
+        age = (time.time_ns() - status.st_mtime_ns) / 1e9
+        if age >= 0:
+            return age
+        state, now = (status.st_size, status.st_mtime_ns), time.monotonic()
+        if self._ahead.get(name, (None,))[0] != state:
+            self._ahead[name] = state, now
+        return now - self._ahead[name][1]
 
     def _known(self) -> list[str]:
         """Return the names in the log, which only this process extends while it lives."""
@@ -131,23 +166,6 @@ def read_log(file: Path) -> list[str]:
     if len(whole) < len(data):
         os.truncate(file, len(whole))
     return [json.loads(line) for line in whole.splitlines()]
-
-
-def _settled(folder: Path, known: set[str], seconds: float) -> list[str]:
-    """Return the names of the new finished files, the oldest first."""
-    latest, found = time.time_ns() - round(seconds * 1e9), []
-    try:
-        files = [file for file in folder.iterdir() if file.name not in known and _is_own(file)]
-    except FileNotFoundError as error:
-        raise BadInput(f"there is no folder {folder}: make it, or correct streaming.folder") from error
-    for file in files:
-        try:
-            changed = file.stat().st_mtime_ns
-        except FileNotFoundError:  # it was moved away in this moment
-            continue
-        if changed <= latest:
-            found.append((changed, file.name))
-    return [name for _, name in sorted(found)]
 
 
 def _is_own(file: Path) -> bool:

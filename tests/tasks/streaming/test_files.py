@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,36 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.streaming import files
-from tasks.streaming.files import rows
+from tasks.streaming.files import FileReader, rows
 
 
 def read(file: Path) -> list[dict[str, Any]]:
     return [row for batch in rows(file) for row in batch.to_pylist()]
+
+
+def reader(folder: Path, settle: float) -> FileReader:
+    options = {"folder": str(folder), "log": str(folder.with_name("log")), "files": "9", "partitions": "1"}
+    return FileReader({**options, "settle": str(settle)})
+
+
+def test_a_file_whose_time_lies_in_the_future_is_read_once_it_was_seen_unchanged(tmp_path: Path) -> None:
+    file, ahead = tmp_path / "in/a.csv", time.time() + 3e7
+    file.parent.mkdir()
+    file.write_text("text\ngood film\n")
+    os.utime(file, (ahead, ahead))
+    source = reader(file.parent, 0.2)
+    limit, start = source.getDefaultReadLimit(), source.initialOffset()
+    assert source.latestOffset(start, limit) == start
+    file.write_text("text\ngood film\nbad film\n")  # it was still being copied
+    os.utime(file, (ahead, ahead))
+    time.sleep(0.25)
+    assert source.latestOffset(start, limit) == start
+    time.sleep(0.25)
+    assert source.latestOffset(start, limit) == {"files": 1}
+    (tmp_path / "log").unlink()
+    once = reader(file.parent, 0.2)
+    once.prepareForTriggerAvailableNow()
+    assert once.latestOffset(start, limit) == {"files": 1}
 
 
 def test_what_follows_unreadable_rows_does_not_take_the_place_of_another_row(tmp_path: Path) -> None:
