@@ -19,8 +19,8 @@ class Scoring(Section):
 
     input: str = Field(
         "",
-        description="The table to score: a file that ends in .csv, .tsv, .parquet or .jsonl, a folder of such files, "
-        "or the JDBC address of a database, without a login.",
+        description="The table to score: a file that ends in .csv, .tsv, .parquet, .jsonl or .ndjson, a folder of such "
+        "files, or the JDBC address of a database, without a login.",
         examples=["reviews.csv", "jdbc:postgresql://db.example.org/shop"],
     )
     table: str = Field("", description="The table in the database. Applies only if scoring.input is one.")

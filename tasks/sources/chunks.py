@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from include.paths import check_file, user_path
 from include.stages import BadInput
 from tasks.sources.files import UNREADABLE, damaged
+from tasks.sources.formats import format_of
 from tasks.sources.lines import Row, read_header, read_rows
 
 FORMATS = (".csv", ".tsv", ".parquet", ".jsonl")
@@ -61,7 +62,7 @@ def table_files(source: str) -> list[Path]:
         files = [path]
     else:
         files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
-    suffixes = sorted({file.suffix for file in files})
+    suffixes = sorted({format_of(file) for file in files})
     if len(suffixes) != 1 or suffixes[0] not in FORMATS:
         found = ", ".join(suffix or "no suffix" for suffix in suffixes) or "no file"
         raise BadInput(f"{path}: the names of a table's files must all end in one of {', '.join(FORMATS)}: {found}")

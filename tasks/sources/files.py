@@ -14,6 +14,7 @@ from include.paths import user_path
 from include.sections import Data
 from include.stages import BadInput
 from tasks.sources.base import Columns, Record, Source, to_records
+from tasks.sources.formats import format_of
 from tasks.sources.header import hint
 from tasks.sources.lines import Row, check_file, nul_problem, read_header, read_rows
 
@@ -37,7 +38,7 @@ class OwnFiles(Source):
         root = user_path(data.path)
         super().__init__({split: root / getattr(data, split) for split in SPLITS})
         for path in self.paths.values():
-            if path.suffix not in FORMATS:
+            if format_of(path) not in FORMATS:
                 raise BadInput(f"{path}: the format is unknown; the file name must end in {', '.join(FORMATS)}")
         self.separator = task.separator
         columns = {str(role): name for role, name in data.columns.items()}
@@ -47,7 +48,7 @@ class OwnFiles(Source):
         """Yield the rows of the split's file. The test file needs no label column."""
         path = self.paths[split]
         names = {role: name for role, name in self.names.items() if role != "label" or split != "test"}
-        if path.suffix == ".parquet":
+        if format_of(path) == ".parquet":
             check_file(path)
             rows, header = _parquet_rows(path, names, self.separator), list(names.values())
         else:

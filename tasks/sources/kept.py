@@ -11,6 +11,7 @@ from pyarrow import csv
 
 from include.stages import BadInput
 from tasks.scoring.metrics import Array
+from tasks.sources.formats import format_of
 from tasks.sources.lines import read_header, read_rows
 
 
@@ -28,7 +29,7 @@ def kept_columns(path: Path, names: Sequence[str], rows: Array) -> pa.Table:
     Raises:
         BadInput: If a column is missing, exists twice, or cannot be written as CSV.
     """
-    if path.suffix == ".parquet":
+    if format_of(path) == ".parquet":
         return _of_parquet(path, names).take(pa.array(rows))
     lines = read_rows(path)
     header = read_header(path, lines, ", ".join(names))

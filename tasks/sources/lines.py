@@ -12,6 +12,7 @@ from pathlib import Path
 from include import paths
 from include.stages import BadInput
 from tasks.sources.encoding import check_text
+from tasks.sources.formats import format_of
 
 _HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
 _LONGEST_FIELD = 2**31 - 1  # the csv module's default is 131,072 characters
@@ -41,7 +42,7 @@ def check_file(path: Path) -> None:
         head = stream.read(_HEAD)
     if not head:
         raise BadInput(f"{path} is empty: add data to it, or name another file")
-    if path.suffix != ".parquet":
+    if format_of(path) != ".parquet":
         check_text(path, head)
 
 
@@ -50,13 +51,13 @@ def remarks(path: Path) -> list[str]:
 
     Mixed line ends are normal in CSV files: rows end with CRLF (RFC 4180), and a quoted field may contain any line end.
     """
-    if path.suffix == ".parquet":
+    if format_of(path) == ".parquet":
         return []
     found = []
     with path.open("rb") as stream:
         if stream.read(3) == codecs.BOM_UTF8:
             found.append(f"{path} starts with a byte order mark, which was ignored")
-        if path.suffix != ".csv" and len({line.endswith(b"\r\n") for line in stream if line.endswith(b"\n")}) > 1:
+        if format_of(path) != ".csv" and len({line.endswith(b"\r\n") for line in stream if line.endswith(b"\n")}) > 1:
             found.append(f"{path} has two kinds of line ends (LF and CRLF), which were treated as the same")
     return found
 
@@ -68,7 +69,7 @@ def read_rows(path: Path) -> Iterator[Row]:
         BadInput: If the file cannot be read as text, or if the quotes of a CSV file are unbalanced.
     """
     check_file(path)
-    rows = _csv_rows(path) if path.suffix == ".csv" else _tsv_rows(path)
+    rows = _csv_rows(path) if format_of(path) == ".csv" else _tsv_rows(path)
     return _without_blank_tail(rows)
 
 

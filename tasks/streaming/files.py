@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from include.datasets import is_finished
 from include.stages import BadInput
 from tasks.sources.chunks import FORMATS, ROWS_IN_CHUNK, Chunk, decoding_problem, parquet_chunks, text_chunks
+from tasks.sources.formats import format_of
 from tasks.sources.lines import check_file
 from tasks.streaming.rows import ARROW, SCHEMA
 
@@ -197,14 +198,18 @@ _Rows = tuple[list[int], list[str | None], list[str | None]]
 
 def _read(file: Path) -> Iterator[_Rows]:
     """Yield places, rows and problems."""
-    if file.suffix in (".csv", ".tsv"):
+    kind = format_of(file)
+    if kind in (".csv", ".tsv"):
         yield from map(_of_chunk, text_chunks(file, "at least the texts"))
-    elif file.suffix == ".parquet":
+    elif kind == ".parquet":
         yield from map(_of_chunk, parquet_chunks(file))
-    elif file.suffix == ".jsonl":
+    elif kind == ".jsonl":
         yield from _lines(file)
     else:
-        raise BadInput(f"{file}: the name of a file must end in one of {', '.join(FORMATS)}")
+        raise BadInput(
+            f"{file} has a name that does not tell its format: put it there again under one that ends in "
+            f"{', '.join(FORMATS)}"
+        )
 
 
 def _of_chunk(chunk: Chunk) -> _Rows:

@@ -32,6 +32,7 @@ from tasks.inference.chosen_model import Model, check_texts, chosen
 from tasks.inference.progress import progress
 from tasks.scoring.predictions import without_lists
 from tasks.sources.chunks import Chunk, parquet_chunks, table_files, text_chunks
+from tasks.sources.formats import format_of
 from tasks.spark import partitions, session
 from tasks.stages.score.database import driver, write_parquet
 from tasks.stages.score.json_lines import json_chunks
@@ -49,7 +50,7 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
         raise BadInput("scoring.input is empty: name the table to score, for example reviews.csv")
     files, model = [] if scoring.is_database else table_files(scoring.input), chosen(experiment, run, "scoring")
     check_texts(experiment, read_head(Path(model.trained.folder)), model, "scoring")
-    digests = [f"{file.suffix} {sha256(file)}" for file in files]
+    digests = [f"{format_of(file)} {sha256(file)}" for file in files]
     table = hashlib.sha256("\n".join(digests).encode()).hexdigest() if files else run.folder.name
     return json.dumps({"table": table, "model": model.as_json()}, sort_keys=True)
 
@@ -92,7 +93,7 @@ def _chunks(spark: SparkSession, experiment: Experiment, folder: Path) -> Iterat
     if _is_text(scoring):
         for file in files:
             yield from ((str(file), chunk) for chunk in text_chunks(file, ", ".join(scoring.texts)))
-    elif files and files[0].suffix == ".parquet":
+    elif files and format_of(files[0]) == ".parquet":
         for file in files:
             yield from ((str(file), chunk) for chunk in parquet_chunks(file))
     elif files:
@@ -140,7 +141,7 @@ def _write(experiment: Experiment, kept: Path, output: Path) -> dict[str, str]:
 
 
 def _is_text(scoring: Scoring) -> bool:
-    return not scoring.is_database and table_files(scoring.input)[0].suffix in _TEXT
+    return not scoring.is_database and format_of(table_files(scoring.input)[0]) in _TEXT
 
 
 def _batches(parts: list[Path]) -> Iterator[pa.RecordBatch]:

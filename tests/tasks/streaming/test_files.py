@@ -47,6 +47,18 @@ def test_a_file_whose_time_lies_in_the_future_is_read_once_it_was_seen_unchanged
     assert once.latestOffset(start, limit) == {"files": 1}
 
 
+@pytest.mark.parametrize("name", ["A.CSV", "a.Tsv", "a.NDJSON", "a.ndjson", "a.JSONL", "a.Parquet"])
+def test_the_case_of_an_ending_does_not_matter(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    if name == "a.Parquet":
+        pq.write_table(pa.table({"text": ['a "good" film']}), file)
+    else:
+        quoted = {"A.CSV": 'text\n"a ""good"" film"\n', "a.Tsv": 'text\na "good" film\n'}
+        file.write_text(quoted.get(name, '{"text": "a \\"good\\" film"}\n'))
+    (row,) = read(file)
+    assert row["problem"] is None and json.loads(row["row"]) == {"text": 'a "good" film'}
+
+
 def test_what_follows_unreadable_rows_does_not_take_the_place_of_another_row(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text('text,n\ngood,1\nshort\nfilm,2\n"never closed\n')

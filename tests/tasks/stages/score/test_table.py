@@ -158,6 +158,12 @@ def test_a_folder_needs_files_of_one_format(names: tuple[str, ...], message: str
         table_files(str(tmp_path))
 
 
+def test_endings_that_mean_the_same_format_go_together(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.NDJSON", "c.JSONL"):
+        (tmp_path / name).touch()
+    assert len(table_files(str(tmp_path))) == 3
+
+
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(BadInput, match=r"nowhere\.csv is missing: correct scoring\.input"):
         table_files("nowhere.csv")

@@ -129,8 +129,9 @@ def test_what_cannot_be_labeled_is_set_aside_and_the_rest_goes_on(
         9: "broken encoding: contains a NUL byte", 10: "broken encoding: contains half of a surrogate pair",
     }  # fmt: skip
     assert "unbalanced quotes" in reasons[("b.csv", 3)] and "UTF-16" in reasons[("c.csv", 1)]
-    assert (
-        "the file: the name of a file must end in" in reasons[("d.txt", 1)] and reasons[("f.parquet", 2)] == "no text"
+    assert reasons[("f.parquet", 2)] == "no text" and reasons[("d.txt", 1)] == (
+        "the file has a name that does not tell its format: put it there again under one that ends in .csv, .tsv, "
+        ".parquet, .jsonl"
     )
     result = artifact.manifest.result
     assert (result["rows_in"], result["rows"], result["aside"]) == (15, 5, 10) and len(aside) == 10
