@@ -7,6 +7,7 @@ of lines in that log, so that a batch that is repeated has the same files.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -28,7 +29,7 @@ from include.stages import BadInput
 from tasks.sources.chunks import FORMATS, ROWS_IN_CHUNK, Chunk, decoding_problem, parquet_chunks, text_chunks
 from tasks.sources.formats import format_of
 from tasks.sources.lines import check_file
-from tasks.streaming.rows import ARROW, SCHEMA
+from tasks.streaming.rows import ARROW, BYTES, SCHEMA
 
 
 class FileSource(DataSource):
@@ -259,9 +260,13 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _as_text(value: Any) -> str:
-    # Not every program marks its texts as such, and Parquet then takes them for bytes.
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+def _as_text(value: Any) -> str | dict[str, str]:
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode("utf-8")  # not every program marks its texts as such, and Parquet then takes them for bytes
+    except UnicodeDecodeError:
+        return {BYTES: base64.b64encode(value).decode("ascii")}
 
 
 def _batch(

@@ -5,14 +5,18 @@
 | source | the topic and the partition, as `reviews-3` | the name of the file |
 | position | the message's offset | the number of the line, from 1 |
 | time | the message's timestamp; null if it has none | when the file was last changed |
-| row | the message's value, which should be one JSON object | the line |
+| row | the message's value, which should be one JSON object | the line, or the row as a JSON object |
 | problem | why the row cannot be read, or null; row is then what could be decoded, or null | the same |
+
+Bytes that are no text, such as images in Parquet, are objects in the row: {"base64": "..."}.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
+#: The only field of an object that stands for bytes.
+BYTES = "base64"
 #: The columns, as Spark writes them.
 SCHEMA = "source string, position bigint, time timestamp, row string, problem string"
 #: The same columns in Arrow, as Spark wants them.

@@ -22,6 +22,7 @@ from tasks.scoring.predictions import answer_columns, predict
 from tasks.sources.json_row import parse
 from tasks.sources.usable import text_problem
 from tasks.stages.stream.counted import Counted
+from tasks.streaming.rows import BYTES
 
 #: The columns of a labeled row before its texts and the answers.
 COLUMNS = ("source", "position", "time", "row")
@@ -97,7 +98,7 @@ class LabelRows:
             if not reason and name not in values:
                 reason = f"no column {name}"
             if not reason and not isinstance(text, str | None):
-                reason = f"{name} is not a text"
+                reason = f"{name} {'has bytes that are not UTF-8' if _is_binary(text) else 'is not a text'}"
             reason = reason or text_problem(None if text is None else text.encode(), runner.head.cleaning)
         return tuple(map(str, texts)), reason
 
@@ -115,6 +116,10 @@ class LabelRows:
         table = pa.table({**columns, **answers, MODEL_VERSION: pa.repeat(self.version, len(rows))})
         counted.add(table, self.texts, probabilities, head)
         return table
+
+
+def _is_binary(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {BYTES}
 
 
 def _rows(chunk: pa.RecordBatch) -> Iterator[tuple[bytes | None, str | None]]:

@@ -79,6 +79,17 @@ def test_texts_that_parquet_takes_for_bytes_are_texts(tmp_path: Path) -> None:
     assert json.loads(read(tmp_path / "a.parquet")[0]["row"]) == {"text": "ein grüner film"}
 
 
+def test_other_bytes_are_no_text_and_none_is_lost(tmp_path: Path) -> None:
+    image = b"\x89PNG"
+    pq.write_table(
+        pa.table({"text": ["good film"], "image": [image], "all": [[{"one": image}]]}), tmp_path / "a.parquet"
+    )
+    there = {"base64": "iVBORw=="}
+    assert json.loads(read(tmp_path / "a.parquet")[0]["row"]) == {
+        "text": "good film", "image": there, "all": [{"one": there}],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("values", "problem"),
     [

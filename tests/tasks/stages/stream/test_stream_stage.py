@@ -114,7 +114,9 @@ def test_what_cannot_be_labeled_is_set_aside_and_the_rest_goes_on(
     (folder / "c.csv").write_bytes("text\nfilm".encode("utf-16"))
     (folder / "d.txt").write_text("good film\n")
     (folder / "e.csv.part").write_text("text\ngood film\n")
-    pq.write_table(pa.table({"text": ["a film", None], "score": [math.nan, 1.0]}), folder / "f.parquet")
+    pq.write_table(
+        pa.table({"text": [b"a film", None, b"\x89PNG"], "score": [math.nan, 1.0, 2.0]}), folder / "f.parquet"
+    )
     artifact = stream(tmp_path, model)
     found = labeled(tmp_path)
     assert [(row["source"], row["position"]) for row in found] == [
@@ -129,14 +131,16 @@ def test_what_cannot_be_labeled_is_set_aside_and_the_rest_goes_on(
         9: "broken encoding: contains a NUL byte", 10: "broken encoding: contains half of a surrogate pair",
     }  # fmt: skip
     assert "unbalanced quotes" in reasons[("b.csv", 3)] and "UTF-16" in reasons[("c.csv", 1)]
-    assert reasons[("f.parquet", 2)] == "no text" and reasons[("d.txt", 1)] == (
+    assert reasons[("f.parquet", 2)] == "no text"
+    assert reasons[("f.parquet", 3)] == "text has bytes that are not UTF-8"
+    assert reasons[("d.txt", 1)] == (
         "the file has a name that does not tell its format: put it there again under one that ends in .csv, .tsv, "
         ".parquet, .jsonl"
     )
     result = artifact.manifest.result
-    assert (result["rows_in"], result["rows"], result["aside"]) == (15, 5, 10) and len(aside) == 10
+    assert (result["rows_in"], result["rows"], result["aside"]) == (16, 5, 11) and len(aside) == 11
     heartbeat = json.loads((tmp_path / "streams/stream/heartbeat.json").read_text())
-    assert (heartbeat["rows"], heartbeat["aside"]) == (5, 10)
+    assert (heartbeat["rows"], heartbeat["aside"]) == (5, 11)
 
 
 def test_batches_have_at_most_so_many_files_and_windows_so_many_rows(
