@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.experiment import Experiment
 from include.named import build, load, merge
+from include.windows import in_short
 from spark_bert.assets import DRIFTED
 from spark_bert.drop_folder import arriving_files
 from spark_bert.notices import Notice
@@ -97,14 +98,8 @@ def new_windows(folder: Path, since: int, known: Container[Path] = ()) -> dict[P
 
 
 def _window(file: Path) -> dict[str, Any]:
-    """Return what a report says about the window, as the result of the stage stream has it."""
+    """Return what a report says about the window."""
     try:
-        window = json.loads(file.read_text(encoding="utf-8"))
-        return {
-            "window": f"batches {window['first']} to {window['last']}",
-            "rows": window["rows"],
-            "reasons": window["reasons"],
-            "file": f"windows/{file.name}",
-        }
+        return in_short(json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError) as error:
         raise AirflowFailException(f"{file} describes no window ({error!r}): remove it") from error

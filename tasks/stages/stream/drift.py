@@ -10,6 +10,7 @@ from typing import Any
 from include.artifacts import write_json
 from include.experiment import Experiment
 from include.stages import BadInput
+from include.windows import file_name
 from tasks.scoring.drift import Profile, read_profile
 from tasks.stages.stream.batches import Batches
 from tasks.streaming.windows import windows
@@ -34,22 +35,13 @@ def close_windows(batches: Batches, experiment: Experiment, run: str) -> None:
     for window in windows(tallies, experiment.streaming.window_rows, references, experiment.dataset):
         for reason in window.reasons:
             log.warning("batches %d to %d: %s", window.first, window.last, reason)
-        write_json(folder / f"{window.first}-{window.last}.json", {**window.as_json(), "run": run})
+        write_json(folder / file_name(window.first, window.last), {**window.as_json(), "run": run})
 
 
 def closed(folder: Path) -> list[dict[str, Any]]:
     """Return the windows of a stream, the first ones first."""
     found = [json.loads(file.read_text(encoding="utf-8")) for file in (folder / "windows").glob("*-*.json")]
     return sorted(found, key=lambda window: int(window["first"]))
-
-
-def in_short(window: dict[str, Any]) -> dict[str, Any]:
-    """Return what the result of the stage says of a window beyond a limit."""
-    name = f"{window['first']}-{window['last']}"
-    return {
-        "window": f"batches {window['first']} to {window['last']}", "rows": window["rows"],
-        "reasons": window["reasons"], "file": f"windows/{name}.json",
-    }  # fmt: skip
 
 
 def _reference(model: str) -> Profile | None:

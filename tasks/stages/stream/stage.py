@@ -20,10 +20,11 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.sections import Streaming
 from include.stages import BadInput
+from include.windows import in_short
 from tasks.context import Context, Outcome
 from tasks.spark import session
 from tasks.stages.stream.batches import CHECKPOINT, Batches
-from tasks.stages.stream.drift import closed, in_short
+from tasks.stages.stream.drift import closed
 from tasks.stages.stream.heartbeat import Heartbeat
 from tasks.stages.stream.label import COLUMNS
 from tasks.stages.stream.labeler import Labeler
