@@ -26,13 +26,21 @@ class Record(Recorded):
 
     @property
     def pipeline(self) -> dict[str, Entry]:
-        """The tracked stages that the run has finished or failed, in order."""
-        return {name: self.stages[name] for name in _TRACKED if name in self.stages}
+        """The tracked stages that the run has finished or failed, in order, with a rollback of its last promotion."""
+        found = {name: self.stages[name] for name in _TRACKED if name in self.stages}
+        promote, rollback = (self.stages.get(name) for name in ("promote", "rollback"))
+        # A promotion after a rollback in the same run leaves the rollback in the record.
+        if promote and rollback and (rollback.ended or 0) > (promote.ended or 0):
+            found["rollback"] = rollback
+        return found
 
     @property
     def status(self) -> str:
-        """The status in MLflow's terms. KILLED means that a stage is missing although none has failed."""
-        if any(entry.exit_code for entry in self.pipeline.values()):
+        """The status in MLflow's terms. KILLED means that a stage is missing although none has failed.
+
+        A run that has undone its promotion is FAILED, as it is in Airflow.
+        """
+        if "rollback" in self.pipeline or any(entry.exit_code for entry in self.pipeline.values()):
             return "FAILED"
         return "FINISHED" if self.stages.keys() & {"export", "promote"} or self.arm else "KILLED"
 

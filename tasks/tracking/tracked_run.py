@@ -133,6 +133,8 @@ def _tags(run: Run, record: Record, artifacts: Mapping[str, Artifact]) -> dict[s
     for name, key in _OUTCOMES.items():
         if name in artifacts:
             tags[key] = str(record.pipeline[name].result[key])
+    if "rollback" in artifacts:
+        tags["rolled_back"] = f"to version {record.pipeline['rollback'].result['version']}"
     return tags | {f"arm.{key}": str(value) for key, value in record.arm.items()}
 
 

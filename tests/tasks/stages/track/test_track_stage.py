@@ -19,7 +19,7 @@ from include.stages import BadInput, Transient
 from tasks.__main__ import main
 from tasks.runner import run_stage
 from tests.tasks.stages.track.runs import made
-from tests.tasks.tracking.retrained import challenged, ingested, retrain
+from tests.tasks.tracking.retrained import challenged, ingested, retrain, stage
 
 TOLD = ("outcome", "version", "decision")
 pytestmark = pytest.mark.usefixtures("database")
@@ -166,6 +166,21 @@ def test_what_became_of_a_retrained_model_is_held(tmp_path: Path) -> None:
         "third": ("FAILED", "worse", None, None),
     }
     assert found["first"].data.tags["promote.key"] == run.artifact("promote").manifest.key
+
+
+def test_a_run_that_has_undone_its_promotion_has_failed(tmp_path: Path) -> None:
+    retrain(tmp_path, "first")
+    run = retrain(tmp_path, "second", training__seed=7)
+    stage("rollback", run)
+    track(run)
+    found = held(tmp_path)["second"]
+    assert (found.info.status, found.data.tags["rolled_back"]) == ("FAILED", "to version 1")
+    stage("promote", run)  # somebody has mended the service, and cleared the Airflow task
+    stage("rollback", Run(tmp_path / "runs/by-hand"))
+    track(run)
+    found = held(tmp_path)["second"]
+    assert found.info.status == "FINISHED" and "rolled_back" not in found.data.tags
+    assert "by-hand" not in held(tmp_path)
 
 
 def test_two_at_once_do_not_write_one_run_twice(tmp_path: Path) -> None:
