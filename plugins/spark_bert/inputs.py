@@ -53,10 +53,16 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
     if not root:
         return
     if reads_database(stage, experiment) and experiment.scoring.input not in os.environ.get(DATABASES, "").split():
-        raise BadInput(f"{experiment.scoring.input} is none of this deployment's databases: add it to {DATABASES}")
+        raise BadInput(
+            f"{experiment.scoring.input} is none of this deployment's databases: add it to {DATABASES} in Airflow's "
+            "environment, or export the table to a file, which is the only way on the compose platform"
+        )
     brokers = experiment.streaming.brokers
     if reads_kafka(stage, experiment) and brokers not in os.environ.get(BROKERS, "").split():
-        raise BadInput(f"streaming.brokers = {brokers!r} is none of this deployment's brokers: add it to {BROKERS}")
+        raise BadInput(
+            f"streaming.brokers = {brokers!r} is none of this deployment's brokers: add it to {BROKERS} in "
+            "Airflow's environment"
+        )
     for text in (*named_paths(stage, experiment), *_files(stage, experiment)):
         if not _is_below(text, Path(root)) and not is_in_artifact_store(text):
             raise BadInput(f"{text} is not below {root}: move it there, or set SPARK_BERT_DATA to another folder")

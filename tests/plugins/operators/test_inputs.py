@@ -116,7 +116,9 @@ def test_only_the_deployments_databases_get_its_login(root: Path, monkeypatch: p
     shop, other = "jdbc:postgresql://db/shop", "jdbc:postgresql://db/shop2"
     monkeypatch.setenv("SPARK_BERT_DATABASES", f"jdbc:mysql://db/x {shop}")
     assert begin("score", {**table, "scoring.input": shop}).command
-    with pytest.raises(AirflowFailException, match=f"{other} is none of this deployment's databases: add it to"):
+    with pytest.raises(
+        AirflowFailException, match=f"{other} is none of this deployment's databases: add it to .* or export"
+    ):
         begin("score", {**table, "scoring.input": other})
 
 
