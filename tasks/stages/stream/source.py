@@ -31,17 +31,23 @@ def check_source(streaming: Streaming) -> None:
 def remember(streaming: Streaming, file: Path) -> None:
     """Write down what the stream reads, or raise BadInput if it was begun with something else.
 
-    Spark's checkpoint has numbers of files and messages only, which mean nothing in another folder or topic.
+    Spark's checkpoint has numbers of files and messages only, which mean nothing in another folder or topic. A folder
+    in the home is written down without the path of the home, which may be moved. Nothing tells surely that a folder is
+    the same one at any other path: the number of an inode is given again to the next folder.
     """
-    where = str(user_path(streaming.folder).absolute()) if streaming.source == "files" else streaming.topic
+    home, files = file.parents[2], streaming.source == "files"
+    where = str(user_path(streaming.folder).absolute()) if files else streaming.topic
     wanted = {"source": streaming.source, "reads": where, "texts": list(streaming.texts)}
     if not (file.parent / CHECKPOINT).exists():  # nothing was read yet
-        write_json(file, wanted)
+        write_json(file, wanted | {"reads": where.removeprefix(f"{home}/")})
     begun = json.loads(file.read_text(encoding="utf-8"))
+    if begun["source"] == "files":
+        begun["reads"] = str(home / begun["reads"])
     if begun != wanted:
+        same = f" If it is the same folder at another path, write that as reads into {file}." if files else ""
         raise BadInput(
             f"the stream {streaming.name} was begun with {_in_words(begun)}, not {_in_words(wanted)}: choose another "
-            f"streaming.name, or remove {file.parent} to begin anew"
+            f"streaming.name, or remove {file.parent} to begin anew.{same}"
         )
 
 

@@ -19,11 +19,13 @@ from pyspark.sql import SparkSession
 from include.artifacts import Artifact, locked
 from include.named import build
 from include.runs import Run
+from include.sections import Streaming
 from include.stages import BadInput, Transient
 from tasks.runner import run_stage
 from tasks.scoring.drift import PROFILE, Profile
 from tasks.stages.stream import labeler
 from tasks.stages.stream.batches import Batches
+from tasks.stages.stream.source import remember
 from tests.tasks.stages.score.models import CLASSES, trained
 from tests.tasks.stages.score.test_score_stage import expected, texts
 from tests.tasks.streaming.brokers import Brokers
@@ -187,6 +189,30 @@ def test_a_stream_is_one_folder_or_topic_and_its_checkpoint_belongs_to_its_batch
         stream(tmp_path, model, "two")
     heartbeat = json.loads((tmp_path / "streams/stream/heartbeat.json").read_text())
     assert heartbeat["state"] == "failed" and "checkpoint was removed" in heartbeat["message"]
+
+
+def test_a_folder_in_the_home_moves_with_it_but_no_other_does(tmp_path: Path) -> None:
+    home, moved, outside = tmp_path / "home", tmp_path / "moved", tmp_path / "outside"
+    for folder in (home / "streams/inside", home / "streams/outside", home / "in", outside):
+        folder.mkdir(parents=True)
+
+    def begin(home: Path, name: str, folder: Path) -> None:
+        file = home / "streams" / name / "stream.json"
+        remember(Streaming(name=name, folder=str(folder)), file)
+        (file.parent / "checkpoint").mkdir(exist_ok=True)
+
+    begin(home, "inside", home / "in")
+    begin(home, "outside", outside)
+    home.rename(moved)
+    begin(moved, "inside", moved / "in")
+    begin(moved, "outside", outside)
+    outside.rename(tmp_path / "elsewhere")
+    with pytest.raises(
+        BadInput, match=rf"not files of {tmp_path}/elsewhere .* write that as reads into {moved}/streams"
+    ):
+        begin(moved, "outside", tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match=rf"was begun with files of {moved}/in and .*, not kafka of in and .* anew\.$"):
+        remember(Streaming(name="inside", source="kafka", topic="in"), moved / "streams/inside/stream.json")
 
 
 def test_what_is_missing_from_the_folder_of_a_stream_loses_no_rows(
