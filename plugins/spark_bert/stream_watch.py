@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator, Context, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from include.stages import BadInput
+from include.windows import in_short
 from spark_bert.assets import DRIFTED
 from spark_bert.params import from_form
 from spark_bert.streaming import last_reported, new_windows, stream_folder
@@ -196,15 +197,22 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
         beat, name = Heartbeat.read(self.folder), self.folder.name
         if beat.state == "failed":
             raise StreamDown(f"the stream {name} failed at {beat.time:{_TIME}}: {beat.message}")
-        if beat.state != "stopped" and (datetime.now(UTC) - beat.time).total_seconds() > self.limit:
+        if beat.state != "stopped" and not self._beats(beat):
             raise StreamDown(
                 f"the stream {name} is down, its last heartbeat is of {beat.time:{_TIME}}: look into the log of its "
                 "service for the reason, and start it again"
             )
         return beat
 
+    def _beats(self, beat: Heartbeat) -> bool:
+        """Return whether a heartbeat is new or, because the clock of the stream's machine is behind, has a next one."""
+        if (datetime.now(UTC) - beat.time).total_seconds() <= self.limit:
+            return True
+        time.sleep(self.interval)
+        return Heartbeat.read(self.folder).time != beat.time
+
     def _drifted(self) -> list[dict[str, Any]]:
-        """Return the windows that have drifted and were not reported yet, those closed first first."""
+        """Return the windows that have drifted and were not reported yet, in their order."""
         windows = new_windows(self.folder, self.reported, self.sound)
         self.sound |= {file for file, window in windows.items() if not window["reasons"]}
-        return [window for window in windows.values() if window["reasons"]]
+        return [in_short(window) for window in windows.values() if window["reasons"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,27 @@ def stream_folder(name: str) -> Path:
     return home() / "streams" / name
 
 
-def last_reported(context: Context, stream: str) -> int:
-    """Return when the newest window of the stream that was reported was closed.
+@dataclass(frozen=True)
+class Reported:
+    """Up to where the windows of a stream were reported. No clock has a part in it.
 
-    Returns:
-        The modification time of the window's file in nanoseconds; 0 if no window was reported. It is not the window's
-        number, because the numbers start again when somebody removes the stream to label its rows anew.
+    Attributes:
+        query: the id of Spark's query. It is another one after somebody has removed the stream to label its rows anew.
+        last: the number of the last batch of the newest window that was reported.
     """
-    value = context["asset_state_store"][DRIFTED].get(stream)
-    return value if isinstance(value, int) else 0
+
+    query: str = ""
+    last: int = -1
+
+    def has(self, window: dict[str, Any]) -> bool:
+        """Return whether a window, as its file describes it, is among them."""
+        return bool(window.get("query", "") == self.query and window["last"] <= self.last)
+
+
+def last_reported(context: Context, stream: str) -> Reported:
+    """Return up to where the windows of the stream were reported."""
+    value: Any = context["asset_state_store"][DRIFTED].get(stream)
+    return Reported(**value) if isinstance(value, dict) else Reported()
 
 
 @task(
@@ -71,35 +84,37 @@ def drifted(result: Any, **context: Any) -> dict[str, Any]:
         The stream's name and the windows, as the event has them in its extra.
     """
     name = result["stream"]
-    closed = new_windows(stream_folder(name), last_reported(context, name))  # type: ignore[arg-type]
-    windows = {file: window for file, window in closed.items() if window["reasons"]}
+    new = new_windows(stream_folder(name), last_reported(context, name))  # type: ignore[arg-type]
+    windows = [window for window in new.values() if window["reasons"]]
     if not windows:
         raise AirflowSkipException("no window has drifted")
-    event = {"stream": name, "drift": list(windows.values())}
+    event = {"stream": name, "drift": [in_short(window) for window in windows]}
     context["outlet_events"][DRIFTED].extra = event
-    context["asset_state_store"][DRIFTED].set(name, max(file.stat().st_mtime_ns for file in windows))
+    reported = Reported(windows[-1].get("query", ""), windows[-1]["last"])
+    context["asset_state_store"][DRIFTED].set(name, asdict(reported))
     return event
 
 
-def new_windows(folder: Path, since: int, known: Container[Path] = ()) -> dict[Path, dict[str, Any]]:
-    """Return what a report says about the windows of a stream, those closed first first, by their files.
+def new_windows(folder: Path, reported: Reported, known: Container[Path] = ()) -> dict[Path, dict[str, Any]]:
+    """Return the windows of a stream that were not reported yet, in their order, by their files.
 
     Args:
         folder: the folder of the stream.
-        since: the modification time in nanoseconds after which the windows were closed.
+        reported: up to where they were reported.
         known: files that are left out.
 
     Raises:
         AirflowFailException: if a file does not describe a window.
     """
-    closed = {file: file.stat().st_mtime_ns for file in (folder / "windows").glob("*.json")}
-    new = [file for file, when in closed.items() if when > since and file not in known]
-    return {file: _window(file) for file in sorted(new, key=closed.__getitem__)}
+    found = {file: _window(file) for file in (folder / "windows").glob("*.json") if file not in known}
+    new = {file: window for file, window in found.items() if not reported.has(window)}
+    return dict(sorted(new.items(), key=lambda item: item[1]["last"]))
 
 
 def _window(file: Path) -> dict[str, Any]:
-    """Return what a report says about the window."""
     try:
-        return in_short(json.loads(file.read_text(encoding="utf-8")))
+        window: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        in_short(window)  # whether all is there
+        return {**window, "last": int(window["last"])}
     except (ValueError, KeyError, TypeError) as error:
         raise AirflowFailException(f"{file} describes no window ({error!r}): remove it") from error

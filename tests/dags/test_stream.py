@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +23,7 @@ from spark_bert.operators.base import StageOperator
 from spark_bert.params import resolve
 from spark_bert.places import data_path
 from spark_bert.stream_watch import StreamWatch
-from spark_bert.streaming import drifted, incoming_rows, last_reported
+from spark_bert.streaming import Reported, drifted, incoming_rows, last_reported
 from tests.airflow_home import HOME, airflow
 
 WINDOW = {"window": "batches 3 to 7", "rows": 1040, "file": "windows/3-7.json", "reasons": ["too long"]}
@@ -121,8 +120,8 @@ def test_airflow_keeps_which_windows_were_reported(database: None, monkeypatch: 
     (folder / "windows").mkdir(parents=True)
     beat = {"instance": "a1", "state": "stopped", "message": "", "batch": 9, "rows": 1, "model_version": "reviews/3"}
     write_json(folder / "heartbeat.json", {**beat, "time": datetime.now(UTC).isoformat()})
-    file = folder / "windows/3-7.json"
-    write_json(file, {"first": 3, "last": 7, "rows": 1040, "reasons": ["too long"]})
+    window = {"first": 3, "last": 7, "rows": 1040, "reasons": ["too long"], "query": "q1"}
+    write_json(folder / "windows/3-7.json", window)
     done = airflow("dags", "test", "stream_watch")
     assert done.returncode == 0, done.stdout + done.stderr
     from airflow.models.asset import AssetEvent, AssetModel
@@ -135,7 +134,7 @@ def test_airflow_keeps_which_windows_were_reported(database: None, monkeypatch: 
         (event,) = session.scalars(select(AssetEvent).where(AssetEvent.asset_id == asset.id))
         assert event.extra == {"stream": "stream", "drift": [WINDOW]}
         (state,) = session.scalars(select(AssetStateStoreModel).where(AssetStateStoreModel.asset_id == asset.id))
-        assert (state.key, int(state.value)) == ("stream", file.stat().st_mtime_ns)
+        assert (state.key, json.loads(state.value)) == ("stream", {"query": "q1", "last": 7})
 
 
 def context() -> Any:
@@ -145,25 +144,24 @@ def context() -> Any:
     return {"outlet_events": OutletEventAccessors(), "asset_state_store": {DRIFTED: store}}
 
 
-def close(home: Path, window: dict[str, Any], name: str, at: int) -> dict[str, Any]:
+def close(home: Path, window: dict[str, Any], name: str) -> dict[str, Any]:
     """Write a window as the stage stream does, and return what a report says about it."""
     first, last = name.split("-")
     file = home / f"streams/stream/windows/{name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({**window, "first": int(first), "last": int(last)}))
-    os.utime(file, ns=(at, at))
     return {**window, "window": f"batches {first} to {last}", "file": f"windows/{name}.json"}
 
 
 def test_a_window_that_drifted_is_an_event_and_is_not_reported_again(home: Path) -> None:
     drift = {"rows": WINDOW["rows"], "reasons": WINDOW["reasons"]}
-    second, first = close(home, drift, "3-7", 2_000_000_001), close(home, drift, "8-9", 1_000_000_000)
-    close(home, {**drift, "reasons": []}, "10-12", 3_000_000_000)
+    second, first = close(home, drift, "8-10"), close(home, drift, "3-7")
+    close(home, {**drift, "reasons": []}, "11-12")
     now = context()
-    assert last_reported(now, "stream") == 0
+    assert last_reported(now, "stream") == Reported()
     event = drifted.function({"stream": "stream"}, **now)
     assert event == now["outlet_events"][DRIFTED].extra == {"stream": "stream", "drift": [first, second]}
-    assert last_reported(now, "stream") == 2_000_000_001 and last_reported(now, "another") == 0
+    assert last_reported(now, "stream") == Reported(last=10) and last_reported(now, "another") == Reported()
     with pytest.raises(AirflowSkipException, match="no window has drifted"):
         drifted.function({"stream": "stream"}, **now)
 
@@ -172,4 +170,4 @@ def test_without_drift_there_is_no_event(home: Path) -> None:
     now = context()
     with pytest.raises(AirflowSkipException, match="no window has drifted"):
         drifted.function({"stream": "stream"}, **now)
-    assert last_reported(now, "stream") == 0 and not now["outlet_events"][DRIFTED].extra
+    assert last_reported(now, "stream") == Reported() and not now["outlet_events"][DRIFTED].extra

@@ -35,7 +35,8 @@ def close_windows(batches: Batches, experiment: Experiment, run: str) -> None:
     for window in windows(tallies, experiment.streaming.window_rows, references, experiment.dataset):
         for reason in window.reasons:
             log.warning("batches %d to %d: %s", window.first, window.last, reason)
-        write_json(folder / file_name(window.first, window.last), {**window.as_json(), "run": run})
+        more = {"run": run, "query": manifests[0]["query"]}
+        write_json(folder / file_name(window.first, window.last), {**window.as_json(), **more})
 
 
 def closed(folder: Path) -> list[dict[str, Any]]:
