@@ -46,8 +46,10 @@ class Trial(BaseOperator):
                 f"retraining.trial_texts asks for a trial, but the deployment names no service: set {SERVICE} in "
                 "Airflow's environment, or write retraining.trial_texts: 0"
             )
-        version = run.artifact("register").manifest.result["version"]
-        trigger = TrialTrigger(service(), champion, version, options.trial_texts, options.trial_minutes)
+        entry = run.artifact("register").manifest.result
+        trigger = TrialTrigger(
+            service(), entry["model"], champion, entry["version"], options.trial_texts, options.trial_minutes
+        )
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -69,6 +71,7 @@ class TrialTrigger(BaseTrigger):
 
     Args:
         service: the address of the service.
+        model: the name of the registered model. The texts of a service that answers with another one do not count.
         champion: the number of the version that answers.
         version: the number of the version that is tried out.
         texts: the number of texts to compare.
@@ -77,39 +80,39 @@ class TrialTrigger(BaseTrigger):
     """
 
     def __init__(
-        self, service: str, champion: str, version: str, texts: int, minutes: float, interval: float = 10
+        self, service: str, model: str, champion: str, version: str, texts: int, minutes: float, interval: float = 10
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.service, self.champion, self.version = service, champion, version
+        self.service, self.model, self.champion, self.version = service, model, champion, version
         self.texts, self.minutes, self.interval = texts, minutes, interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which the triggerer creates the trigger."""
         cls = type(self)
-        names = ("service", "champion", "version", "texts", "minutes", "interval")
+        names = ("service", "model", "champion", "version", "texts", "minutes", "interval")
         return f"{cls.__module__}.{cls.__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until there are enough texts or the time is over, at least once, and yield the figures."""
         from httpx import AsyncClient, HTTPError, InvalidURL  # only the triggerer needs it; it slows down parsing
 
-        end, figures = time.monotonic() + 60 * self.minutes, self._figures("")
+        end, figures = time.monotonic() + 60 * self.minutes, self._figures({})
         async with AsyncClient(timeout=TIMEOUT) as client:
             while True:
                 try:
                     response = await client.get(f"{self.service}/metrics")
-                    figures = max(self._figures(response.raise_for_status().text), figures, key=itemgetter("texts"))
+                    values = _values(response.raise_for_status().text, self.model)
+                    figures = max(self._figures(values), figures, key=itemgetter("texts"))
                 except (HTTPError, InvalidURL, ValueError) as error:
-                    self.log.warning("%s has no metrics: %r", self.service, error)
+                    self.log.warning("%s has no figures of the trial: %r", self.service, error)
                 if figures["texts"] >= self.texts or time.monotonic() >= end:
                     yield TriggerEvent(figures)  # type: ignore[no-untyped-call]
                     return
                 self.log.info("%d of %d texts are compared", figures["texts"], self.texts)
                 await asyncio.sleep(self.interval)
 
-    def _figures(self, metrics: str) -> dict[str, Any]:
-        """Return the content of the event, from the service's metrics."""
-        values = _values(metrics)
+    def _figures(self, values: dict[tuple[str, str, str], float]) -> dict[str, Any]:
+        """Return the content of the event, from the values of the service's metrics."""
 
         def count(outcome: str) -> int:
             return int(values.get(("spark_bert_shadow_answers_total", self.version, outcome), 0))
@@ -131,16 +134,20 @@ class TrialTrigger(BaseTrigger):
         }
 
 
-def _values(metrics: str) -> dict[tuple[str, str, str], float]:
+def _values(metrics: str, model: str) -> dict[tuple[str, str, str], float]:
     """Return the value of each sample by its name, version and outcome.
 
     Raises:
-        ValueError: if the text is not in Prometheus' format.
+        ValueError: if the text is not in Prometheus' format, or if another model answers, whose versions have the same
+            numbers.
     """
     from prometheus_client.parser import text_string_to_metric_families  # only the triggerer needs it
 
+    samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
+    used = ", ".join(sample.labels["name"] for sample in samples if sample.name == "spark_bert_model")
+    if used != model:
+        raise ValueError(f"it answers with {used or 'no model'}, not with {model}")
     return {
         (sample.name, sample.labels.get("version", ""), sample.labels.get("outcome", "")): sample.value
-        for family in text_string_to_metric_families(metrics)
-        for sample in family.samples
+        for sample in samples
     }

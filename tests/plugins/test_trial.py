@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from include.runs import TRIAL
 from spark_bert.params import form
@@ -31,6 +31,8 @@ class Service(http.server.ThreadingHTTPServer):
         self.status = 200
         self._registry = CollectorRegistry()
         self._shadows = Counter("spark_bert_shadow_answers", "", ["version", "outcome"], registry=self._registry)
+        self.model = Gauge("spark_bert_model", "", ["name"], registry=self._registry)
+        self.model.labels("reviews").set(1)
         self._seconds = Histogram("spark_bert_model_seconds", "", ["version"], registry=self._registry)
 
     @property
@@ -67,7 +69,7 @@ def server() -> Iterator[Service]:
 
 def wait(address: str, texts: int, seconds: float = 30) -> dict[str, Any]:
     """Let a trigger that came back from the triggerer's database wait, and return its event."""
-    kind, arguments = TrialTrigger(address, "2", "4", texts, seconds / 60, interval=0.02).serialize()
+    kind, arguments = TrialTrigger(address, "reviews", "2", "4", texts, seconds / 60, interval=0.02).serialize()
     assert kind == "spark_bert.trial.TrialTrigger"
     trigger = TrialTrigger(**json.loads(json.dumps(arguments)))
 
@@ -106,6 +108,15 @@ def test_a_replica_that_has_just_started_does_not_take_the_place_of_another(
     assert wait(server.address, 11, 0.2)["texts"] == 10
 
 
+def test_the_versions_of_another_model_do_not_count(server: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    server.model.clear()
+    assert wait(server.address, 1, 0.1)["texts"] == 0
+    server.model.labels("others").set(1)
+    assert wait(server.address, 1, 0.1)["texts"] == 0
+    log = capsys.readouterr().out
+    assert "it answers with no model, not with reviews" in log and "it answers with others, not with reviews" in log
+
+
 def test_a_service_that_is_away_has_compared_nothing() -> None:
     with serving(Service()) as server:
         address = server.address
@@ -121,7 +132,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def context(monkeypatch: pytest.MonkeyPatch, conf: dict[str, Any], champion: str = "2") -> Any:
     """The context of a run whose version 4 was compared with this champion."""
-    results = {"challenge": {"champion": champion}, "register": {"version": "4"}}
+    results = {"challenge": {"champion": champion}, "register": {"model": "reviews", "version": "4"}}
     made = lambda _, stage: SimpleNamespace(manifest=SimpleNamespace(result=results[stage]))  # noqa: E731
     monkeypatch.setattr("include.runs.Run.artifact", made)
     params = ParamsDict(form(EXPERIMENT, more=("dataset", "retraining")))
@@ -137,7 +148,7 @@ def test_the_triggerer_waits_as_the_experiment_says(home: Path, monkeypatch: pyt
         Trial(task_id="trial").execute(given)
     trigger = deferred.value.trigger
     assert isinstance(trigger, TrialTrigger) and not stale.exists()
-    asked = {"service": "http://serve:8000", "champion": "2", "version": "4"}
+    asked = {"service": "http://serve:8000", "model": "reviews", "champion": "2", "version": "4"}
     assert trigger.serialize()[1] == {**asked, "texts": 50, "minutes": 3, "interval": 10}
     event = {"version": "4", "texts": 50, "same": 49}
     assert Trial(task_id="trial").execute_complete(given, event) == event == json.loads(stale.read_text())
