@@ -94,10 +94,20 @@ def check_texts(experiment: Experiment, head: HeadSpec, model: Model, section: N
     )
 
 
-def _of_folder(folder: Path, prediction: Prediction, section: Naming) -> Model:
+def state_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return the size and the time in nanoseconds of each file of a model's folder, by its path in the folder."""
+    found = {str(file.relative_to(folder)): file.stat() for file in _files(folder)}
+    return {name: (status.st_size, status.st_mtime_ns) for name, status in found.items()}
+
+
+def _files(folder: Path) -> list[Path]:
     # Loading a package elsewhere leaves compiled code in its folder.
     every = folder.rglob("*") if folder.is_dir() else ()
-    files = sorted(file for file in every if file.is_file() and file.parent.name != "__pycache__")
+    return sorted(file for file in every if file.is_file() and file.parent.name != "__pycache__")
+
+
+def _of_folder(folder: Path, prediction: Prediction, section: Naming) -> Model:
+    files = _files(folder)
     if folder / "config.json" not in files and not is_package(folder):
         raise BadInput(
             f"{folder} is not the folder of a model or of a package, because it has no config.json and no "

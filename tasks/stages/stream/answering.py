@@ -6,10 +6,11 @@ import logging
 from pathlib import Path
 
 from include.experiment import Experiment
+from include.paths import user_path
 from include.runs import Run
 from include.stages import BadInput, StageError
 from tasks.encoder.loading import read_head
-from tasks.inference.chosen_model import Model, check_texts, chosen
+from tasks.inference.chosen_model import Model, check_texts, chosen, state_of
 from tasks.tracking.registry import CHAMPION, Registry
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,17 @@ class Answering:
         self._experiment, self._run = experiment, run
         self._registry = None if experiment.streaming.model else Registry.of(experiment, run)
         self._number = self._champion()
+        self._state = self._named_state()
         self._model = self._chosen()
+
+    def check(self) -> None:
+        """Raise BadInput if the files of a named model have changed: Spark's workers load them whenever they start."""
+        if self._named_state() != self._state:
+            raise BadInput(
+                f"{self._experiment.streaming.model} was changed while the stream labels with it, so nobody knows "
+                "which of the files have answered: give every model a folder of its own, name it as streaming.model, "
+                "and start the stream again"
+            )
 
     def model(self) -> Model:
         """Return the model for the next batch.
@@ -51,6 +62,10 @@ class Answering:
             if isinstance(error, BadInput):
                 self._number = number
         return self._model
+
+    def _named_state(self) -> dict[str, tuple[int, int]]:
+        named = self._experiment.streaming.model
+        return state_of(user_path(named).absolute()) if named else {}
 
     def _chosen(self) -> Model:
         model = chosen(self._experiment, self._run, "streaming")

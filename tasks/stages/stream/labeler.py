@@ -66,6 +66,7 @@ class Labeler:
         started, model = time.monotonic(), self._answering.model()
         with self._batches.writing(number) as folder:
             counted = self._counted(rows, model, folder)
+            self._answering.check()
             manifest = {
                 "batch": number, "run": self._run, "model_version": model.version, "form": model.trained.form,
                 "model": model.trained.folder, "rows_in": counted.profile.rows + counted.reasons.total(),

@@ -72,3 +72,15 @@ def test_a_champion_that_could_not_be_asked_for_is_asked_for_again(
         patch.setattr(stream_answering, "chosen", silent)
         assert answering.model().version == f"{MODEL}/1"
     assert answering.model().version == f"{MODEL}/2"
+
+
+def test_the_files_of_a_named_model_must_not_change(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    (model / "__pycache__").mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    answering = Answering(build({"streaming": {"model": str(model)}}, "test"), Run(tmp_path / "runs/stream"))
+    (model / "__pycache__/code.pyc").touch()  # loading has compiled the model's own code
+    answering.check()
+    (model / "config.json").write_text('{"other": 1}')
+    with pytest.raises(BadInput, match=r"model was changed while the stream labels with it, .* a folder of its own"):
+        answering.check()
