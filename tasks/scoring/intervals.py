@@ -15,14 +15,13 @@ from scipy import stats
 from sklearn.metrics import confusion_matrix
 
 from include.glue import Task
+from include.paired import LEVEL, Interval
 from tasks.scoring.metrics import Array
 
-LEVEL = 0.95
 RESAMPLES = 2000
 _IN_MEMORY = 200_000  # resampled rows that are in memory at a time, for correlations
 
 Floats = npt.NDArray[np.float64]
-Interval = tuple[float, float]
 
 
 def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interval | None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from include.glue import Task
-from tasks.scoring.intervals import LEVEL, RESAMPLES, Interval, f1_of_sets, resampled_sets
+from include.paired import LEVEL, Interval, of_answers
+from tasks.scoring.intervals import RESAMPLES, f1_of_sets, resampled_sets
 from tasks.scoring.metrics import Array, multilabel_metrics, pearson, spearman
 
 Outcome = Literal["worse", "not worse", "undecided"]
@@ -88,47 +88,11 @@ def outcome(found: Comparison, margin: float) -> Outcome:
     return "not worse" if found.interval[0] >= -margin else "undecided"
 
 
-def mcnemar(only_model: int, only_champion: int) -> float:
-    """Return the exact two-sided p-value of McNemar's test.
-
-    Args:
-        only_model: The number of rows that only the challenger has right.
-        only_champion: The number of rows that only the champion has right.
-    """
-    apart = only_model + only_champion
-    return float(stats.binomtest(only_model, apart).pvalue) if apart else 1.0
-
-
-def bonett_price(only_model: int, only_champion: int, rows: int) -> Interval:
-    """Return the adjusted Wald interval of the difference of two paired proportions (Bonett & Price 2012).
-
-    The adjustment adds one row to each of the two counts, and two to the number of rows.
-
-    Args:
-        only_model: The number of rows that only the challenger has right.
-        only_champion: The number of rows that only the champion has right.
-        rows: The number of all rows.
-    """
-    ours, theirs, whole = (only_model + 1) / (rows + 2), (only_champion + 1) / (rows + 2), rows + 2
-    difference = ours - theirs
-    half = stats.norm.ppf((1 + LEVEL) / 2) * math.sqrt((ours + theirs - difference**2) / whole)
-    return max(float(difference - half), -1.0), min(float(difference + half), 1.0)
-
-
 def _answers(model: Array, champion: Array) -> Comparison:
     """Compare two classifiers, given whether each row is right, [n]."""
     rows, ours, theirs = len(model), int((model & ~champion).sum()), int((champion & ~model).sum())
-    return Comparison(
-        "accuracy",
-        rows,
-        float(model.mean()),
-        float(champion.mean()),
-        (ours - theirs) / rows,
-        bonett_price(ours, theirs, rows),
-        mcnemar(ours, theirs),
-        ours,
-        theirs,
-    )
+    found, right = of_answers(ours, theirs, rows), (float(model.mean()), float(champion.mean()))
+    return Comparison("accuracy", rows, *right, found.value, found.interval, found.p, ours, theirs)
 
 
 def _scores(task: Task, labels: Array, model: Array, champion: Array) -> Comparison:

@@ -10,9 +10,10 @@ from typing import Self
 import numpy as np
 
 from include.glue import Task
+from include.paired import Interval
 from tasks.encoder.batching import TokenTable
 from tasks.scoring import thresholds
-from tasks.scoring.intervals import Interval, interval
+from tasks.scoring.intervals import interval
 from tasks.scoring.metrics import Array, all_metrics, multilabel_metrics, predictions, probabilities
 
 

@@ -16,8 +16,9 @@ from typing import Any
 from include.artifacts import Artifact
 from include.experiment import Experiment
 from include.glue import Task
+from include.paired import Interval
 from tasks.scoring.baseline import baseline
-from tasks.scoring.intervals import Interval, interval
+from tasks.scoring.intervals import interval
 from tasks.scoring.metrics import Array
 
 

@@ -1,42 +1,18 @@
-"""The paired statistics against values worked out by hand, and what they say of many pairs of models."""
+"""The comparison of two models against values worked out by hand, and what it says of many pairs of models."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
 from include.glue import TASKS
+from include.paired import bonett_price
 from tasks.scoring.metrics import Array, pearson
-from tasks.scoring.paired import Comparison, bonett_price, compare, mcnemar, outcome
+from tasks.scoring.paired import Comparison, compare, outcome
 
 SST2, STSB = TASKS["SST-2"], TASKS["STS-B"]
 ROWS, MARGIN = 872, 0.02  # of SST-2's dev split, and retraining.margin
-
-
-@pytest.mark.parametrize(
-    ("only_model", "only_champion", "p"),
-    [
-        (0, 0, 1.0),
-        (1, 1, 1.0),
-        (0, 5, 2 / 2**5),
-        (1, 9, 2 * (1 + 10) / 2**10),
-        (8, 2, 2 * (1 + 10 + 45) / 2**10),
-    ],
-)
-def test_mcnemar_by_hand(only_model: int, only_champion: int, p: float) -> None:
-    assert mcnemar(only_model, only_champion) == pytest.approx(p)
-
-
-def test_the_interval_by_hand() -> None:
-    # 3 and 9 rows of 98: shares 4/100 and 10/100, difference -0.06, standard error sqrt((0.14 - 0.0036) / 100)
-    low, high = bonett_price(3, 9, 98)
-    half = 1.959964 * math.sqrt(0.1364 / 100)
-    assert (low, high) == pytest.approx((-0.06 - half, -0.06 + half), abs=1e-6)
-    assert bonett_price(0, 0, 872)[1] == pytest.approx(1.959964 * math.sqrt(2) / 874, abs=1e-6)
-    assert bonett_price(0, 1, 1)[0] == -1
 
 
 def test_a_classifier_by_hand() -> None:
@@ -70,14 +46,6 @@ def test_many_classes_are_right_or_wrong() -> None:
 def test_outcomes(difference: float, low: float, p: float, margin: float, expected: str) -> None:
     found = Comparison("accuracy", 100, 0.9, 0.9 - difference, difference, (low, 2 * difference - low), p)
     assert outcome(found, margin) == expected
-
-
-def test_no_rows_are_both_worse_and_not_worse() -> None:
-    for rows in (1, 2, 5, 30):
-        for ours in range(rows + 1):
-            for theirs in range(rows + 1 - ours):
-                low = bonett_price(ours, theirs, rows)[0]
-                assert low < (ours - theirs) / rows or low == -1
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(ROWS, "not worse"), (50, "undecided")])
