@@ -171,10 +171,29 @@ def test_the_other_pages_are_one_click_away(call: Call, browser: BrowserContext)
     page.close()
 
 
+def test_chosen_runs_are_compared_and_the_comparison_survives_a_reload(call: Call, browser: BrowserContext) -> None:
+    page, panel, errors = _open(browser, f"{call.url}/plugin/quality{PANEL}/runs")
+    boxes = panel.get_by_role("checkbox")
+    boxes.first.wait_for()
+    for at in range(3):  # the run that was stopped while it trained, and two that share an evaluation
+        boxes.nth(at).check()
+    page.wait_for_timeout(6000)  # the table is fetched again every 5 seconds
+    panel.get_by_text("Compare 3 runs").click()
+    for _ in range(2):
+        panel.get_by_text("There are no evaluated rows of A.").wait_for()
+        assert {"gate.accuracy", "training.seed"} <= set(panel.locator("table.compare tbody th").all_inner_texts())
+        assert panel.locator("table.tests td").last.inner_text() == "1.000"
+        panel.locator("figure.chart", has_text="Training loss").locator("path.line.c1").wait_for()
+        assert page.url.count("run=") == 3
+        page.reload()
+    assert errors == []
+    page.close()
+
+
 def test_whoever_is_no_longer_logged_in_reads_so(call: Call, browser: BrowserContext) -> None:
     page, _, errors = _open(browser, f"{call.url}{PANEL}/runs?state=done&sort=-score&columns=run,score")
     page.locator("table.runs tbody tr").first.wait_for()
-    assert page.locator("table.runs thead th").all_inner_texts() == ["Run", "Score↓"] and errors == []
+    assert page.locator("table.runs thead th").all_inner_texts() == ["", "Run", "Score↓"] and errors == []
     cookies = browser.cookies()
     browser.clear_cookies()
     page.get_by_text("Your login has ended").wait_for()  # it asks again every 5 seconds

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from spark_bert.files import current_user
 from spark_bert.panel.routes import router
 
-PAGES = ("runs", "run", "rows", "models", "data")
+PAGES = ("runs", "run", "rows", "compare", "models", "data")
 STATIC = Path(__file__).parent / "static"
 #: Nothing is loaded from elsewhere, and no script or style may stand in a page, wherever the text of a page comes from.
 _HEADERS = {

@@ -33,7 +33,7 @@ def select_rows(record: Mapping[str, Any], query: Mapping[str, str], wrong: bool
         wrong: whether only mistakes are wanted.
         page: the page, from 1.
     """
-    rows = _rows(str(home()), artifact_key(record, "evaluate"))
+    rows = dev_rows(str(home()), artifact_key(record, "evaluate"))
     found = [row for row in rows if _fits(row, query) and (row["wrong"] or not wrong)]
     start = (page - 1) * PAGE
     return {"rows": found[start : start + PAGE], "total": len(found), "page": page, "size": PAGE}
@@ -48,11 +48,16 @@ def _fits(row: Mapping[str, Any], query: Mapping[str, str]) -> bool:
     )
 
 
-@lru_cache(maxsize=8)
-def _rows(root: str, key: str) -> Sequence[dict[str, Any]]:
-    """Return all rows of an artifact of evaluate. It never changes, so it is read once."""
+@lru_cache(maxsize=12)  # two comparisons of six runs
+def dev_rows(root: str, key: str) -> Sequence[dict[str, Any]]:
+    """Return all rows of an artifact of evaluate, as select_rows orders them. It never changes, so it is read once.
+
+    Args:
+        root: the home.
+        key: the key of the artifact; "" if the run made none, which has no rows.
+    """
     artifact = Path(root), "artifacts", "evaluate", key
-    with suppress(OSError, ValueError, KeyError, TypeError, csv.Error):
+    with suppress(OSError, ArithmeticError, ValueError, KeyError, TypeError, csv.Error):
         open_file(*artifact, MANIFEST).close()
         rows = list(_from_json(artifact) or _from_csv(artifact))
         return sorted(rows, key=lambda row: -abs(row["confidence"] or row["error"] or 0))
@@ -68,7 +73,7 @@ def _from_json(artifact: tuple[Any, ...]) -> list[dict[str, Any]]:
 
 def _row(line: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "row": line["row"],
+        "row": int(line["row"]),
         "texts": [str(line[name]) for name in ("text", "text2") if name in line],
         "label": _name(line["label"]),
         "prediction": _name(line["prediction"]),

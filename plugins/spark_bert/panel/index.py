@@ -253,7 +253,7 @@ def _values(
 ) -> dict[str, Any]:
     """Return the columns of a run: of its results, and the fields of its experiment that are not the defaults."""
     trained = results.get("train", {})
-    task = fields.get("data.task", _DEFAULTS["data.task"])
+    task = fields.get("data.task", DEFAULTS["data.task"])
     metric = trained.get("metric") or (TASKS[task].metric if isinstance(task, str) and task in TASKS else None)
     times = [(one.started, one.ended) for one in stages.values() if one.started is not None and one.ended is not None]
     score = metrics.get(metric, trained.get("best")) if isinstance(metric, str) else None
@@ -276,7 +276,8 @@ def changed_fields(record: Mapping[str, Any]) -> dict[str, Any]:
     A field that the record lacks had its default value.
     """
     fields = flatten({section: mapping(values) for section, values in mapping(record.get("experiment")).items()})
-    return {intern(name): value for name, value in fields.items() if _DEFAULTS.get(name) != value}
+    return {intern(name): value for name, value in fields.items() if DEFAULTS.get(name) != value}
 
 
-_DEFAULTS = flatten(Experiment().model_dump(mode="json"))
+#: The value of each field ("section.field") of an experiment that does not set it.
+DEFAULTS: dict[str, Any] = flatten(Experiment().model_dump(mode="json"))

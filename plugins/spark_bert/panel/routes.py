@@ -9,7 +9,18 @@ from fastapi import APIRouter, Depends, HTTPException
 from fastapi import Query as FromAddress
 from fastapi.responses import JSONResponse
 
-from spark_bert.panel import champions, columns, curves, datasets, evaluation, leaderboards, run_page, trace
+from spark_bert.panel import (
+    answers,
+    champions,
+    columns,
+    compare,
+    curves,
+    datasets,
+    evaluation,
+    leaderboards,
+    run_page,
+    trace,
+)  # fmt: skip
 from spark_bert.panel.access import MayRead, may_read
 from spark_bert.panel.columns import Query
 from spark_bert.panel.index import INDEX, Row
@@ -59,6 +70,20 @@ def readable(may: Annotated[MayRead, Depends(may_read)]) -> list[Row]:
 
 Chosen = Annotated[Row, Depends(chosen)]
 Readable = Annotated[list[Row], Depends(readable)]
+
+
+def several(
+    may: Annotated[MayRead, Depends(may_read)], run: Annotated[tuple[str, ...], FromAddress()] = ()
+) -> list[Row]:
+    """Return the runs that the address names, by their folders; 404 if the user may not read one of them."""
+    names = tuple(dict.fromkeys(run))
+    if not compare.FEWEST <= len(names) <= compare.MOST:
+        wanted = f"{compare.FEWEST} to {compare.MOST}"
+        raise HTTPException(400, f"{wanted} different runs can be compared, and this address names {len(names)}.")
+    return [chosen(may, name) for name in names]
+
+
+Several = Annotated[list[Row], Depends(several)]
 
 
 @router.get("/runs")
@@ -135,3 +160,15 @@ def data(
 ) -> dict[str, Any]:
     """Return the versions of the datasets and the windows of the streams."""
     return datasets.describe(rows, may(""), dataset, stream)
+
+
+@router.get("/compare")
+def runs_compared(rows: Several) -> dict[str, Any]:
+    """Return how several runs differ, without their curves."""
+    return compare.compare(rows)
+
+
+@router.get("/compared-rows")
+def rows_compared(rows: Several, only: str = "", page: _Page = 1) -> dict[str, Any]:
+    """Return the dev rows that only one of several runs has right."""
+    return answers.select_rows(rows, only, page)

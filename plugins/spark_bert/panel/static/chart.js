@@ -12,8 +12,9 @@ const NOISY = 60 // points from which a noisy line is also drawn smoothed
  * Make a chart.
  *
  * `update` draws it again with lines of the form {name, points: [[x, y], ...]}; a y of null leaves a gap. With `dots`,
- * each point is marked; a `noisy` line is also drawn smoothed. A third element of a point says more about it. The options
- * are `title`, `format` for values, `x` for what the x axis counts (`time`: seconds since 1970), and fixed `domain` {x, y} if there are any.
+ * each point is marked; a `noisy` line is also drawn smoothed, and if it is `bare` only smoothed; `colour` is the number
+ * of its colour, otherwise its place. A third element of a point says more about it. The options are `title`, `format`
+ * for values, `x` for what the x axis counts (`time`: seconds since 1970), and fixed `domain` {x, y} if there are any.
  */
 export function chart(title, { format = small, x = 'step', domain = {}, diagonal = false } = {}) {
   const drawing = svg('svg', { role: 'img', 'aria-label': title })
@@ -46,11 +47,11 @@ export function chart(title, { format = small, x = 'step', domain = {}, diagonal
     const here = lines.map((line, at) => [line, at, near[at]]).filter(([, , found]) => found && found[0] === step)
     drawing.querySelector('.pointer').replaceChildren(
       svg('line', { x1: scale.x(step), x2: scale.x(step), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
-      ...here.map(([, at, found]) => svg('circle', { class: `c${at % COLOURS}`, cx: scale.x(found[0]), cy: scale.y(found[1]), r: 3.5 })),
+      ...here.map(([line, at, found]) => svg('circle', { class: colourOf(line, at), cx: scale.x(found[0]), cy: scale.y(found[1]), r: 3.5 })),
     )
     tip.replaceChildren(
       h('b', {}, x === 'step' ? `step ${step}` : x === 'time' ? time(step) : `${x} ${format(step)}`),
-      ...here.map(([line, at, found]) => h('span', {}, h('i', { class: `c${at % COLOURS}` }), `${line.name} ${found[2] ?? ''} `, h('b', {}, format(found[1])))),
+      ...here.map(([line, at, found]) => h('span', {}, h('i', { class: colourOf(line, at) }), `${line.name} ${found[2] ?? ''} `, h('b', {}, format(found[1])))),
     )
     tip.hidden = false
     const right = scale.x(step) > box.width / 2
@@ -75,7 +76,7 @@ export function chart(title, { format = small, x = 'step', domain = {}, diagonal
       const last = lines.length === 1 ? lines[0].points.findLast(([, y]) => y !== null) : null
       legend.replaceChildren(
         ...(last && !diagonal ? [h('b', {}, format(last[1]))] : []),
-        ...(lines.length > 1 ? lines.map((line, at) => h('span', {}, h('i', { class: `c${at % COLOURS}` }), line.name)) : []),
+        ...(lines.length > 1 ? lines.map((line, at) => h('span', {}, h('i', { class: colourOf(line, at) }), line.name)) : []),
       )
       draw()
     },
@@ -139,15 +140,18 @@ function axes(scale, width, format, x) {
   return [...rows.flat(), ...columns, svg('line', { class: 'axis', x1: MARGIN.left, x2: width - MARGIN.right, y1: bottom, y2: bottom })]
 }
 
-function drawLine({ points, dots, noisy }, at, scale) {
-  const colour = `c${at % COLOURS}`
+const colourOf = (line, at) => `c${(line.colour ?? at) % COLOURS}`
+
+function drawLine(line, at, scale) {
+  const { points, dots, noisy, bare } = line
+  const colour = colourOf(line, at)
   const smoothed = noisy && points.length > NOISY
-  const line = [
-    svg('path', { class: `line ${smoothed ? 'raw ' : ''}${colour}`, d: path(points, scale) }),
+  const paths = [
+    smoothed && bare ? [] : svg('path', { class: `line ${smoothed ? 'raw ' : ''}${colour}`, d: path(points, scale) }),
     smoothed ? svg('path', { class: `line ${colour}`, d: path(smooth(points), scale) }) : [],
   ].flat()
   const marks = points.filter(([, y]) => y !== null && (dots || points.length === 1))
-  return [...line, ...marks.map(([x, y]) => svg('circle', { class: colour, cx: scale.x(x), cy: scale.y(y), r: 3 }))]
+  return [...paths, ...marks.map(([x, y]) => svg('circle', { class: colour, cx: scale.x(x), cy: scale.y(y), r: 3 }))]
 }
 
 /** The moving average over a tenth of the points around each. */

@@ -27,9 +27,9 @@ export function show(id, ...children) {
   return element
 }
 
-/** The address of a page or of a route: its name, and the parameters that are not empty. */
+/** The address of a page or of a route: its name, and the parameters that are not empty. A list is repeated. */
 export function address(name, parameters = {}) {
-  const found = Object.entries(parameters).filter(([, value]) => value !== '' && value !== null && value !== undefined)
+  const found = Object.entries(parameters).flatMap(([key, value]) => [value].flat().map((one) => [key, one])).filter(([, value]) => value !== '' && value !== null && value !== undefined)
   return found.length ? `${name}?${new URLSearchParams(found)}` : name
 }
 

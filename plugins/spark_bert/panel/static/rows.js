@@ -1,7 +1,7 @@
 // The dev rows of a run, filtered by label, prediction, and words. The filters are in the address.
 import { address, fetchJson, h, parameters, repeat, show, whichRun } from './page.js'
-import { count, runName } from './format.js'
-import { rowsTable } from './table.js'
+import { runName } from './format.js'
+import { pager, rowsTable } from './table.js'
 
 function open(changes) {
   const { page, ...kept } = parameters
@@ -25,19 +25,13 @@ function search(event) {
   open({ q: event.target.elements.q.value.trim() })
 }
 
-function pager({ page, size, total }) {
-  const pages = Math.ceil(total / size)
-  const turn = (to, text) => h('button', { disabled: to < 1 || to > pages, onclick: () => location.assign(address('rows', { ...parameters, page: to })) }, text)
-  return h('nav', { class: 'pager', 'aria-label': 'Pages' }, h('span', {}, `${count(total)} rows`), pages > 1 ? [turn(page - 1, 'Previous'), turn(page + 1, 'Next')] : null)
-}
-
 async function refresh() {
   const [run, figures, found] = await Promise.all([fetchJson('run', whichRun), fetchJson('evaluation', whichRun), fetchJson('rows', parameters)])
   show('page',
     h('header', {},
       h('p', { class: 'path' }, h('a', { href: 'runs' }, 'Quality'), ' / ', h('a', { href: address('run', { run: run.run }) }, runName(run.run, run.dag_id, run.run_id))),
       h('h1', {}, 'Dev rows')),
-    filters(figures), rowsTable(found.rows), pager(found))
+    filters(figures), rowsTable(found.rows), pager('rows', found, 'rows', parameters))
 }
 
 repeat(refresh, () => 0)

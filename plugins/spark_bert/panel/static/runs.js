@@ -1,6 +1,8 @@
 // The table of all runs. What it shows is in the address, so a reload or a link shows the same again.
 import { address, fetchJson, h, parameters, repeat, show } from './page.js'
 import { count, formatted, isNumeric, runName } from './format.js'
+import { pager } from './table.js'
+import { choiceBox, keepFocus, showChoice } from './choice.js'
 
 const PAUSE = 5 // seconds until the table is fetched again
 let choices = []
@@ -81,20 +83,11 @@ function cell(row, { kind }, value) {
 function body(table) {
   if (!table.rows.length) return h('p', { class: 'empty' }, table.all ? 'No run fits these filters.' : 'There are no runs yet. Trigger the Dag finetune, and it appears here within seconds.')
   return h('div', { class: 'scroll' }, h('table', { class: 'runs' },
-    h('thead', {}, h('tr', {}, table.columns.map((column) => heading(column, table.sort)))),
+    h('thead', {}, h('tr', {}, h('th', { class: 'choose', 'aria-label': 'Compare' }), table.columns.map((column) => heading(column, table.sort)))),
     h('tbody', {}, table.rows.map((row) =>
-      h('tr', { class: row.state, 'data-run': row.run }, table.columns.map((column, at) => cell(row, column, row.values[at]))))),
+      h('tr', { class: row.state, 'data-run': row.run },
+        h('td', { class: 'choose' }, choiceBox(row.run, runName(row.run, row.dag_id, row.run_id))), table.columns.map((column, at) => cell(row, column, row.values[at]))))),
   ))
-}
-
-function pager({ page, size, total }) {
-  const first = (page - 1) * size + 1
-  const last = Math.min(page * size, total)
-  const pages = Math.ceil(total / size)
-  const turn = (to, text) => h('button', { disabled: to < 1 || to > pages, onclick: () => location.assign(address('runs', { ...parameters, page: to })) }, text)
-  return h('nav', { class: 'pager', 'aria-label': 'Pages' },
-    h('span', {}, total ? `${count(first)} to ${count(last)} of ${count(total)} runs` : ''),
-    pages > 1 ? [turn(page - 1, 'Previous'), turn(page + 1, 'Next')] : null)
 }
 
 async function refresh() {
@@ -104,12 +97,13 @@ async function refresh() {
   if (!document.getElementById('table')) {
     show('page',
       h('header', {}, h('h1', {}, 'Quality'), h('p', { id: 'summary' })),
-      filters(table), h('div', { id: 'table' }), h('div', { id: 'pager' }))
+      filters(table), h('div', { id: 'table' }), h('div', { id: 'pager' }), h('div', { id: 'choice', role: 'status' }))
   }
   const running = table.running ? `, ${count(table.running)} running` : ''
   show('summary', `${count(table.all)} ${table.all === 1 ? 'run' : 'runs'}${running}`)
-  show('table', body(table))
-  show('pager', pager(table))
+  keepFocus(() => show('table', body(table)))
+  showChoice()
+  show('pager', pager('runs', table, 'runs', parameters))
 }
 
 repeat(refresh, () => PAUSE)

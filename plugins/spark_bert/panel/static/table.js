@@ -1,14 +1,35 @@
-// Dev rows with their texts, labels, and predictions.
-import { h } from './page.js'
-import { percent, score } from './format.js'
+// Dev rows with their texts, labels, and predictions, and the buttons between the pages of a table.
+import { address, h } from './page.js'
+import { count, percent, score } from './format.js'
 
 export function rowsTable(rows) {
   if (!rows.length) return h('p', { class: 'empty' }, 'There are no such rows.')
   const errors = rows.some((row) => typeof row.error === 'number')
   return h('table', { class: 'rows' },
     h('thead', {}, h('tr', {}, h('th', { class: 'number' }, 'row'), h('th', {}, 'text'), h('th', {}, 'label'), h('th', {}, 'prediction'), h('th', { class: 'number' }, errors ? 'error' : 'confidence'))),
-    h('tbody', {}, rows.map((row) => h('tr', {}, h('td', { class: 'number muted' }, String(row.row)),
-      h('td', { class: 'text' }, row.texts.map((text) => h('p', {}, text))),
+    h('tbody', {}, rows.map((row) => h('tr', {}, rowNumber(row), texts(row),
       h('td', {}, row.label), h('td', { class: row.wrong ? 'wrong' : null }, row.prediction),
       h('td', { class: 'number' }, typeof row.error === 'number' ? score(row.error) : typeof row.confidence === 'number' ? percent(row.confidence) : '–')))))
+}
+
+/** Dev rows with the answers of several models. `headings` are those of the models, as elements. */
+export function answersTable(rows, headings) {
+  if (!rows.length) return h('p', { class: 'empty' }, 'There are no such rows.')
+  const answer = ({ prediction, wrong, confidence }) => h('td', { class: wrong ? 'wrong' : null, title: typeof confidence === 'number' ? `confidence ${percent(confidence)}` : null },
+    /^-?\d+\.\d{5,}$/.test(prediction) ? score(Number(prediction)) : prediction)
+  return h('div', { class: 'scroll' }, h('table', { class: 'rows' },
+    h('thead', {}, h('tr', {}, h('th', { class: 'number' }, 'row'), h('th', {}, 'text'), h('th', {}, 'label'), headings.map((heading) => h('th', {}, heading)))),
+    h('tbody', {}, rows.map((row) => h('tr', {}, rowNumber(row), texts(row), h('td', {}, row.label), row.answers.map(answer))))))
+}
+
+const rowNumber = ({ row }) => h('td', { class: 'number muted' }, String(row))
+const texts = ({ texts }) => h('td', { class: 'text' }, texts.map((text) => h('p', {}, text)))
+
+/** Which part of a table is shown, and the buttons to its other pages, whose addresses have the same parameters. */
+export function pager(name, { page, size, total }, things, kept) {
+  const pages = Math.ceil(total / size)
+  const turn = (to, text) => h('button', { disabled: to < 1 || to > pages, onclick: () => location.assign(address(name, { ...kept, page: to })) }, text)
+  return h('nav', { class: 'pager', 'aria-label': 'Pages' },
+    h('span', {}, total ? `${count((page - 1) * size + 1)} to ${count(Math.min(page * size, total))} of ${count(total)} ${things}` : ''),
+    pages > 1 ? [turn(page - 1, 'Previous'), turn(page + 1, 'Next')] : null)
 }
