@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,12 @@ _DEPLOYMENT = re.compile(r"[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?")
 
 def home() -> Path:
     """Return the folder that holds artifacts/ and runs/: $SPARK_BERT_HOME, or work/ in REPOSITORY."""
-    return Path(os.environ.get("SPARK_BERT_HOME") or REPOSITORY / "work").absolute()
+    return _path(os.environ.get("SPARK_BERT_HOME") or f"{REPOSITORY}/work").absolute()
+
+
+@lru_cache(maxsize=8)  # the panel asks for each of thousands of runs
+def _path(text: str) -> Path:
+    return Path(text)
 
 
 def deployment() -> str:

@@ -177,7 +177,7 @@ def test_chosen_runs_are_compared_and_the_comparison_survives_a_reload(call: Cal
     boxes.first.wait_for()
     for at in range(3):  # the run that was stopped while it trained, and two that share an evaluation
         boxes.nth(at).check()
-    page.wait_for_timeout(6000)  # the table is fetched again every 5 seconds
+    page.wait_for_timeout(6000)  # the table is fetched again every 4 seconds
     panel.get_by_text("Compare 3 runs").click()
     for _ in range(2):
         panel.get_by_text("There are no evaluated rows of A.").wait_for()
@@ -196,7 +196,7 @@ def test_whoever_is_no_longer_logged_in_reads_so(call: Call, browser: BrowserCon
     assert page.locator("table.runs thead th").all_inner_texts() == ["", "Run", "Score↓"] and errors == []
     cookies = browser.cookies()
     browser.clear_cookies()
-    page.get_by_text("Your login has ended").wait_for()  # it asks again every 5 seconds
+    page.get_by_text("Your login has ended").wait_for()  # it asks again every 4 seconds
     assert page.locator("table.runs tbody tr").count() > 0  # what is shown stays
     page.reload()
     page.get_by_role("heading", name="Your login has ended").wait_for()

@@ -12,6 +12,7 @@ from sys import intern
 from threading import Lock
 from typing import Any
 
+from include.at_work import AT_WORK
 from include.experiment import Experiment
 from include.glue import TASKS
 from include.stages import STAGES, flatten
@@ -230,8 +231,18 @@ def _with_state(row: Row, dag_run: DagRunState | None) -> Row:
 
 def _age_of_work(run: str) -> float | None:
     """Return for how long the stages at work in a run have written nothing, in s; None if none is at work."""
+    if not _may_be_at_work(f"{home()}/runs/{run}/{AT_WORK}"):
+        return None
     times = [_last_sign(stage, work) for stage, work in read_at_work(run).items()]
     return time.time() - max(times) if times else None
+
+
+def _may_be_at_work(folder: str) -> bool:
+    """Return whether there is anything in the folder. Most have ended, and this is faster than reading safely."""
+    try:
+        return stat.S_ISDIR(os.lstat(folder).st_mode) and bool(os.listdir(folder))  # noqa: PTH208 a Path takes longer
+    except (OSError, ValueError):
+        return False
 
 
 def _last_sign(stage: str, work: Mapping[str, Any]) -> float:
@@ -275,9 +286,15 @@ def changed_fields(record: Mapping[str, Any]) -> dict[str, Any]:
 
     A field that the record lacks had its default value.
     """
-    fields = flatten({section: mapping(values) for section, values in mapping(record.get("experiment")).items()})
-    return {intern(name): value for name, value in fields.items() if DEFAULTS.get(name) != value}
+    return {
+        intern(f"{section}.{name}"): value
+        for section, fields in mapping(record.get("experiment")).items()
+        if fields != _SECTIONS.get(section)  # which they mostly equal, and this is seen at once
+        for name, value in mapping(fields).items()
+        if _SECTIONS.get(section, {}).get(name) != value
+    }
 
 
+_SECTIONS: dict[str, dict[str, Any]] = Experiment().model_dump(mode="json")
 #: The value of each field ("section.field") of an experiment that does not set it.
-DEFAULTS: dict[str, Any] = flatten(Experiment().model_dump(mode="json"))
+DEFAULTS: dict[str, Any] = flatten(_SECTIONS)

@@ -1,7 +1,7 @@
 // A card for Airflow's dashboard: the latest runs. Airflow lends its React and its components; nothing is built.
 const { React, ChakraUI } = globalThis
 const h = React.createElement
-const PAUSE = 5000 // ms
+const PAUSE = 4000 // ms
 const here = new URL('..', import.meta.url)
 const panel = `${new URL('plugin/quality', document.baseURI).pathname}${here.pathname}`
 

@@ -4,7 +4,7 @@ import { count, formatted, isNumeric, runName } from './format.js'
 import { pager } from './table.js'
 import { choiceBox, keepFocus, showChoice } from './choice.js'
 
-const PAUSE = 5 // seconds until the table is fetched again
+const PAUSE = 4 // seconds until the table is fetched again: what is new is seen within 5
 let choices = []
 
 /** Open this page with other parameters. Each is a page load of its own, which Airflow copies into its address. */
