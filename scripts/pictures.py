@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from include.ablations import TABLE_5, day
 from scripts.camera import Camera, camera
@@ -25,6 +26,10 @@ training: {epochs: 1}
 gate: {accuracy: 0.6}
 """
 ASKED = {"preprocessing.sample": 0.2, "retraining.approval": True}
+#: A leaderboard of two models that train fast.
+COMPARED = {"models": ["tfidf", "all-MiniLM-L6-v2"], "seeds": [1], **SMALLER}
+#: The pages of the quality panel in Airflow.
+PANEL = "/plugin/quality/spark-bert/quality"
 ROWS = "sentence\tlabel\na film of rare and quiet grace\t1\ntwo hours that nobody will give back to me\t0\n"
 
 
@@ -48,7 +53,7 @@ def main() -> int:
             with service(home.absolute(), checkout) as url:
                 shots.take_answer("openapi", f"{url}/docs", "/query")
             ablation(call, shots)
-            shots.take_panel("quality", "/plugin/quality", ready="table.runs")
+            panel(call, shots)
     return 0
 
 
@@ -87,6 +92,17 @@ def ablation(call: Call, shots: Camera) -> None:
     tasks = _succeed(call, _first_run(call, "study"))
     shots.take_grid("ablation", "/dags/ablation")
     shots.take_report("study", _button(call, tasks["study"], "Study"), last="Plots")
+
+
+def panel(call: Call, shots: Camera) -> None:
+    """Take pictures of the panel's other pages, which show all that has run, and a leaderboard."""
+    _succeed(call, trigger(call, COMPARED, "leaderboard"))
+    shots.take_panel("quality", f"{PANEL}/runs", ready="table.runs")
+    shots.take_panel("quality-models", f"{PANEL}/models", ready="table.board")
+    shots.take_panel("quality-data", f"{PANEL}/data", ready="table.rows")
+    arms = call("GET", "/spark-bert/quality/api/runs?dag=ablation&sort=-score&size=3")["rows"]
+    chosen = urlencode([("run", arm["run"]) for arm in arms])
+    shots.take_panel("quality-compare", f"{PANEL}/compare?{chosen}", ready="table.compare")
 
 
 def _first_run(call: Call, dag: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from include.tracing import FOLDER, SERVICE, TRACEPARENT, VARIABLES, WrittenSpan, read
+from spark_bert.folders import open_file
 from spark_bert.places import run_folder, run_name
 
 if TYPE_CHECKING:
@@ -50,8 +52,7 @@ class StageSpans:
         if not trace.get_current_span().is_recording():
             return
         try:
-            spans = [span for line in self._lines() for span in _read(line)]
-            if spans:
+            if spans := list(map(_span, self._read())):
                 exporter = _exporter()
                 exporter.export(spans)
                 exporter.shutdown()
@@ -64,12 +65,24 @@ class StageSpans:
         except OSError:  # there is none yet, or the worker may not look
             return 0
 
+    def _read(self) -> list[WrittenSpan]:
+        """Return the spans of this try. A line that a full disk has cut off, or that is no request at all, has none."""
+        spans, damaged = list[WrittenSpan](), 0
+        for line in self._lines():
+            try:
+                spans += read(line)
+            except ValueError:
+                damaged += 1
+        if damaged:
+            log.warning("%d lines of the stage's spans are damaged and are not exported", damaged)
+        return spans
+
     def _lines(self) -> list[bytes]:
-        if not self._file.is_file():
-            return []
-        with self._file.open("rb") as file:
+        """Return what this try has appended. The stage can put anything there, so no link is followed."""
+        with suppress(FileNotFoundError), open_file(self._file.parents[2], *self._file.parts[-3:]) as file:
             file.seek(self._before)
             return file.read(_MOST).splitlines()
+        return []
 
 
 def _exporter() -> SpanExporter:
@@ -78,15 +91,6 @@ def _exporter() -> SpanExporter:
     (entry,) = entry_points(group="opentelemetry_traces_exporter", name=name)
     exporter: SpanExporter = entry.load()()
     return exporter
-
-
-def _read(line: bytes) -> list[ReadableSpan]:
-    """Read the spans of a line. One that was cut off by a full disk, or is no request at all, has none."""
-    try:
-        return [_span(written) for written in read(line)]
-    except ValueError:
-        log.warning("a line of the stage's spans is damaged and is not exported")
-        return []
 
 
 def _span(written: WrittenSpan) -> ReadableSpan:
