@@ -161,6 +161,7 @@ def camera(chromium: str, call: Call, folder: Path) -> Iterator[Camera]:
         browser = program.new_context(
             device_scale_factor=2, color_scheme="light", reduced_motion="reduce", locale="en-US", timezone_id="UTC"
         )
+        browser.set_default_timeout(300_000)  # a page may wait for a training to begin, on a busy machine
         browser.add_cookies([{"name": "_token", "value": call.token, "url": call.url}])
         yield Camera(browser, call.url, folder)
         program.close()

@@ -60,7 +60,9 @@ def main() -> int:
 def finetune(call: Call, shots: Camera) -> None:
     """Take pictures of the Dag, its trigger form, the evaluation report and the quality panel."""
     run = trigger(call, SMALL | {"gate.accuracy": 0.7})
-    shots.take_panel("quality-live", f"{_page(run)}/plugin/quality-run", ready=".tile.progress progress")
+    shots.take_panel(
+        "quality-live", f"{_page(run)}/plugin/quality-run", ready=".tile.progress .value:text-matches('^[3-8]\\d ')"
+    )
     tasks = _succeed(call, run)
     shots.take_graph("dag", "finetune", _page(run))
     shots.take_form("form", "/dags/finetune", ["Preprocessing", "Gate"])
