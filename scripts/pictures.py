@@ -61,7 +61,7 @@ def finetune(call: Call, shots: Camera) -> None:
     """Take pictures of the Dag, its trigger form, the evaluation report and the quality panel."""
     run = trigger(call, SMALL | {"gate.accuracy": 0.7})
     shots.take_panel(
-        "quality-live", f"{_page(run)}/plugin/quality-run", ready=".tile.progress .value:text-matches('^[3-8]\\d ')"
+        "quality-live", f"{_page(run)}/plugin/quality-run", ready=".tile.progress .value:text-matches('^[3-8][0-9] ')"
     )
     tasks = _succeed(call, run)
     shots.take_graph("dag", "finetune", _page(run))
