@@ -22,8 +22,8 @@ from tests.airflow_home import ROOT
 NAMES = sorted(file.stem for file in (ROOT / "dags").glob("*.py"))
 #: The processor time that Airflow may take to parse a Dag, as a share of its own imports on the same machine.
 SHARE = 0.5
-#: Parses each named Dag in a fork of a process that has imported Airflow; a line of JSON says what share of the imports'
-#: processor time that took, and which packages there were then.
+#: Parses each named Dag in a fork of a process that has imported Airflow; a line of JSON says what share of
+#: the imports' processor time that took, and which packages there were then.
 PARSE = """
 import json, os, runpy, sys, time
 import airflow.sdk, jsonschema
@@ -49,7 +49,7 @@ def dag(request: pytest.FixtureRequest) -> DAG:
 
 
 def parse(names: list[str]) -> dict[str, list[Any]]:
-    """By name of the Dag: the share of the imports' processor time, and then the packages that are imported afterwards."""
+    """By name of the Dag: the share of the imports' processor time, and then the packages that are there afterwards."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "plugins")])
     done = subprocess.run(
         [sys.executable, "-c", PARSE, *names], capture_output=True, text=True, cwd=ROOT,
