@@ -1,6 +1,6 @@
 """The web app of the panel: its pages, the files they consist of, and the JSON that they show.
 
-To add a page NAME, write static/NAME.html and static/NAME.js, add NAME to PAGES, and add what it fetches to routes.py.
+To add a page NAME, write static/NAME.js, add NAME with its title to PAGES, and add what it fetches to routes.py.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
-from fastapi.responses import FileResponse, RedirectResponse
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from spark_bert.files import current_user
 from spark_bert.panel.routes import router
 
-PAGES = ("runs", "run", "rows", "compare", "models", "data")
+#: Each page's title, by its name.
+PAGES = {"runs": "Runs", "run": "Run", "rows": "Rows", "compare": "Compare", "models": "Models", "data": "Data"}
 STATIC = Path(__file__).parent / "static"
 #: Nothing is loaded from elsewhere, and no script or style may stand in a page, wherever the text of a page comes from.
 _HEADERS = {
@@ -57,8 +58,8 @@ def start() -> Response:
 
 
 @app.get("/{page}", dependencies=[Depends(current_user)])
-def page(page: str) -> FileResponse:
-    """Send a page. It contains no data."""
+def page(page: str) -> HTMLResponse:
+    """Send a page. It contains no data: its script fetches what it shows."""
     if page not in PAGES:
         raise HTTPException(404, f"There is no page {page} here: the pages are {', '.join(PAGES)}.")
-    return FileResponse(STATIC / f"{page}.html")
+    return HTMLResponse((STATIC / "page.html").read_text().format(name=page, title=PAGES[page]))

@@ -416,10 +416,18 @@ def test_pages_load_nothing_from_elsewhere_and_run_nothing_that_stands_in_them(
     assert server.get(f"{BASE}/nothing", headers=viewer).status_code == 404
 
 
+def test_each_page_has_its_title_and_script(server: TestClient, viewer: dict[str, str]) -> None:
+    for page, title in PAGES.items():
+        answer = server.get(f"{BASE}/{page}", headers=viewer)
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert f"<title>{title} · Quality</title>" in answer.text
+        assert f'<script type="module" src="static/{page}.js"></script>' in answer.text
+
+
 def test_the_files_of_the_pages_are_small_and_plain() -> None:
     files = {file.name: file.read_text() for file in STATIC.iterdir()}
     assert sum(file.stat().st_size for file in STATIC.iterdir()) < 120_000
-    assert {f"{page}.{kind}" for page in PAGES for kind in ("html", "js")} <= files.keys()
+    assert {f"{page}.js" for page in PAGES} <= files.keys()
     for name, text in files.items():
         found = re.findall(r"https?://[^'\"` >)]+", text)
         assert set(found) <= {"http://www.w3.org/2000/svg"}, name
