@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
@@ -11,8 +10,9 @@ from typing import Any
 from spark_bert.panel.answers import Answers, of_record, pair, together
 from spark_bert.panel.columns import column, value
 from spark_bert.panel.evaluation import read_evaluation
-from spark_bert.panel.index import DEFAULTS, Row, changed_fields
-from spark_bert.panel.records import mapping, read_record
+from spark_bert.panel.index import DEFAULTS, METRIC, Row, changed_fields
+from spark_bert.panel.records import read_record
+from spark_bert.panel.stages import is_number
 
 #: How many runs can be compared.
 FEWEST, MOST = 2, 6
@@ -38,11 +38,11 @@ def compare(rows: Sequence[Row]) -> dict[str, Any]:
     records = [read_record(row.run) for row in rows]
     answers = [of_record(record) for record in records]
     same = together(rows, answers)
-    metrics = list(map(_metrics, records))
-    same_rows = len(same) == len(list(filter(None, metrics)))
+    metrics = sorted({f"{METRIC}{name}" for row in rows for name in row.metrics})
+    same_rows = len(same) == sum(bool(row.metrics) for row in rows)
     return {
         "runs": [_run(*each) for each in zip(rows, records, answers, strict=True)],
-        "results": list(_results(rows, sorted({key for names in metrics for key in names}), same_rows)),
+        "results": list(_results(rows, metrics, same_rows)),
         "fields": list(_fields(rows, records)),
         "together": same,
         "rows": len(answers[same[0]].rows) if same else 0,
@@ -56,19 +56,13 @@ def compare(rows: Sequence[Row]) -> dict[str, Any]:
 def _run(row: Row, record: Mapping[str, Any], answers: Answers) -> dict[str, Any]:
     about = {key: value(row, key) for key in ("run", "dag_id", "run_id", "state", "metric", "score")}
     interval = read_evaluation(record).get("interval")
-    known = isinstance(interval, list) and len(interval) == 2 and all(map(_is_finite, interval))
+    known = isinstance(interval, list) and len(interval) == 2 and all(map(is_number, interval))
     return {**about, "interval": interval if known else None, "rows": len(answers.rows)}
-
-
-def _metrics(record: Mapping[str, Any]) -> list[str]:
-    """Return the columns of a run's metrics."""
-    evaluated = mapping(mapping(record["stages"].get("evaluate")).get("result"))
-    return [f"metrics.{name}" for name in mapping(evaluated.get("metrics"))]
 
 
 def _results(rows: Sequence[Row], metrics: Sequence[str], same_rows: bool) -> Iterator[dict[str, Any]]:
     """Yield the results that some run has, with the places of the best. Metrics of other rows cannot be compared."""
-    main = [f"metrics.{row.value('metric')}" for row in rows]
+    main = [f"{METRIC}{row.value('metric')}" for row in rows]
     for key in (*sorted(metrics, key=lambda key: key not in main), *_FACTS):
         values = [value(row, key) for row in rows]
         if any(one is not None for one in values):
@@ -78,7 +72,7 @@ def _results(rows: Sequence[Row], metrics: Sequence[str], same_rows: bool) -> It
 
 def _best(key: str, values: Sequence[Any]) -> list[int]:
     """Return the places of the best values; [] if it is not known which are better, or if none is."""
-    known = [one for one in values if _is_finite(one)]
+    known = [one for one in values if is_number(one)]
     if key not in _HIGHER | _LOWER or len(known) < 2 or min(known) == max(known):
         return []
     best = max(known) if key in _HIGHER else min(known)
@@ -93,7 +87,3 @@ def _fields(rows: Sequence[Row], records: Sequence[Mapping[str, Any]]) -> Iterat
         begun = [one for one, row in zip(values, rows, strict=True) if row.begun]
         if any(one != begun[0] for one in begun):
             yield {"key": key, "values": values}
-
-
-def _is_finite(figure: Any) -> bool:
-    return isinstance(figure, int | float) and -math.inf < figure < math.inf

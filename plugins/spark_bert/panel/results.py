@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -89,7 +88,7 @@ def result_of(source: Source, record: Mapping[str, Any], stage: str) -> Result |
     if not entry.get("key") or code not in (ExitCode.DONE, ExitCode.GATE_FAILED):
         return None
     time = seconds_since_1970(entry.get("ended"))
-    if time is None or not math.isfinite(time):
+    if time is None:
         time = source.changed  # a record that is older than these times
     message = str(entry.get("message") or "")
     return Result(

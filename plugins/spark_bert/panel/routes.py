@@ -20,7 +20,7 @@ from spark_bert.panel import (
     leaderboards,
     run_page,
     trace,
-)  # fmt: skip
+)
 from spark_bert.panel.access import MayRead, may_read
 from spark_bert.panel.columns import Query
 from spark_bert.panel.index import INDEX, Row

@@ -1,9 +1,9 @@
-// What the pages of models and of data have in common.
+// What several pages have in common.
 import { address, h, show } from './page.js'
-import { runName, time } from './format.js'
+import { formatted, runName, time } from './format.js'
 
 export const chip = (kind, text) => h('span', { class: `chip ${kind}` }, text)
-export const none = () => h('span', { class: 'none' }, '–')
+export const none = () => formatted(null)
 export const when = (value) => (typeof value === 'number' ? time(value) : '–')
 
 /** A p-value. */

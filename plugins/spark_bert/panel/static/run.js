@@ -3,6 +3,7 @@ import { address, airflowLink, fetchJson, h, repeat, show, whichRun } from './pa
 import { formatted, runName, score, seconds, state } from './format.js'
 import { Curves } from './curves.js'
 import { evaluation } from './evaluation.js'
+import { tile } from './parts.js'
 import { Timeline } from './timeline.js'
 
 const LIVE = 2 // seconds between two looks at a run that is running
@@ -49,10 +50,6 @@ function tiles(run) {
   const facts = run.facts.map(({ title, kind, value }) => tile(title, formatted(value, kind)))
   const main = run.score === null ? null : tile(run.metric || 'score', score(run.score), 'score')
   return [main, under ? progress(under) : null, ...facts]
-}
-
-function tile(title, value, kind = '') {
-  return h('div', { class: `tile ${kind}` }, h('span', { class: 'title' }, title), h('span', { class: 'value' }, value))
 }
 
 /** How far a training is, and when it will end. */

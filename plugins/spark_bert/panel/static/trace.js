@@ -1,6 +1,7 @@
 // The trace of a stage: a row for the spans of each name, on an axis of their own. Its times count from the start of the run.
 import { h } from './page.js'
 import { count, formatted, seconds } from './format.js'
+import { chip } from './parts.js'
 
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
 const TICKS = 6
@@ -47,7 +48,7 @@ export class Trace {
     const failed = row.spans.filter((span) => span.error !== null)
     const name = h('span', { class: 'name', title: row.name }, h('span', {}, plain(row.name)),
       row.count > 1 ? h('span', { class: 'muted' }, `× ${count(row.count)}`) : null,
-      failed.length ? h('span', { class: 'chip bad' }, row.count > 1 ? `${failed.length} failed` : 'failed') : null)
+      failed.length ? chip('bad', row.count > 1 ? `${failed.length} failed` : 'failed') : null)
     name.style.paddingLeft = `${14 * row.depth}px`
     const track = h('div', { class: 'track' }, row.spans.map((span) => this.bars(span)))
     const first = failed[0] || row.spans.reduce((longest, span) => (span.seconds > longest.seconds ? span : longest))
