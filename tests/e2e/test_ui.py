@@ -25,8 +25,8 @@ from tests.spans import read_spans
 
 #: Where Airflow serves the panel, and where it shows its pages.
 PANEL, FRAME = "/spark-bert/quality", "iframe[title=Quality]"
-#: As make_run.SLICE, so that the stages up to evaluate find the artifacts of the home.
-CONF = {"preprocessing.sample": 0.1, "training.epochs": 1, "training.evaluations": 1}
+#: As make_run.SLICE, so that a run finds the artifacts of the home as far as it does not change this.
+CONF = {"preprocessing.sample": 0.1, "training.epochs": 1, "training.evaluations": 1, "gate.accuracy": 0.6}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def _run_to_end(call: Call, conf: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def test_a_triggered_run_succeeds_its_report_opens_and_other_dags_hear_of_it(
     call: Call, home: Path, collector: TraceServer
 ) -> None:
-    state, tasks = _run_to_end(call, {**CONF, "gate.accuracy": 0.55})
+    state, tasks = _run_to_end(call, CONF)
     assert state == "success", tasks
     result = call("GET", f"{tasks['gate']['path']}/xcomEntries/return_value?deserialize=true")["value"]
     assert result["passed"] is True
@@ -104,13 +104,6 @@ def _check_trace(collector: TraceServer, traces: Path) -> None:
     wait_for(lambda: all(above(span)[:3] == ["dag_run", "task_run", "worker"] for span in written), seconds=60)
     exported = [span["spanId"] for span in collector.spans]
     assert all(exported.count(span["spanId"]) == 1 for span in written)
-
-
-def test_a_gate_too_high_ends_red_at_the_gate_without_a_retry(call: Call) -> None:
-    state, tasks = _run_to_end(call, {**CONF, "gate.accuracy": 0.999})
-    assert state == "failed"
-    assert tasks["gate"]["state"] == "failed" and tasks["gate"]["try_number"] == 1
-    assert tasks["predict"]["state"] == "upstream_failed"
 
 
 def test_a_runs_page_is_live_while_it_trains_and_survives_a_reload(call: Call, browser: BrowserContext) -> None:
@@ -175,13 +168,13 @@ def test_chosen_runs_are_compared_and_the_comparison_survives_a_reload(call: Cal
     page, panel, errors = _open(browser, f"{call.url}/plugin/quality{PANEL}/runs")
     boxes = panel.get_by_role("checkbox")
     boxes.first.wait_for()
-    for at in range(3):  # the run that was stopped while it trained, and two that share an evaluation
+    for at in range(3):  # the run that was stopped while it trained, and those that share an evaluation
         boxes.nth(at).check()
     page.wait_for_timeout(6000)  # the table is fetched again every 4 seconds
     panel.get_by_text("Compare 3 runs").click()
     for _ in range(2):
         panel.get_by_text("There are no evaluated rows of A.").wait_for()
-        assert {"gate.accuracy", "training.seed"} <= set(panel.locator("table.compare tbody th").all_inner_texts())
+        assert {"training.epochs", "training.seed"} <= set(panel.locator("table.compare tbody th").all_inner_texts())
         assert panel.locator("table.tests td").last.inner_text() == "1.000"
         panel.locator("figure.chart", has_text="Training loss").locator("path.line.c1").wait_for()
         assert page.url.count("run=") == 3
