@@ -16,7 +16,7 @@ from tasks.inference.backend import Backend
 from tasks.inference.batches import batches
 
 #: Rows of the throughput, and how often each form computes them; rows of the latency.
-ROWS, REPEATS, SINGLE_ROWS = 128, 5, 50
+ROWS, REPEATS, SINGLE_ROWS = 64, 5, 50
 
 
 @dataclass(frozen=True)

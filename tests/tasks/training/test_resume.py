@@ -195,7 +195,7 @@ def test_no_residual_is_lost_when_ranks_are(two: Path) -> None:
 # A rank that is lost
 
 
-@pytest.mark.parametrize(("policy", "ranks"), [("restart", 2), ("shrink", 1)])
+@pytest.mark.parametrize(("policy", "ranks"), [pytest.param("restart", 2, marks=pytest.mark.long), ("shrink", 1)])
 def test_a_lost_rank_does_not_end_the_training(
     root: Path, policy: str, ranks: int, caplog: pytest.LogCaptureFixture
 ) -> None:
