@@ -113,11 +113,6 @@ class Experiment(Section):
         """Return whether a training of so many ranks needs Horovod. One rank does if it is its own parameter server."""
         return ranks > 1 or self.communication.strategy == "parameter-server"
 
-    @property
-    def trains_on_spark(self) -> bool:
-        """Whether the training needs runtime.spark_master: for its ranks, or for MLlib."""
-        return self.runtime.ranks_on == "spark" or self.model.kind != "encoder"
-
     def part(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Return some sections or fields as JSON values.
 

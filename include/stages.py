@@ -114,9 +114,12 @@ class Stage:
         before, now = flatten(self._default(experiment)) | flatten(made), flatten(self.part(experiment))
         return {name: (before.get(name), value) for name, value in now.items() if before.get(name) != value}
 
+    def is_idle(self, experiment: Experiment) -> bool:
+        """Return whether the stage makes nothing, because its switch is not set."""
+        return bool(self.switch) and not experiment.part((self.switch,))[self.switch]
+
     def _names(self, experiment: Experiment) -> tuple[str, ...]:
-        idle = self.switch and not experiment.part((self.switch,))[self.switch]
-        return (self.switch,) if idle else self.reads
+        return (self.switch,) if self.is_idle(experiment) else self.reads
 
     def _default(self, experiment: Experiment) -> dict[str, Any]:
         return type(experiment)().part(self._names(experiment))

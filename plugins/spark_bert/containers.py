@@ -73,7 +73,7 @@ def user() -> tuple[int, int]:
 
 def is_online(stage: str, experiment: Experiment) -> bool:
     """Return whether the stage may download missing models and data."""
-    return experiment.runtime.download and STAGES[stage].cache
+    return experiment.runtime.download and STAGES[stage].cache and not STAGES[stage].is_idle(experiment)
 
 
 def network(stage: str, experiment: Experiment) -> str:
@@ -81,12 +81,13 @@ def network(stage: str, experiment: Experiment) -> str:
 
     Returns:
         `none`, unless the stage works on a Spark cluster, uses an MLflow server, reads a database or Kafka, or may
-        download. In these cases it is $SPARK_BERT_NETWORK, or `bridge` by default.
+        download. In these cases it is $SPARK_BERT_NETWORK, or `bridge` by default. An idle stage does nothing of this.
     """
-    training = STAGES[stage].image == "train" and experiment.trains_on_spark
-    cluster = (STAGES[stage].spark or training) and not experiment.runtime.spark_master.startswith("local")
+    ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
+    mllib = stage == "train" and experiment.model.kind != "encoder"
+    cluster = (STAGES[stage].spark or ranks or mllib) and not experiment.runtime.spark_master.startswith("local")
     online = is_online(stage, experiment) or reads_database(stage, experiment) or reads_kafka(stage, experiment)
-    if not cluster and not online and not (STAGES[stage].mlflow and _mlflow()):
+    if STAGES[stage].is_idle(experiment) or not (cluster or online or (STAGES[stage].mlflow and _mlflow())):
         return "none"
     return os.environ.get("SPARK_BERT_NETWORK") or "bridge"
 

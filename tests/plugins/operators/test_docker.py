@@ -155,21 +155,25 @@ def test_the_registrys_stages_reach_mlflow_and_nothing_more(
     assert environment(stage, load("movies"))["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
 
 
-def test_only_stages_on_a_cluster_and_downloads_get_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_stages_on_a_cluster_and_downloads_get_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def networks(*overrides: str) -> dict[str, str]:
         return {stage: sandbox(stage, *overrides)["NetworkMode"] for stage in STAGES}
 
     cluster = "runtime.spark_master=spark://spark:7077"
     quiet = dict.fromkeys(STAGES, "none")
-    assert networks("runtime.download=true") == {
-        **quiet, **dict.fromkeys(("validate", "preprocess", "pretrain", "train", "publish", "ingest"), "bridge"),
-    }  # fmt: skip
+    downloading = dict.fromkeys(("validate", "preprocess", "train", "publish", "ingest"), "bridge")
+    assert networks("runtime.download=true") == {**quiet, **downloading}
     monkeypatch.setenv("SPARK_BERT_NETWORK", "spark-bert")
     spark = dict.fromkeys(("validate", "preprocess", "predict", "score", "stream"), "spark-bert")
     assert networks(cluster) == {**quiet, **spark}
-    ranks = dict.fromkeys(("pretrain", "train"), "spark-bert")
-    assert networks(cluster, "runtime.ranks_on=spark", "training.ranks=2") == {**quiet, **spark, **ranks}
-    assert networks(cluster, "model.kind=tfidf") == {**quiet, **spark, **ranks}
+    ranks = ("runtime.ranks_on=spark", "training.ranks=2")
+    assert networks(cluster, *ranks) == {**quiet, **spark, "train": "spark-bert"}
+    assert networks(cluster, "model.kind=tfidf") == {**quiet, **spark, "train": "spark-bert"}
+
+    text = f"pretraining.text={tmp_path / 'text.txt'}"  # without one, pretrain does nothing
+    assert networks("runtime.download=true", text)["pretrain"] == "spark-bert"
+    assert networks(cluster, *ranks, text)["pretrain"] == "spark-bert"
+    assert networks(cluster, "model.kind=frozen", text)["pretrain"] == "none"
 
 
 @pytest.fixture
