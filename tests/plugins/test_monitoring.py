@@ -97,6 +97,9 @@ def test_the_platform_gives_prometheus_what_its_configuration_names() -> None:
             if host.startswith("spark-"):  # Spark answers any other path with a page
                 options = services[host]["environment"]["SPARK_DAEMON_JAVA_OPTS"]
                 assert f".sink.prometheusServlet.path={job['metrics_path'].rstrip('/')}" in options
+    addresses = [flag for flag in prometheus["command"] if flag.startswith("--web.listen-address=")]
+    assert [address.rpartition("=")[2] for address in addresses] == ["receiver:9090", "127.0.0.1:9090"]
+    assert "receiver" in prometheus["networks"]["airflow"]["aliases"] and not prometheus["networks"]["stages"]
     seen = [volume.split(":")[0] for volume in services["api-server"]["volumes"]]
     assert {f"${{SPARK_BERT_HOME}}/{folder}" for folder in ("artifacts", "runs", "streams")} <= set(seen)
 
