@@ -81,17 +81,8 @@ await() {
     return 1
 }
 
-# Prometheus logs in with a token of its own, which is valid for a year and renewed at each start.
-log_prometheus_in() {
-    local file=$platform/monitoring/airflow_token
-    (umask 077 && compose run --rm -T --no-deps api-server python -m spark_bert.prometheus_login | tail -n 1 >"$file.new")
-    [ "$(id -u)" != 0 ] || chown "$SPARK_BERT_UID:$SPARK_BERT_GID" "$file.new"
-    mv "$file.new" "$file"
-}
-
 up() {
     prepare
-    case ,${COMPOSE_PROFILES:-}, in *,monitoring,*) log_prometheus_in ;; esac
     compose run --rm fetch fetch "$@"
     echo "==> starting" >&2
     compose up --detach --remove-orphans

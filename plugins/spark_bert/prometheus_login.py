@@ -1,14 +1,14 @@
 """Print a login for Prometheus: `python -m spark_bert.prometheus_login`, where Airflow's API server runs.
 
 It is the bearer token of a user `prometheus` who may look at everything and change nothing: Airflow's simple auth
-manager has no smaller role. The token is valid for a year.
+manager has no smaller role. The token is valid for 30 days.
 """
 
 from __future__ import annotations
 
 import sys
 
-_VALID = 365 * 24 * 3600  # seconds
+_VALID = 30 * 24 * 3600  # seconds
 
 
 def token() -> str:

@@ -88,7 +88,10 @@ def test_the_platform_gives_prometheus_what_its_configuration_names() -> None:
     mounted = dict(reversed(volume.removesuffix(":ro").rsplit(":", 1)) for volume in prometheus["volumes"])
     assert mounted["/etc/prometheus"] == "./compose/prometheus"
     assert mounted["/run/secrets"] == "${SPARK_BERT_HOME}/platform/monitoring"
-    assert "$platform/monitoring/airflow_token" in (ROOT / "scripts/platform.sh").read_text()
+    login = services["prometheus-login"]
+    assert login["profiles"] == ["monitoring"]
+    assert "${SPARK_BERT_HOME}/platform/monitoring:/monitoring" in login["volumes"]
+    assert "python -m spark_bert.prometheus_login" in login["command"][-1]
     for job in yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())["scrape_configs"]:
         for target in (target for config in job["static_configs"] for target in config["targets"]):
             host = target.split(":")[0]
