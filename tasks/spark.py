@@ -105,6 +105,17 @@ def partitions(rows: int) -> int:
     return max(4, rows // ROWS_IN_PARTITION)
 
 
+def keep_workers(spark: SparkSession) -> None:
+    """Keep Spark from ending the Python workers, with all that they have loaded.
+
+    An executor ends its idle workers, all of them, when none has had a task for a minute, and no setting changes that.
+    So call this more often.
+    """
+    executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
+    # One task for each. More would start workers that have loaded nothing, and all workers take turns.
+    spark.range(0, executors, 1, executors).mapInArrow(lambda chunks: chunks, "id long").collect()
+
+
 def ship(spark: SparkSession, file: Path) -> str:
     """Make a file readable on the executors and return the name that they pass to `shipped`."""
     if is_local(spark):

@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from itertools import count, takewhile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,7 +19,7 @@ from include.experiment import Experiment
 from include.scratch import kernel
 from include.stages import BadInput, Transient
 from include.tracing import Origin, recording
-from tasks.spark import _code, _explain, is_local, partitions, session, ship, shipped
+from tasks.spark import _code, _explain, is_local, keep_workers, partitions, session, ship, shipped
 from tasks.spark_jobs import jobs_as_spans
 from tests.spans import attributes, read_spans
 
@@ -146,6 +149,26 @@ def test_the_code_for_other_machines_is_whole(tmp_path: Path) -> None:
 def test_a_local_executor_reads_in_place(spark: SparkSession, tmp_path: Path) -> None:
     assert is_local(spark)
     assert shipped(ship(spark, tmp_path / "tokenizer.json")) == tmp_path / "tokenizer.json"
+
+
+def test_keeping_the_workers_takes_one_and_starts_none(spark: SparkSession) -> None:
+    spark.range(0, 2, 1, 2).mapInArrow(_pid, "id long").collect()
+    workers = _in_turn(spark)
+    for _ in workers[1:]:  # then it is the turn of the first one again
+        keep_workers(spark)
+    assert _in_turn(spark) == workers
+
+
+def _pid(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in chunks:
+        yield pa.RecordBatch.from_arrays([pa.array([os.getpid()])], ["id"])
+
+
+def _in_turn(spark: SparkSession) -> list[int]:
+    """The Python workers, in the order in which they get tasks. The first one gets one more in the end."""
+    tasks = (spark.range(0, 1, 1, 1).mapInArrow(_pid, "id long").collect()[0].id for _ in count())
+    workers = [next(tasks)]
+    return workers + list(takewhile(lambda worker: worker != workers[0], tasks))
 
 
 def test_each_job_of_a_session_is_a_span(spark: SparkSession, tmp_path: Path) -> None:

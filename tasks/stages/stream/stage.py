@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from include.answers import MODEL_VERSION, reserved
 from include.artifacts import locked
@@ -22,13 +22,16 @@ from include.sections import Streaming
 from include.stages import BadInput
 from include.windows import in_short
 from tasks.context import Context, Outcome
-from tasks.spark import session
+from tasks.spark import keep_workers, session
 from tasks.stages.stream.batches import CHECKPOINT, Batches
 from tasks.stages.stream.drift import closed
 from tasks.stages.stream.heartbeat import Heartbeat
 from tasks.stages.stream.label import COLUMNS
 from tasks.stages.stream.labeler import Labeler
 from tasks.stages.stream.source import check_source, open_source, remember
+
+#: Seconds between two tasks that keep the Python workers of a stream without rows, which Spark ends after a minute.
+KEEP_WORKERS = 30
 
 
 def fingerprint(experiment: Experiment, run: Run) -> str:
@@ -55,11 +58,11 @@ def run(context: Context) -> Outcome:
         remember(streaming, folder / "stream.json")
         labeler = Labeler(experiment, context.run, folder, heartbeat)
         with session(experiment, "stream") as spark:
-            _follow(open_source(spark, streaming, folder), streaming, folder / CHECKPOINT, labeler)
+            _follow(spark, open_source(spark, streaming, folder), streaming, folder / CHECKPOINT, labeler)
     return Outcome(_result(context.run.folder.name, folder))
 
 
-def _follow(rows: DataFrame, streaming: Streaming, checkpoint: Path, labeler: Labeler) -> None:
+def _follow(spark: SparkSession, rows: DataFrame, streaming: Streaming, checkpoint: Path, labeler: Labeler) -> None:
     """Label batch after batch, until there are no more rows, or for ever."""
     writer = rows.writeStream.foreachBatch(labeler).option("checkpointLocation", checkpoint.absolute().as_uri())
     if streaming.continuous:
@@ -68,8 +71,9 @@ def _follow(rows: DataFrame, streaming: Streaming, checkpoint: Path, labeler: La
         query = writer.trigger(availableNow=True).start()
     labeler.heartbeat.running()
     try:
-        while not query.awaitTermination(1):
-            pass
+        while not query.awaitTermination(KEEP_WORKERS):
+            if not query.status["isDataAvailable"]:  # the tasks of a batch keep them, too
+                keep_workers(spark)
     except StreamingQueryException:
         if labeler.error is not None:
             raise labeler.error from None
