@@ -1,7 +1,8 @@
 """The Dag retrain: a real scheduler, triggerer, trainings, registry and service, on a slice of the bundled corpus.
 
 One story in order: files are dropped; the first model becomes the champion; a worse one is refused; a person rejects
-another, does not answer, and approves it; the champion is rolled back; the service goes, and a promotion is undone.
+another, does not answer, and approves it; the champion is rolled back; a challenger is tried out; the service goes, and
+a promotion is undone.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def service(home: Path, checkout: Path) -> Iterator[Service]:
         port = probe.getsockname()[1]
     command = [str(checkout / ".venv/tasks/bin/python"), "-m", "tasks.serving", "--home", str(home)]
     with (home / "service.log").open("w") as log:
-        process = subprocess.Popen([*command, "--set", f"serving.port={port}"], cwd=checkout, stderr=log)
+        process = subprocess.Popen(
+            [*command, "--set", f"serving.port={port}", "--set", "serving.shadow=1"], cwd=checkout, stderr=log
+        )
     yield Service(process, f"http://127.0.0.1:{port}")
     process.terminate()
     process.wait(30)
@@ -179,6 +182,23 @@ def test_a_person_approves(call: Call) -> None:
 def test_the_champion_is_rolled_back(call: Call) -> None:
     state, tasks = to_end(call, trigger(call, {}, "rollback"))
     assert state == "success" and xcom(call, tasks, "rollback")["version"] == "1"
+
+
+def test_a_challenger_is_tried_out_on_what_users_send(call: Call, home: Path, service: Service) -> None:
+    changes = {"retraining.approval": False, "training.seed": 4, "retraining.trial_texts": 20}
+    run = retrain(call, **ASKED | changes)
+    trial, users = f"{run}/taskInstances/trial", Call(service.address)
+    wait_for(lambda: call("GET", trial)["state"] == "deferred")
+    while call("GET", trial)["state"] == "deferred":
+        assert users("POST", "/query", {"sentences": [text for text, _ in ROWS]})["model"]["version"] == "1"
+        time.sleep(0.5)
+    state, tasks = to_end(call, run)
+    assert state == "success" and xcom(call, tasks, "promote")["promoted"]
+    found = xcom(call, tasks, "trial")
+    assert found["texts"] >= 20 and 0 <= found["same"] <= found["texts"] and min(found["milliseconds"].values()) > 0
+    assert (found["champion"], found["version"]) == ("1", xcom(call, tasks, "promote")["version"])
+    (file,) = home.glob("runs/*/trial.json")
+    assert json.loads(file.read_text()) == found
 
 
 def test_a_promotion_that_the_service_does_not_take_up_is_undone(call: Call, service: Service) -> None:
