@@ -15,8 +15,10 @@ from tasks.communication.compression.base import Compressor
 from tasks.communication.compression.none import Uncompressed
 from tasks.communication.compression.sparse_rows import SparseRows
 from tasks.communication.exchange import Exchange, Kind, by_kind, warn_of_changes
-from tasks.communication.hierarchical import HostFirst, HostRowsFirst, Hosts
+from tasks.communication.hierarchical import GlooInside, HostFirst, HostRowsFirst, Hosts
 from tasks.communication.link import Link
+from tasks.communication.shared_memory import Host
+from tasks.communication.shared_sum import SharedSum
 from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead
 
@@ -27,7 +29,12 @@ class AllReduce(Exchange):
     """Sums gradients over the ranks: those of word embeddings by rows, those of matrices compressed, others in fp32."""
 
     def __init__(
-        self, model: EncoderWithHead, settings: Communication | None, first_compressed: int, hosts: Hosts | None = None
+        self,
+        model: EncoderWithHead,
+        settings: Communication | None,
+        first_compressed: int,
+        hosts: Hosts | None = None,
+        host: Host | None = None,
     ) -> None:
         """Synchronize the gradients of a model.
 
@@ -36,13 +43,15 @@ class AllReduce(Exchange):
             settings: how matrices are compressed; None: not at all.
             first_compressed: the first step with compression, counted from 1.
             hosts: which ranks share a host and sum among themselves first; None: all ranks are treated alike.
+            host: this host, whose ranks sum in the memory that they share, of at least `shared_bytes`; None: through
+                Gloo. Without `hosts`, all ranks are on it, and nothing is compressed.
         """
         super().__init__(model)
         if hosts and hosts.count == 1:
             if settings and settings.compression != "none" and hvd.rank() == 0:
                 log.warning("all ranks share one host, so nothing is compressed: write strategy: all-reduce")
             settings = None  # without a slow link compression only costs time
-        self._first_compressed, self._sending, self._hosts = first_compressed, False, hosts
+        self._first_compressed, self._sending, self._hosts, self._host = first_compressed, False, hosts, host
         ranks, kinds = hosts.across if hosts else hvd.global_process_set, by_kind(model)
         self._links: dict[Kind, Link] = {kind: Link(ranks) for kind in kinds}
         self._rows = {
@@ -51,11 +60,15 @@ class AllReduce(Exchange):
         }
         # A request to stop is summed like a gradient, so that all ranks stop after the same step.
         self._stop_request = torch.zeros(1, device=model.device)
-        self._rest = Bucket("rest", [*kinds["rest"].values(), self._stop_request], None, self._links["rest"], hosts)
+        rest = [*kinds["rest"].values(), self._stop_request]
+        self._rest = Bucket("rest", rest, None, self._links["rest"], hosts, host)
         self._matrices = [
-            Bucket(f"matrices.{number}", group, settings, self._links["matrices"], hosts)
+            Bucket(f"matrices.{number}", group, settings, self._links["matrices"], hosts, host)
             for number, group in enumerate(group_by_size(kinds["matrices"].values()))
         ]
+        if host:
+            self._read = host.new_event()
+            host.tell(self._read)
         self._bucket_of = {p: bucket for bucket in (*self._matrices, self._rest) for p in bucket.gradients.parameters}
         for parameter in self.parameters.values():
             parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
@@ -71,6 +84,8 @@ class AllReduce(Exchange):
     def sync_next_backward(self) -> None:
         """Let the hooks send gradients from now on."""
         self._sending = True
+        if self._host:
+            self._host.wait(self._read)  # the backward pass will write where the sums of the last step lie
 
     def synchronize_gradients(self) -> bool:
         """Send the remaining gradients, and wait for all sums."""
@@ -86,6 +101,8 @@ class AllReduce(Exchange):
             bucket.receive()
         for parameter, rows in self._rows.items():
             parameter.grad = rows.finish()
+        if self._host:
+            self._host.tell(self._read)
         assert self._stop_request.grad is not None
         return bool(self._stop_request.grad > 0)
 
@@ -131,6 +148,17 @@ class AllReduce(Exchange):
             self._bucket_of[parameter].gradients.add(parameter, 1 / self.loss_scale)
 
 
+def shared_bytes(model: EncoderWithHead, count: int) -> int:
+    """Return the shared memory that the sums of a model's gradients take among so many ranks of a host, in bytes."""
+    kinds = by_kind(model)
+    groups = group_by_size(kinds["matrices"].values())
+    elements = [
+        sum(p.numel() for p in kinds["rest"].values()) + 1,
+        *(sum(p.numel() for p in group) for group in groups),
+    ]
+    return sum(SharedSum.room(number, count) for number in elements)
+
+
 class Bucket:
     """Parameters whose gradients are sent together.
 
@@ -147,15 +175,22 @@ class Bucket:
         settings: Communication | None,
         link: Link,
         hosts: Hosts | None,
+        host: Host | None,
     ) -> None:
         self.name = name
         shapes, device = [parameter.shape for parameter in parameters], parameters[0].device
-        plain = Uncompressed(f"{name}.plain", shapes, link, device)
+        shared = SharedSum(f"{name}.shared", shapes, link if hosts is None else Link(), device, host) if host else None
+        plain: Compressor = Uncompressed(f"{name}.plain", shapes, link, device)
         packed = compressor(settings, name, shapes, link, device) if settings else plain
-        self._plain: Compressor = HostFirst(plain, hosts) if hosts else plain
-        self.packed: Compressor = HostFirst(packed, hosts) if hosts else packed
-        self.compressor: Compressor = self._plain
-        self.gradients = GradientBuffer(parameters, self._leave)
+        if shared and (hosts is None or hosts.count == 1):
+            plain = packed = shared
+        elif hosts:
+            inside = shared or GlooInside(name, shapes, hosts, device)
+            plain, packed = HostFirst(plain, inside, hosts), HostFirst(packed, inside, hosts)
+        self._plain, self.packed = plain, packed
+        self.compressor = self._plain
+        self.gradients = GradientBuffer(parameters, self._leave, flat=shared.own if shared else None)
+        self._sum = torch.empty_like(shared.own) if shared else None  # the optimizer writes into gradients
 
     def choose(self, compressed: bool) -> None:
         """Choose the compressor of this step."""
@@ -163,7 +198,10 @@ class Bucket:
 
     def receive(self) -> None:
         """Replace the parameters' gradients by their sums, even where this rank had none: another one may have."""
-        for parameter, gradient in self.gradients.views(self.compressor.finish()).items():
+        total = self.compressor.finish()
+        if self._sum is not None:
+            total = self._sum.copy_(total)
+        for parameter, gradient in self.gradients.views(total).items():
             parameter.grad = gradient
 
     def _leave(self, gradient: torch.Tensor) -> None:

@@ -17,14 +17,18 @@ class GradientBuffer:
     """
 
     def __init__(
-        self, parameters: Sequence[torch.Tensor], send: Callable[[torch.Tensor], None], multiple: int = 1
+        self,
+        parameters: Sequence[torch.Tensor],
+        send: Callable[[torch.Tensor], None],
+        multiple: int = 1,
+        flat: torch.Tensor | None = None,
     ) -> None:
-        """Call `send` with the full buffer, which zeros extend to a length that is a multiple of `multiple`."""
+        """Call `send` with the full buffer: `flat`, or one of a length that zeros make a multiple of `multiple`."""
         self.parameters = tuple(parameters)
         self._send = send
         self._sizes = [parameter.numel() for parameter in parameters]
         padded = -(-sum(self._sizes) // multiple) * multiple
-        self._flat = torch.zeros(padded, device=self.parameters[0].device)
+        self._flat = torch.zeros(padded, device=self.parameters[0].device) if flat is None else flat
         self._places = self.views(self._flat)
         self._waiting = set(parameters)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import Protocol
 
 import horovod.torch as hvd
 import torch
@@ -15,7 +16,7 @@ import torch
 from tasks.communication.compression.base import Compressor
 from tasks.communication.compression.none import Uncompressed
 from tasks.communication.compression.sparse_rows import SparseRows
-from tasks.communication.link import Handle, Link
+from tasks.communication.link import Link
 from tasks.communication.state import State
 
 
@@ -48,14 +49,41 @@ def _process_set(ranks: list[int]) -> hvd.ProcessSet:
     return hvd.global_process_set if len(ranks) == hvd.size() else hvd.add_process_set(ranks)
 
 
+class Inside(Protocol):
+    """What sums a bucket inside the host, and gives the host's ranks what its leader has received from other hosts."""
+
+    def start(self, gradient: torch.Tensor) -> None:
+        """Start to sum this rank's gradient, fp32 [elements]."""
+
+    def proceed(self) -> None:
+        """Continue with what depends on the other ranks' gradients."""
+
+    def finish(self) -> torch.Tensor:
+        """Return the host's sum, fp32 [elements]."""
+
+    def hand_back(self, total: torch.Tensor) -> torch.Tensor:
+        """Return the leader's `total` on all ranks of the host."""
+
+
+class GlooInside(Uncompressed):
+    """Sums inside the host by Horovod's all-reduce."""
+
+    def __init__(self, name: str, shapes: Sequence[torch.Size], hosts: Hosts, device: torch.device) -> None:
+        super().__init__(f"{name}.inside", shapes, hosts.inside, device)
+        self._leader = hosts.first
+
+    def hand_back(self, total: torch.Tensor) -> torch.Tensor:
+        """Broadcast the leader's total."""
+        return self.link.wait(self.link.broadcast(total, self._leader, f"{self.name}.back"))
+
+
 class HostFirst(Compressor):
     """Sums inside the host in fp32, then across the hosts with a compressor of any kind."""
 
-    def __init__(self, across: Compressor, hosts: Hosts) -> None:
+    def __init__(self, across: Compressor, inside: Inside, hosts: Hosts) -> None:
         """Use the compressor `across`, which sums over hosts.across."""
         super().__init__(across.name, across.shapes, across.link, across.device)
-        self._across, self._hosts = across, hosts
-        self._inside = Uncompressed(f"{self.name}.inside", self.shapes, hosts.inside, self.device)
+        self._across, self._inside, self._leads = across, inside, hosts.is_leader
 
     def start(self, gradient: torch.Tensor) -> None:
         """Start to sum inside the host."""
@@ -63,17 +91,17 @@ class HostFirst(Compressor):
 
     def proceed(self) -> None:
         """Start to sum across the hosts."""
+        self._inside.proceed()
         self._total = self._inside.finish()
-        if self._hosts.is_leader:
+        if self._leads:
             self._across.start(self._total)
 
     def finish(self) -> torch.Tensor:
-        """Wait for the sum, and broadcast it inside the host."""
-        if self._hosts.is_leader:
+        """Wait for the sum, and hand it back inside the host."""
+        if self._leads:
             self._across.proceed()
             self._total = self._across.finish()
-        handle: Handle = self._hosts.inside.broadcast(self._total, self._hosts.first, f"{self.name}.back")
-        return self._hosts.inside.wait(handle)
+        return self._inside.hand_back(self._total)
 
     def discard_step(self) -> None:
         """Restore the compressor's state."""

@@ -141,14 +141,18 @@ def build_exchange(model: EncoderWithHead, communication: Communication, steps: 
         hosts: the number of ranks on each host.
     """
     # These modules import Horovod, which need not be installed for a single rank.
-    from tasks.communication.all_reduce import AllReduce
+    from tasks.communication.all_reduce import AllReduce, shared_bytes
     from tasks.communication.hierarchical import Hosts
     from tasks.communication.parameter_server import ParameterServer
+    from tasks.communication.shared_memory import share_memory
 
     if communication.strategy == "parameter-server":
         return ParameterServer(model, communication)
     hierarchy = Hosts(hosts) if communication.strategy == "hierarchical" else None
-    return AllReduce(model, communication, round(communication.compression_start * steps) + 1, hierarchy)
+    together = hierarchy or (len(hosts) == 1 and communication.compression == "none")
+    shares = together and max(hosts) > 1 and model.device.type == "cpu"
+    host = share_memory(shared_bytes(model, ranks.local_size()), hosts) if shares else None
+    return AllReduce(model, communication, round(communication.compression_start * steps) + 1, hierarchy, host)
 
 
 def _sampler(objective: Objective, job: Job, rank: int, world: int) -> Sampler:

@@ -20,6 +20,7 @@ ROWS = {
     "resume": ["1", "MiniLM"],
     "overlap": ["allreduce.rest.plain"],
     "contention": ["libgomp's own"],
+    "one_host": ["1 x 2", "2 x 1, Gloo", "2 x 1, shared memory"],
     "predict_throughput": ["pipeline, batch 1", "predict_batch_udf", "ours, static 32", "ours, tiers", "ours, tokens"],
     "serve_load": [
         *("ours", "the lab's way", "mlflow models serve", "LitServe"),

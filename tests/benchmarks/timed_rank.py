@@ -18,6 +18,7 @@ import horovod.torch as hvd
 import torch
 
 from include.artifacts import write_json
+from tasks.communication import shared_memory
 from tasks.launching.rank import JOB, keep_freed_memory
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
@@ -37,12 +38,14 @@ class Timing:
         steps: that are measured, from the first batch on, or fewer when the data are used up.
         interface: that the rank sends through.
         rates: of that interface, in bit/s, one after the other; None: no limit. The loopback has none.
+        shared: whether ranks of one host may share memory.
     """
 
     warmup: int
     steps: int
     interface: str = "lo"
     rates: tuple[int | None, ...] = (None,)
+    shared: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ def main(folder: Path) -> None:
     """Measure at every rate, and leave that in the folder as measured-<rank>.json."""
     timing = Timing(**json.loads((folder / TIMING).read_text(encoding="utf-8")))
     keep_freed_memory()
+    if not timing.shared:
+        shared_memory.FOLDER = "/nowhere"
     hvd.init()
     # One for all: the hooks on its parameters keep a trainer's memory.
     trainer = build_trainer(Job.read(folder / JOB), stopping=lambda: False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -15,9 +17,10 @@ from torch import nn
 
 from include.sections import Communication
 from tasks.communication import buckets
-from tasks.communication.all_reduce import AllReduce
+from tasks.communication.all_reduce import AllReduce, shared_bytes
 from tasks.communication.exchange import Exchange, SingleRank, by_kind, total_norm
 from tasks.communication.ranks import gather_rows, sum_over_ranks
+from tasks.communication.shared_memory import share_memory
 from tasks.encoder.loading import load_pretrained
 from tasks.encoder.models import Classifier
 from tasks.training.job import Job
@@ -26,6 +29,7 @@ from tests.tasks.launching.ranks import on_ranks
 
 LOSS_SCALE = 8.0
 LAYER = "model.encoder.encoder.layer.1.output.dense.weight"
+EMBEDDINGS = "model.encoder.embeddings.word_embeddings.weight"
 
 
 def model(job: Job) -> Classifier:
@@ -69,7 +73,10 @@ def step(exchange: Exchange, model: Classifier, number: int, poison: bool = Fals
 
 
 def reduce_on_two_ranks(folder: Path) -> None:
-    """Three uncompressed steps in small buckets; then compressed ones, one of them skipped, with a resumed twin."""
+    """Three uncompressed steps in small buckets; then compressed ones, one of them skipped, with a resumed twin.
+
+    Those in shared memory come last, where one rank lags behind, after an attempt to share more than there is.
+    """
     buckets.BUCKET_BYTES = 10_000
     job = Job.read(folder / "job.json")
     found: dict[str, torch.Tensor] = {}
@@ -91,6 +98,17 @@ def reduce_on_two_ranks(folder: Path) -> None:
     resumed = AllReduce(twin := model(job), Communication(compression="onebit"), first_compressed=2)
     resumed.load_state_dict(state)
     found |= {f"resumed.{name}": value for name, value in step(resumed, twin, 5).items()}
+    logging.basicConfig(filename=folder / f"log-{hvd.rank()}")
+    assert share_memory(2**50, [2]) is None
+    together = model(job)
+    host = share_memory(shared_bytes(together, 2), [2])
+    assert host
+    exchange = AllReduce(together, None, first_compressed=1, host=host)
+    for number in (1, 2, 3):
+        time.sleep(0.1 * ((number + hvd.rank()) % 2))
+        found |= {f"shared.{number}.{name}": value for name, value in step(exchange, together, number).items()}
+    assert math.isnan(step(exchange, together, 4, poison=True)["norm"])
+    found["shared.bytes"] = torch.tensor(exchange.bytes_received()["matrices"])
     save_file(found, folder / f"{hvd.rank()}.safetensors")
 
 
@@ -135,7 +153,7 @@ def test_alone_gradients_lose_their_loss_scale_and_nothing_else(job: Job) -> Non
 def test_kinds(job: Job) -> None:
     whole = model(job)
     kinds = by_kind(whole)
-    assert list(kinds["embeddings"]) == ["model.encoder.embeddings.word_embeddings.weight"]
+    assert list(kinds["embeddings"]) == [EMBEDDINGS]
     assert LAYER in kinds["matrices"]
     assert {"model.classifier.weight", "model.classifier.bias", LAYER.replace("weight", "bias")} < set(kinds["rest"])
     assert sum(len(kind) for kind in kinds.values()) == len(list(whole.parameters()))
@@ -179,6 +197,21 @@ def test_a_checkpoint_after_a_skipped_step_goes_on_to_the_bit(found: list[dict[s
     for name, value in found[0].items():
         if name.startswith("straight."):
             assert torch.equal(value, found[0][name.replace("straight", "resumed")]), name
+
+
+def test_in_shared_memory_the_sums_are_the_same(found: list[dict[str, torch.Tensor]]) -> None:
+    for own, other in zip(found, reversed(found), strict=True):
+        for number in (1, 2, 3):
+            for name in ("stop", "norm", LAYER, EMBEDDINGS, *matrices(found)):
+                assert torch.equal(own[f"shared.{number}.{name}"], other[f"{number}.{name}"]), name
+    assert all(torch.equal(own["shared.bytes"], 4 * own["bytes"][0]) for own in found)  # of four steps
+
+
+@pytest.mark.usefixtures("found")
+def test_what_does_not_fit_into_shared_memory_is_said_once(job: Job) -> None:
+    first, second = ((job.encoder.parent / f"log-{rank}").read_text() for rank in (0, 1))
+    assert "the 2 ranks of this host cannot share 1125899907 MB of /dev/shm: [Errno 28] No space left" in first
+    assert second == ""
 
 
 def test_sums_and_rows(horovod: None) -> None:

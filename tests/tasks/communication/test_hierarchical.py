@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import horovod.torch as hvd
@@ -14,11 +15,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.communication.compression.sparse_rows import SparseRows
-from tasks.communication.hierarchical import HostFirst, HostRowsFirst, Hosts
+from tasks.communication.hierarchical import GlooInside, HostFirst, HostRowsFirst, Hosts
 from tasks.communication.link import Link
 from tasks.communication.ranks import ranks_by_host
+from tasks.communication.shared_memory import share_memory
+from tasks.communication.shared_sum import SharedSum
 from tasks.launching.launch import launch
-from tests.tasks.communication.compression.samples import CPU, ELEMENTS, gradient, make, step
+from tests.tasks.communication.compression.samples import CPU, ELEMENTS, SHAPES, gradient, make, step
 from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.launching.ranks import on_ranks
 
@@ -38,17 +41,22 @@ def sum_over_hosts(folder: Path) -> None:
     assert ranks_by_host() == [4]  # of this machine; the layouts below are made up
     hosts, rank = Hosts([2, 2]), hvd.rank()
     found: dict[str, torch.Tensor] = {}
-    for kind in ("none", "onebit", "powersgd"):
+    host = share_memory(3 * SharedSum.room(ELEMENTS, 2), [2, 2])
+    assert host
+    for kind, shared in product(("none", "onebit", "powersgd"), (False, True)):
         link = Link(hosts.across)
-        compressor = HostFirst(make(kind, link=link), hosts)
+        sum_here = SharedSum(kind, SHAPES, Link(), CPU, host) if shared else GlooInside(kind, SHAPES, hosts, CPU)
+        compressor = HostFirst(make(kind, link=link), sum_here, hosts)
+        prefix = f"shared.{kind}" if shared else kind
         for number in range(4):
             poisoned = math.nan if number == 2 and rank == 3 else 1.0
-            found[f"{kind}.{number}"] = step(compressor, gradient(number, rank) * poisoned)
+            hvd.barrier()  # nobody reads the last sum any more
+            found[f"{prefix}.{number}"] = step(compressor, gradient(number, rank) * poisoned)
             if number == 2:
                 compressor.discard_step()
-        found[f"own.{kind}.bytes"] = torch.tensor(link.bytes)
+        found[f"own.{prefix}.bytes"] = torch.tensor(link.bytes)
     three = Hosts([1, 2, 1])  # of which the second has more ranks than the others
-    compressor = HostFirst(make("int8", link=Link(three.across)), three)
+    compressor = HostFirst(make("int8", link=Link(three.across)), GlooInside("three", SHAPES, three, CPU), three)
     for number in range(2):
         found[f"three.{number}"] = step(compressor, gradient(number, rank))
     found["own.three.residual"] = compressor.state_dict()["residual"]
@@ -88,6 +96,13 @@ def test_uncompressed_it_is_an_all_reduce(found: list[dict[str, torch.Tensor]]) 
     for number in (0, 1, 3):
         expected = sum((gradient(number, rank) for rank in range(4)), torch.zeros(ELEMENTS))
         torch.testing.assert_close(found[0][f"none.{number}"], expected)
+
+
+def test_shared_memory_changes_nothing(found: list[dict[str, torch.Tensor]]) -> None:
+    for name, value in found[0].items():
+        if name.startswith("shared."):
+            torch.testing.assert_close(value, found[0][name.removeprefix("shared.")], equal_nan=True)
+    assert [int(own["own.shared.onebit.bytes"]) for own in found] == [int(own["own.onebit.bytes"]) for own in found]
 
 
 def test_hosts_send_the_code_of_their_own_sum(found: list[dict[str, torch.Tensor]], horovod: None) -> None:

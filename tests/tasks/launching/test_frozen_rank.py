@@ -18,7 +18,8 @@ pytestmark = pytest.mark.long
 
 
 def test_a_frozen_rank_ends_the_training_as_a_lost_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(launching.LIMITS, "HOROVOD_GLOO_TIMEOUT_SECONDS", "10")
+    for limit in ("HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"):
+        monkeypatch.setitem(launching.LIMITS, limit, "10")
     job = make_job(tmp_path, ranks=2, epochs=100, evaluations=1, patience=0)
     frozen: list[psutil.Process] = []
 

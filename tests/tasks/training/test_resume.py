@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from include.artifacts import MANIFEST, inventory, write_json
 from include.stages import BadInput, Transient
 from tasks.communication.all_reduce import AllReduce
+from tasks.communication.shared_memory import FOLDER
 from tasks.encoder.loading import load_pretrained
 from tasks.launching import launch as launching
 from tasks.launching.launch import ROOT, launch
@@ -202,7 +203,8 @@ def test_a_lost_rank_does_not_end_the_training(
     runtime = {"checkpoint_steps": 8, "lost_rank": policy}
     job = resumable(root, policy, runtime, epochs=4, evaluations=1, ranks=2, patience=0)
     with caplog.at_level(logging.WARNING):
-        kill_a_rank_of(job, after_step=8)
+        shared = kill_a_rank_of(job, after_step=8)
+    assert shared and not any(file.exists() for file in shared)
     summary = json.loads((job.output / "training.json").read_text())
     assert (summary["steps"], summary["ranks"]) == (32, ranks)
     assert summary["bytes"]["dense"] > summary["bytes"]["matrices"] > 0
@@ -235,15 +237,22 @@ def test_a_training_that_gets_nowhere_is_given_up(
     assert started == [2] * starts
 
 
-def kill_a_rank_of(job: Job, after_step: int) -> None:
-    """Launch the job, and kill its rank 1 when there is a checkpoint of the step; 0: when it has begun."""
+def kill_a_rank_of(job: Job, after_step: int) -> list[Path]:
+    """Launch the job, and kill its rank 1 when there is a checkpoint of the step; 0: when it has begun.
+
+    Returns the files in /dev/shm that the rank had mapped.
+    """
+    shared: list[Path] = []
 
     def kill() -> None:
         while max(checkpoints(job.folder), default=0) < after_step or not (job.folder / "metrics.jsonl").exists():
             time.sleep(0.02)
-        next(process for process in psutil.Process().children(recursive=True) if is_rank(process, 1)).kill()
+        rank = next(process for process in psutil.Process().children(recursive=True) if is_rank(process, 1))
+        shared.extend(Path(file.path) for file in rank.memory_maps() if file.path.startswith(FOLDER))
+        rank.kill()
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     launch(job)
     assert not killer.is_alive()
+    return shared

@@ -1,0 +1,250 @@
+"""Memory that the ranks of one host share, and the sockets over which they tell each other what they did with it.
+
+A rank writes into the memory and then sends a message; the ranks that have received it may read. Sender and receiver
+hold the same lock of the kernel, one after the other, so that all that was written before the message is visible after
+it, on processors that reorder writes (aarch64) as well. A rank that waits sleeps in the kernel and leaves its processor
+to those that compute.
+
+Nothing outlives the ranks, however they end: the file in /dev/shm never has a name, and those of sockets are abstract.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import secrets
+import select
+import socket
+import struct
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from itertools import accumulate
+
+import torch
+from horovod.common.exceptions import HorovodInternalError
+
+from tasks.communication import ranks
+
+log = logging.getLogger(__name__)
+FOLDER = "/dev/shm"
+#: A rank that writes the best model or a checkpoint is silent for as long as Horovod, too, bears with it.
+PATIENCE, SECONDS = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 120.0
+ALIGNMENT = 64  # bytes of a cache line
+_TO_MEET = 30.0  # seconds until all ranks of the host have connected
+_EVENT, _RANK, _CREDENTIALS = struct.Struct("<Id"), struct.Struct("<I"), struct.Struct("3i")
+
+
+class Host:
+    """The ranks of this host, and the memory that they share. All of them call its methods in the same order.
+
+    Attributes:
+        number: this rank's number among them, counted from 0.
+        count: how many they are.
+    """
+
+    def __init__(self, number: int, mates: Sequence[Mate], memory: mmap.mmap) -> None:
+        """Share `memory` with the host's other ranks, in the order of their numbers."""
+        self.number, self.count = number, len(mates) + 1
+        self._mates, self._memory = mates, memory
+        self._taken = self._events = 0
+
+    def take(self, elements: int) -> torch.Tensor:
+        """Return the next part of the memory: zeros, fp32 [elements], the same ones on all ranks."""
+        start = self._taken
+        self._taken += aligned(4 * elements)
+        return torch.frombuffer(self._memory, dtype=torch.float32, count=elements, offset=start)
+
+    def new_event(self) -> int:
+        """Return the number of a new event."""
+        self._events += 1
+        return self._events
+
+    def tell(self, event: int, value: float = 0.0) -> None:
+        """Tell the other ranks that an event has taken place here, and a number with it."""
+        deadline = _deadline()
+        for mate in self._mates:  # those that tell much wait for nobody, if everyone reads before it writes
+            mate.read()
+        for mate in self._mates:
+            mate.send(_EVENT.pack(event, value), deadline)
+
+    def wait(self, event: int) -> list[float]:
+        """Wait until all other ranks have told the event, as often as this rank has waited for it.
+
+        Returns:
+            What they told with it, in the order of the ranks.
+
+        Raises:
+            HorovodInternalError: one of them has ended, or was silent for too long.
+        """
+        deadline = _deadline()
+        return [mate.receive(event, deadline) for mate in self._mates]
+
+    def gather(self, event: int, value: float) -> list[float]:
+        """Exchange a number with all ranks of the host; return all of them, in the order of the ranks."""
+        self.tell(event, value)
+        values = self.wait(event)
+        return [*values[: self.number], value, *values[self.number :]]
+
+
+class Mate:
+    """Another rank of this host.
+
+    Attributes:
+        rank: its number among all ranks.
+    """
+
+    def __init__(self, rank: int, connection: socket.socket) -> None:
+        """Talk to it over a connection."""
+        connection.setblocking(False)
+        self.rank, self._connection = rank, connection
+        self._told: defaultdict[int, deque[float]] = defaultdict(deque)
+        self._rest, self._ended = b"", False
+
+    def send(self, message: bytes, deadline: float) -> None:
+        """Send a short message. That it has ended is noticed where something of it is awaited."""
+        while True:
+            try:
+                self._connection.send(message)
+            except BlockingIOError:
+                self._await(select.POLLOUT, deadline)
+            except ConnectionError:
+                return
+            else:
+                return
+
+    def receive(self, event: int, deadline: float) -> float:
+        """Wait for an event, and return the number that came with it."""
+        self.read()
+        while not self._told[event]:
+            if self._ended:
+                raise HorovodInternalError(f"rank {self.rank} has ended")
+            self._await(select.POLLIN, deadline)
+            self.read()
+        return self._told[event].popleft()
+
+    def read(self) -> None:
+        """Take in what it has told so far."""
+        try:
+            while received := self._connection.recv(4096):
+                whole = self._rest + received
+                end = len(whole) - len(whole) % _EVENT.size
+                self._rest = whole[end:]
+                for event, value in _EVENT.iter_unpack(whole[:end]):
+                    self._told[event].append(value)
+            self._ended = True
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            self._ended = True
+
+    def _await(self, readiness: int, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(self._connection, readiness)
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise HorovodInternalError(f"rank {self.rank} did not answer in time")
+
+
+def share_memory(size: int, by_host: Sequence[int]) -> Host | None:
+    """Let the ranks of each host share memory. All ranks call this.
+
+    Args:
+        size: bytes that the ranks of this host share.
+        by_host: the number of ranks on each host (see tasks.communication.ranks).
+
+    Returns:
+        This host; None on all ranks if the ranks of any host cannot share memory, of which a warning is logged.
+    """
+    name = secrets.token_bytes(16)
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(_address(name))
+        listener.listen(max(by_host))
+        listener.settimeout(_TO_MEET)
+        names = ranks.gather_rows(torch.tensor([list(name)], dtype=torch.uint8), "shared_memory.names").tolist()
+        host = _meet(size, _own_host(by_host), [bytes(name) for name in names], listener)
+    lacking = ranks.sum_over_ranks([host is None], "shared_memory.lacking") != [0]
+    return None if lacking else host
+
+
+def aligned(size: int) -> int:
+    """Return the bytes that so many take in shared memory."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _own_host(by_host: Sequence[int]) -> range:
+    ends = list(accumulate(by_host))
+    return next(range(end - count, end) for end, count in zip(ends, by_host, strict=True) if ranks.rank() < end)
+
+
+def _meet(size: int, host: range, names: Sequence[bytes], listener: socket.socket) -> Host | None:
+    """Connect to all ranks of the host. The first one hands the memory to the others; None if anything fails."""
+    with ExitStack() as stack:
+        try:
+            connections = dict(_connections(host, names, listener, stack))
+            memory = _memory(size, list(connections.values()), leads=ranks.rank() == host.start)
+        except (OSError, ValueError) as error:
+            log.warning(
+                "the %d ranks of this host cannot share %d MB of %s: %s. They exchange gradients through Gloo, which "
+                "is slower: give the machine or the container a larger one, as docker run does with --shm-size",
+                len(host), -(-size // 10**6), FOLDER, error,
+            )  # fmt: skip
+            return None
+        if memory is None:
+            return None
+        stack.pop_all()
+        mates = [Mate(rank, connections[rank]) for rank in sorted(connections)]
+        return Host(ranks.rank() - host.start, mates, memory)
+
+
+def _connections(
+    host: range, names: Sequence[bytes], listener: socket.socket, stack: ExitStack
+) -> Iterator[tuple[int, socket.socket]]:
+    """Connect to the ranks before this one, and accept those after it."""
+    own = ranks.rank()
+    for rank in range(host.start, own):
+        connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+        connection.settimeout(_TO_MEET)
+        connection.connect(_address(names[rank]))
+        connection.sendall(_RANK.pack(own))
+        yield rank, connection
+    expected = set(range(own + 1, host.stop))
+    while expected:
+        connection = stack.enter_context(listener.accept()[0])
+        connection.settimeout(_TO_MEET)
+        _, user, _ = _CREDENTIALS.unpack(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        if user == os.getuid():  # the names of sockets can be seen by every user of the machine
+            (rank,) = _RANK.unpack(connection.recv(_RANK.size, socket.MSG_WAITALL))
+            expected.remove(rank)
+            yield rank, connection
+
+
+def _memory(size: int, connections: Sequence[socket.socket], leads: bool) -> mmap.mmap | None:
+    """Return the memory that the host's first rank has made; None if it could not, and has said so."""
+    if leads:
+        file = os.open(FOLDER, os.O_TMPFILE | os.O_RDWR, 0o600)
+        try:
+            os.posix_fallocate(file, 0, size)  # an access to what does not fit would be a SIGBUS
+            for connection in connections:
+                socket.send_fds(connection, [b"m"], [file])
+            return mmap.mmap(file, size)
+        finally:
+            os.close(file)
+    _, files, _, _ = socket.recv_fds(connections[0], 1, 1)
+    if not files:
+        return None
+    try:
+        return mmap.mmap(files[0], size)
+    finally:
+        os.close(files[0])
+
+
+def _address(name: bytes) -> bytes:
+    return b"\0spark-bert-" + name.hex().encode()
+
+
+def _deadline() -> float:
+    return time.monotonic() + float(os.environ.get(PATIENCE, SECONDS))
