@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmarks.links import LOCAL, Host, missing, two_hosts
+from tests.benchmarks.links import LOCAL, Host, joined_hosts, missing
 from tests.benchmarks.ranks import measure
 from tests.benchmarks.scores import dev_metric, paired_difference
 from tests.benchmarks.tables import spread, table
@@ -82,7 +82,7 @@ def main() -> None:
     reason = missing() if arguments.ranks == 2 else "more than two ranks share it"
     if reason:
         print(f"Over the loopback only: {reason}.\n")
-    on_hosts = nullcontext([LOCAL] * arguments.ranks) if reason else two_hosts()
+    on_hosts = nullcontext([LOCAL] * arguments.ranks) if reason else joined_hosts()
     with tempfile.TemporaryDirectory() as name, on_hosts as hosts:
         scratch = Path(name)
         methods, steps = {name: METHODS[name] for name in arguments.methods}, arguments.steps

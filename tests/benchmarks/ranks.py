@@ -37,7 +37,7 @@ def measure(job: Job, timing: Timing, threads: int, hosts: Sequence[Host] = (LOC
         folder = Path(name)
         write_json(folder / TIMING, dataclasses.asdict(timing))
         job.write(folder / JOB)
-        told = stack.enter_context(_rendezvous(hosts)) if len(hosts) > 1 else [{}]
+        told = stack.enter_context(rendezvous(hosts)) if len(hosts) > 1 else [{}]
         ranks = [
             stack.enter_context(_rank(folder, host, {**environment, "OMP_NUM_THREADS": str(threads)}))
             for host, environment in zip(hosts, told, strict=True)
@@ -69,7 +69,7 @@ def _rank(folder: Path, host: Host, environment: dict[str, str]) -> Iterator[sub
 
 
 @contextmanager
-def _rendezvous(hosts: Sequence[Host]) -> Iterator[list[dict[str, str]]]:
+def rendezvous(hosts: Sequence[Host]) -> Iterator[list[dict[str, str]]]:
     """What each rank's environment tells Horovod, while the server that it names runs on the first host."""
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars

@@ -1,0 +1,1 @@
+"""How training scales with ranks: calibrated on two, predicted, measured on up to sixteen, then extrapolated."""

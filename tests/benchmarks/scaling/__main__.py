@@ -1,0 +1,78 @@
+"""How training scales with ranks: `.venv/tasks/bin/python -m tests.benchmarks.scaling --folder FOLDER`, as root.
+
+It measures steps of one rank and collectives of two, and writes down what follows for more ranks over links of 1
+Gbit/s. Then it measures them, each in a network namespace of its own: the engine's exchange really sends, and sleep
+stands for compute. Only if every median is within 10 % of its prediction, it also predicts up to 1,024 nodes. It needs
+root, iproute2 and a quiet machine, and takes about a quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.benchmarks.links import missing
+from tests.benchmarks.scaling import outlook, report
+from tests.benchmarks.scaling.calibrate import Calibration
+from tests.benchmarks.scaling.study import QUICK, TOLERANCE, Plan, Row, run
+from tests.benchmarks.scaling.trace import Layout
+
+EXTRAPOLATED = ("none", "fp16", "onebit", "powersgd")  # top-k's bytes grow with the ranks: it only gets worse
+
+
+def main() -> None:
+    """Do the study, and print its tables; the plots lie in its folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, help="of all that is measured and drawn; a study continues there")
+    parser.add_argument("--quick", action="store_true", help="a tiny random encoder and a few steps: does it work?")
+    parser.add_argument("--predict-only", action="store_true", help="measure no more than two ranks yet")
+    arguments = parser.parse_args()
+    if reason := missing():
+        sys.exit(f"There can be no network namespaces here: {reason}. Run it as root, with iproute2, on a kernel with "
+                 "network namespaces, veth, bridge and tbf.")  # fmt: skip
+    os.environ["OMP_NUM_THREADS"] = "1"  # of every rank
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        plan, folder = QUICK if arguments.quick else Plan(), arguments.folder or scratch / "study"
+        calibration, rows = run(folder, plan, scratch, arguments.predict_only)
+        describe(calibration, rows, plan, folder)
+
+
+def describe(calibration: Calibration, rows: list[Row], plan: Plan, folder: Path) -> None:
+    """Print the tables and draw the plots. Nothing is extrapolated if a prediction was off by more than TOLERANCE."""
+    before, after = calibration.load
+    print(f"{calibration.machine}; load average {before:.1f} before the calibration and {after:.1f} after it\n")
+    print(report.wire_table(calibration.wires()[0]))
+    print(f"\nA small message takes {1e6 * calibration.hop:.0f} microseconds from host to host.\n")
+    print(report.compute_table(calibration.profiles) + "\n")
+    if not rows:
+        return
+    print(report.rows_table(rows))
+    worst = max(rows, key=lambda row: abs(row.error))
+    found: list[outlook.Extrapolated] = []
+    if abs(worst.error) > TOLERANCE:
+        off = [f"{row.layout.label}, {row.layout.ranks} ranks" for row in rows if abs(row.error) > TOLERANCE]
+        print(f"\nNothing is extrapolated: {len(off)} of {len(rows)} medians are more than {100 * TOLERANCE:.0f} % off "
+              f"their prediction ({'; '.join(off)}).")  # fmt: skip
+    else:
+        layouts = [Layout(compression, nodes) for compression in EXTRAPOLATED for nodes in outlook.NODES]
+        layouts += [Layout("none", nodes, per_host=2) for nodes in outlook.NODES]
+        for size in (plan.encoders[0], plan.encoders[-1]):
+            found += outlook.extrapolate(calibration, size, layouts)
+        print(f"\nPredicted efficiency, %:\n\n{report.outlook_table(found)}\n\n{report.PAPERS}")
+    breaks = [
+        outlook.break_even(calibration, size, compression)
+        for compression in outlook.COMPRESSIONS
+        for size in plan.encoders
+    ]
+    print(f"\nLinks below which compression pays on {outlook.LINKED} nodes:\n\n{report.breaks_table(breaks)}")
+    alone = calibration.profiles[plan.encoders[0]].step
+    report.draw_scaling(rows, alone, [one for one in found if one.size == plan.encoders[0]], folder / "scaling.png")
+    report.draw_breaks(breaks, abs(worst.error), folder / "break-even.png")
+
+
+if __name__ == "__main__":
+    main()
