@@ -42,6 +42,11 @@ HIDDEN = """() => {
 #: The frame with a page of the quality panel, and how many pixels of that page lie below its end.
 PANEL = "iframe[title=Quality]"
 HIDDEN_IN_FRAME = "frame => frame.contentDocument.documentElement.scrollHeight - frame.clientHeight"
+#: On an OpenAPI page that shows an answer: no more space for the request than it needs, and no list of other answers.
+ONLY_ANSWER = """
+    textarea.body-param__text { min-height: 0; height: 9em }
+    div:has(> .live-responses-table) ~ *, .responses-table:not(.live-responses-table) { display: none }
+"""
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ class Camera:
         shown.get_by_role("button", name="Execute").click()
         shown.locator(".live-responses-table").wait_for()
         _settled(page)
-        self._save(name, page.screenshot(full_page=True, scale="css"))
+        self._save(name, page.screenshot(full_page=True, scale="css", style=ONLY_ANSWER))
         page.close()
 
     @contextmanager
