@@ -20,7 +20,11 @@ class Streaming(Section):
         pattern="^[A-Za-z0-9_-]+$",
         description="The name of the stream: its rows and what it has read so far are kept in streams/NAME.",
     )
-    source: Literal["files", "kafka"] = Field("files", description="Where the rows come from.")
+    source: Literal["files", "kafka", "kafka-java"] = Field(
+        "files",
+        description="Where the rows come from. kafka-java: a topic of Kafka that Spark's own connector reads, which "
+        "the deployment adds to Spark.",
+    )
     folder: str = Field(
         "",
         description="The folder into which files (CSV, TSV, Parquet or JSON Lines) are put, each under a new name. "

@@ -37,7 +37,7 @@ def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
         yield from filter(None, ("" if scoring.is_database else scoring.input, scoring.driver, scoring.model))
     if "streaming" in reads:
         streaming = experiment.streaming
-        yield from filter(None, ("" if streaming.source == "kafka" else streaming.folder, streaming.model))
+        yield from filter(None, (streaming.folder if streaming.source == "files" else "", streaming.model))
     if {"model", "model.name"} & set(reads) and experiment.model.name.startswith(("/", "./", "../", "~")):
         yield experiment.model.name
 
@@ -78,7 +78,7 @@ def reads_database(stage: str, experiment: Experiment) -> bool:
 
 def reads_kafka(stage: str, experiment: Experiment) -> bool:
     """Return whether the stage reads a topic of Kafka."""
-    return "streaming" in STAGES[stage].reads and experiment.streaming.source == "kafka"
+    return "streaming" in STAGES[stage].reads and experiment.streaming.source != "files"
 
 
 def is_in_artifact_store(text: str) -> bool:

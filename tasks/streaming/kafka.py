@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from tasks.sources.chunks import decoding_problem
 from tasks.streaming.kafka_topic import Offsets, Range, Topic, made_anew
-from tasks.streaming.rows import ARROW, SCHEMA
+from tasks.streaming.rows import ARROW, NO_VALUE, SCHEMA
 
 #: The largest number of rows that are given to Spark at once.
 ROWS_IN_CHUNK = 2048
@@ -171,7 +171,7 @@ def _rows(source: str, messages: Sequence[Message]) -> pa.RecordBatch:
 def _text(value: bytes | None) -> tuple[str | None, str | None]:
     """Return a message's value as text, or else why there is none."""
     if value is None:
-        return None, "no value (a tombstone)"
+        return None, NO_VALUE
     problem = decoding_problem(value)
     return (None, problem) if problem else (value.decode(), None)
 

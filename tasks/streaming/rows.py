@@ -17,6 +17,8 @@ import pyarrow as pa
 
 #: The only field of an object that stands for bytes.
 BYTES = "base64"
+#: The problem of a message that has no value.
+NO_VALUE = "no value (a tombstone)"
 #: The columns, as Spark writes them.
 SCHEMA = "source string, position bigint, time timestamp, row string, problem string"
 #: The same columns in Arrow, as Spark wants them.

@@ -16,6 +16,7 @@ from include.stages import BadInput
 from tasks.stages.stream.batches import CHECKPOINT
 from tasks.streaming.files import FileSource
 from tasks.streaming.kafka import KafkaSource
+from tasks.streaming.kafka_java import open_topic
 
 
 def check_source(streaming: Streaming) -> None:
@@ -60,8 +61,10 @@ def open_source(spark: SparkSession, streaming: Streaming, folder: Path) -> Data
         folder: the folder of the stream.
 
     Raises:
-        BadInput: if the list of the files that were read is missing.
+        BadInput: if the list of the files that were read is missing, or if Spark has no connector for Kafka.
     """
+    if streaming.source == "kafka-java":
+        return open_topic(spark, streaming)
     source: type[DataSource] = KafkaSource
     options = {name: getattr(streaming, name) for name in ("brokers", "topic", "starting")}
     options["rows"] = streaming.batch_rows
