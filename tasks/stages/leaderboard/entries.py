@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from include.artifacts import Artifact
+from include.artifacts import MANIFEST, Artifact
 from include.experiment import Experiment
 from include.glue import GENERIC, Task
 from include.runs import ARM, Run
@@ -31,6 +32,7 @@ class Entry:
         settings: All other fields that the model depends on and that differ from their defaults, by name
             ("section.field").
         data: The key of the validated data.
+        validated: When these data were validated first, in seconds since 1970.
         keys: Stage to the key of its artifact, for train, evaluate and, where there is one, predict.
         predictions: The file with the dev predictions.
         summary: The content of evaluate's metrics.json.
@@ -45,6 +47,7 @@ class Entry:
     seed: int
     settings: dict[str, Any]
     data: str
+    validated: float
     keys: dict[str, str]
     predictions: Path
     summary: dict[str, Any]
@@ -65,7 +68,7 @@ def find(runs: Path) -> Entries:
     """Find the runs of registered tasks that are evaluated, except the arms of ablations.
 
     Of runs of the same model and seed, the one whose predict has run counts, and else the last by name. Of a task, only
-    runs on the same data are compared: those on the data of most runs.
+    runs on the same data are compared: those on the newest data.
 
     Args:
         runs: The folder of all runs.
@@ -98,14 +101,16 @@ def _read(run: Run) -> Iterator[Entry]:
     experiment = Experiment.model_validate(record["experiment"])
     if experiment.data.task in GENERIC:
         return
-    train, evaluate, fields = run.artifact("train"), run.artifact("evaluate"), dict(_DEFAULTS)
+    data, train, evaluate = (run.artifact(stage) for stage in ("validate", "train", "evaluate"))
+    fields = dict(_DEFAULTS)
     for stage in (name for name in _MAKERS if name in stages):
         fields |= flatten(run.artifact(stage).manifest.part)
     kind, name, seed = fields.pop("model.kind"), fields.pop("model.name"), fields.pop("training.seed")
     settings = {name: value for name, value in fields.items() if value != _DEFAULTS[name]}
     keys = {stage: stages[stage]["key"] for stage in ("train", "evaluate", "predict") if stage in stages}
     yield Entry(
-        run.folder.name, experiment.task, _model(kind, name), seed, settings, stages["validate"]["key"],
+        run.folder.name, experiment.task, _model(kind, name), seed, settings,
+        data.manifest.key, (data.path / MANIFEST).stat().st_mtime,  # it is written once, by whichever run was first
         keys, evaluate.path / "predictions.parquet", _json(evaluate, "metrics.json"), _json(train, "training.json"),
         sum(file.stat().st_size for file in (train.path / "model").rglob("*") if file.is_file()),
         stages.get("predict", {}).get("result", {}).get("rows_per_second"),
@@ -122,14 +127,12 @@ def _json(artifact: Artifact, file: str) -> dict[str, Any]:
 
 
 def _of_one_data(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
-    """Return the entries on the data of most entries of their task, and a line for each of the others."""
-    chosen: dict[str, str] = {}
-    for task in {entry.task.name for entry in entries}:
-        keys = [entry.data for entry in entries if entry.task.name == task]
-        chosen[task] = max(sorted(set(keys)), key=keys.count)
-    kept = [entry for entry in entries if entry.data == chosen[entry.task.name]]
+    """Return the entries on the newest data of their task, and a line for each of the others."""
+    newest = {entry.task.name: entry.data for entry in sorted(entries, key=attrgetter("validated"))}
+    kept = [entry for entry in entries if entry.data == newest[entry.task.name]]
     return kept, [
-        f"the run {entry.run} is left out: its data ({entry.data}) are not those of most runs of {entry.task.name}"
+        f"the run {entry.run} is left out: its data ({entry.data}) are older than those that other runs of "
+        f"{entry.task.name} have ({newest[entry.task.name]})"
         for entry in entries
-        if entry.data != chosen[entry.task.name]
+        if entry.data != newest[entry.task.name]
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import cache
 
 from include.artifacts import write_json
 from include.experiment import Experiment
@@ -41,5 +42,6 @@ def run(context: Context) -> Outcome:
     return Outcome({"runs": len(found.entries), "best": best, "warnings": found.warnings, "files": files})
 
 
+@cache  # all runs are read once, and what is compared is what the fingerprint says: both are asked with the same Run
 def _found(run: Run) -> Entries:
     return find(run.folder.parent)

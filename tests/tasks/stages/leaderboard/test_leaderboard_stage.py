@@ -116,17 +116,31 @@ def test_models_that_began_with_other_weights_are_not_the_same(tmp_path: Path) -
 
 
 def test_what_cannot_be_compared_is_left_out(tmp_path: Path) -> None:
+    for epochs, name in enumerate(("older", "oldest", "old")):
+        finished(tmp_path, name, 1, f"training.epochs={epochs + 3}", "validation.max_quarantine=0.5")
     for seed, name in enumerate(("one", "two")):
         finished(tmp_path, name, 10, f"training.seed={seed}")
-    finished(tmp_path, "elsewhere", 1, "validation.max_quarantine=0.5")
+    finished(tmp_path, "again", 1, "validation.max_quarantine=0.5")  # its data are no newer for it
     write_json(finished(tmp_path, "arm", 1).folder / "arm.json", {})
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "run.json").write_text("{")
     summary, markdown, _ = leaderboard(tmp_path)
     assert [row["runs"] for row in summary["tasks"][0]["rows"]] == [["one", "two"]]
-    first, second = summary["warnings"]
+    first, *others = summary["warnings"]
     assert "the run broken is left out" in first and "is damaged" in first
-    assert "the run elsewhere is left out: its data" in second and "## Left out" in markdown
+    assert [line.split()[2] for line in others] == ["again", "old", "older", "oldest"]
+    assert "are older than those that other runs of SST-2 have" in others[0] and "## Left out" in markdown
+
+
+def test_all_runs_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    record = Run.record
+    monkeypatch.setattr(Run, "record", lambda run: read.append(run.folder) or record(run))
+    write_json(finished(tmp_path, "arm", 1).folder / "arm.json", {})
+    finished(tmp_path, "one", 10)
+    read.clear()
+    leaderboard(tmp_path)
+    assert read.count(tmp_path / "runs" / "arm") == 1
 
 
 def test_a_home_without_runs_is_refused(tmp_path: Path) -> None:
