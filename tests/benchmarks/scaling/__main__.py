@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="of all that is measured and drawn; a study continues there")
     parser.add_argument("--quick", action="store_true", help="a tiny random encoder and a few steps: does it work?")
     parser.add_argument("--predict-only", action="store_true", help="measure no more than two ranks yet")
+    parser.add_argument("--ranks", type=int, nargs="+", default=list(Plan.ranks), help="numbers that are measured")
     arguments = parser.parse_args()
     if reason := missing():
         sys.exit(f"There can be no network namespaces here: {reason}. Run it as root, with iproute2, on a kernel with "
@@ -36,7 +37,8 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"  # of every rank
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        plan, folder = QUICK if arguments.quick else Plan(), arguments.folder or scratch / "study"
+        plan = QUICK if arguments.quick else Plan(ranks=tuple(arguments.ranks))
+        folder = arguments.folder or scratch / "study"
         calibration, rows = run(folder, plan, scratch, arguments.predict_only)
         describe(calibration, rows, plan, folder)
 
