@@ -31,8 +31,13 @@ def running_engine() -> Iterator[None]:
     if os.geteuid() != 0:
         pytest.skip("no Docker engine answers, and only root can start one: start Docker, or let root run the tests")
     install(PROGRAMS)
-    with tempfile.TemporaryDirectory(prefix="spark-bert-engine-", dir="/var/tmp") as folder, _daemon(Path(folder)):
-        yield
+    folder = tempfile.mkdtemp(prefix="spark-bert-engine-", dir="/var/tmp")
+    try:
+        with _daemon(Path(folder)):
+            yield
+    finally:
+        # It goes on alone, because so many files take minutes.
+        subprocess.Popen(["rm", "-rf", folder], start_new_session=True)
 
 
 def answers() -> bool:
