@@ -24,7 +24,8 @@ class Trial(BaseOperator):
 
     Waiting takes no worker slot. The figures are written to trial.json in the run's folder, also if the time is over
     before there are enough; promote and the request for approval read them there. The Airflow task is skipped if the
-    experiment asks for no trial, or if there is no champion to compare with.
+    experiment asks for no trial, if there is no champion to compare with, or if the comparison keeps the champion
+    whatever the figures are.
     """
 
     def execute(self, context: Context) -> None:
@@ -38,9 +39,11 @@ class Trial(BaseOperator):
         (run.folder / TRIAL).unlink(missing_ok=True)  # an earlier try may have tried out another version
         if not options.trial_texts:
             raise AirflowSkipException("no trial is asked for: retraining.trial_texts is 0")
-        champion = run.artifact("challenge").manifest.result["champion"]
-        if not champion:
+        challenge = run.artifact("challenge").manifest.result
+        if not challenge["champion"]:
             raise AirflowSkipException("there is no champion to compare with")
+        if challenge["outcome"] == "undecided" and not options.approval:
+            raise AirflowSkipException("the comparison is undecided and retraining.approval is off: the champion stays")
         if not service():
             raise AirflowFailException(
                 f"retraining.trial_texts asks for a trial, but the deployment names no service: set {SERVICE} in "
@@ -48,7 +51,12 @@ class Trial(BaseOperator):
             )
         entry = run.artifact("register").manifest.result
         trigger = TrialTrigger(
-            service(), entry["model"], champion, entry["version"], options.trial_texts, options.trial_minutes
+            service(),
+            entry["model"],
+            challenge["champion"],
+            entry["version"],
+            options.trial_texts,
+            options.trial_minutes,
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 

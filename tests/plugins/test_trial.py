@@ -130,14 +130,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def context(monkeypatch: pytest.MonkeyPatch, conf: dict[str, Any], champion: str = "2") -> Any:
+def context(
+    monkeypatch: pytest.MonkeyPatch, conf: dict[str, Any], champion: str = "2", outcome: str = "not worse"
+) -> Any:
     """The context of a run whose version 4 was compared with this champion."""
-    results = {"challenge": {"champion": champion}, "register": {"model": "reviews", "version": "4"}}
+    compared = {"champion": champion, "outcome": outcome}
+    results = {"challenge": compared, "register": {"model": "reviews", "version": "4"}}
     made = lambda _, stage: SimpleNamespace(manifest=SimpleNamespace(result=results[stage]))  # noqa: E731
     monkeypatch.setattr("include.runs.Run.artifact", made)
     params = ParamsDict(form(EXPERIMENT, more=("dataset", "retraining")))
     params.update({"retraining.trial_texts": 50} | conf)
-    run_folder("retrain", "one").mkdir(parents=True)
+    run_folder("retrain", "one").mkdir(parents=True, exist_ok=True)
     return {"dag_run": SimpleNamespace(dag_id="retrain", run_id="one"), "params": params.validate()}
 
 
@@ -162,6 +165,14 @@ def test_there_is_nothing_to_try_out(
 ) -> None:
     with pytest.raises(AirflowSkipException, match=reason):
         Trial(task_id="trial").execute(context(monkeypatch, {"retraining.trial_texts": texts}, champion))
+
+
+def test_there_is_no_trial_whose_figures_nobody_would_see(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AirflowSkipException, match=r"undecided and retraining\.approval is off: the champion stays"):
+        Trial(task_id="trial").execute(context(monkeypatch, {}, outcome="undecided"))
+    monkeypatch.setenv("SPARK_BERT_APPROVERS", "ann")
+    with pytest.raises(TaskDeferred):
+        Trial(task_id="trial").execute(context(monkeypatch, {}, outcome="undecided"))
 
 
 def test_a_trial_needs_a_service(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,9 @@ def _decided(context: Context, version: Version, outcome: str) -> Decision:
     tags, decided_before = version.tags, context.run.record()["stages"].get("promote", {}).get("key")
     if tags.get("rolled_back", "") > tags.get("promoted", "") and not decided_before:
         return of_rollback(tags["rolled_back"])
-    held = None if outcome == "first" else of_trial(context.run.folder, version.number, context.experiment.retraining)
+    held = None
+    if outcome == "not worse":  # otherwise the comparison decides alone, and there was no trial
+        held = of_trial(context.run.folder, version.number, context.experiment.retraining)
     return held or of_comparison(outcome)
 
 

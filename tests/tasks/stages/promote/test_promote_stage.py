@@ -22,6 +22,9 @@ def registered(home: Path, name: str, outcome: str = "", **changes: Any) -> Run:
     return run
 
 
+TRIED: dict[str, Any] = {"retraining__trial_texts": 100, "retraining__min_agreement": 0.55}
+
+
 def test_the_first_and_one_that_is_not_worse_are_promoted(tmp_path: Path) -> None:
     first = retrain(tmp_path, "first").artifact("promote").manifest.result
     assert (first["promoted"], first["champion"], first["replaces"]) == (True, "1", "")
@@ -45,7 +48,7 @@ def test_a_version_is_the_challenger_from_its_registration_to_the_decision(tmp_p
 
 def test_an_undecided_one_is_held(tmp_path: Path) -> None:
     retrain(tmp_path, "first")
-    run = retrain(tmp_path, "second", "undecided", training__seed=7)
+    run = retrain(tmp_path, "second", "undecided", training__seed=7, **TRIED)  # there is no trial in this case
     result = run.artifact("promote").manifest.result
     assert (result["promoted"], result["version"], result["champion"], result["decision"]) == (False, "2", "1", "held")
     assert result["reason"] == f"version 2 of {MODEL} is not the champion: held by the comparison"
@@ -61,9 +64,6 @@ def test_a_person_promotes_one_that_the_comparison_could_not_tell(tmp_path: Path
     result = stage("promote", run).manifest.result
     assert (result["promoted"], result["by"], champion(run)) == (True, "Ada", "2")
     assert version(run, "2").tags["promoted.by"] == "Ada"
-
-
-TRIED: dict[str, Any] = {"retraining__trial_texts": 100, "retraining__min_agreement": 0.55}
 
 
 @pytest.mark.parametrize(
