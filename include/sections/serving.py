@@ -31,7 +31,8 @@ class Serving(Section):
     deadline: float = Field(10, gt=0, description="Seconds for a request, its body included. Then it is given up.")
     shadow: Share = Field(
         0,
-        description="The share of requests that the challenger computes too. Its answers are compared, not given.",
+        description="The share of requests, chosen at random, that the challenger computes too. Its answers are "
+        "compared, not given.",
     )
     canary: Share = Field(
         0, description="The share of requests that the challenger answers instead of the champion, chosen by their id."

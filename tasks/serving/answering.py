@@ -84,7 +84,7 @@ class Answering:
                 )
             body = await _body(request, self.service.serving.max_bytes, deadline)
             asked = read(body, lane.model)
-            answers = await _unless_gone(request, self.service.answer(lane, asked.texts, deadline, identity))
+            answers = await _unless_gone(request, self.service.answer(lane, asked.texts, deadline))
         return JSONResponse(asked.written(answers, asked.id or identity))
 
     def _authorize(self, request: Request) -> None:

@@ -7,6 +7,7 @@ import gc
 import hashlib
 import logging
 import os
+import random
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -135,14 +136,13 @@ class Service:
         is_canary = len(found) > 1 and share(identity) < self.serving.canary
         return found[-1] if is_canary else found[0]
 
-    async def answer(self, lane: Lane, texts: Sequence[list[str]], deadline: float, identity: str = "") -> Answers:
+    async def answer(self, lane: Lane, texts: Sequence[list[str]], deadline: float) -> Answers:
         """Answer a request.
 
         Args:
             lane: what answers.
             texts: for each column of the model, the sentences of all rows.
             deadline: the time of the event loop at which the request is given up.
-            identity: the id of the request, by which `serving.shadow` chooses.
 
         Raises:
             Refusal: if it cannot be answered now, or not in time.
@@ -158,7 +158,8 @@ class Service:
         answers = Answers(lane.model, lane.model.package.answers(logits))
         self.metrics.answered(lane.model.version, answers.columns, time.perf_counter() - started)
         other = self._challenger
-        if other is not None and lane is self._champion and share(f"shadow {identity}") < self.serving.shadow:
+        # Not chosen by the id: a client that sends the same one every time would be compared always or never.
+        if other is not None and lane is self._champion and random.random() < self.serving.shadow:
             self._start(self._compare(other, texts, answers))
         return answers
 
