@@ -6,9 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from include.experiment import Experiment
-from include.stages import flatten
-from spark_bert.panel.index import METRIC, Row
+from spark_bert.panel.index import DEFAULTS, METRIC, Row
 
 #: The columns that are shown unless a query names others.
 DEFAULT = (
@@ -25,12 +23,7 @@ DEFAULT = (
     "changed",
 )
 PAGE = 50  # rows
-#: The values of an experiment that are shown where a run does not differ from them.
-_FIELDS: dict[str, Any] = flatten(Experiment().model_dump(mode="json"))
-_TITLES = {
-    "data.task": "Task",
-    "model.name": "Encoder",
-}
+_TITLES = {"data.task": "Task", "model.name": "Encoder"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ _OWN = (
 )
 _BY_KEY = {
     **{column.key: column for column in _OWN},
-    **{key: Column(key, _TITLES.get(key, key), "value") for key in _FIELDS},
+    **{key: Column(key, _TITLES.get(key, key), "value") for key in DEFAULTS},
 }
 
 
@@ -132,7 +125,7 @@ def column(key: str) -> Column:
 def value(row: Row, key: str) -> Any:
     """Return the value of a column in a row. Fields that the run leaves at their defaults have those."""
     found = row.value(key)
-    return _FIELDS.get(key) if found is None and row.begun else found
+    return DEFAULTS.get(key) if found is None and row.begun else found
 
 
 def _task(row: Row) -> str:
@@ -174,4 +167,4 @@ def _distinct(values: Iterable[Any]) -> list[str]:
 def _choices(rows: Iterable[Row]) -> list[Column]:
     """Return all columns to choose from: the own ones, the metrics that some run has, and the fields."""
     metrics = sorted(f"{METRIC}{name}" for name in set[str]().union(*(row.metrics for row in rows)))
-    return [*_OWN, *map(column, metrics), *(_BY_KEY[key] for key in _FIELDS)]
+    return [*_OWN, *map(column, metrics), *(_BY_KEY[key] for key in DEFAULTS)]

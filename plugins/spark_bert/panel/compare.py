@@ -22,14 +22,14 @@ _FACTS = ("gate", "train_seconds", "rows_per_second", "memory", "padding_share",
 #: because a run that found artifacts takes less.
 _HIGHER = {
     "rows_per_second",
-    *(f"metrics.{name}" for name in ("accuracy", "precision", "recall", "f1", "matthews", "pearson", "spearman", "r2")),
-    *(f"metrics.{name}" for name in ("f1_micro", "f1_macro", "subset_accuracy")),
+    *(f"{METRIC}{name}" for name in ("accuracy", "precision", "recall", "f1", "matthews", "pearson", "spearman", "r2")),
+    *(f"{METRIC}{name}" for name in ("f1_micro", "f1_macro", "subset_accuracy")),
 }
 _LOWER = {
     "train_seconds",
     "memory",
     "padding_share",
-    *(f"metrics.{name}" for name in ("mse", "rmse", "mae", "hamming_loss")),
+    *(f"{METRIC}{name}" for name in ("mse", "rmse", "mae", "hamming_loss")),
 }
 
 

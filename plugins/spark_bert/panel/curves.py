@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from spark_bert.folders import open_file
 from spark_bert.panel.index import Row
@@ -43,7 +44,7 @@ def read_curves(row: Row, source: str, offset: int) -> dict[str, Any]:
     return {"source": "", "stage": "", "again": bool(source), "lines": [], "offset": 0, "more": False}
 
 
-def _sources(row: Row) -> Any:
+def _sources(row: Row) -> Iterator[tuple[str, str, BinaryIO]]:
     """Yield the stage, the name, and the open file of each place with curves, the one that is being written first."""
     record = read_record(row.run)
     work = read_at_work(row.run) if row.state == "running" else {}

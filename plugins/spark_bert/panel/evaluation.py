@@ -7,12 +7,9 @@ import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from include.artifacts import MANIFEST
-from spark_bert.folders import open_file
-from spark_bert.panel.records import artifact_key, open_artifact, parse, read_json
+from spark_bert.panel.records import artifact_key, open_artifact, open_in_artifact, parse, read_json
 from spark_bert.places import home
 
 PAGE = 50  # rows
@@ -53,20 +50,18 @@ def dev_rows(root: str, key: str) -> Sequence[dict[str, Any]]:
     """Return all rows of an artifact of evaluate, as select_rows orders them. It never changes, so it is read once.
 
     Args:
-        root: the home.
+        root: the home, because another one may have other rows under the same key.
         key: the key of the artifact; "" if the run made none, which has no rows.
     """
-    artifact = Path(root), "artifacts", "evaluate", key
     with suppress(OSError, ArithmeticError, ValueError, KeyError, TypeError, csv.Error):
-        open_file(*artifact, MANIFEST).close()
-        rows = list(_from_json(artifact) or _from_csv(artifact))
+        rows = _from_json(key) or _from_csv(key)
         return sorted(rows, key=lambda row: -abs(row["confidence"] or row["error"] or 0))
     return ()
 
 
-def _from_json(artifact: tuple[Any, ...]) -> list[dict[str, Any]]:
+def _from_json(key: str) -> list[dict[str, Any]]:
     """Return the rows of rows.jsonl; [] if the artifact is older than that file."""
-    with suppress(FileNotFoundError), open_file(*artifact, "rows.jsonl") as file:
+    with suppress(FileNotFoundError), open_in_artifact("evaluate", key, "rows.jsonl") as file:
         return [_row(parse(line)) for line in file]
     return []
 
@@ -89,9 +84,9 @@ def _name(label: Any) -> str:
     return ", ".join(map(str, label)) if isinstance(label, list) else str(label)
 
 
-def _from_csv(artifact: tuple[Any, ...]) -> list[dict[str, Any]]:
+def _from_csv(key: str) -> list[dict[str, Any]]:
     """Return the rows of predictions.csv, which says less."""
-    with open_file(*artifact, "predictions.csv") as file:
+    with open_in_artifact("evaluate", key, "predictions.csv") as file:
         return [_old_row(line) for line in csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))]
 
 
