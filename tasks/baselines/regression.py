@@ -46,12 +46,17 @@ def fit(spark: SparkSession, task: Task, features: csr_matrix, targets: Array, w
         folder: a folder that the executors can read, for a file with the rows.
 
     Raises:
-        BadInput: if no row has a class, or all rows or none have a label.
+        BadInput: if no row has a class, if all rows or none have a label, or if all rows have the same vector.
     """
     columns = targets.reshape(len(targets), -1)
     if task.kind != "regression":
         _check(task, columns)
     used = np.flatnonzero(_deviations(features) > _LEAST_DEVIATION)
+    if not len(used):
+        raise BadInput(
+            "all training rows are the same to the model, so a regression has nothing to tell them apart by: add rows "
+            "whose texts have words that the tokenizer knows"
+        )
     rows = _rows(spark, features[:, used], columns, weights, folder / "rows.parquet")
     scale = targets.std() if task.kind == "regression" else 1  # MLlib divides the penalty by it
     found = _fit(rows, task, columns.shape[1], float(scale / len(targets)))

@@ -26,6 +26,7 @@ from tasks.training.job import Job
 from tasks.training.loss import Criterion
 from tasks.training.meter import memory_use
 from tasks.training.metrics_logger import METRICS
+from tasks.training.sampler import check
 from tasks.training.selection import LOSS
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ def train(job: Job) -> None:
     experiment, started = job.experiment, time.monotonic()
     train, dev = (TokenTable.open(job.data / split) for split in ("train", "dev"))
     model, vectors = _ENCODERS[experiment.model.kind](job, train)
+    check(dev, model)
     labels = train.labels[train.documents]
     criterion = Criterion(experiment.loss, experiment.task, labels)
     log.info("fitting %d features to %d rows", vectors.shape[1], len(labels))

@@ -18,6 +18,7 @@ from tasks.encoder.tfidf import TfidfConfig, TfidfForSequenceClassification, Tfi
 from tasks.encoder.tokens import open_tokenizer
 from tasks.encoder.windows import first_windows
 from tasks.training.job import Job
+from tasks.training.sampler import check
 
 _BATCH_TOKENS = 8192
 
@@ -32,10 +33,11 @@ def frozen(job: Job, train: TokenTable) -> tuple[Classifier, csr_matrix]:
         train: the documents.
 
     Raises:
-        BadInput: if files of the encoder are missing or damaged.
+        BadInput: if files of the encoder are missing or damaged, or do not fit the documents.
     """
     pooling = "mean" if job.head.pooling == "native" else job.head.pooling
     classifier = load_pretrained(job.encoder, replace(job.head, pooling=pooling)).eval()
+    check(train, classifier)
     model, size = classifier.model, classifier.output_layer.in_features
     head, model.classifier = model.classifier, nn.Identity()  # the logits of a head that changes nothing
     vectors = predict_logits(Classifier(model, replace(classifier.spec, outputs=size, score_range=None)), train)
@@ -51,11 +53,12 @@ def tfidf(job: Job, train: TokenTable) -> tuple[Classifier, csr_matrix]:
         train: the documents, from which the inverse document frequencies are computed as MLlib's IDF does.
 
     Raises:
-        BadInput: if the tokenizer is damaged.
+        BadInput: if the tokenizer is damaged, or does not fit the documents.
     """
     words = open_tokenizer(job.encoder / "tokenizer.json", job.head.max_length).get_vocab_size()
     config = TfidfConfig(vocab_size=words, type_vocab_size=job.head.texts or 1, **job.head.config())
     classifier = Classifier(TfidfForSequenceClassification(config), job.head).eval()
+    check(train, classifier)
     encoder = cast(TfidfModel, classifier.encoder)
     counts = pool_sparse(sparse(train, encoder, counted=True), train.rows)
     documents = np.asarray((counts > 0).sum(0)).ravel()

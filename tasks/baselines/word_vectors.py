@@ -12,6 +12,7 @@ from pyspark.ml.feature import Word2Vec
 from pyspark.sql import SparkSession
 
 from include.scratch import scratch_folder
+from include.stages import BadInput
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.loading import copy_tokenizer
 from tasks.encoder.models import EncoderWithHead
@@ -35,7 +36,7 @@ def write_text_cnn(job: Job, folder: Path) -> None:
         folder: the folder to write.
 
     Raises:
-        BadInput: if the tokenizer or the data is damaged.
+        BadInput: if the tokenizer or the data is damaged, or if no token occurs twice.
     """
     words = open_tokenizer(job.encoder / "tokenizer.json", job.head.max_length).get_vocab_size()
     torch.manual_seed(job.training.seed)
@@ -60,9 +61,15 @@ def learn(spark: SparkSession, table: TokenTable, seed: int, folder: Path) -> tu
 
     Returns:
         Token ids, int64 [tokens], in ascending order, and their vectors, float32 [tokens, embedding_size].
+
+    Raises:
+        BadInput: if no token occurs twice.
     """
-    rows = [table.ids(row).astype(str).tolist() for row in range(len(table))]
-    pq.write_table(pa.table({"tokens": pa.array(rows, pa.list_(pa.string()))}), folder / "rows.parquet")
+    rows = [table.ids(row) for row in range(len(table))]
+    if not rows or np.bincount(np.concatenate(rows)).max() < _LEAST:
+        raise BadInput(f"{table.folder}: no token occurs twice, so there are no word vectors to learn: add rows")
+    tokens = pa.array([ids.astype(str).tolist() for ids in rows], pa.list_(pa.string()))
+    pq.write_table(pa.table({"tokens": tokens}), folder / "rows.parquet")
     texts = spark.read.parquet(str(folder / "rows.parquet")).coalesce(1)
     size = TextCNNConfig().embedding_size
     word2vec = Word2Vec(vectorSize=size, minCount=_LEAST, seed=seed, inputCol="tokens")

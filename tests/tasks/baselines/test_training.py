@@ -179,6 +179,39 @@ def test_a_class_without_rows_is_refused_with_its_name(spark: SparkSession, tmp_
         train(job)
 
 
+SAME, ONCE = ([("good word1",)] * 8, [0, 1] * 4), ([("word1 word2",)], [0])
+NONE: Any = ([], [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "train_rows", "dev_rows", "message"),
+    [
+        ("tfidf", NONE, SAME, "data/train has no rows: nothing to train on"),
+        ("frozen", NONE, SAME, "data/train has no rows: nothing to train on"),
+        ("tfidf", SAME, NONE, "data/dev has no rows: nothing to train on, or to choose the best model by"),
+        ("tfidf", SAME, SAME, "all training rows are the same to the model, .*: add rows whose texts have words that"),
+        ("frozen", SAME, SAME, "all training rows are the same to the model"),
+        ("tfidf", (SAME[0], [1] * 8), SAME, "no training row has the label 'bad'"),
+        ("textcnn", NONE, SAME, "data/train: no token occurs twice, so there are no word vectors to learn: add rows"),
+        ("textcnn", ONCE, SAME, "data/train: no token occurs twice"),
+    ],
+)
+def test_rows_from_which_nothing_can_be_learned_are_refused(
+    spark: SparkSession, tmp_path: Path, kind: str, train_rows: Any, dev_rows: Any, message: str
+) -> None:
+    job = job_of(tmp_path, experiment(kind), train_rows, dev_rows)
+    with pytest.raises(BadInput, match=message):
+        write_text_cnn(job, job.output) if kind == "textcnn" else train(job)
+
+
+def test_scores_that_are_all_the_same_are_learned(spark: SparkSession, tmp_path: Path) -> None:
+    wanted = experiment("tfidf", task="regression", labels=[], score_range=[0, 5])
+    rows = reviews(20)[0], [3.0] * 20
+    train(job_of(tmp_path, wanted, rows, rows))
+    scores = predict_logits(load_trained(tmp_path / "out" / "model"), TokenTable.open(tmp_path / "data" / "dev"))
+    assert scores == pytest.approx(3, abs=1e-4)
+
+
 def test_a_text_cnn_begins_with_the_same_word_vectors_every_time(spark: SparkSession, tmp_path: Path) -> None:
     job = job_of(tmp_path, experiment("textcnn"), reviews(60, seed=1), reviews(20, seed=2))
     for name in ("one", "two"):
