@@ -63,7 +63,7 @@ def train(job: Job) -> None:
     (job.output / METRICS).write_text(json.dumps(line) + "\n", encoding="utf-8")
     model.save(job.output / "model")
     copy_tokenizer(job.encoder, job.output / "model", model, job.head.max_length)
-    write_json(job.output / "training.json", _summary(job, numbers, len(labels), seconds))
+    write_json(job.output / "training.json", _summary(job, numbers, len(labels), seconds, model.device))
 
 
 def _targets(model: Classifier, labels: Array) -> Array:
@@ -81,9 +81,10 @@ def _set_head(model: Classifier, found: Linear) -> None:
     layer.bias.copy_(torch.tensor(found.biases))
 
 
-def _summary(job: Job, metrics: dict[str, float | None], rows: int, seconds: float) -> dict[str, Any]:
+def _summary(
+    job: Job, metrics: dict[str, float | None], rows: int, seconds: float, device: torch.device
+) -> dict[str, Any]:
     """Return the content of training.json, as far as it has a meaning without steps."""
-    device = torch.device("cpu")
     return {
         "metric": job.experiment.task.metric,
         "best": metrics[job.experiment.task.metric],

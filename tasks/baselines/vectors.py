@@ -17,6 +17,7 @@ from tasks.encoder.models import Classifier
 from tasks.encoder.tfidf import TfidfConfig, TfidfForSequenceClassification, TfidfModel
 from tasks.encoder.tokens import open_tokenizer
 from tasks.encoder.windows import first_windows
+from tasks.training.device import rank_device
 from tasks.training.job import Job
 from tasks.training.sampler import check
 
@@ -26,7 +27,7 @@ _BATCH_TOKENS = 8192
 def frozen(job: Job, train: TokenTable) -> tuple[Classifier, csr_matrix]:
     """Return an encoder with a linear head on its pooled output, and this output for all documents.
 
-    The output is the mean of the token embeddings, unless model.pooling says cls.
+    The output is the mean of the token embeddings, unless model.pooling says cls. A GPU computes it if there is one.
 
     Args:
         job: the training.
@@ -36,7 +37,7 @@ def frozen(job: Job, train: TokenTable) -> tuple[Classifier, csr_matrix]:
         BadInput: if files of the encoder are missing or damaged, or do not fit the documents.
     """
     pooling = "mean" if job.head.pooling == "native" else job.head.pooling
-    classifier = load_pretrained(job.encoder, replace(job.head, pooling=pooling)).eval()
+    classifier = load_pretrained(job.encoder, replace(job.head, pooling=pooling)).eval().to(rank_device())
     check(train, classifier)
     model, size = classifier.model, classifier.output_layer.in_features
     head, model.classifier = model.classifier, nn.Identity()  # the logits of a head that changes nothing
