@@ -251,7 +251,7 @@ _BESIDE = (
     Stage(
         name="leaderboard",
         does="compare the models of all finished runs in one table per task",
-        version=1,
+        version=2,
         records="all",
         limits={"memory": "2g", "cpus": 2, "tmp": "512m"},
     ),

@@ -43,17 +43,18 @@ def train(job: Job) -> None:
         BadInput: if the data or the encoder cannot be used.
     """
     torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))
-    experiment, started = job.experiment, time.monotonic()
+    experiment = job.experiment
     train, dev = (TokenTable.open(job.data / split) for split in ("train", "dev"))
-    model, vectors = _ENCODERS[experiment.model.kind](job, train)
-    check(dev, model)
-    labels = train.labels[train.documents]
-    criterion = Criterion(experiment.loss, experiment.task, labels)
-    log.info("fitting %d features to %d rows", vectors.shape[1], len(labels))
     with session(experiment, "train") as spark, scratch_folder(job.output, "rows") as scratch:
+        started = time.monotonic()
+        model, vectors = _ENCODERS[experiment.model.kind](job, train)
+        check(dev, model)
+        labels = train.labels[train.documents]
+        criterion = Criterion(experiment.loss, experiment.task, labels)
+        log.info("fitting %d features to %d rows", vectors.shape[1], len(labels))
         weights = criterion.weights(labels)
         _set_head(model, fit(spark, experiment.task, vectors, _targets(model, labels), weights, scratch))
-    seconds = time.monotonic() - started
+        seconds = time.monotonic() - started
     logits = predict_logits(model, dev)
     found = dev.labels[dev.documents]
     metrics = {**all_metrics(experiment.task, found, logits), LOSS: criterion.mean(logits, found)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from tasks.training.job import Job
 _LEAST = 2
 
 
-def write_text_cnn(job: Job, folder: Path) -> None:
+def write_text_cnn(job: Job, folder: Path) -> Job:
     """Write the encoder that the training begins with, in transformers' format and with the job's tokenizer.
 
     Everything that word2vec does not learn is drawn from training.seed: the filters, and the vectors of rare tokens,
@@ -35,6 +37,9 @@ def write_text_cnn(job: Job, folder: Path) -> None:
         job: the training, whose encoder gives the tokenizer.
         folder: the folder to write.
 
+    Returns:
+        The training that begins with this encoder.
+
     Raises:
         BadInput: if the tokenizer or the data is damaged, or if no token occurs twice.
     """
@@ -42,12 +47,15 @@ def write_text_cnn(job: Job, folder: Path) -> None:
     torch.manual_seed(job.training.seed)
     model = TextCNNModel(TextCNNConfig(vocab_size=words))
     with session(job.experiment, "train") as spark, scratch_folder(folder, "rows") as scratch:
+        started = time.monotonic()
         ids, vectors = learn(spark, TokenTable.open(job.data / "train"), job.training.seed, scratch)
+        seconds = time.monotonic() - started
     with torch.no_grad():
         table = model.embeddings.weight.normal_(std=float(vectors.std()))
         table[torch.from_numpy(ids)] = torch.from_numpy(vectors)
     model.save_pretrained(folder)
     copy_tokenizer(job.encoder, folder, EncoderWithHead(model), job.head.max_length)
+    return replace(job, encoder=folder, spent=seconds)
 
 
 def learn(spark: SparkSession, table: TokenTable, seed: int, folder: Path) -> tuple[Array, Array]:

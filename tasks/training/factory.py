@@ -74,7 +74,7 @@ def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None 
     average, loss_scale = MovingAverage(model, training.average_decay), LossScale(precision)
     guard, best = NonFiniteGuard(), BestModel(job.folder / "model", training.patience)
     metrics = MetricsLogger(job.folder if rank == 0 else None, sampler.steps, job.terminal)
-    meter = Meter(exchange.bytes_received)
+    meter = Meter(exchange.bytes_received, job.spent)
     moments, random = {"optimizer": optimizer}, RandomState(device, training.seed, rank)
     state = TrainingState(
         shared={"model": Weights(model), "average": average, **({} if exchange.sharded else moments)},

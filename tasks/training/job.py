@@ -33,6 +33,7 @@ class Job:
         objective: what is learned: the labels of a task, or words that are hidden in text.
         terminal: whether a person watches, who gets a progress bar instead of a line every few seconds.
         checkpoints: a folder that outlives a stop, for checkpoints; None: they are written into the output.
+        spent: the seconds that were trained before the engine begins, on the word vectors of a TextCNN.
     """
 
     experiment: Experiment
@@ -42,6 +43,7 @@ class Job:
     objective: Literal["labels", "masked words"] = "labels"
     terminal: bool = False
     checkpoints: Path | None = None
+    spent: float = 0
 
     @property
     def folder(self) -> Path:
@@ -90,7 +92,7 @@ class Job:
         """Write the job as JSON."""
         folders = {name: str(getattr(self, name)) for name in ("encoder", "data", "output")}
         folders["checkpoints"] = str(self.folder)
-        told = {"objective": self.objective, "terminal": self.terminal, **folders}
+        told = {"objective": self.objective, "terminal": self.terminal, "spent": self.spent, **folders}
         write_json(file, {"experiment": self.experiment.model_dump(mode="json"), **told})
 
     @classmethod
@@ -105,4 +107,5 @@ class Job:
             objective=values["objective"],
             terminal=values["terminal"],
             checkpoints=Path(values["checkpoints"]),
+            spent=values["spent"],
         )

@@ -28,9 +28,9 @@ class Totals:
         bytes_before: the part of them that earlier processes of this training received.
     """
 
-    def __init__(self, kinds: list[Kind]) -> None:
+    def __init__(self, kinds: list[Kind], spent: float) -> None:
         self.rows = 0
-        self.seconds = self.tokens = self.places = 0.0
+        self.seconds, self.tokens, self.places = spent, 0.0, 0.0
         self.bytes: dict[Kind, int] = dict.fromkeys(kinds, 0)
         self.bytes_before = self.bytes
 
@@ -60,9 +60,14 @@ class Meter:
         totals: the sums of all readings. They are restored from a checkpoint before the meter's own state.
     """
 
-    def __init__(self, received: Callable[[], dict[Kind, int]]) -> None:
-        """Measure; `received` returns the bytes that this process has received so far, by kind of parameter."""
-        self.totals = Totals(list(received()))
+    def __init__(self, received: Callable[[], dict[Kind, int]], spent: float = 0) -> None:
+        """Measure.
+
+        Args:
+            received: returns the bytes that this process has received so far, by kind of parameter.
+            spent: the seconds of the training before its first step.
+        """
+        self.totals = Totals(list(received()), spent)
         self._received = received
         self._clock = time.monotonic()
         self._recent: list[tuple[torch.Tensor, int, int]] = []

@@ -16,8 +16,8 @@ REMARK = (
     "Figures are means over the seeds. Where seeds differ in the metric, the interval is Student's t interval of the "
     "mean; otherwise it covers only the dev rows. p is that of a paired comparison with the best model on the dev "
     "rows, with the first seed that both have (McNemar's exact test of accuracy, or a bootstrap for scores). Times, "
-    "speeds, and memory depend on the machine and its other load. The time of training a textcnn leaves out its word "
-    "vectors, and memory leaves out Spark's. A dash stands for what was not run."
+    "speeds, and memory depend on the machine and its other load. The time of training is without the start of "
+    "processes, evaluations, and checkpoints, and memory is without Spark's. A dash stands for what was not run."
 )
 _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("seeds", lambda row: ", ".join(map(str, row["seeds"]))),

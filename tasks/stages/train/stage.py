@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +83,7 @@ def _train(job: Job, context: Context) -> None:
     from tasks.baselines.word_vectors import write_text_cnn
 
     with scratch_folder(job.output, "text-cnn") as folder:
-        write_text_cnn(job, folder)
-        launch(replace(job, encoder=folder), profiles=profiles)
+        launch(write_text_cnn(job, folder), profiles=profiles)
 
 
 def _thresholds(model: Path, dev: Path) -> list[float]:

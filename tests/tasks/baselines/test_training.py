@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +27,7 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_pretrained, load_trained, read_head
 from tasks.encoder.tfidf import TfidfModel
+from tasks.launching.launch import launch
 from tasks.training.job import Job
 from tests.tasks.encoder.samples import FILLER, label_sets, reviews, stories, tiny_encoder, tokenizer, write_split
 
@@ -216,13 +218,17 @@ def test_a_text_cnn_begins_with_the_same_word_vectors_every_time(spark: SparkSes
     job = job_of(tmp_path, experiment("textcnn"), reviews(60, seed=1), reviews(20, seed=2))
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        write_text_cnn(job, tmp_path / name)
+        begun = write_text_cnn(job, tmp_path / name)
+        assert begun.encoder == tmp_path / name and begun.spent > 0
     one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
     assert one == two
     model = load_pretrained(tmp_path / "one", job.head).eval()
     alone, padded = torch.tensor([[2, 4, 9, 3]]), torch.tensor([[2, 4, 9, 3, 7, 7, 7]])
     mask = torch.tensor([[1, 1, 1, 1, 0, 0, 0]])
     torch.testing.assert_close(model(alone, torch.ones_like(alone)), model(padded, mask), atol=1e-6, rtol=1e-5)
+    launch(replace(begun, spent=1000))  # as if it had taken so many seconds to learn them
+    training = json.loads((job.output / "training.json").read_text())
+    assert training["seconds"] > 1000 and 0 < training["rows_per_second"] < 1
 
 
 def test_a_model_on_tfidf_is_the_same_every_time_and_no_encoder(spark: SparkSession, tmp_path: Path) -> None:
