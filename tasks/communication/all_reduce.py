@@ -1,9 +1,13 @@
-"""All-reduce: all ranks sum all gradients in buckets, sent during the backward pass, and update all weights."""
+"""All-reduce: all ranks sum all gradients in buckets, sent during the backward pass, and update all weights.
+
+Ranks that share memory keep the weights once: each of them sums and updates its part for all ranks of its host.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import horovod.torch as hvd
 import torch
@@ -14,11 +18,12 @@ from tasks.communication.compression import compressor
 from tasks.communication.compression.base import Compressor
 from tasks.communication.compression.none import Uncompressed
 from tasks.communication.compression.sparse_rows import SparseRows
-from tasks.communication.exchange import Exchange, Kind, by_kind, warn_of_changes
+from tasks.communication.exchange import Exchange, Kind, Owned, by_kind, total_norm, warn_of_changes
 from tasks.communication.hierarchical import GlooInside, HostFirst, HostRowsFirst, Hosts
 from tasks.communication.link import Link
+from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.shared_memory import Host
-from tasks.communication.shared_sum import SharedSum
+from tasks.communication.shared_sum import SharedSum, SharedWeights, room
 from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead
 
@@ -43,8 +48,8 @@ class AllReduce(Exchange):
             settings: how matrices are compressed; None: not at all.
             first_compressed: the first step with compression, counted from 1.
             hosts: which ranks share a host and sum among themselves first; None: all ranks are treated alike.
-            host: this host, whose ranks sum in the memory that they share, of at least `shared_bytes`; None: through
-                Gloo. Without `hosts`, all ranks are on it, and nothing is compressed.
+            host: this host, whose ranks share memory, at least `shared_bytes` of it; None: they use Gloo. Without
+                `hosts`, all ranks are on it, and nothing is compressed.
         """
         super().__init__(model)
         if hosts and hosts.count == 1:
@@ -66,15 +71,19 @@ class AllReduce(Exchange):
             Bucket(f"matrices.{number}", group, settings, self._links["matrices"], hosts, host)
             for number, group in enumerate(group_by_size(kinds["matrices"].values()))
         ]
+        self._buckets = (*self._matrices, self._rest)
         if host:
-            self._read = host.new_event()
-            host.tell(self._read)
-        self._bucket_of = {p: bucket for bucket in (*self._matrices, self._rest) for p in bucket.gradients.parameters}
+            names = {parameter: name for name, parameter in self.parameters.items()}
+            self.owned = {name: one for bucket in self._buckets for name, one in bucket.share(names, host).items()}
+            self._updated, self._summed = host.new_event(), host.new_event()
+        self._updating, self._norm = False, math.nan
+        self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.gradients.parameters}
         for parameter in self.parameters.values():
             parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
 
     def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
-        """Choose the compressor of the matrices for this step."""
+        """Wait for the weights, and choose the compressor of the matrices for this step."""
+        self.receive_parameters()
         super().begin_step(step, loss_scale, stop)
         self._sending = False
         self._stop_request.grad = torch.full_like(self._stop_request, float(stop))
@@ -84,30 +93,44 @@ class AllReduce(Exchange):
     def sync_next_backward(self) -> None:
         """Let the hooks send gradients from now on."""
         self._sending = True
-        if self._host:
-            self._host.wait(self._read)  # the backward pass will write where the sums of the last step lie
 
     def synchronize_gradients(self) -> bool:
         """Send the remaining gradients, and wait for all sums."""
         self._send(self._stop_request)
-        buckets = (*self._matrices, self._rest)
-        for bucket in buckets:
+        for bucket in self._buckets:
             bucket.gradients.complete(1 / self.loss_scale)
-        for bucket in buckets:
+        for bucket in self._buckets:
             bucket.compressor.proceed()
         for rows in self._rows.values():
             rows.proceed()
-        for bucket in buckets:
+        for bucket in self._buckets:
             bucket.receive()
         for parameter, rows in self._rows.items():
             parameter.grad = rows.finish()
         if self._host:
-            self._host.tell(self._read)
+            self._norm = self._norm_of_all(self._host)  # after it, all parts are summed
         assert self._stop_request.grad is not None
         return bool(self._stop_request.grad > 0)
 
+    def norm(self) -> float:
+        """Return the norm of the whole model's gradient, equal on all ranks."""
+        return self._norm if self._host else super().norm()
+
+    def send_parameters(self) -> None:
+        """Tell the ranks that share the weights that this rank's part of them is updated."""
+        if self._host:
+            self._host.tell(self._updated)
+            self._updating = True
+
+    def receive_parameters(self) -> None:
+        """Wait until the other ranks have updated their parts of the weights."""
+        if self._host and self._updating:
+            self._host.wait(self._updated)
+            self._updating = False
+
     def discard_step(self) -> None:
         """Restore the compressors' state."""
+        self.send_parameters()  # which have not changed, but the gradient may
         for bucket in self._matrices:
             bucket.compressor.discard_step()
 
@@ -116,7 +139,8 @@ class AllReduce(Exchange):
         return {kind: link.bytes for kind, link in self._links.items()}
 
     def state_dict(self) -> State:
-        """Return the state of the compressors, as <bucket>.<name>."""
+        """Return the state of the compressors, as <bucket>.<name>. The weights, too, may be read after this."""
+        self.receive_parameters()
         return {f"{b.name}.{key}": value for b in self._matrices for key, value in b.packed.state_dict().items()}
 
     def load_state_dict(self, state: State) -> None:
@@ -139,6 +163,16 @@ class AllReduce(Exchange):
         kept = {key: total[key] if key.endswith(".residual") else before[key] for key in own.keys() & before.keys()}
         return own | kept
 
+    def _norm_of_all(self, host: Host) -> float:
+        """Return the norm over the pieces of this host's ranks, and over the rows, which all of them have."""
+        square = float(total_norm({name: one.piece for name, one in self.owned.items()})) ** 2
+        if host.number == 0 and self._rows:
+            square += float(total_norm({name: p for name, p in self.parameters.items() if p in self._rows})) ** 2
+        total = sum(host.gather(self._summed, square))
+        if self._hosts and self._hosts.count > 1:  # hosts may round differently, and their weights must not drift apart
+            total = sum_over_ranks([total], "norm")[0] / hvd.size()
+        return math.sqrt(total)
+
     def _send(self, parameter: torch.Tensor) -> None:
         if not self._sending or parameter.grad is None:
             return
@@ -149,14 +183,10 @@ class AllReduce(Exchange):
 
 
 def shared_bytes(model: EncoderWithHead, count: int) -> int:
-    """Return the shared memory that the sums of a model's gradients take among so many ranks of a host, in bytes."""
+    """Return the memory that so many ranks of a host share, in bytes: gradients of each, weights and moments of all."""
     kinds = by_kind(model)
-    groups = group_by_size(kinds["matrices"].values())
-    elements = [
-        sum(p.numel() for p in kinds["rest"].values()) + 1,
-        *(sum(p.numel() for p in group) for group in groups),
-    ]
-    return sum(SharedSum.room(number, count) for number in elements)
+    groups = [list(kinds["rest"].values()), *group_by_size(kinds["matrices"].values())]
+    return sum(room(sum(p.numel() for p in group) + 1, count) for group in groups)  # one for the request to stop
 
 
 class Bucket:
@@ -190,7 +220,16 @@ class Bucket:
         self._plain, self.packed = plain, packed
         self.compressor = self._plain
         self.gradients = GradientBuffer(parameters, self._leave, flat=shared.own if shared else None)
-        self._sum = torch.empty_like(shared.own) if shared else None  # the optimizer writes into gradients
+        self._shared = shared
+        self._weights: SharedWeights | None = None
+        self._in_pieces: frozenset[torch.Tensor] = frozenset()
+
+    def share(self, names: Mapping[torch.Tensor, str], host: Host) -> Mapping[str, Owned]:
+        """Keep the parameters that have names in memory that the host's ranks share; return them by name."""
+        assert self._shared
+        named = {names[parameter]: parameter for parameter in self.gradients.parameters if parameter in names}
+        self._weights, self._in_pieces = SharedWeights(named, self._shared, host), frozenset(named.values())
+        return self._weights.owned
 
     def choose(self, compressed: bool) -> None:
         """Choose the compressor of this step."""
@@ -199,10 +238,11 @@ class Bucket:
     def receive(self) -> None:
         """Replace the parameters' gradients by their sums, even where this rank had none: another one may have."""
         total = self.compressor.finish()
-        if self._sum is not None:
-            total = self._sum.copy_(total)
+        if self._weights:
+            self._weights.receive()
         for parameter, gradient in self.gradients.views(total).items():
-            parameter.grad = gradient
+            if parameter not in self._in_pieces:
+                parameter.grad = gradient
 
     def _leave(self, gradient: torch.Tensor) -> None:
         self.compressor.start(gradient)

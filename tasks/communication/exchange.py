@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -16,6 +17,23 @@ from tasks.encoder.models import EncoderWithHead
 log = logging.getLogger(__name__)
 Kind = Literal["embeddings", "matrices", "rest"]
 Parameters = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A parameter that the ranks of a host keep once, in memory that they share; each of them updates a piece of it.
+
+    Attributes:
+        piece: this rank's part of the flattened parameter, fp32 [n]; n may be 0.
+        mean: the first moment of the whole parameter, in its shape; the ranks share it, too.
+        square: the second moment.
+        part: where the piece lies in the flattened parameter, and this rank's part of the moments in theirs.
+    """
+
+    piece: torch.Tensor
+    mean: torch.Tensor
+    square: torch.Tensor
+    part: slice
 
 
 class Exchange(ABC):
@@ -35,14 +53,18 @@ class Exchange(ABC):
     Attributes:
         parameters: the tensors that this rank's optimizer updates, by name.
         sharded: whether `parameters` are another part of the model's parameters on every rank.
+        owned: those of `parameters` of which this rank's optimizer updates a piece, by name. Their gradients are those
+            of the pieces.
     """
 
     sharded = False
     parameters: Parameters
+    owned: Mapping[str, Owned]
 
     def __init__(self, model: nn.Module) -> None:
         """Synchronize the gradients of all parameters of the model that are trained."""
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.owned = {}
         self.loss_scale, self.stop = 1.0, False
 
     def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
@@ -61,7 +83,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def synchronize_gradients(self) -> bool:
-        """Replace `grad` of every tensor in `parameters` by its sum over the ranks, divided by the loss scale.
+        """Replace every gradient by its sum over the ranks, divided by the loss scale.
 
         Returns:
             Whether any rank was asked to stop, equal on all ranks.
@@ -74,11 +96,11 @@ class Exchange(ABC):
     def discard_step(self) -> None:  # noqa: B027  # most have no state that the gradient could have spoilt
         """Undo what the step's gradient changed in this object's state, because the step is skipped."""
 
-    def send_parameters(self) -> None:  # noqa: B027  # only sharded parameters travel
+    def send_parameters(self) -> None:  # noqa: B027  # only those that another rank does not update, too
         """Start to send the parameters that the optimizer has updated here to the other ranks."""
 
     def receive_parameters(self) -> None:  # noqa: B027
-        """Wait for the parameters that other ranks have sent, and copy them into the model."""
+        """Wait for the parameters that other ranks have sent, and have them in the model."""
 
     def gather_embeddings(self) -> None:  # noqa: B027
         """Copy all rows of sharded word embeddings into the model, after the optimizer has caught up its own."""

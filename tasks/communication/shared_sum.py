@@ -1,4 +1,4 @@
-"""Sums of gradients inside a host, in the memory that its ranks share."""
+"""What the ranks of a host do together in the memory that they share: they sum gradients, and update weights."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from tasks.communication.compression.base import Compressor
+from tasks.communication.exchange import Owned, Parameters
 from tasks.communication.link import Link
 from tasks.communication.shared_memory import Host, aligned
 
@@ -15,6 +16,7 @@ class SharedSum(Compressor):
     """Sums a bucket's gradient over the ranks of this host: each rank a part of it, when all have written theirs.
 
     Attributes:
+        part: which elements this rank adds.
         own: where this rank writes its gradient, fp32 [elements]. The first rank's own is also where the sum lies, so
             that no rank may write there before all have done with the sum.
     """
@@ -26,13 +28,13 @@ class SharedSum(Compressor):
         self._regions = [host.take(self.elements) for _ in range(host.count)]
         self.own = self._regions[host.number]
         length = aligned(-(-self.elements // host.count) * 4) // 4  # no two ranks write into one cache line
-        self._part = slice(host.number * length, (host.number + 1) * length)
+        self.part = slice(host.number * length, (host.number + 1) * length)
         self._written, self._added, self._back = (host.new_event() for _ in range(3))
 
-    @staticmethod
-    def room(elements: int, count: int) -> int:
-        """Return the bytes of shared memory that the sum of a bucket takes among so many ranks."""
-        return count * aligned(4 * elements)
+    @property
+    def total(self) -> torch.Tensor:
+        """Where the sum lies, fp32 [elements]."""
+        return self._regions[0]
 
     def start(self, gradient: torch.Tensor) -> None:
         """Tell that this rank's gradient is written; copy one that is not where it belongs."""
@@ -44,7 +46,7 @@ class SharedSum(Compressor):
     def proceed(self) -> None:
         """Wait until all gradients are written, and add this rank's part of them."""
         self._host.wait(self._written)
-        total, *others = [region[self._part] for region in self._regions]
+        total, *others = [region[self.part] for region in self._regions]
         for other in others:
             total += other
         self._host.tell(self._added)
@@ -52,13 +54,55 @@ class SharedSum(Compressor):
     def finish(self) -> torch.Tensor:
         """Wait until all parts are added, and return the sum, which all ranks of the host share."""
         self._host.wait(self._added)
-        return self._regions[0]
+        return self.total
 
     def hand_back(self, total: torch.Tensor) -> torch.Tensor:
         """Return what the host's first rank gives as the total."""
         if self._host.number == 0:
-            self._regions[0].copy_(total)
+            self.total.copy_(total)
             self._host.tell(self._back)
         else:
             self._host.wait(self._back)
-        return self._regions[0]
+        return self.total
+
+
+class SharedWeights:
+    """The weights of a bucket and their moments, which the ranks of a host keep once. Each rank updates its part.
+
+    Attributes:
+        owned: the parameters, by name (see Exchange).
+    """
+
+    def __init__(self, parameters: Parameters, gradient: SharedSum, host: Host) -> None:
+        """Move the values of parameters, equal on all ranks, into memory that these share.
+
+        Args:
+            parameters: by name, in the order of their gradients in the bucket, which may hold more behind them.
+            gradient: the sum of their gradients.
+            host: the ranks, all of which do this.
+        """
+        self.owned: dict[str, Owned] = {}
+        self._gradients: Parameters = {}
+        elements = sum(parameter.numel() for parameter in parameters.values())
+        weights, means, squares = (host.take(elements) for _ in range(3))
+        start = 0
+        for name, parameter in parameters.items():
+            end = start + parameter.numel()
+            values = weights[start:end]
+            values.copy_(parameter.detach().reshape(-1))
+            parameter.data = values.view_as(parameter)
+            first, last = (min(max(edge, start), end) for edge in (gradient.part.start, gradient.part.stop))
+            mean, square = means[start:end].view_as(parameter), squares[start:end].view_as(parameter)
+            self.owned[name] = Owned(weights[first:last], mean, square, slice(first - start, last - start))
+            self._gradients[name] = gradient.total[first:last]
+            start = end
+
+    def receive(self) -> None:
+        """Give the pieces of the parameters their gradients, once these are summed."""
+        for name, one in self.owned.items():
+            one.piece.grad = self._gradients[name]
+
+
+def room(elements: int, count: int) -> int:
+    """Return the bytes of shared memory that a bucket takes among so many ranks, gradients, weights and moments."""
+    return (count + 3) * aligned(4 * elements)

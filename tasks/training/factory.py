@@ -69,7 +69,7 @@ def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None 
     communication = job.experiment.communication
     exchange = build_exchange(model, communication, sampler.steps, hosts) if job.uses_horovod else SingleRank(model)
     sparse = frozenset(by_kind(model)["embeddings"])
-    optimizer = Optimizer(exchange.parameters, settings(model, training), sparse)
+    optimizer = Optimizer(exchange.parameters, settings(model, training), sparse, exchange.owned)
     precision = resolve(training.precision, device)
     average, loss_scale = MovingAverage(model, training.average_decay), LossScale(precision)
     guard, best = NonFiniteGuard(), BestModel(job.folder / "model", training.patience)

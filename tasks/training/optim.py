@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from include.sections import Training
+from tasks.communication.exchange import Owned
 from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead
 from tasks.training.layers import levels
@@ -40,11 +41,24 @@ class Optimizer:
     """
 
     def __init__(
-        self, parameters: Mapping[str, torch.Tensor], settings: Mapping[str, Setting], sparse: frozenset[str]
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        settings: Mapping[str, Setting],
+        sparse: frozenset[str],
+        owned: Mapping[str, Owned] | None = None,
     ) -> None:
-        """Optimize `parameters` with `settings`, both by name; `sparse` names those with row-sparse gradients."""
+        """Optimize parameters, all arguments being by name.
+
+        Args:
+            parameters: what is optimized.
+            settings: how.
+            sparse: those with row-sparse gradients.
+            owned: those that are optimized in pieces (see Exchange).
+        """
+        self._owned = owned or {}
         self._rows = {name: RowAdamW(parameters[name], settings[name]) for name in sparse}
-        self._dense = {name: tensor for name, tensor in parameters.items() if name not in sparse}
+        pieces = {name: one.piece for name, one in self._owned.items()}
+        self._dense = {name: pieces.get(name, tensor) for name, tensor in parameters.items() if name not in sparse}
         groups: dict[Setting, list[torch.Tensor]] = {}
         for name, tensor in self._dense.items():
             groups.setdefault(settings[name], []).append(tensor)
@@ -52,6 +66,9 @@ class Optimizer:
             [{"params": group, "weight_decay": s.weight_decay, "rate": s.rate} for s, group in groups.items()],
             betas=BETAS, eps=EPSILON, fused=True,
         )  # fmt: skip
+        for one in self._owned.values():
+            mean, square = (moment.view(-1)[one.part] for moment in (one.mean, one.square))
+            self._adamw.state[one.piece] = {"step": torch.tensor(0.0), "exp_avg": mean, "exp_avg_sq": square}
 
     def step(self, rate: float, divisor: float) -> None:
         """Update every parameter that has a gradient, at a learning rate, with its gradient divided by the divisor."""
@@ -79,12 +96,14 @@ class Optimizer:
             rows.parameter.grad = None
 
     def state_dict(self) -> State:
-        """Return moments and step counts, as <parameter>.<moment>."""
+        """Return moments and step counts, as <parameter>.<moment>: of the whole one where a piece is optimized."""
         state: State = {}
         for name, rows in self._rows.items():
             state |= {f"{name}.{key}": value for key, value in rows.state_dict().items()}
         for name, tensor in self._dense.items():
             state |= {f"{name}.{key}": value for key, value in self._adamw.state[tensor].items()}
+        for name, one in self._owned.items():
+            state |= {f"{name}.exp_avg": one.mean, f"{name}.exp_avg_sq": one.square}
         return state
 
     def load_state_dict(self, state: State) -> None:
@@ -93,7 +112,11 @@ class Optimizer:
             rows.load_state_dict({key: state[f"{name}.{key}"] for key in rows.state_dict()})
         for name, tensor in self._dense.items():
             own = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
-            if own:  # a parameter that was never updated has no state
+            if own and name in self._owned:  # the moments stay where the other ranks find them
+                self._adamw.state[tensor]["step"].copy_(own["step"])
+                self._owned[name].mean.copy_(own["exp_avg"])
+                self._owned[name].square.copy_(own["exp_avg_sq"])
+            elif own:  # a parameter that was never updated has no state
                 self._adamw.state[tensor] = {key: value.to(tensor.device) for key, value in own.items()}
 
 

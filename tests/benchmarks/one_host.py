@@ -1,7 +1,8 @@
 """Ranks that share a host: `.venv/tasks/bin/python -m tests.benchmarks.one_host --data /path/to/glue`.
 
-Two ranks with one thread each do the work of one rank with two threads. They exchange gradients through Gloo, and in
-memory that they share. The cases take turns; each is compared with the one rank of the same round.
+Two ranks with one thread each do the work of one rank with two threads. They exchange gradients through Gloo and update
+all weights, or they share memory and update half of the weights each. The cases take turns, and each is compared with
+the one rank of the same round.
 """
 
 from __future__ import annotations

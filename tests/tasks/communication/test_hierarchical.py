@@ -19,7 +19,7 @@ from tasks.communication.hierarchical import GlooInside, HostFirst, HostRowsFirs
 from tasks.communication.link import Link
 from tasks.communication.ranks import ranks_by_host
 from tasks.communication.shared_memory import share_memory
-from tasks.communication.shared_sum import SharedSum
+from tasks.communication.shared_sum import SharedSum, room
 from tasks.launching.launch import launch
 from tests.tasks.communication.compression.samples import CPU, ELEMENTS, SHAPES, gradient, make, step
 from tests.tasks.launching.jobs import losses, make_job
@@ -41,7 +41,7 @@ def sum_over_hosts(folder: Path) -> None:
     assert ranks_by_host() == [4]  # of this machine; the layouts below are made up
     hosts, rank = Hosts([2, 2]), hvd.rank()
     found: dict[str, torch.Tensor] = {}
-    host = share_memory(3 * SharedSum.room(ELEMENTS, 2), [2, 2])
+    host = share_memory(3 * room(ELEMENTS, 2), [2, 2])
     assert host
     for kind, shared in product(("none", "onebit", "powersgd"), (False, True)):
         link = Link(hosts.across)
