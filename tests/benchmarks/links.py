@@ -16,6 +16,7 @@ from pathlib import Path
 
 INTERFACE = "link0"  # of every host
 PREFIX = "benchmark"  # of the namespaces' names, before the number of the process that made them
+BURST = 128 * 1024  # bytes that leave at once after a pause, on links of up to a Gbit/s
 _NEW_NETWORK, _NEW_MOUNTS = 0x40000000, 0x00020000  # of <sched.h>; the module os has them from Python 3.12 on
 #: `ip netns exec` puts <name>/hosts from here into the place of /etc/hosts. The contexts of Horovod's process sets
 #: look up their own host's name, whatever HOROVOD_GLOO_IFACE says, and would find the machine's loopback.
@@ -93,7 +94,7 @@ def limit(interface: str, rate: int | None, host: Host = LOCAL) -> None:
     """Let the host's interface send at most so many bit/s, beyond bursts of 128 KiB or a millisecond; None: any."""
     shape = ["noqueue"]
     if rate is not None:
-        burst = max(128 * 1024, rate // 8 // 1000)
+        burst = max(BURST, rate // 8 // 1000)
         shape = ["tbf", "rate", f"{rate}bit", "burst", str(burst), "latency", "50ms"]
     _run(*host.command, "tc", "qdisc", "replace", "dev", interface, "root", *shape)
 

@@ -21,6 +21,7 @@ ROWS = {
     "overlap": ["allreduce.rest.plain"],
     "contention": ["libgomp's own"],
     "one_host": ["1 x 2", "2 x 1, Gloo", "2 x 1, shared memory"],
+    "scaling": ["sum, between hosts", "ring, 2", "ring, onebit, 4", "hierarchical, hosts of 2, 4", "powersgd"],
     "predict_throughput": ["pipeline, batch 1", "predict_batch_udf", "ours, static 32", "ours, tiers", "ours, tokens"],
     "serve_load": [
         *("ours", "the lab's way", "mlflow models serve", "LitServe"),

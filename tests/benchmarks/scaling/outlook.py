@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.benchmarks.scaling.calibrate import Calibration
 from tests.benchmarks.scaling.model import Interval, Step
@@ -52,7 +52,7 @@ class Break:
 
 def extrapolate(calibration: Calibration, size: str, layouts: Sequence[Layout]) -> Iterator[Extrapolated]:
     """Predict the efficiency of layouts at all presets."""
-    wires, profile = calibration.wires(), calibration.profiles[size]
+    wires, profile = _unlimited(calibration), calibration.profiles[size]
     for layout in layouts:
         step = Step.of(profile, layout)
         for preset in PRESETS:
@@ -67,9 +67,14 @@ def break_even(calibration: Calibration, size: str, compression: str) -> Break:
     """Find the link at which a compression takes as long as none, by the fitted model and by those of drawn samples."""
     profile = calibration.profiles[size]
     plain, packed = (Step.of(profile, Layout(name, LINKED)) for name in ("none", compression))
-    fitted, *drawn = (_crossing(plain, packed, wire) for wire in calibration.wires()[:DRAWN])
+    fitted, *drawn = (_crossing(plain, packed, wire) for wire in _unlimited(calibration)[:DRAWN])
     low, high = sorted(drawn)[len(drawn) // 40], sorted(drawn)[-1 - len(drawn) // 40]
     return Break(size, compression, Interval(fitted, min(fitted, low), max(fitted, high)))
+
+
+def _unlimited(calibration: Calibration) -> list[Wire]:
+    """Return the model's fits for real links, which let nothing through at once."""
+    return [replace(wire, burst=0) for wire in calibration.wires()]
 
 
 def _crossing(plain: Step, packed: Step, wire: Wire) -> float:

@@ -1,7 +1,7 @@
 """How long collectives take: timed between two ranks, and a model that is fitted to these times alone.
 
-A collective takes `latency + wire bytes * (overhead * 8 / rate + cost)`: the overhead is that of headers, the cost is
-that of Gloo and the kernel, in seconds of processor time per byte.
+A collective takes `latency + overhead * 8 * (wire bytes - burst) / rate + cost * wire bytes`: the overhead is that of
+headers, the burst is what a limited link lets through at once, and the cost is the time of Gloo and the kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from scipy.optimize import nnls
 
 from tasks.communication.link import Link
-from tests.benchmarks.links import INTERFACE, Host, limit
+from tests.benchmarks.links import BURST, INTERFACE, Host, limit
 from tests.benchmarks.scaling.fleet import on_hosts
 from tests.benchmarks.scaling.trace import Message
 
@@ -52,9 +52,9 @@ class Line:
     overhead: float
     cost: float
 
-    def seconds(self, wire: float, rate: float) -> float:
-        """Return the time for so many bytes at so many bit/s, without latency."""
-        return wire * (self.overhead * 8 / rate + self.cost)
+    def seconds(self, wire: float, rate: float, burst: int) -> float:
+        """Return the time for so many bytes at so many bit/s, of which a burst takes none on the link."""
+        return self.latency + self.overhead * 8 * max(0.0, wire - burst) / rate + self.cost * wire
 
 
 @dataclass(frozen=True)
@@ -65,21 +65,22 @@ class Wire:
         across: by kind of collective, between hosts.
         inside: the same between ranks of one host.
         hop: seconds that one small message takes from host to host.
+        burst: bytes of a collective that a limited link lets through at once; links that are only slow have none.
     """
 
     across: Mapping[str, Line]
     inside: Mapping[str, Line]
     hop: float
+    burst: int = BURST
 
     def seconds(self, message: Message, rate: float) -> float:
         """Return the time of a collective over links of so many bit/s."""
         kind = "gather of two" if message.kind == "gather" and message.ranks == 2 else message.kind
         wire = traffic(message.kind, message.bytes, message.ranks)
         if message.inside:
-            return self.inside[message.kind].latency + self.inside[message.kind].seconds(wire, rate)
-        line = self.across[kind]
+            return self.inside[message.kind].seconds(wire, rate, self.burst)
         further = hops(message.kind, message.ranks) - hops(message.kind, 2) + AGREEMENT_HOPS * (message.ranks - 2)
-        return line.latency + further * self.hop + line.seconds(wire, rate)
+        return further * self.hop + self.across[kind].seconds(wire, rate, self.burst)
 
     def latency(self, message: Message) -> float:
         """Return the part of `seconds` that no faster link shortens and no byte causes."""
@@ -144,7 +145,9 @@ def resampled(samples: Samples, random: np.random.Generator) -> Samples:
 def _fit(rows: Sequence[tuple[float, int, float]]) -> Line:
     points = [(inverse, size, statistics.median(seconds)) for (inverse, size), seconds in _grouped(rows).items()]
     inverses, sizes, medians = (np.array(column, dtype=float) for column in zip(*points, strict=True))
-    matrix = np.stack([np.ones_like(sizes), 8 * sizes * inverses, sizes], axis=1) / medians[:, None]
+    matrix = (
+        np.stack([np.ones_like(sizes), 8 * np.maximum(0, sizes - BURST) * inverses, sizes], axis=1) / medians[:, None]
+    )
     scale = matrix.max(axis=0) + 1e-300  # a link without a limit has no overhead
     solution, _ = nnls(matrix / scale, np.ones_like(sizes))
     return Line(*(float(value) for value in solution / scale))
