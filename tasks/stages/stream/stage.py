@@ -72,7 +72,8 @@ def _follow(spark: SparkSession, rows: DataFrame, streaming: Streaming, checkpoi
     labeler.heartbeat.running()
     try:
         while not query.awaitTermination(KEEP_WORKERS):
-            if not query.status["isDataAvailable"]:  # the tasks of a batch keep them, too
+            status = query.status
+            if not (status["isTriggerActive"] and status["isDataAvailable"]):  # the tasks of a batch keep them, too
                 keep_workers(spark)
     except StreamingQueryException:
         if labeler.error is not None:
