@@ -133,9 +133,13 @@ def test_what_cannot_be_compared_is_left_out(tmp_path: Path) -> None:
 
 
 def test_all_runs_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Path] = []
-    record = Run.record
-    monkeypatch.setattr(Run, "record", lambda run: read.append(run.folder) or record(run))
+    read, record = list[Path](), Run.record
+
+    def recorded(run: Run) -> dict[str, Any]:
+        read.append(run.folder)
+        return record(run)
+
+    monkeypatch.setattr(Run, "record", recorded)
     write_json(finished(tmp_path, "arm", 1).folder / "arm.json", {})
     finished(tmp_path, "one", 10)
     read.clear()
