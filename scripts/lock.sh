@@ -60,7 +60,7 @@ lock_torch() {
 
 case $name in
     tasks)
-        resolve requirements/tasks requirements/dev requirements/client
+        resolve requirements/tasks requirements/dev requirements/client requirements/rivals
         lock_torch
         cuda=$(grep -oP '^(cuda-[^= ]*|nvidia-[^= ]*|triton)(?===)' "$all" | LC_ALL=C sort)
         part tasks-cuda <<<"$cuda"
@@ -73,7 +73,7 @@ case $name in
         done
         needed requirements/tasks-serve | part tasks-serve # all of it, because the image has no other part
         base=$(needed requirements/tasks)
-        needed requirements/tasks requirements/dev requirements/client | without "$base" | part tasks-dev
+        needed requirements/tasks requirements/dev requirements/client requirements/rivals | without "$base" | part tasks-dev
         ;;
     airflow)
         resolve requirements/airflow requirements/dev requirements/schemas requirements/pictures
