@@ -1,7 +1,4 @@
-"""A package behind LitServe: `python -m tests.benchmarks.serving.litserve_server PACKAGE FORM PORT`.
-
-It needs litserve, which the project does not install.
-"""
+"""A package behind LitServe: `python -m tests.benchmarks.serving.litserve_server PACKAGE FORM PORT`."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from tasks.inference.packaged_model import PackagedModel
 BATCH, TIMEOUT = 32, 0.005  # rows, and the seconds that the first of them waits for the others
 
 
-class Labels(litserve.LitAPI):  # type: ignore[misc]  # it may not be installed
+class Labels(litserve.LitAPI):  # type: ignore[misc]  # it ships no types
     """Labels texts, in batches: `{"sentence": "..."}` in, `{"label": "...", "probabilities": [...]}` out."""
 
     def setup(self, device: str) -> None:

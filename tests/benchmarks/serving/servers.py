@@ -12,7 +12,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,6 @@ class Kind:
         body: takes a text, and returns the request as JSON has it.
         label: takes the answer, and returns the label.
         command: takes the folder of the package, the form to compute in, and the port; returns the command.
-        library: the library without which it cannot run; "" for none.
         form_in: the environment variable with the form, as MLflow wants it; "" for none.
     """
 
@@ -43,13 +41,7 @@ class Kind:
     body: Callable[[str], Any]
     label: Callable[[Any], str]
     command: Callable[[Path, str, int], Sequence[str]]
-    library: str = ""
     form_in: str = ""
-
-    @property
-    def runs(self) -> bool:
-        """Whether it can run here."""
-        return not self.library or find_spec(self.library) is not None
 
     def variables(self, form: str) -> dict[str, str]:
         """The environment variables that choose a form."""
@@ -98,7 +90,6 @@ OURS, LAB, MLFLOW, LITSERVE = KINDS = (
         lambda text: {"sentence": text},
         lambda answer: str(answer["label"]),
         lambda package, form, port: ["-m", "tests.benchmarks.serving.litserve_server", str(package), form, str(port)],
-        "litserve",
     ),
 )
 
