@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--rows", type=int, default=10_000, help="of the table kills")
     parser.add_argument("--files", type=int, default=30, help="of the table latency")
+    parser.add_argument("--pause", type=float, default=2, help="seconds from a batch to the next file, for latency")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     count, rows, files = (2, 100, 2) if arguments.quick else (arguments.kills, arguments.rows, arguments.files)
@@ -42,7 +43,7 @@ def main() -> None:
         if "kills" in arguments.parts:
             print(kills(model, texts, rows, 2 * count, count, scratch / "kills"), flush=True)
         if "latency" in arguments.parts:
-            print(latency(model, texts, files, 20, 2, scratch / "latency"), flush=True)
+            print(latency(model, texts, files, 20, arguments.pause, scratch / "latency"), flush=True)
 
 
 if __name__ == "__main__":
