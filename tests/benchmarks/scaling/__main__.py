@@ -9,10 +9,11 @@ root, iproute2 and a quiet machine, and takes about a quarter of an hour.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from pathlib import Path
+
+import torch
 
 from tests.benchmarks.links import missing
 from tests.benchmarks.scaling import outlook, report
@@ -29,12 +30,14 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="of all that is measured and drawn; a study continues there")
     parser.add_argument("--quick", action="store_true", help="a tiny random encoder and a few steps: does it work?")
     parser.add_argument("--predict-only", action="store_true", help="measure no more than two ranks yet")
-    parser.add_argument("--ranks", type=int, nargs="+", default=list(Plan.ranks), help="numbers that are measured")
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", choices=Plan.ranks, default=list(Plan.ranks), help="numbers that are measured"
+    )
     arguments = parser.parse_args()
     if reason := missing():
         sys.exit(f"There can be no network namespaces here: {reason}. Run it as root, with iproute2, on a kernel with "
                  "network namespaces, veth, bridge and tbf.")  # fmt: skip
-    os.environ["OMP_NUM_THREADS"] = "1"  # of every rank
+    torch.set_num_threads(1)  # as on every rank; and threads would not survive a fork
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         plan = QUICK if arguments.quick else Plan(ranks=tuple(arguments.ranks))

@@ -86,7 +86,7 @@ def outlook_table(found: Iterable[Extrapolated]) -> str:
         text = f"{_interval(one.efficiency, 100, 1)}, latency {100 * one.latency:.0f}"
         lines[label, one.layout.hosts][f"predicted, {one.gigabits} Gbit/s"] = text
     presets = list(next(iter(lines.values())))
-    papers = {NODES: f"{EFFICIENCY}"}
+    papers = {NODES: f"{EFFICIENCY} ({SPEED_UP}x)"}
     return table(
         ["encoder, exchange", *presets, "papers"],
         ([label, *texts.values(), papers.get(nodes, "")] for (label, nodes), texts in lines.items()),
@@ -113,7 +113,7 @@ def draw_scaling(rows: Sequence[Row], alone: float, found: Sequence[Extrapolated
     for label, group in by_label.items():
         ranks = [row.layout.ranks for row in group]
         predicted = [100 * alone / row.predicted.fitted for row in group]
-        (line,) = axes.plot(ranks, predicted, linewidth=1, label=f"{label}: predicted")
+        (line,) = axes.plot(ranks, predicted, ".-", linewidth=1, markersize=3, label=f"{label}: predicted")
         points = [100 * alone / row.measured.median for row in group]
         axes.plot(ranks, points, "o", color=line.get_color(), markersize=5)
         further = [one for one in found if one.layout.label == label and one.gigabits == 1]
@@ -123,6 +123,8 @@ def draw_scaling(rows: Sequence[Row], alone: float, found: Sequence[Extrapolated
             ":", color=line.get_color(),
         )  # fmt: skip
     axes.plot([], [], "o", color="grey", label="measured")
+    if found:
+        axes.plot([], [], ":", color="grey", label="predicted, nothing measured")
     axes.plot([NODES], [EFFICIENCY], "*", color="black", markersize=11, label="papers, on an unknown network")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
@@ -146,6 +148,8 @@ def draw_breaks(breaks: Sequence[Break], worst: float, file: Path) -> None:
     sizes = [one.size for one in next(iter(by_method.values()))]
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
+    axes.set_xlim(-0.5, len(sizes) - 0.5)
     title = f"Predicted for {LINKED} nodes, by a model that was off by up to {100 * worst:.0f} %"
     axes.set(xticks=range(len(sizes)), xticklabels=sizes, ylabel="compression pays below, Gbit/s", title=title)
     _save(figure, axes, file)

@@ -106,7 +106,8 @@ class SilentLink(Link):
         return self._send("half sum" if tensor.dtype == torch.half else "sum", tensor.nbytes, lambda: tensor)
 
     def all_gather(self, tensor: torch.Tensor, name: str) -> Handle:
-        lengths = self._shards.get(name.removesuffix(".sum"), [len(tensor)] * self.size)
+        others = 0 if name.endswith(".back") else len(tensor)  # only the leader of a host has rows for it
+        lengths = self._shards.get(name.removesuffix(".sum"), [len(tensor), *[others] * (self.size - 1)])
         return self._send("gather", tensor.nbytes, lambda: torch.cat([tensor[:length] for length in lengths]))
 
     def all_to_all(self, parts: Sequence[torch.Tensor], name: str) -> Handle:
