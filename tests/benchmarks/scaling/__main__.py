@@ -30,9 +30,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="of all that is measured and drawn; a study continues there")
     parser.add_argument("--quick", action="store_true", help="a tiny random encoder and a few steps: does it work?")
     parser.add_argument("--predict-only", action="store_true", help="measure no more than two ranks yet")
-    parser.add_argument(
-        "--ranks", type=int, nargs="+", choices=Plan.ranks, default=list(Plan.ranks), help="numbers that are measured"
-    )
+    parser.add_argument("--ranks", type=int, nargs="+", choices=Plan.ranks, default=Plan.ranks, help="to be measured")
     arguments = parser.parse_args()
     if reason := missing():
         sys.exit(f"There can be no network namespaces here: {reason}. Run it as root, with iproute2, on a kernel with "
@@ -50,7 +48,7 @@ def describe(calibration: Calibration, rows: list[Row], plan: Plan, folder: Path
     """Print the tables and draw the plots. Nothing is extrapolated if a prediction was off by more than TOLERANCE."""
     before, after = calibration.load
     print(f"{calibration.machine}; load average {before:.1f} before the calibration and {after:.1f} after it\n")
-    print(report.wire_table(calibration.wires()[0]))
+    print(report.wire_table(calibration.wires[0]))
     print(f"\nA small message takes {1e6 * calibration.hop:.0f} microseconds from host to host.\n")
     print(report.compute_table(calibration.profiles) + "\n")
     if not rows:

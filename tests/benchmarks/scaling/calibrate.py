@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,6 +48,7 @@ class Calibration:
         """Return what `dataclasses.asdict` made of a calibration."""
         return cls(**{**values, "profiles": {size: Profile(**one) for size, one in values["profiles"].items()}})
 
+    @cached_property
     def wires(self) -> list[Wire]:
         """Return the model that is fitted to all samples, then those that are fitted to samples drawn from them."""
         random = np.random.default_rng(0)

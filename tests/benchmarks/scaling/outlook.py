@@ -74,7 +74,7 @@ def break_even(calibration: Calibration, size: str, compression: str) -> Break:
 
 def _unlimited(calibration: Calibration) -> list[Wire]:
     """Return the model's fits for real links, which let nothing through at once."""
-    return [replace(wire, burst=0) for wire in calibration.wires()]
+    return [replace(wire, burst=0) for wire in calibration.wires]
 
 
 def _crossing(plain: Step, packed: Step, wire: Wire) -> float:

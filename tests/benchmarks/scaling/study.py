@@ -107,7 +107,7 @@ def run(folder: Path, plan: Plan, scratch: Path, predict_only: bool) -> tuple[Ca
 
 def _predictions(calibration: Calibration, plan: Plan) -> dict[str, Any]:
     """Predict every layout, and say when and with which code that was done."""
-    wires, profile = calibration.wires(), calibration.profiles[plan.encoders[0]]
+    wires, profile = calibration.wires, calibration.profiles[plan.encoders[0]]
     rows = []
     for layout in plan.layouts:
         step = Step.of(profile, layout)
