@@ -42,7 +42,7 @@ def process_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("process-home")
     sets = [argument for override in SLICE for argument in ("--set", override)]
     for stage in COMPARED:
-        command = [ROOT / ".venv/tasks/bin/python", "-m", "tasks", stage, *sets, "--run", home / "runs/processes"]
+        command = [".venv/tasks/bin/python", "-m", "tasks", stage, *sets, "--run", str(home / "runs/processes")]
         subprocess.run(command, cwd=ROOT, check=True)
     return home
 
