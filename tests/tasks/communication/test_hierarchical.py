@@ -66,6 +66,7 @@ def sum_over_hosts(folder: Path) -> None:
         rows.start(table(rank))
     rows.proceed()
     found["rows"] = rows.finish().to_dense()
+    hvd.barrier()  # or the first rank to end would end Horovod under what the others still send
     save_file(found, folder / f"{rank}.safetensors")
 
 
