@@ -92,6 +92,7 @@ def _rank(host: Host, environment: dict[str, str], work: Work[Result], writer: C
         hvd.init(process_sets="dynamic")  # see Hosts
         result = work(host)
         hvd.barrier()  # nobody leaves while another one still sums
+        hvd.shutdown()
         return result
 
     _child(connected, writer)
