@@ -29,7 +29,7 @@ from include import tracing
 from include.experiment import Experiment
 from include.scratch import scratch_folder
 from include.stages import BadInput, StageError, Transient
-from tasks.spark_jobs import jobs_as_spans
+from tasks.spark_jobs import EMPTY, jobs_as_spans
 
 log = logging.getLogger(__name__)
 
@@ -111,9 +111,13 @@ def keep_workers(spark: SparkSession) -> None:
     An executor ends its idle workers, all of them, when none has had a task for a minute, and no setting changes that.
     So call this more often.
     """
-    executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
+    context = spark.sparkContext
+    managers = context._jsc.sc().getExecutorMemoryStatus().size()
+    executors = max(1, managers - 1)  # the driver is one of them; with a local master, the only one
+    context.setJobDescription(EMPTY)
     # One task for each. More would start workers that have loaded nothing, and all workers take turns.
     spark.range(0, executors, 1, executors).mapInArrow(lambda chunks: chunks, "id long").collect()
+    context.setJobDescription(None)  # type: ignore[arg-type]  # which Spark documents as its way to clear it
 
 
 def ship(spark: SparkSession, file: Path) -> str:

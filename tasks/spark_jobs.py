@@ -14,6 +14,8 @@ from include import tracing
 log = logging.getLogger(__name__)
 #: A stream has jobs without end. This many, the last ones, become spans.
 MOST = 200
+#: The description of jobs that do nothing and are no spans.
+EMPTY = "keep the Python workers"
 
 
 @contextmanager
@@ -27,7 +29,7 @@ def jobs_as_spans(spark: SparkSession) -> Iterator[None]:
         before = {job.jobId() for job in _jobs(spark)}
     yield
     with _harmless():
-        new = [job for job in _jobs(spark) if job.jobId() not in before and job.completionTime().isDefined()]
+        new = [job for job in _jobs(spark) if job.jobId() not in before and _is_told(job)]
         for job in sorted(new, key=lambda job: int(job.jobId()))[-MOST:]:
             _record(job)
 
@@ -47,6 +49,11 @@ def _jobs(spark: SparkSession) -> list[Any]:
     context.listenerBus().waitUntilEmpty()  # the record follows the jobs
     found = context.statusStore().jobsList(None)
     return [found.apply(number) for number in range(found.length())]
+
+
+def _is_told(job: Any) -> bool:
+    description = job.description()
+    return job.completionTime().isDefined() and not (description.isDefined() and description.get() == EMPTY)
 
 
 def _record(job: Any) -> None:

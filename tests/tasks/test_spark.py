@@ -176,10 +176,12 @@ def test_each_job_of_a_session_is_a_span(spark: SparkSession, tmp_path: Path) ->
     file, origin = tmp_path / "predict.jsonl", Origin("0a" * 16, "", {})
     with recording(file, origin, "predict"), session(Experiment(), "predict") as same:
         assert len(same.range(100).repartition(2).collect()) == 100
+        keep_workers(same)  # it does nothing and is no span
         same.sparkContext.range(9, numSlices=3).sum()
     *jobs, stage = read_spans(file)
     assert len({attributes(job)["spark.job"] for job in jobs}) == len(jobs) >= 2
     assert {job["parentSpanId"] for job in jobs} == {stage["spanId"]}
+    assert not any("/spark.py" in job["name"] for job in jobs)
     assert jobs[-1]["name"].startswith("Spark: sum at ") and attributes(jobs[-1])["spark.tasks"] == 3
     for job in jobs:
         begin, end = int(job["startTimeUnixNano"]), int(job["endTimeUnixNano"])
