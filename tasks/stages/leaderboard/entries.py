@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from include.artifacts import MANIFEST, Artifact
+from include.artifacts import Artifact
 from include.experiment import Experiment
 from include.glue import GENERIC, Task
 from include.runs import ARM, Run
@@ -110,7 +110,7 @@ def _read(run: Run) -> Iterator[Entry]:
     keys = {stage: stages[stage]["key"] for stage in ("train", "evaluate", "predict") if stage in stages}
     yield Entry(
         run.folder.name, experiment.task, _model(kind, name), seed, settings,
-        data.manifest.key, (data.path / MANIFEST).stat().st_mtime,  # it is written once, by whichever run was first
+        data.manifest.key, max(data.manifest.modified.values(), default=0) / 1e9,
         keys, evaluate.path / "predictions.parquet", _json(evaluate, "metrics.json"), _json(train, "training.json"),
         sum(file.stat().st_size for file in (train.path / "model").rglob("*") if file.is_file()),
         stages.get("predict", {}).get("result", {}).get("rows_per_second"),
