@@ -124,7 +124,8 @@ def _join(hosts: list[Host], switch: str) -> None:
 def _remove_leftovers() -> None:
     """Remove the namespaces of processes that were killed before they could."""
     for namespace in Path("/run/netns").glob(f"{PREFIX}-*"):
-        if not Path("/proc", namespace.name.split("-")[1]).exists():
+        process = namespace.name.split("-")[1]
+        if process.isdigit() and not Path("/proc", process).exists():
             _remove(namespace.name)
 
 

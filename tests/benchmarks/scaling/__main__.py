@@ -32,6 +32,8 @@ def main() -> None:
     parser.add_argument("--predict-only", action="store_true", help="measure no more than two ranks yet")
     parser.add_argument("--ranks", type=int, nargs="+", choices=Plan.ranks, default=Plan.ranks, help="to be measured")
     arguments = parser.parse_args()
+    if not (arguments.folder or arguments.quick):
+        parser.error("--folder is missing: what is measured would be lost")
     if reason := missing():
         sys.exit(f"There can be no network namespaces here: {reason}. Run it as root, with iproute2, on a kernel with "
                  "network namespaces, veth, bridge and tbf.")  # fmt: skip

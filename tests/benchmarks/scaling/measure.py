@@ -108,7 +108,7 @@ class Rehearsal:
         return time.perf_counter() - began
 
     def _compute(self, seconds: float) -> None:
-        """Sleep so long, on the average."""
+        """Sleep so long, on average."""
         self._owed += seconds * self._dilation
         if self._owed > NAP:
             began = time.perf_counter()

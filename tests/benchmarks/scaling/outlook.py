@@ -1,4 +1,4 @@
-"""What the model says where nothing was measured: more nodes, other links, and where compression stops to pay."""
+"""What the model says where nothing was measured: more nodes, other links, and where compression stops paying."""
 
 from __future__ import annotations
 
