@@ -41,7 +41,7 @@ def write_text_cnn(job: Job, folder: Path) -> Job:
         The training that begins with this encoder.
 
     Raises:
-        BadInput: if the tokenizer or the data is damaged, or if no token occurs twice.
+        BadInput: if the tokenizer or the data is damaged, or if no token occurs twice, as in a table without rows.
     """
     words = open_tokenizer(job.encoder / "tokenizer.json", job.head.max_length).get_vocab_size()
     torch.manual_seed(job.training.seed)

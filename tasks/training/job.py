@@ -33,7 +33,7 @@ class Job:
         objective: what is learned: the labels of a task, or words that are hidden in text.
         terminal: whether a person watches, who gets a progress bar instead of a line every few seconds.
         checkpoints: a folder that outlives a stop, for checkpoints; None: they are written into the output.
-        spent: the seconds that were trained before the engine begins, on the word vectors of a TextCNN.
+        spent: the seconds of training before the engine begins, which are those of a TextCNN's word vectors.
     """
 
     experiment: Experiment

@@ -62,4 +62,4 @@ def page(page: str) -> HTMLResponse:
     """Send a page. It contains no data: its script fetches what it shows."""
     if page not in PAGES:
         raise HTTPException(404, f"There is no page {page} here: the pages are {', '.join(PAGES)}.")
-    return HTMLResponse((STATIC / "page.html").read_text().format(name=page, title=PAGES[page]))
+    return HTMLResponse((STATIC / "page.html").read_text(encoding="utf-8").format(name=page, title=PAGES[page]))
