@@ -10,7 +10,9 @@ Nothing outlives the ranks, however they end: the file in /dev/shm never has a n
 
 from __future__ import annotations
 
+import errno
 import logging
+import math
 import mmap
 import os
 import secrets
@@ -30,9 +32,13 @@ from tasks.communication import ranks
 
 log = logging.getLogger(__name__)
 FOLDER = "/dev/shm"
-#: A rank that writes the best model or a checkpoint is silent for as long as Horovod, too, bears with it.
+#: A rank that writes the best model may be silent for as long as Horovod, too, bears with it; 0 means for ever.
 PATIENCE, SECONDS = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 120.0
 ALIGNMENT = 64  # bytes of a cache line
+_REMEDY = (
+    ": give the machine or the container a larger one, as docker run does with --shm-size, and "
+    'SPARK_BERT_LIMITS=\'{"train": {"shm": "4g"}}\' for the containers that Airflow starts'
+)
 _TO_MEET = 30.0  # seconds until all ranks of the host have connected
 _EVENT, _RANK, _CREDENTIALS = struct.Struct("<Id"), struct.Struct("<I"), struct.Struct("3i")
 
@@ -143,7 +149,8 @@ class Mate:
     def _await(self, readiness: int, deadline: float) -> None:
         poll = select.poll()
         poll.register(self._connection, readiness)
-        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        left = None if deadline == math.inf else 1000 * max(0.0, deadline - time.monotonic())
+        if not poll.poll(left):
             raise HorovodInternalError(f"rank {self.rank} did not answer in time")
 
 
@@ -187,8 +194,8 @@ def _meet(size: int, host: range, names: Sequence[bytes], listener: socket.socke
         except (OSError, ValueError) as error:
             log.warning(
                 "the %d ranks of this host cannot share %d MB of %s: %s. They exchange gradients through Gloo, which "
-                "is slower: give the machine or the container a larger one, as docker run does with --shm-size",
-                len(host), -(-size // 10**6), FOLDER, error,
+                "is slower%s",
+                len(host), -(-size // 10**6), FOLDER, error, _REMEDY if _is_full(error) else "",
             )  # fmt: skip
             return None
         if memory is None:
@@ -216,8 +223,10 @@ def _connections(
         _, user, _ = _CREDENTIALS.unpack(
             connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
-        if user == os.getuid():  # the names of sockets can be seen by every user of the machine
-            (rank,) = _RANK.unpack(connection.recv(_RANK.size, socket.MSG_WAITALL))
+        if user != os.getuid():  # the names of sockets can be seen by every user of the machine
+            continue
+        message = connection.recv(_RANK.size, socket.MSG_WAITALL)
+        if len(message) == _RANK.size and (rank := _RANK.unpack(message)[0]) in expected:
             expected.remove(rank)
             yield rank, connection
 
@@ -242,9 +251,13 @@ def _memory(size: int, connections: Sequence[socket.socket], leads: bool) -> mma
         os.close(files[0])
 
 
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.ENOSPC
+
+
 def _address(name: bytes) -> bytes:
     return b"\0spark-bert-" + name.hex().encode()
 
 
 def _deadline() -> float:
-    return time.monotonic() + float(os.environ.get(PATIENCE, SECONDS))
+    return time.monotonic() + (float(os.environ.get(PATIENCE, SECONDS)) or math.inf)

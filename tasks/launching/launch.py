@@ -34,7 +34,8 @@ _RANK_PREFIX = re.compile(r"^\[\d+\]<std(?:out|err)>:", re.MULTILINE)
 ROOT = Path(__file__).parents[2]
 FRUITLESS = 3  # a training ends after so many losses of a rank without a new checkpoint between them
 #: A silent rank must not stop the others forever, but a rank that writes a checkpoint is silent for a while: in two
-#: minutes, the 1.8 GB of an encoder with 109 million weights reach a disk of 15 MB/s.
+#: minutes, the 1.8 GB of an encoder with 109 million weights reach a disk of 15 MB/s. Ranks that share memory notice a
+#: frozen one after these two minutes, and others after the 30 seconds of Gloo. One that has ended is noticed at once.
 LIMITS = {
     "HOROVOD_GLOO_TIMEOUT_SECONDS": "30",
     "HOROVOD_STALL_CHECK_TIME_SECONDS": "60",

@@ -104,7 +104,8 @@ class Trainer:
 
     def step(self, batch: RankBatch) -> bool:
         """Go from a batch to an update; return whether to stop here. Raises BadInput when the loss is lost for good."""
-        self.exchange.begin_step(batch.step, self.loss_scale.value, self.stopping())
+        with self.phases.exchange:
+            self.exchange.begin_step(batch.step, self.loss_scale.value, self.stopping())
         micro_batches = batch.micro_batches(self.job.training.accumulation)
         for micro_batch in micro_batches:
             with self.phases.data:

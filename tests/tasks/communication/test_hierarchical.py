@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tasks.communication import shared_memory
 from tasks.communication.compression.sparse_rows import SparseRows
 from tasks.communication.hierarchical import GlooInside, HostFirst, HostRowsFirst, Hosts
 from tasks.communication.link import Link
@@ -21,6 +22,8 @@ from tasks.communication.ranks import ranks_by_host
 from tasks.communication.shared_memory import share_memory
 from tasks.communication.shared_sum import SharedSum, room
 from tasks.launching.launch import launch
+from tasks.training.factory import build_trainer
+from tasks.training.job import Job
 from tests.tasks.communication.compression.samples import CPU, ELEMENTS, SHAPES, gradient, make, step
 from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.launching.ranks import on_ranks
@@ -68,6 +71,20 @@ def sum_over_hosts(folder: Path) -> None:
     found["rows"] = rows.finish().to_dense()
     hvd.barrier()  # or the first rank to end would end Horovod under what the others still send
     save_file(found, folder / f"{rank}.safetensors")
+
+
+def train_on_two_hosts(folder: Path) -> None:
+    """A training, which shares no memory if the folder is called so; every rank writes down its weights."""
+    assert ranks_by_host() == [2, 2]
+    if folder.name == "gloo":
+        shared_memory.FOLDER = "/nowhere"
+    trainer = build_trainer(Job.read(folder / "job.json"), stopping=lambda: False)
+    assert bool(trainer.exchange.owned) == (folder.name != "gloo")
+    trainer.run()
+    trainer.synchronize_model()
+    weights = {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters()}
+    save_file(weights, folder / f"{hvd.rank()}.safetensors")
+    hvd.barrier()
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +163,21 @@ def test_a_training_on_one_host_compresses_nothing_and_says_so(
     sent = json.loads((two.output / "training.json").read_text())["bytes"]
     assert sent["all"] == 0  # nothing leaves the host
     assert sent["dense"] > 0
+
+
+def test_a_training_on_two_hosts_is_the_same_with_and_without_shared_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+    weights, seen = [], []
+    for name in ("shared", "gloo"):
+        folder = tmp_path / name
+        job = make_job(folder, {"strategy": "hierarchical", "compression": "onebit"}, epochs=1, ranks=4)
+        job.write(folder / "job.json")
+        on_ranks(train_on_two_hosts, [2, 2], folder)
+        first, *others = (load_file(folder / f"{rank}.safetensors") for rank in range(4))
+        assert all(torch.equal(value, other[name]) for other in others for name, value in first.items())
+        weights.append(first)
+        seen.append(losses(job.output))
+    np.testing.assert_allclose(seen[0], seen[1], rtol=1e-4)
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-3, atol=1e-4)
