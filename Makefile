@@ -9,7 +9,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(or $(EXPERIMENT),movies)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run score stream serve rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-airflow e2e long-test docker-test platform-test setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
+.PHONY: help run score stream serve rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-engine unit-airflow e2e long-test docker-test platform-test setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -81,9 +81,9 @@ setup-dev: setup
 	@scripts/environment.sh tasks dev
 	@scripts/environment.sh airflow dev schemas pictures
 
-# The longest first: with `make --jobs=3 test` the others run beside it, and three jobs end at about the same time.
+# The longest first: with `make --jobs=3 test` the others run beside them, and all processors are busy to the end.
 # Three keep two processors busy, for each of them waits now and then: for packages, a process that starts, an interval.
-test: docker-test unit-stages e2e unit-airflow lint ## all tests except long-test and platform-test; --jobs=3 --output-sync=target takes half the time
+test: docker-test e2e unit-stages unit-engine unit-airflow lint ## all tests except long-test and platform-test; --jobs=3 --output-sync=target takes half the time
 
 check: ## ruff and import rules: takes seconds, and needs only the environment .venv/tools
 	scripts/tools.sh ruff check .
@@ -98,7 +98,7 @@ lint: check setup-dev ## make check, and mypy in both environments
 	.venv/tasks/bin/mypy include tasks tests/include tests/tasks tests/benchmarks
 	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts tests/airflow_home.py tests/plugins tests/dags tests/e2e
 
-unit: unit-stages unit-airflow ## the unit tests of both environments, except those marked long
+unit: unit-stages unit-engine unit-airflow ## the unit tests of both environments, except those marked long
 
 # These folders start neither ranks nor Airflow. unit-slow runs everything else that is not marked long.
 FAST = tests/include tests/tasks/encoder tests/tasks/scoring tests/tasks/sources tests/tasks/tracking
@@ -111,7 +111,10 @@ unit-slow: setup-dev ## the unit tests that unit-fast leaves out
 	.venv/airflow/bin/python -m pytest tests/plugins tests/dags
 
 unit-stages: setup-dev
-	.venv/tasks/bin/python -m pytest tests/include tests/tasks -m "not long"
+	.venv/tasks/bin/python -m pytest tests/include tests/tasks/stages -m "not long"
+
+unit-engine: setup-dev
+	.venv/tasks/bin/python -m pytest tests/tasks --ignore tests/tasks/stages -m "not long"
 
 unit-airflow: setup-dev
 	.venv/airflow/bin/python -m pytest tests/plugins tests/dags

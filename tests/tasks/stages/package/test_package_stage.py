@@ -212,6 +212,7 @@ def test_several_labels_have_the_thresholds_of_the_training(tmp_path: Path) -> N
     assert signature.outputs.input_names() == ["labels", "probabilities"]
 
 
+@pytest.mark.long
 def test_a_model_of_cleaned_texts_cleans_them_where_this_project_is_not(tmp_path: Path) -> None:
     made = packaged(tmp_path / "home", spec=replace(CLASSES, cleaning=("html", "lowercase", "whitespace"), texts=1))
     loud = [f"{text.upper()}<br/>" for text in SENTENCES]

@@ -145,6 +145,7 @@ def test_what_cannot_be_labeled_is_set_aside_and_the_rest_goes_on(
     assert (heartbeat["rows"], heartbeat["aside"]) == (5, 11)
 
 
+@pytest.mark.long
 def test_batches_have_at_most_so_many_files_and_windows_so_many_rows(
     spark: SparkSession, model: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -215,6 +216,7 @@ def test_a_folder_in_the_home_moves_with_it_but_no_other_does(tmp_path: Path) ->
         remember(Streaming(name="inside", source="kafka", topic="in"), moved / "streams/inside/stream.json")
 
 
+@pytest.mark.long
 def test_what_is_missing_from_the_folder_of_a_stream_loses_no_rows(
     spark: SparkSession, model: Path, encoder: Path, folder: Path, tmp_path: Path
 ) -> None:
