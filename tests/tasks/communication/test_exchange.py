@@ -187,7 +187,7 @@ def test_two_ranks_have_the_sum_of_what_one_process_computes(job: Job, found: li
 def test_ranks_agree_to_the_bit_and_stop_together(found: list[dict[str, torch.Tensor]]) -> None:
     assert found[0].keys() == found[1].keys()
     for name, value in found[0].items():
-        assert torch.equal(value, found[1][name]), name
+        assert name.endswith(".piece") or torch.equal(value, found[1][name]), name  # each rank has its own pieces
     assert [bool(found[0][f"{number}.stop"]) for number in (1, 2, 3)] == [False, False, True]
 
 
