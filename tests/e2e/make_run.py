@@ -7,7 +7,10 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SLICE = ("preprocessing.sample=0.1", "training.epochs=1", "training.evaluations=1", "gate.accuracy=0.6")
+SLICE = (
+    "preprocessing.sample=0.1", "preprocessing.max_length=32",
+    "training.epochs=1", "training.evaluations=1", "gate.accuracy=0.6",
+)  # fmt: skip
 
 
 def command(*overrides: str) -> list[str]:

@@ -26,7 +26,10 @@ from tests.spans import read_spans
 #: Where Airflow serves the panel, and where it shows its pages.
 PANEL, FRAME = "/spark-bert/quality", "iframe[title=Quality]"
 #: As make_run.SLICE, so that a run finds the artifacts of the home as far as it does not change this.
-CONF = {"preprocessing.sample": 0.1, "training.epochs": 1, "training.evaluations": 1, "gate.accuracy": 0.6}
+CONF = {
+    "preprocessing.sample": 0.1, "preprocessing.max_length": 32,
+    "training.epochs": 1, "training.evaluations": 1, "gate.accuracy": 0.6,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
