@@ -5,9 +5,7 @@ Only the second part uses the slow link, and only that part is compressed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from typing import Protocol
 
 import horovod.torch as hvd
@@ -17,6 +15,7 @@ from tasks.communication.compression.base import Compressor
 from tasks.communication.compression.none import Uncompressed
 from tasks.communication.compression.sparse_rows import SparseRows
 from tasks.communication.link import Link
+from tasks.communication.ranks import split_by_host
 from tasks.communication.state import State
 
 
@@ -34,10 +33,10 @@ class Hosts:
 
     def __init__(self, ranks: Sequence[int]) -> None:
         """Group ranks, given the number of ranks on each host (see tasks.communication.ranks)."""
-        ends = [0, *accumulate(ranks)]
-        sets = [_process_set(list(range(first, end))) for first, end in pairwise(ends)]
-        firsts = ends[:-1]
-        self.count, self.number = len(firsts), bisect_right(firsts, hvd.rank()) - 1
+        hosts = split_by_host(ranks)
+        sets = [_process_set(list(host)) for host in hosts]
+        firsts = [host.start for host in hosts]
+        self.count, self.number = len(hosts), next(n for n, host in enumerate(hosts) if hvd.rank() in host)
         self.inside = Link(sets[self.number])
         self.across = _process_set(firsts)
         self.first = firsts[self.number]

@@ -7,8 +7,8 @@ it: as long as nobody has initialized Horovod, this process is rank 0 of 1.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -48,6 +48,11 @@ def ranks_by_host() -> list[int]:
     local = gather_rows(torch.tensor([local_rank()]), name="local_rank").tolist()
     firsts = [index for index, number in enumerate(local) if number == 0]
     return [end - first for first, end in pairwise([*firsts, len(local)])]
+
+
+def split_by_host(counts: Sequence[int]) -> list[range]:
+    """Return the ranks of each host, given the number of ranks on each (see ranks_by_host)."""
+    return [range(first, end) for first, end in pairwise(accumulate(counts, initial=0))]
 
 
 def sum_over_ranks(values: Iterable[float], name: str) -> list[float]:

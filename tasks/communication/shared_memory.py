@@ -23,7 +23,6 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from itertools import accumulate
 
 import torch
 from horovod.common.exceptions import HorovodInternalError
@@ -170,7 +169,8 @@ def share_memory(size: int, by_host: Sequence[int]) -> Host | None:
         listener.listen(max(by_host))
         listener.settimeout(_TO_MEET)
         names = ranks.gather_rows(torch.tensor([list(name)], dtype=torch.uint8), "shared_memory.names").tolist()
-        host = _meet(size, _own_host(by_host), [bytes(name) for name in names], listener)
+        own = next(host for host in ranks.split_by_host(by_host) if ranks.rank() in host)
+        host = _meet(size, own, [bytes(name) for name in names], listener)
     lacking = ranks.sum_over_ranks([host is None], "shared_memory.lacking") != [0]
     return None if lacking else host
 
@@ -178,11 +178,6 @@ def share_memory(size: int, by_host: Sequence[int]) -> Host | None:
 def aligned(size: int) -> int:
     """Return the bytes that so many take in shared memory."""
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _own_host(by_host: Sequence[int]) -> range:
-    ends = list(accumulate(by_host))
-    return next(range(end - count, end) for end, count in zip(ends, by_host, strict=True) if ranks.rank() < end)
 
 
 def _meet(size: int, host: range, names: Sequence[bytes], listener: socket.socket) -> Host | None:

@@ -13,10 +13,14 @@ SLICE = (
 )  # fmt: skip
 
 
+def sets(*overrides: str) -> list[str]:
+    """The arguments that change fields of the experiment."""
+    return [argument for override in overrides for argument in ("--set", override)]
+
+
 def command(*overrides: str) -> list[str]:
     """The command line behind `make run`."""
-    sets = [argument for override in overrides for argument in ("--set", override)]
-    return [str(ROOT / "scripts/airflow.sh"), "python", str(ROOT / "scripts/run.py"), *sets]
+    return [str(ROOT / "scripts/airflow.sh"), "python", str(ROOT / "scripts/run.py"), *sets(*overrides)]
 
 
 def make_run(home: Path, *overrides: str, experiment: str = "", **environment: str) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from include.stages import PIPELINE
 from scripts.server import wait_for
 from tests.e2e.docker.watch import Container, remaining, watched
 from tests.e2e.docker.worker import first_record
-from tests.e2e.make_run import ROOT, SLICE, command, make_run
+from tests.e2e.make_run import ROOT, SLICE, command, make_run, sets
 
 #: The stages that are computed as processes too, and whose files must be the same to the byte.
 COMPARED = ("validate", "preprocess")
@@ -40,9 +40,8 @@ def finished(images: object, tmp_path_factory: pytest.TempPathFactory) -> Finish
 def process_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home in which the first stages have run as processes."""
     home = tmp_path_factory.mktemp("process-home")
-    sets = [argument for override in SLICE for argument in ("--set", override)]
     for stage in COMPARED:
-        command = [".venv/tasks/bin/python", "-m", "tasks", stage, *sets, "--run", str(home / "runs/processes")]
+        command = [".venv/tasks/bin/python", "-m", "tasks", stage, *sets(*SLICE), "--run", str(home / "runs/processes")]
         subprocess.run(command, cwd=ROOT, check=True)
     return home
 
