@@ -1,4 +1,14 @@
-"""Running one stage: find its inputs, return at once when it is done already, commit what it made."""
+"""Running one stage: find its inputs, return at once when it is done already, commit what it made.
+
+A stage is a package tasks/stages/NAME. Its functions are in modules of their own, so that a stage that is done already
+imports nothing of what its work needs:
+
+- stage.py: `run(context) -> Outcome` does the work, or raises StageError when it cannot.
+- fingerprint.py: `fingerprint(experiment, run) -> str` hashes what the stage reads besides its inputs, such as raw
+  files, weights, and other runs. A stage that reads nothing else has no such module.
+- committed.py: `committed(artifact, run)` does what follows from the artifact outside the store. It is called when the
+  artifact is found, too, because it may have been missed. Few stages have it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +20,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from include import tracing
 from include.artifacts import Artifact, Manifest, artifact_key
@@ -23,16 +34,6 @@ from tasks.context import Context, Outcome
 from tasks.refusal import explain
 
 log = logging.getLogger(__name__)
-
-
-class StageModule(Protocol):
-    """What every tasks/<stage>/stage.py offers; one may also offer `committed(artifact, run)`, see _follow."""
-
-    def fingerprint(self, experiment: Experiment, run: Run) -> str:
-        """Hash of what the stage reads besides its inputs (raw files, weights, other runs); "" when that is nothing."""
-
-    def run(self, context: Context) -> Outcome:
-        """Do the work. Raises StageError when it cannot."""
 
 
 def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
@@ -53,7 +54,7 @@ def _run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
         run.folder.mkdir(parents=True, exist_ok=True)  # before the work, for where it cannot be the work would be lost
         artifact, reused = _find_or_make(name, experiment, run, started)
         run.add(artifact, experiment, started, reused)
-        _follow(name, artifact, run)
+        _hook(name, "committed", artifact, run)
         return artifact
     except (StageError, OSError) as error:
         refusal = explain(error, run.store.root)
@@ -65,10 +66,9 @@ def _run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
 def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -> tuple[Artifact, bool]:
     """Return the artifact, and whether it was found."""
     stage = STAGES[name]
-    module = cast(StageModule, importlib.import_module(f"tasks.stages.{name}.stage"))
     inputs = {needed: run.artifact(needed, experiment) for needed in stage.inputs}
     keys = {needed: artifact.manifest.key for needed, artifact in inputs.items()}
-    fingerprint = module.fingerprint(experiment, run)
+    fingerprint = _hook(name, "fingerprint", experiment, run) or ""
     key = artifact_key(stage.version, stage.key_part(experiment), keys, fingerprint)
     _mark_used(run.folder, *(artifact.path for artifact in inputs.values()), run.store.path(name, key))
     progress = artifact_key(stage.version, stage.resume_part(experiment), keys, fingerprint)
@@ -78,7 +78,7 @@ def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -
         return artifact, True
     manifest = Manifest(name, key, stage.version, stage.part(experiment), keys, fingerprint, revision())
     with at_work(run.folder, AtWork(stage=name, key=key, progress=progress, since=started)) as plan:
-        artifact = _make(module, experiment, run, inputs, manifest, progress, plan)
+        artifact = _make(experiment, run, inputs, manifest, progress, plan)
         run.store.discard_checkpoints(name, progress)
     return artifact, False
 
@@ -90,15 +90,13 @@ def _mark_used(*folders: Path) -> None:
             os.utime(folder)
 
 
-def _follow(name: str, artifact: Artifact, run: Run) -> None:
-    """What follows from the artifact outside the store; done again when it is found, for it may have been missed."""
-    committed = getattr(importlib.import_module(f"tasks.stages.{name}.stage"), "committed", None)
-    if committed is not None:
-        committed(artifact, run)
+def _hook(stage: str, name: str, *arguments: Any) -> Any:
+    """Call the function of the stage's module of the same name; return None if the stage has no such module."""
+    module = f"tasks.stages.{stage}.{name}"
+    return getattr(importlib.import_module(module), name)(*arguments) if find_spec(module) else None
 
 
 def _make(
-    module: StageModule,
     experiment: Experiment,
     run: Run,
     inputs: dict[str, Artifact],
@@ -107,10 +105,11 @@ def _make(
     plan: Callable[[int], None],
 ) -> Artifact:
     started = time.monotonic()
+    stage = importlib.import_module(f"tasks.stages.{manifest.stage}.stage")
     checkpoints = run.store.checkpoints(manifest.stage, progress)
     with run.store.writing(manifest.stage, manifest.key) as folder:
         try:
-            outcome = module.run(Context(experiment, run, inputs, folder, checkpoints, manifest, plan))
+            outcome: Outcome = stage.run(Context(experiment, run, inputs, folder, checkpoints, manifest, plan))
         except BadInput as error:
             if any(checkpoints.glob("step-*")):
                 again = f"the next try goes on from the checkpoints in {checkpoints}"

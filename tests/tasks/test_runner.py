@@ -276,7 +276,7 @@ def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
             raise Transient("stopped half-way")
         return Outcome()
 
-    monkeypatch.setattr(stage, "fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr("tasks.stages.validate.fingerprint.fingerprint", lambda experiment, run: "")
     monkeypatch.setattr(stage, "run", work)
     with pytest.raises(Transient):
         runner.run_stage("validate", EXPERIMENT, run)
@@ -295,7 +295,7 @@ def test_only_a_finished_training_or_a_person_discards_checkpoints(run: Run, mon
         (context.checkpoints / "step-8").mkdir(parents=True)
         raise BadInput("the loss is not finite")
 
-    monkeypatch.setattr(stage, "fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr("tasks.stages.validate.fingerprint.fingerprint", lambda experiment, run: "")
     monkeypatch.setattr(stage, "run", work)
     kept = run.folder.parent.parent / "checkpoints" / "validate"
     with pytest.raises(BadInput, match=rf"not finite; .* checkpoints in {kept}/\w+: remove that folder to start anew"):
@@ -313,7 +313,7 @@ def test_a_training_may_go_on_with_another_number_of_ranks(run: Run, monkeypatch
         contexts.append(context)
         return Outcome()
 
-    monkeypatch.setattr(stage, "fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr("tasks.stages.pretrain.fingerprint.fingerprint", lambda experiment, run: "")
     monkeypatch.setattr(stage, "run", work)
     text = "pretraining.text=/data/text.gz"
     for overrides in (["training.ranks=1"], ["training.ranks=2"], ["training.ranks=2", "pretraining.epochs=3"]):

@@ -7,8 +7,6 @@ import logging
 from typing import Any
 
 from include.artifacts import write_json
-from include.experiment import Experiment
-from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
@@ -23,11 +21,6 @@ REMEDY = (
     "keep the champion, train on more rows or with other settings, or increase retraining.margin, slice_margin, "
     "max_latency or max_size; if other work has disturbed the latency, remove this artifact to measure it again"
 )
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return "": the stage reads nothing outside the store, since the artifact of champion is an input."""
-    return ""
 
 
 def run(context: Context) -> Outcome:

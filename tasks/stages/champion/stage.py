@@ -6,34 +6,9 @@ import json
 import logging
 
 from include.artifacts import write_json
-from include.experiment import Experiment
-from include.runs import Run
 from tasks.context import Context, Outcome
-from tasks.tracking.loading import (
-    EVALUATE,
-    MANIFEST_SHA256,
-    PACKAGE,
-    PACKAGE_SHA256,
-    TRAIN,
-    load_champion,
-    load_package,
-)
-from tasks.tracking.registry import Registry
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the champion's version and keys. Its files are verified here, so that damage is always detected."""
-    registry = Registry.of(experiment, run)
-    found = load_champion(registry, run.store)
-    if found:
-        load_package(found[0], run.store)
-    tags, number = (found[0].tags, found[0].number) if found else ({}, "")
-    keys = {"train": TRAIN, "evaluate": EVALUATE, "package": PACKAGE, "run": "run", "sha256": MANIFEST_SHA256}
-    keys["package_sha256"] = PACKAGE_SHA256
-    known = {name: tags.get(key, "") for name, key in keys.items()}
-    return json.dumps({"model": registry.model, "version": number, **known}, sort_keys=True)
 
 
 def run(context: Context) -> Outcome:

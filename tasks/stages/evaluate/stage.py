@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from include.artifacts import write_json
-from include.experiment import Experiment
 from include.glue import Task
-from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
@@ -33,11 +30,6 @@ from tasks.stages.evaluate.rows import listing, predictions_table, write_json_li
 from tasks.stages.evaluate.summary import summarize
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the gate's thresholds, because the report shows them."""
-    return json.dumps(experiment.thresholds, sort_keys=True)
 
 
 def run(context: Context) -> Outcome:

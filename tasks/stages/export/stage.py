@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 from include.artifacts import sha256, write_json
-from include.experiment import Experiment
 from include.glue import SUBMISSION_TASKS, TASKS
-from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.stages.export.archive import write_archive
 from tasks.stages.export.check import Expected, check_submission
-from tasks.stages.export.members import Member, other_runs, refuse_failed_gate
+from tasks.stages.export.members import Member, other_runs
 from tasks.stages.export.predictions_file import PredictionsFile, is_glue, placeholder
 
 log = logging.getLogger(__name__)
 ARCHIVE = "submission.zip"
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the keys of the artifacts that the other runs of the submission currently refer to.
-
-    Raises:
-        BadInput: If this run or another run of the submission has failed its gate.
-    """
-    refuse_failed_gate(run)
-    keys = {
-        member.run: [member.validate.manifest.key, member.predict.manifest.key]
-        for member in other_runs(experiment, run)
-    }
-    return json.dumps(keys, sort_keys=True)
 
 
 def run(context: Context) -> Outcome:

@@ -8,8 +8,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from include.artifacts import Artifact, write_json
-from include.experiment import Experiment
-from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
 from tasks.encoder.labels import from_column
@@ -18,11 +16,6 @@ from tasks.scoring.verdict import Evidence, Verdict, expected_rows, judge
 
 TEMPLATE = Path(__file__).with_name("verdict.html.j2")
 REMEDY = "train longer, use a larger encoder (model.name), or lower the threshold"
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the thresholds, since those that the experiment does not set come from the task registry."""
-    return json.dumps(experiment.thresholds, sort_keys=True)
 
 
 def run(context: Context) -> Outcome:

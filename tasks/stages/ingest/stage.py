@@ -13,40 +13,18 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from include.artifacts import Artifact, Manifest, write_json
-from include.datasets import Dataset
-from include.experiment import Experiment
-from include.runs import Run
-from include.stages import STAGES, BadInput, ExitCode
+from include.artifacts import Manifest, write_json
+from include.stages import ExitCode
 from tasks.context import Context, Outcome
-from tasks.sources import open_source
 from tasks.stages.ingest.drift import measure
 from tasks.stages.ingest.inputs import Inputs, read_inputs
-from tasks.stages.ingest.plan import Plan, drop_folder, new_files
-from tasks.stages.ingest.refuse import set_aside
+from tasks.stages.ingest.plan import Plan
 from tasks.stages.ingest.rows import Row, select
-from tasks.stages.ingest.version import RECORD, identity, layout, record_of, write_tables
+from tasks.stages.ingest.version import RECORD, dataset_of, identity, layout, record_of, write_tables
 
 REMEDY = "check the new files, and remove wrong rows or, if the change is real, raise the limit"
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the plan: the last version and the new files.
-
-    Raises:
-        BadInput: If there is no drop folder, or if the dataset belongs to another task.
-        Transient: If a file may still be being copied.
-    """
-    folder = drop_folder(experiment.dataset.drop)
-    last = next(iter(_dataset(experiment, run).versions()), "")
-    if not last:
-        return Plan("", open_source(experiment).fingerprint(), new_files(folder, ())).text()
-    record = record_of(run.store, last)
-    _check_task(experiment, record)
-    files = new_files(folder, record["known_files"])
-    return (not files and _made_here(experiment, run, last)) or Plan(last, "", files).text()
 
 
 def run(context: Context) -> Outcome:
@@ -66,7 +44,7 @@ def run(context: Context) -> Outcome:
     write_json(output / "drift.json", {"rows": len(added), "figures": [figure.as_json() for figure in figures]})
     result = {
         "new": False,
-        "dataset": _dataset(experiment, context.run).name,
+        "dataset": dataset_of(experiment, context.run).name,
         "version": plan.parent,
         "parent": plan.parent,
         "counts": {**counts, "unusable": inputs.unusable},
@@ -83,45 +61,6 @@ def run(context: Context) -> Outcome:
         return Outcome({**result, "data": _data(context, plan.parent)})
     rows = {**inputs.known, "train": [*inputs.known["train"], *added]}
     return Outcome(_write(context, plan, inputs, rows, result))
-
-
-def committed(artifact: Artifact, run: Run) -> None:
-    """Make a new version the last version of the dataset, and move malformed files away.
-
-    The runner calls this function once the artifact is committed.
-
-    Raises:
-        Transient: If the dataset has got another version in the meantime.
-    """
-    manifest = artifact.manifest
-    result = manifest.result
-    if result["new"]:
-        Dataset(run.store.root.parent, result["dataset"]).accept(result["version"], result["parent"])
-    files = Plan.of(manifest.fingerprint).files
-    for name, reason in result.get("refused", {}).items():
-        set_aside(drop_folder(manifest.part["dataset"]["drop"]) / name, files[name], reason)
-
-
-def _dataset(experiment: Experiment, run: Run) -> Dataset:
-    return Dataset(run.store.root.parent, experiment.dataset.name or experiment.data.task)
-
-
-def _check_task(experiment: Experiment, record: Mapping[str, Any]) -> None:
-    asked = identity(experiment.task)
-    wrong = [f"{key} {record[key]!r}, not {asked[key]!r}" for key in asked if record[key] != asked[key]]
-    if wrong:
-        raise BadInput(
-            f"the dataset {record['dataset']} has {'; '.join(wrong)}: set another dataset.name, or the dataset's task"
-        )
-
-
-def _made_here(experiment: Experiment, run: Run, last: str) -> str:
-    """Return the fingerprint of the last version if this run created it, so that running the stage again finds it."""
-    artifact = run.store.find("ingest", last)
-    mine = run.record()["stages"].get("ingest", {}).get("key") == last
-    if artifact is None or not mine or STAGES["ingest"].differences(artifact.manifest.part, experiment):
-        return ""
-    return artifact.manifest.fingerprint
 
 
 def _data(context: Context, version: str) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from include.artifacts import ArtifactStore
+from include.datasets import Dataset
 from include.experiment import Experiment
 from include.glue import SPLITS, Task
+from include.runs import Run
 from include.stages import BadInput
 from tasks.stages.ingest.rows import Row
 
@@ -29,6 +31,11 @@ def of_files(experiment: Experiment, path: Path, **data: Any) -> Experiment:
     """
     changed = experiment.data.model_copy(update={"source": "files", "path": str(path), **data})
     return experiment.model_copy(update={"data": changed})
+
+
+def dataset_of(experiment: Experiment, run: Run) -> Dataset:
+    """Return the dataset that an experiment names, in the home of a run."""
+    return Dataset(run.store.root.parent, experiment.dataset.name or experiment.data.task)
 
 
 def layout(task: Task) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,12 @@ def find(runs: Path) -> Entries:
     if not entries:
         raise BadInput(f"no run below {runs} is evaluated: run the Dag leaderboard or finetune first")
     return Entries(entries, [*warnings, *others])
+
+
+@cache  # all runs are read once, and what is compared is what the fingerprint says: both are asked with the same Run
+def find_beside(run: Run) -> Entries:
+    """Find the runs of the home of a run."""
+    return find(run.folder.parent)
 
 
 def _read(run: Run) -> Iterator[Entry]:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from functools import cache
 
 from include.artifacts import write_json
-from include.experiment import Experiment
-from include.runs import Run
 from tasks.context import Context, Outcome
 from tasks.stages.leaderboard import report
-from tasks.stages.leaderboard.entries import Entries, find
+from tasks.stages.leaderboard.entries import find_beside
 from tasks.stages.leaderboard.table import summarize
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the runs that are compared, with their artifacts, and the warnings about the others."""
-    found = _found(run)
-    return json.dumps([[[entry.run, entry.keys] for entry in found.entries], found.warnings], sort_keys=True)
 
 
 def run(context: Context) -> Outcome:
@@ -29,7 +19,7 @@ def run(context: Context) -> Outcome:
     Raises:
         BadInput: If no run is evaluated.
     """
-    found, folder = _found(context.run), context.output
+    found, folder = find_beside(context.run), context.output
     for warning in found.warnings:
         log.warning("%s", warning)
     summary = summarize(found)
@@ -40,8 +30,3 @@ def run(context: Context) -> Outcome:
     log.info("%d runs of %d tasks", len(found.entries), len(best))
     files = {"leaderboard": "leaderboard.html", "summary": "leaderboard.json", "markdown": "leaderboard.md"}
     return Outcome({"runs": len(found.entries), "best": best, "warnings": found.warnings, "files": files})
-
-
-@cache  # all runs are read once, and what is compared is what the fingerprint says: both are asked with the same Run
-def _found(run: Run) -> Entries:
-    return find(run.folder.parent)

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from include.artifacts import write_json
-from include.experiment import Experiment
 from include.glue import Task
-from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
@@ -35,11 +33,6 @@ log = logging.getLogger(__name__)
 
 #: The number of dev texts that a package keeps.
 EXAMPLE_ROWS = 16
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return "", because the stage reads nothing outside the store. Remove the artifact to measure it again."""
-    return ""
 
 
 def run(context: Context) -> Outcome:

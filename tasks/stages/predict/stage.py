@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 from include.experiment import Experiment
 from include.glue import Task
-from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
@@ -32,11 +31,6 @@ from tasks.spark import partitions, session
 from tasks.stages.predict.label import SCHEMAS, LabelPartition
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return "", because the stage reads nothing outside the store."""
-    return ""
 
 
 def run(context: Context) -> Outcome:

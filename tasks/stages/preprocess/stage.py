@@ -16,10 +16,9 @@ from pyspark.sql import functions as F
 
 from include.artifacts import Artifact
 from include.experiment import Experiment
-from include.runs import Run
 from include.sections import Cleaning
 from include.stages import BadInput
-from tasks.assets import encoder_folder, tokenizer_fingerprint, wordnet_fingerprint
+from tasks.assets import encoder_folder
 from tasks.context import Context, Outcome
 from tasks.encoder.labels import TYPES
 from tasks.encoder.tokens import open_tokenizer
@@ -30,14 +29,6 @@ from tasks.stages.preprocess.sample import resplit, sample, stratum
 from tasks.stages.preprocess.tokenize import COUNTS, TokenizePartition
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return a string that changes whenever the tokenizer changes, or WordNet if it is used."""
-    tokenizer = tokenizer_fingerprint(experiment.model.name, experiment.runtime)
-    if "synonyms" in experiment.preprocessing.augment:
-        return f"{tokenizer}-{wordnet_fingerprint(experiment.runtime)}"
-    return tokenizer
 
 
 def run(context: Context) -> Outcome:

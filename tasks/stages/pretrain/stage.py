@@ -9,30 +9,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from include.artifacts import sha256
 from include.experiment import Experiment
 from include.paths import user_path
-from include.runs import Run
 from include.sections import Loss, Model, Training
 from include.stages import SHARED_WITH_PRETRAINING, BadInput
-from tasks.assets import encoder_fingerprint, encoder_folder
+from tasks.assets import encoder_folder
 from tasks.context import Context, Outcome
 from tasks.launching.launch import launch
 from tasks.stages.pretrain.blocks import BlockWriter
-from tasks.stages.pretrain.text import check_file, splits
+from tasks.stages.pretrain.text import splits
 from tasks.training.job import Job
 from tasks.training.sampler import planned_steps
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return a string that changes whenever the text or the pretrained encoder changes; "" without a text."""
-    if not experiment.pretraining.text:
-        return ""
-    file = _text(experiment)
-    check_file(file)
-    return f"{sha256(file)}-{encoder_fingerprint(experiment.model.name, experiment.runtime)}"
 
 
 def run(context: Context) -> Outcome:
@@ -83,7 +72,7 @@ def settings(experiment: Experiment) -> Experiment:
 
 def _cut(experiment: Experiment, encoder: Path, folder: Path) -> dict[str, Any]:
     """Write the blocks of the text, and return the numbers of documents, blocks and tokens of each split."""
-    options, file = experiment.pretraining, _text(experiment)
+    options, file = experiment.pretraining, user_path(experiment.pretraining.text)
     writer = BlockWriter(encoder, experiment.preprocessing.max_length)
     counts = {split: writer.write(texts, folder / split) for split, texts in splits(file, options.seed).items()}
     for split, count in counts.items():
@@ -101,7 +90,3 @@ def _check(train: int, dev: int, batch_size: int, file: Path) -> None:
             f"pretraining.batch_size is {batch_size}, but {file} has only {train} blocks to train on: reduce the "
             "batch size, or add more text"
         )
-
-
-def _text(experiment: Experiment) -> Path:
-    return user_path(experiment.pretraining.text)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from pathlib import Path
 
-from include.experiment import Experiment
-from include.runs import DECISION, TRIAL, Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.stages.promote.decision import Decision, of_comparison, of_person, of_rollback, of_trial
@@ -16,19 +12,6 @@ from tasks.tracking.champions import Champions, champion_lock
 from tasks.tracking.registry import Version, now
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the decision, the trial, the champion, and the version's tags `promoted` and `rolled_back`.
-
-    The tags are included because a version may be promoted again after a rollback.
-    """
-    registry, options = Champions.of(experiment, run), experiment.retraining
-    champion, version = registry.champion(), registry.version(run.artifact("register").manifest.result["version"])
-    decision = _text(run.folder / DECISION) if options.approval else ""
-    trial = _text(run.folder / TRIAL) if options.trial_texts else ""
-    moved = [version.tags.get(name, "") if version else "" for name in ("promoted", "rolled_back")]
-    return json.dumps([decision, trial, champion.number if champion else "", *moved])
 
 
 def run(context: Context) -> Outcome:
@@ -76,10 +59,6 @@ def _decided(context: Context, version: Version, outcome: str) -> Decision:
     if outcome == "not worse":  # otherwise the comparison decides alone, and there was no trial
         held = of_trial(context.run.folder, version.number, context.experiment.retraining)
     return held or of_comparison(outcome)
-
-
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
 def _check(model: str, champion: Version | None, compared: str) -> None:

@@ -6,7 +6,6 @@ The runner accepts no artifact of a failed gate, so only a model that has passed
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 
@@ -14,8 +13,6 @@ from httpx2 import HTTPError
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
-from include.experiment import Experiment
-from include.runs import Run
 from include.sections import Publication
 from include.stages import BadInput, Transient
 from tasks.context import Context, Outcome
@@ -27,11 +24,6 @@ _UNAUTHORIZED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the time if there is something to upload, because the repository may have changed since then."""
-    return datetime.now(UTC).isoformat() if experiment.publication.repository else ""
 
 
 def run(context: Context) -> Outcome:

@@ -10,6 +10,8 @@ from include.artifacts import MANIFEST, Artifact, sha256
 from tasks.tracking.loading import EVALUATE, MANIFEST_SHA256, PACKAGE, PACKAGE_SHA256, TRAIN
 from tasks.tracking.tracked_run import TrackedRun
 
+#: The tag with the time at which a version was registered.
+ENTERED = "entered"
 #: Keys of a challenge's result that were added by the runner or that have a separate tag.
 _NOT_OF_THE_CHALLENGE = ("stage", "artifact", "seconds", "files", "outcome")
 

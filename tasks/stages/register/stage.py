@@ -6,29 +6,16 @@ import logging
 from dataclasses import replace
 
 from include.artifacts import locked
-from include.experiment import Experiment
 from include.runs import Run
 from tasks.context import Context, Outcome
-from tasks.stages.register.entry import identity, tags
+from tasks.stages.register.entry import ENTERED, identity, tags
 from tasks.tracking.challengers import set_challenger
 from tasks.tracking.loading import TRAIN
 from tasks.tracking.record import read
-from tasks.tracking.registry import ROLLED_BACK, Registry, now
+from tasks.tracking.registry import ROLLED_BACK, Registry
 from tasks.tracking.tracked_run import TrackedRun, tracked_run
 
-#: The tag with the time at which a version was registered.
-ENTERED = "entered"
-
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return when the training was registered with this package.
-
-    If MLflow has no such version, return the current time, so that the stage runs again even if it ran before.
-    """
-    version = Registry.of(experiment, run).with_tags(identity(run.artifact("train"), run.artifact("package")))
-    return now() if version is None else version.tags.get(ENTERED, "")
 
 
 def run(context: Context) -> Outcome:

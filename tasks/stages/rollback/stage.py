@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 
-from include.experiment import Experiment
 from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
@@ -19,15 +18,6 @@ from tasks.tracking.registry import ROLLED_BACK, Version, now
 BY = "rolled_back.run"
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the name of the run's folder, because each run rolls back once, regardless of its number of tries.
-
-    If the run has promoted a version, each of its promotions is rolled back once, so the promotion's key is added.
-    """
-    promotion = run.record()["stages"].get("promote", {}).get("key", "")
-    return f"{run.folder.name} {promotion}" if promotion else run.folder.name
 
 
 def run(context: Context) -> Outcome:

@@ -7,7 +7,6 @@ that was killed goes on with the parts that it lacks.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
@@ -20,15 +19,14 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 from pyspark.sql import SparkSession
 
-from include.artifacts import locked, sha256
+from include.artifacts import locked
 from include.experiment import Experiment
-from include.runs import Run
 from include.scratch import scratch_folder
 from include.sections import Scoring
-from include.stages import BadInput, Transient
+from include.stages import Transient
 from tasks.context import Context, Outcome
 from tasks.encoder.loading import read_head
-from tasks.inference.chosen_model import Model, check_texts, chosen
+from tasks.inference.chosen_model import Model
 from tasks.inference.progress import progress
 from tasks.scoring.predictions import without_lists
 from tasks.sources.chunks import Chunk, parquet_chunks, table_files, text_chunks
@@ -41,18 +39,6 @@ from tasks.stages.score.table import ASIDE, ROWS, Counts, take_in
 
 log = logging.getLogger(__name__)
 _TEXT = (".csv", ".tsv")
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the model, and a digest of the table's files. A table of a database is read once in each run."""
-    scoring = experiment.scoring
-    if not scoring.input:
-        raise BadInput("scoring.input is empty: name the table to score, for example reviews.csv")
-    files, model = [] if scoring.is_database else table_files(scoring.input), chosen(experiment, run, "scoring")
-    check_texts(experiment, read_head(Path(model.trained.folder)), model, "scoring")
-    digests = [f"{format_of(file)} {sha256(file)}" for file in files]
-    table = hashlib.sha256("\n".join(digests).encode()).hexdigest() if files else run.folder.name
-    return json.dumps({"table": table, "model": model.as_json()}, sort_keys=True)
 
 
 def run(context: Context) -> Outcome:

@@ -6,7 +6,6 @@ rename. A process that is killed between the two finds the folder when Spark rep
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,40 +13,19 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from include.answers import MODEL_VERSION, reserved
 from include.artifacts import locked
-from include.experiment import Experiment
-from include.runs import Run
 from include.sections import Streaming
-from include.stages import BadInput
 from include.windows import in_short
 from tasks.context import Context, Outcome
 from tasks.spark import keep_workers, session
 from tasks.stages.stream.batches import CHECKPOINT, Batches
 from tasks.stages.stream.drift import closed
 from tasks.stages.stream.heartbeat import Heartbeat
-from tasks.stages.stream.label import COLUMNS
 from tasks.stages.stream.labeler import Labeler
-from tasks.stages.stream.source import check_source, open_source, remember
+from tasks.stages.stream.source import open_source, remember
 
 #: Seconds between two tasks that keep the Python workers of a stream without rows, which Spark ends after a minute.
 KEEP_WORKERS = 30
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return a text that never comes again: more rows may have come since the stage ended in this run."""
-    check_source(experiment.streaming)
-    _check_names(experiment.streaming)
-    return uuid.uuid4().hex
-
-
-def _check_names(streaming: Streaming) -> None:
-    """Raise BadInput if the columns of the labeled rows would not have different names. Spark ignores their case."""
-    for name in streaming.texts:
-        if name.casefold() in (*COLUMNS, MODEL_VERSION, "batch") or reserved(name):
-            raise BadInput(f"the column {name!r} has a name that the labeled rows need: rename it where it is written")
-    if streaming.text.casefold() == streaming.text2.casefold():
-        raise BadInput(f"streaming.text and streaming.text2 are both {streaming.text!r}: name two columns")
 
 
 def run(context: Context) -> Outcome:

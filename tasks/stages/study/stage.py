@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
 from include.artifacts import write_json
-from include.experiment import Experiment
-from include.runs import Run
 from tasks.context import Context, Outcome
 from tasks.reporting import drawing
 from tasks.stages.study import plots, report
-from tasks.stages.study.arms import StudyArms, find
+from tasks.stages.study.arms import find
 from tasks.stages.study.table import summarize
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the runs and artifacts that are currently the study's arms, and the warnings about unreadable runs."""
-    found = _found(experiment, run)
-    arms = [{**arm.metadata.model_dump(mode="json"), **arm.keys} for arm in found.arms]
-    return json.dumps([arms, found.warnings], sort_keys=True)
 
 
 def run(context: Context) -> Outcome:
@@ -32,7 +22,7 @@ def run(context: Context) -> Outcome:
         BadInput: If the study has no arms.
     """
     name, folder = context.experiment.study.name, context.output
-    found = _found(context.experiment, context.run)
+    found = find(context.run.folder.parent, name)
     for warning in found.warnings:
         log.warning("%s", warning)
     summary = summarize(name, found)
@@ -49,7 +39,3 @@ def run(context: Context) -> Outcome:
     result = {"study": name, "arms": len(found.arms), "configurations": len(summary["rows"])}
     files = {"report": "report.html", "summary": "study.json", "markdown": "study.md"}
     return Outcome({**result, "warnings": found.warnings, "files": files})
-
-
-def _found(experiment: Experiment, run: Run) -> StudyArms:
-    return find(run.folder.parent, experiment.study.name)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 from include.artifacts import locked
-from include.experiment import Experiment
 from include.runs import Run
 from include.stages import BadInput, StageError
 from tasks.context import Context, Outcome
@@ -17,14 +15,6 @@ from tasks.tracking.tracked_run import tracked_run
 NO_MODEL = "the run created no model, so there is nothing to track"
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return the address of MLflow, the state of this run, and the states of earlier runs that are not tracked yet."""
-    uri = Server(run.store.root.parent).uri
-    waiting, warnings = others(run, uri)
-    states = {folder.name: record.state for folder, record in waiting.items()}
-    return json.dumps([uri, run.folder.name, read(run).state, states, warnings], sort_keys=True)
 
 
 def run(context: Context) -> Outcome:

@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from include.artifacts import write_json
-from include.experiment import Experiment
-from include.runs import Run
 from include.scratch import scratch_folder
 from include.stages import BadInput
-from tasks.assets import encoder_fingerprint, encoder_folder, tokenizer_fingerprint
+from tasks.assets import encoder_folder
 from tasks.context import Context, Outcome
 from tasks.encoder.base_model import base_model
 from tasks.encoder.batching import TokenTable
@@ -30,16 +28,6 @@ from tasks.scoring.metrics import probabilities
 from tasks.scoring.thresholds import tune
 from tasks.training.job import Job
 from tasks.training.sampler import planned_steps
-
-#: The kinds of models that use the tokenizer of the encoder, and not its weights.
-_TOKENIZER_ONLY = ("tfidf", "textcnn")
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return a string that changes whenever what is used of the pretrained encoder changes."""
-    if experiment.model.kind in _TOKENIZER_ONLY:
-        return tokenizer_fingerprint(experiment.model.name, experiment.runtime)
-    return encoder_fingerprint(experiment.model.name, experiment.runtime)
 
 
 def run(context: Context) -> Outcome:

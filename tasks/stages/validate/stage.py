@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from include.artifacts import write_json
 from include.experiment import Experiment
 from include.glue import SPLITS
-from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
 from tasks.sources import Source, open_source
@@ -32,15 +31,6 @@ SPARK_FROM = 1_000_000  # rows; with fewer rows, pandas finishes before Spark ha
 DATA_DOCS = "data_docs"
 
 log = logging.getLogger(__name__)
-
-
-def fingerprint(experiment: Experiment, run: Run) -> str:
-    """Return a string that changes whenever the raw data changes.
-
-    Raises:
-        BadInput: If the data is missing.
-    """
-    return open_source(experiment).fingerprint()
 
 
 def run(context: Context) -> Outcome:

@@ -15,7 +15,8 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.runner import run_stage
-from tasks.stages.export.stage import fingerprint, run
+from tasks.stages.export.fingerprint import fingerprint
+from tasks.stages.export.stage import run
 from tests.tasks.stages.export.conftest import Finish
 
 

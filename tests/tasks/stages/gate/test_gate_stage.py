@@ -15,7 +15,8 @@ from include.named import build
 from include.runs import Run
 from include.stages import ExitCode, result_line
 from tasks.context import Context, Outcome
-from tasks.stages.gate.stage import fingerprint, run
+from tasks.stages.gate.fingerprint import fingerprint
+from tasks.stages.gate.stage import run
 
 SST2 = {"data": {"task": "SST-2", "source": "glue", "path": "glue"}}
 

@@ -16,7 +16,8 @@ from include.artifacts import Manifest, locked
 from include.datasets import Dataset
 from include.stages import BadInput, Transient
 from tasks.context import Context
-from tasks.stages.ingest.stage import fingerprint, run
+from tasks.stages.ingest.fingerprint import fingerprint
+from tasks.stages.ingest.stage import run
 from tests.tasks.stages.ingest.homes import Home, table
 
 ROW = "a fine film\t1"

@@ -17,7 +17,8 @@ from include.sections import Loss
 from include.stages import STAGES, BadInput
 from tasks.encoder.loading import load_trained
 from tasks.runner import run_stage
-from tasks.stages.pretrain.stage import fingerprint, settings
+from tasks.stages.pretrain.fingerprint import fingerprint
+from tasks.stages.pretrain.stage import settings
 from tasks.training.job import Job
 from tasks.training.training_state import identity
 from tests.tasks.encoder.samples import write_split
