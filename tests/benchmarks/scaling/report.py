@@ -134,7 +134,7 @@ def draw_scaling(rows: Sequence[Row], alone: float, found: Sequence[Extrapolated
 
 def draw_breaks(breaks: Sequence[Break], worst: float, file: Path) -> None:
     """Draw, by size of the encoder, the link below which each compression pays."""
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, axes = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
     by_method: defaultdict[str, list[Break]] = defaultdict(list)
@@ -147,8 +147,9 @@ def draw_breaks(breaks: Sequence[Break], worst: float, file: Path) -> None:
         axes.errorbar(places, middle, yerr=[middle - low, high - middle], fmt="o", capsize=2, label=method)
     sizes = [one.size for one in next(iter(by_method.values()))]
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("")
+    axes.yaxis.set_minor_locator(ticker.NullLocator())
     axes.set_xlim(-0.5, len(sizes) - 0.5)
     title = f"Predicted for {LINKED} nodes, by a model that was off by up to {100 * worst:.0f} %"
     axes.set(xticks=range(len(sizes)), xticklabels=sizes, ylabel="compression pays below, Gbit/s", title=title)

@@ -11,13 +11,16 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
-from scripts.server import Call, log_in, to_end, trigger
+from scripts.server import Call, log_in, to_end, trigger, wait_for
 from tests.e2e.debian import install
 from tests.e2e.docker.stand_ins import others
 from tests.e2e.docker.watch import Container, inspect, watched
@@ -172,6 +175,41 @@ def test_the_service_answers_with_the_champion(platform: Platform) -> None:
             assert error.code == 503, error.read()
             time.sleep(1)
     raise AssertionError("the service has no model a minute after the promotion")
+
+
+@contextmanager
+def asking(platform: Platform) -> Iterator[list[str]]:
+    """Ask the service 20 times a second; yields the list of the versions that have answered, or of what went wrong."""
+    query = f"http://127.0.0.1:{platform.environment['SPARK_BERT_SERVE_PORT']}/query"
+    answers, over = list[str](), Event()
+
+    def ask() -> None:
+        while not over.wait(0.05):
+            try:
+                with urllib.request.urlopen(query, b'{"sentences": "A moving film."}', timeout=5) as answer:
+                    answers.append(json.load(answer)["model"]["version"])
+            except OSError as error:
+                answers.append(str(error))
+
+    client = Thread(target=ask)
+    client.start()
+    try:
+        yield answers
+    finally:
+        over.set()
+        client.join()
+
+
+def test_a_promotion_switches_the_answers_once(platform: Platform, finished: Finished) -> None:
+    """It follows the tests above: another model is promoted while a client asks."""
+    changes = {"training.seed": 2, "retraining.margin": 0.5, "retraining.slice_margin": 0.9}
+    with asking(platform) as answers:
+        state, tasks = to_end(finished.call, trigger(finished.call, CONF | changes, "retrain"))
+        assert state == "success" and tasks["promote"]["state"] == "success", tasks
+        wait_for(lambda: answers[-1] != "1", seconds=60)
+        time.sleep(5)
+    assert [version for version, _ in groupby(answers)] == ["1", "2"]
+    assert len(answers) > 1000  # during some minutes of training
 
 
 def test_every_service_is_walled_in(platform: Platform) -> None:
