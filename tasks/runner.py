@@ -4,8 +4,9 @@ A stage is a package tasks/stages/NAME. Its functions are in modules of their ow
 imports nothing of what its work needs:
 
 - stage.py: `run(context) -> Outcome` does the work, or raises StageError when it cannot.
-- fingerprint.py: `fingerprint(experiment, run) -> str` hashes what the stage reads besides its inputs, such as raw
-  files, weights, and other runs. A stage that reads nothing else has no such module.
+- fingerprint.py: `fingerprint(experiment, run) -> str` returns a text that changes with what the stage reads besides
+  its inputs, such as raw files, weights, and other runs, or raises StageError. A stage that reads nothing else has no
+  such module.
 - committed.py: `committed(artifact, run)` does what follows from the artifact outside the store. It is called when the
   artifact is found, too, because it may have been missed. Few stages have it.
 """
@@ -104,8 +105,8 @@ def _make(
     progress: str,
     plan: Callable[[int], None],
 ) -> Artifact:
-    started = time.monotonic()
     stage = importlib.import_module(f"tasks.stages.{manifest.stage}.stage")
+    started = time.monotonic()
     checkpoints = run.store.checkpoints(manifest.stage, progress)
     with run.store.writing(manifest.stage, manifest.key) as folder:
         try:

@@ -1,1 +1,1 @@
-"""The stages, one package per stage. Its stage.py defines `fingerprint` and `run`. No stage imports another one."""
+"""The stages, one package per stage. tasks/runner.py says which modules it has. No stage imports another one."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from include.at_work import AtWork, at_work
 from include.logs import VARIABLE
 from include.named import load
 from include.runs import DAG_ID, RUN_ID, Run
-from include.stages import BadInput, ExitCode, Transient
+from include.stages import STAGES, BadInput, ExitCode, Transient
 from tasks import runner
 from tasks.__main__ import main
 from tasks.context import Context, Outcome
@@ -50,6 +51,7 @@ def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPa
     began = time.time()
     first = runner.run_stage("validate", EXPERIMENT, run)
     other = Run(run.folder.parent / "second")
+    monkeypatch.setitem(sys.modules, "tasks.stages.validate.stage", None)  # cannot be imported any more
     assert runner.run_stage("validate", EXPERIMENT, other).path == first.path
     assert calls == ["first"]
     made, found = run.record()["stages"]["validate"], other.record()["stages"]["validate"]
@@ -259,6 +261,12 @@ def test_a_log_in_json_names_run_stage_and_trace(tmp_path: Path, monkeypatch: py
     assert "run the stage preprocess first" in line["message"]
     (span,) = read_spans(tmp_path / "runs" / "first" / "traces" / "train.jsonl")
     assert span["traceId"] == line["trace_id"] and "run the stage preprocess first" in span["status"]["message"]
+
+
+def test_no_stage_lacks_the_module_of_what_it_reads_by_mistake() -> None:
+    lacking = {name for name in STAGES if find_spec(f"tasks.stages.{name}.fingerprint") is None}
+    assert lacking == {"challenge", "package", "predict"}
+    assert [name for name in STAGES if find_spec(f"tasks.stages.{name}.committed")] == ["ingest"]
 
 
 def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(

@@ -1,4 +1,7 @@
-"""The stage package: write the model in several forms, check and time each, and keep those that agree with PyTorch."""
+"""The stage package: write the model in several forms, check and time each, and keep those that agree with PyTorch.
+
+To time them again, on another machine for example, remove the artifact.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 It measures steps of one rank and collectives of two, and writes down what follows for more ranks over links of 1
 Gbit/s. Then it measures them, each in a network namespace of its own: the engine's exchange really sends, and sleep
 stands for compute. Only if every median is within 10 % of its prediction, it also predicts up to 1,024 nodes. It needs
-root, iproute2 and a quiet machine, and takes about a quarter of an hour.
+root, iproute2 and a quiet machine, and takes about 40 minutes.
 """
 
 from __future__ import annotations

@@ -116,7 +116,8 @@ def draw_scaling(rows: Sequence[Row], alone: float, found: Sequence[Extrapolated
         (line,) = axes.plot(ranks, predicted, ".-", linewidth=1, markersize=3, label=f"{label}: predicted")
         points = [100 * alone / row.measured.median for row in group]
         axes.plot(ranks, points, "o", color=line.get_color(), markersize=5)
-        further = [one for one in found if one.layout.label == label and one.gigabits == 1]
+        beyond = [one for one in found if one.layout.label == label and one.gigabits == 1]
+        further = [one for one in beyond if one.layout.ranks >= max(ranks)]
         axes.plot(
             [one.layout.ranks for one in further],
             [100 * one.efficiency.fitted for one in further],

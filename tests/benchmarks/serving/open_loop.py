@@ -7,6 +7,7 @@ the client from sending the requests that suffer most. Answers count if they com
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from tests.benchmarks.serving.http_load import Reply
@@ -39,6 +40,7 @@ def open_loop(setting: Setting) -> str:
 def _row(name: str, replies: Sequence[Reply], capacity: float, server: Server) -> list[str]:
     first, last = min(reply.intended for reply in replies), max(reply.intended for reply in replies)
     good, refused = answered(replies), [reply for reply in replies if reply.status == 429]
+    failed = Counter(f"{reply.status} {reply.body!r}" for reply in set(replies).difference(good, refused))
     in_time = sum(reply.intended + reply.seconds <= last for reply in good) / (last - first)
     p50, p99 = milliseconds(good, 50), milliseconds(good, 99)
     return [
@@ -50,7 +52,7 @@ def _row(name: str, replies: Sequence[Reply], capacity: float, server: Server) -
         cell(p99 / p50 if p50 and p99 else None, 2),
         str(len(refused)),
         *(cell(milliseconds(refused, percent)) for percent in (50, 99)),
-        str(len(replies) - len(good) - len(refused)),
+        ", ".join(f"{count} x {why}" for why, count in failed.items()) or "0",
         cell(server.megabytes(), 0),
         cell(1000 * sorted(reply.late for reply in replies)[int(0.99 * len(replies))]),
     ]

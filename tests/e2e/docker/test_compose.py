@@ -188,8 +188,8 @@ def asking(platform: Platform) -> Iterator[list[str]]:
             try:
                 with urllib.request.urlopen(query, b'{"sentences": "A moving film."}', timeout=5) as answer:
                     answers.append(json.load(answer)["model"]["version"])
-            except OSError as error:
-                answers.append(str(error))
+            except Exception as error:  # whatever it is, it is no answer
+                answers.append(repr(error))
 
     client = Thread(target=ask)
     client.start()
@@ -209,7 +209,7 @@ def test_a_promotion_switches_the_answers_once(platform: Platform, finished: Fin
         wait_for(lambda: answers[-1] != "1", seconds=60)
         time.sleep(5)
     assert [version for version, _ in groupby(answers)] == ["1", "2"]
-    assert len(answers) > 1000  # during some minutes of training
+    assert min(answers.count("1"), answers.count("2")) > 20
 
 
 def test_every_service_is_walled_in(platform: Platform) -> None:
