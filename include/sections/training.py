@@ -175,8 +175,8 @@ class Training(Section):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto",
         description="Number format of the forward and backward pass. auto is bf16 if the GPUs or CPUs of all ranks "
-        "compute in it, else fp32, because CPUs that only emulate bf16 are slower with it. Weights are always kept in "
-        "fp32. With fp16, the loss is scaled dynamically.",
+        "compute in it, else fp16 on GPUs that compute in that, else fp32, because CPUs that only emulate bf16 are "
+        "slower with it. Weights are always kept in fp32. With fp16, the loss is scaled dynamically.",
     )
     fused_layers: bool = Field(
         True,

@@ -112,7 +112,7 @@ class AllReduce(Exchange):
         assert self._stop_request.grad is not None
         return bool(self._stop_request.grad > 0)
 
-    def norm(self) -> float:
+    def norm(self) -> float | torch.Tensor:
         """Return the norm of the whole model's gradient, equal on all ranks."""
         return self._norm if self._host else super().norm()
 

@@ -89,7 +89,7 @@ class Exchange(ABC):
             Whether any rank was asked to stop, equal on all ranks.
         """
 
-    def norm(self) -> float:
+    def norm(self) -> float | torch.Tensor:
         """Return the norm of the whole model's gradient, equal on all ranks."""
         return float(total_norm(self.parameters))
 
@@ -131,6 +131,11 @@ class Exchange(ABC):
 class SingleRank(Exchange):
     """The only rank of a training: it exchanges nothing."""
 
+    def __init__(self, model: nn.Module, on_device: bool = False) -> None:
+        """Synchronize nothing. `on_device`: return the norm as a tensor, for which Python has not waited."""
+        super().__init__(model)
+        self._on_device = on_device
+
     def sync_next_backward(self) -> None:
         """Do nothing."""
 
@@ -142,6 +147,10 @@ class SingleRank(Exchange):
             if parameter.grad is not None and self.loss_scale != 1:
                 parameter.grad /= self.loss_scale
         return self.stop
+
+    def norm(self) -> float | torch.Tensor:
+        """Return the norm of the whole model's gradient."""
+        return total_norm(self.parameters) if self._on_device else super().norm()
 
     def bytes_received(self) -> dict[Kind, int]:
         """Return zeros."""

@@ -14,7 +14,7 @@ import torch
 
 from include.stages import BadInput
 from tasks.encoder.labels import from_column
-from tasks.encoder.packing import Packing
+from tasks.encoder.packing import Packing, send
 from tasks.encoder.windows import first_windows
 
 Array = npt.NDArray[Any]
@@ -56,7 +56,7 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         """Return the same batch on a device."""
         parts = (self.input_ids, self.attention_mask, self.token_type_ids, self.labels)
-        ids, mask, segments, labels = (part.to(device, non_blocking=True) for part in parts)
+        ids, mask, segments, labels = (send(part, device) for part in parts)
         return Batch(ids, mask, segments, labels, None if self.packing is None else self.packing.to(device))
 
 

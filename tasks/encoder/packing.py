@@ -38,7 +38,7 @@ class Packing:
 
     def to(self, device: torch.device) -> Packing:
         """Return the same packing on a device."""
-        return Packing(*(part.to(device, non_blocking=True) for part in (self.mask, self.places, self.offsets)))
+        return Packing(*(send(part, device) for part in (self.mask, self.places, self.offsets)))
 
     @property
     def positions(self) -> torch.Tensor:
@@ -54,3 +54,10 @@ class Packing:
         each = values.shape[1:]
         padded = values.new_zeros(self.mask.numel(), *each)
         return padded.index_copy(0, self.places, values).view(*self.mask.shape, *each)
+
+
+def send(part: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a tensor on a device. A GPU fetches it from pinned memory, and neither Python nor the GPU waits for it."""
+    if device.type == "cuda" and part.device.type == "cpu":
+        part = part.pin_memory()
+    return part.to(device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""Which device a rank trains on."""
+"""Which device a rank trains on, and whether Python runs ahead of it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from tasks.communication.ranks import local_rank, local_size
 
 
 def rank_device() -> torch.device:
-    """Return the device of this rank. Raises BadInput as device_of does."""
-    return torch.device(device_of(local_rank(), local_size(), torch.cuda.device_count()))
+    """Return the device of this rank; a GPU becomes torch's current one. Raises BadInput as device_of does."""
+    device = torch.device(device_of(local_rank(), local_size(), torch.cuda.device_count()))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+def runs_ahead(device: torch.device) -> bool:
+    """Return whether the device computes while Python goes on, so that it costs time to ask it for a number."""
+    return device.type == "cuda"
 
 
 def device_of(local_rank: int, local_size: int, gpus: int) -> str:

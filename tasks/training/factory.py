@@ -14,12 +14,13 @@ from include.sections import Communication
 from tasks.communication import ranks
 from tasks.communication.exchange import Exchange, SingleRank, by_kind
 from tasks.encoder.adapters import add_adapters
+from tasks.encoder.batching import Batch
 from tasks.encoder.dropout import replace_dropout
 from tasks.encoder.fused_layer import fuse_layers
 from tasks.encoder.models import EncoderWithHead
 from tasks.encoder.padding_free import allow_packing
 from tasks.training.checkpoint import Checkpoints
-from tasks.training.device import rank_device
+from tasks.training.device import rank_device, runs_ahead
 from tasks.training.job import Job
 from tasks.training.layers import freeze, layers_of, recompute_activations
 from tasks.training.loop import Trainer
@@ -27,11 +28,13 @@ from tasks.training.meter import Meter
 from tasks.training.metrics_logger import MetricsLogger
 from tasks.training.moving_average import MovingAverage
 from tasks.training.objectives import Objective, build_objective
+from tasks.training.on_device import DeviceGuard, DeviceLossScale
 from tasks.training.optim import Optimizer, settings
 from tasks.training.phases import Phases
 from tasks.training.precision import LossScale, NonFiniteGuard, resolve
+from tasks.training.prefetch import Prefetch
 from tasks.training.profiler import build_profiler
-from tasks.training.sampler import Sampler, check_batch_size
+from tasks.training.sampler import RankBatch, Sampler, check_batch_size
 from tasks.training.selection import BestModel
 from tasks.training.training_state import RandomState, TrainingState, Weights, identity
 
@@ -67,12 +70,18 @@ def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None 
     sampler = _sampler(objective, job, rank, world)
     # A rank that lost its only other one still compresses, so that residuals are not lost.
     communication = job.experiment.communication
-    exchange = build_exchange(model, communication, sampler.steps, hosts) if job.uses_horovod else SingleRank(model)
     sparse = frozenset(by_kind(model)["embeddings"])
+    # Rows with gradients, sums over ranks and averaged weights need a decision in Python, which waits for the device.
+    ahead = runs_ahead(device) and not (sparse or job.uses_horovod or training.average_decay)
+    exchange = (
+        build_exchange(model, communication, sampler.steps, hosts) if job.uses_horovod else SingleRank(model, ahead)
+    )
     optimizer = Optimizer(exchange.parameters, settings(model, training), sparse, exchange.owned)
     precision = resolve(training.precision, device)
-    average, loss_scale = MovingAverage(model, training.average_decay), LossScale(precision)
-    guard, best = NonFiniteGuard(), BestModel(job.folder / "model", training.patience)
+    average, best = MovingAverage(model, training.average_decay), BestModel(job.folder / "model", training.patience)
+    on_device = DeviceGuard(device) if ahead else None
+    guard = on_device or NonFiniteGuard()
+    loss_scale = DeviceLossScale(precision, on_device) if on_device else LossScale(precision)
     metrics = MetricsLogger(job.folder if rank == 0 else None, sampler.steps, job.terminal)
     meter = Meter(exchange.bytes_received, job.spent)
     moments, random = {"optimizer": optimizer}, RandomState(device, training.seed, rank)
@@ -94,7 +103,7 @@ def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None 
     return Trainer(
         job, stopping, rank, world, device, precision, objective, model, sampler, exchange, optimizer, average,
         loss_scale, guard, best, metrics, meter, checkpoints, state, Phases(),
-        build_profiler(job, profiles, rank, device),
+        build_profiler(job, profiles, rank, device), _inputs(job, objective, sampler, device),
     )  # fmt: skip
 
 
@@ -122,7 +131,8 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
     if training.activation_checkpointing:
         recompute_activations(model.encoder)
     words = cast(nn.Embedding, model.encoder.get_input_embeddings())
-    words.sparse = training.sparse_embeddings
+    # On a GPU, to find the rows with a gradient takes longer than to update all, and Python waits for their number.
+    words.sparse = training.sparse_embeddings and (job.uses_horovod or not runs_ahead(device))
     return model
 
 
@@ -153,6 +163,14 @@ def build_exchange(model: EncoderWithHead, communication: Communication, steps: 
     shares = together and max(hosts) > 1 and model.device.type == "cpu"
     host = share_memory(shared_bytes(model, ranks.local_size()), hosts) if shares else None
     return AllReduce(model, communication, round(communication.compression_start * steps) + 1, hierarchy, host)
+
+
+def _inputs(job: Job, objective: Objective, sampler: Sampler, device: torch.device) -> Callable[[RankBatch], Batch]:
+    def prepare(batch: RankBatch) -> Batch:
+        rows = objective.batch(batch.indices, batch.step)
+        return rows.packed() if objective.model.packs else rows
+
+    return Prefetch(sampler, job.training.accumulation, prepare) if runs_ahead(device) else prepare
 
 
 def _sampler(objective: Objective, job: Job, rank: int, world: int) -> Sampler:

@@ -21,7 +21,7 @@ from tasks.training.meter import Meter, memory_use
 from tasks.training.metrics_logger import METRICS, MetricsLogger
 from tasks.training.moving_average import MovingAverage
 from tasks.training.objectives import Objective
-from tasks.training.optim import Optimizer, learning_rate
+from tasks.training.optim import Optimizer, clipping, learning_rate
 from tasks.training.phases import Phases
 from tasks.training.precision import LossScale, NonFiniteGuard, Precision, autocast
 from tasks.training.profiler import Profiler
@@ -44,6 +44,7 @@ class Trainer:
         state: what a checkpoint keeps of the other parts.
         phases: what the steps spend their time on.
         profiler: records some of the steps, if that is asked for.
+        inputs: returns the rows of a micro-batch as token ids and labels, packed if the model packs.
     """
 
     job: Job
@@ -67,6 +68,7 @@ class Trainer:
     state: TrainingState
     phases: Phases
     profiler: Profiler
+    inputs: Callable[[RankBatch], Batch]
 
     def run(self) -> None:
         """Train until the last step, until the dev split stops improving, or until a stop is requested."""
@@ -105,11 +107,11 @@ class Trainer:
     def step(self, batch: RankBatch) -> bool:
         """Go from a batch to an update; return whether to stop here. Raises BadInput when the loss is lost for good."""
         with self.phases.exchange:
-            self.exchange.begin_step(batch.step, self.loss_scale.value, self.stopping())
+            self.exchange.begin_step(batch.step, self.loss_scale.exchanged, self.stopping())
         micro_batches = batch.micro_batches(self.job.training.accumulation)
         for micro_batch in micro_batches:
             with self.phases.data:
-                inputs = self.inputs(micro_batch)
+                inputs = self.inputs(micro_batch)  # a thread has prepared them, if Python runs ahead of the device
             if not self.exchange.sharded:  # a sharded exchange catches its rows up when their gradient arrives
                 with self.phases.optimizer:
                     self.optimizer.catch_up(inputs.input_ids)
@@ -124,22 +126,22 @@ class Trainer:
             stop = self.exchange.synchronize_gradients()
         rate = learning_rate(batch.step, self.sampler.steps, self.job.training)
         with self.phases.optimizer:
-            norm = self.exchange.norm()
+            norm, scale = self.exchange.norm(), self.loss_scale.remaining
             finite = self.guard.accepts(norm, batch.step)
             if finite:
-                self.update(rate, norm)
+                self.update(rate, clipping(norm, self.job.training.clip_norm, scale))
             else:
                 self.skip()
         self.loss_scale.update(finite)
         self.optimizer.zero_grad()
-        self.meter.end_step(batch, norm, rate)
+        self.meter.end_step(batch, norm / scale, rate)
         self.phases.end_step(batch.rows)
         self.metrics.tick(batch)
         return stop
 
-    def update(self, rate: float, norm: float) -> None:
-        """Clip the gradient, which has this norm, and let the optimizer move the weights at this learning rate."""
-        self.optimizer.step(rate, divisor=max(1.0, norm / self.job.training.clip_norm))
+    def update(self, rate: float, divisor: float | torch.Tensor) -> None:
+        """Let the optimizer move the weights at this learning rate, by the gradient divided by the divisor."""
+        self.optimizer.step(rate, divisor, self.guard.found_inf)
         self.exchange.send_parameters()
         if self.average.enabled:
             self.synchronize_model()
@@ -150,11 +152,6 @@ class Trainer:
         if not self.exchange.sharded:
             self.optimizer.skip()
         self.exchange.discard_step()
-
-    def inputs(self, batch: RankBatch) -> Batch:
-        """Return the rows of a batch as token ids and labels, packed if the model packs."""
-        rows = self.objective.batch(batch.indices, batch.step)
-        return rows.packed() if self.model.packs else rows
 
     def loss(self, inputs: Batch, weight: float) -> torch.Tensor:
         """Return this micro-batch's part of the mean loss of the whole batch, a scalar."""
@@ -206,7 +203,7 @@ class Trainer:
             "best_step": self.best.step,
             "steps": last.step,
             "planned_steps": self.sampler.steps,
-            "skipped_steps": self.guard.skipped,
+            "skipped_steps": self.guard.state_dict()["skipped"],
             "epochs": round(last.epoch, 4),
             **self.meter.summary(),
             "bytes": self.bytes_received(last),

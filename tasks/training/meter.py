@@ -72,7 +72,7 @@ class Meter:
         self._clock = time.monotonic()
         self._recent: list[tuple[torch.Tensor, int, int]] = []
         self._recent_rows: list[int] = []
-        self._last: dict[str, float] = {}
+        self._last: dict[str, float | torch.Tensor] = {}
 
     @property
     def bytes(self) -> dict[Kind, int]:
@@ -83,7 +83,7 @@ class Meter:
         """Count a micro-batch that went through the model; `loss` is its part of the batch's mean, a scalar."""
         self._recent.append((loss.detach(), int(batch.attention_mask.sum()), batch.places))
 
-    def end_step(self, batch: RankBatch, norm: float, rate: float) -> None:
+    def end_step(self, batch: RankBatch, norm: float | torch.Tensor, rate: float) -> None:
         """Count a step, with the norm of its gradient and its learning rate."""
         self._recent_rows.append(batch.rows)
         self._last = {"learning_rate": rate, "grad_norm": norm}
@@ -103,7 +103,8 @@ class Meter:
         self.totals.add(rows, seconds, all_tokens, all_places)
         self._recent, self._recent_rows, self._clock = [], [], time.monotonic()
         speed = {"rows_per_second": round(rows / seconds, 1), "padding_share": _padding(all_tokens, all_places)}
-        return {"loss": loss / steps, **self._last, **speed, **self._read_bytes(steps)}
+        last = {name: float(value) for name, value in self._last.items()}
+        return {"loss": loss / steps, **last, **speed, **self._read_bytes(steps)}
 
     def state_dict(self) -> State:
         """Return what this rank has measured since the last reading."""

@@ -70,14 +70,21 @@ class Optimizer:
             mean, square = (moment.view(-1)[one.part] for moment in (one.mean, one.square))
             self._adamw.state[one.piece] = {"step": torch.tensor(0.0), "exp_avg": mean, "exp_avg_sq": square}
 
-    def step(self, rate: float, divisor: float) -> None:
-        """Update every parameter that has a gradient, at a learning rate, with its gradient divided by the divisor."""
+    def step(self, rate: float, divisor: float | torch.Tensor, found_inf: torch.Tensor | None = None) -> None:
+        """Update every parameter that has a gradient, at a learning rate, with its gradient divided by the divisor.
+
+        Args:
+            rate: the learning rate of the schedule.
+            divisor: a number, or a scalar on the device.
+            found_inf: a scalar on the device, not 0 if nothing shall be updated; only without row-sparse gradients.
+        """
         for group in self._adamw.param_groups:
             group["lr"] = rate * group["rate"]
-        self._adamw.grad_scale = torch.tensor(divisor)  # type: ignore[attr-defined]  # the fused kernel divides by it
+        self._adamw.grad_scale = torch.as_tensor(divisor)  # type: ignore[attr-defined]  # the fused kernel divides by it
+        self._adamw.found_inf = found_inf  # type: ignore[attr-defined]
         self._adamw.step()
         for rows in self._rows.values():
-            rows.step(rate, divisor)
+            rows.step(rate, float(divisor))
 
     def skip(self) -> None:
         """Take no step, because the gradient is not finite."""
@@ -118,6 +125,19 @@ class Optimizer:
                 self._owned[name].square.copy_(own["exp_avg_sq"])
             elif own:  # a parameter that was never updated has no state
                 self._adamw.state[tensor] = {key: value.to(tensor.device) for key, value in own.items()}
+
+
+def clipping(norm: float | torch.Tensor, limit: float, scale: float | torch.Tensor) -> float | torch.Tensor:
+    """Return what a gradient is divided by, so that its norm is at most the limit.
+
+    Args:
+        norm: of the gradient, a number or a scalar on a device.
+        limit: the largest norm.
+        scale: the loss scale that is still in gradient and norm; the divisor contains it.
+    """
+    if isinstance(norm, torch.Tensor):
+        return torch.clamp(norm / limit, min=scale)
+    return max(float(scale), norm / limit)
 
 
 def learning_rate(step: int, steps: int, training: Training) -> float:

@@ -15,7 +15,7 @@ from tasks.communication.ranks import sum_over_ranks
 _BF16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # the last two are ARM's
 Precision = Literal["fp32", "bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-GROWTH_STEPS = 2000  # as torch.amp.GradScaler has it
+FIRST_SCALE, GROWTH_STEPS = 2.0**16, 2000  # as torch.amp.GradScaler has them
 PATIENCE = 10  # consecutive steps without a finite gradient; the loss scale of fp16 needs fewer to settle
 
 
@@ -28,8 +28,11 @@ def resolve(precision: Literal["auto"] | Precision, device: torch.device) -> Pre
     """
     if precision != "auto":
         return precision
-    lacking, *_ = sum_over_ranks([not computes_in_bf16(device)], name="ranks without bf16")
-    return "fp32" if lacking else "bf16"
+    lacking = [not computes_in_bf16(device), not computes_in_fp16(device)]
+    without_bf16, without_fp16 = sum_over_ranks(lacking, name="ranks without bf16, and without fp16")
+    if not without_bf16:
+        return "bf16"
+    return "fp32" if without_fp16 else "fp16"
 
 
 def computes_in_bf16(device: torch.device) -> bool:
@@ -38,6 +41,11 @@ def computes_in_bf16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name) for name in _BF16)
+
+
+def computes_in_fp16(device: torch.device) -> bool:
+    """Return whether the device has instructions for matrix products in fp16: GPUs since Volta, such as the T4."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (7, 0)
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
@@ -55,10 +63,22 @@ class LossScale:
         value: the factor.
     """
 
+    value: float | torch.Tensor
+
     def __init__(self, precision: Precision) -> None:
         self._moves = precision == "fp16"
-        self.value = 2.0**16 if self._moves else 1.0
+        self.value = FIRST_SCALE if self._moves else 1.0
         self._good = 0
+
+    @property
+    def exchanged(self) -> float:
+        """The part of the factor that the exchange divides the gradients by: all of it."""
+        return float(self.value)
+
+    @property
+    def remaining(self) -> float | torch.Tensor:
+        """The part of the factor that the optimizer divides the gradients by: 1."""
+        return 1.0
 
     def update(self, finite: bool) -> None:
         """Adapt the factor after a step; `finite` says whether its gradient, equal on all ranks, was finite."""
@@ -72,7 +92,7 @@ class LossScale:
 
     def state_dict(self) -> dict[str, float]:
         """Return the factor, and the number of steps since its last change."""
-        return {"value": self.value, "good": self._good}
+        return {"value": float(self.value), "good": self._good}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Replace the factor."""
@@ -84,13 +104,16 @@ class NonFiniteGuard:
 
     Attributes:
         skipped: the number of steps that were not taken.
+        found_inf: whether this step is not taken, as a tensor for the optimizer; None: it is asked for no such step.
     """
+
+    found_inf: torch.Tensor | None = None
 
     def __init__(self) -> None:
         self.skipped = 0
         self._in_a_row = 0
 
-    def accepts(self, norm: float, step: int) -> bool:
+    def accepts(self, norm: float | torch.Tensor, step: int) -> bool:
         """Return whether a gradient of this norm can be used. Raises BadInput after PATIENCE unusable ones in a row."""
         if math.isfinite(norm):
             self._in_a_row = 0
@@ -98,10 +121,7 @@ class NonFiniteGuard:
         self.skipped += 1
         self._in_a_row += 1
         if self._in_a_row == PATIENCE:
-            raise BadInput(
-                f"loss or gradient is not finite since step {step - PATIENCE + 1}: lower training.learning_rate, "
-                "or write training.precision: fp32"
-            )
+            raise lost(step - PATIENCE + 1)
         return False
 
     def state_dict(self) -> dict[str, int]:
@@ -111,3 +131,11 @@ class NonFiniteGuard:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Replace the counts."""
         self.skipped, self._in_a_row = state["skipped"], state["in_a_row"]
+
+
+def lost(step: int) -> BadInput:
+    """Return the error of a training whose gradients are not finite from a step on."""
+    return BadInput(
+        f"loss or gradient is not finite since step {step}: lower training.learning_rate, "
+        "or write training.precision: fp32"
+    )

@@ -76,12 +76,18 @@ class Sampler:
 
     def __iter__(self) -> Iterator[RankBatch]:
         """Iterate over the parts that are left. A step counts as done when the next one is asked for."""
-        while self._done < self.steps:
-            epoch = int(np.searchsorted(self._starts, self._done, side="right")) - 1
+        for part in self.parts(self._done):
+            yield part
+            self._done += 1
+
+    def parts(self, done: int) -> Iterator[RankBatch]:
+        """Iterate over the parts after so many steps, and count none of them as done."""
+        while done < self.steps:
+            epoch = int(np.searchsorted(self._starts, done, side="right")) - 1
             batches, first = self._plan(epoch), int(self._starts[epoch])
-            for batch in batches[self._done - first : self.steps - first]:
-                yield self._of_rank(batch, epoch + (self._done + 1 - first) / len(batches))
-                self._done += 1
+            for batch in batches[done - first : self.steps - first]:
+                done += 1
+                yield self._of_rank(batch, done, epoch + (done - first) / len(batches))
 
     def state_dict(self) -> dict[str, int]:
         """Return the number of steps that are done. During a step's evaluation that step is not done yet."""
@@ -94,10 +100,10 @@ class Sampler:
     def _plan(self, epoch: int) -> list[Array]:
         return epoch_batches(self._lengths, self._batching, self._training, epoch)
 
-    def _of_rank(self, batch: Array, epoch: float) -> RankBatch:
+    def _of_rank(self, batch: Array, step: int, epoch: float) -> RankBatch:
         own = batch[self._rank :: self._world]  # every n-th row of a sorted batch: all ranks get similar lengths
         weight = 1 / float(self._terms[batch].sum()) if len(own) else 0.0
-        return RankBatch(self._done + 1, epoch, own if len(own) else batch[:1], weight, len(batch))
+        return RankBatch(step, epoch, own if len(own) else batch[:1], weight, len(batch))
 
 
 def planned_steps(job: Job) -> int:

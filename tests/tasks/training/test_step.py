@@ -114,7 +114,7 @@ def test_matrix_work_is_done_in_the_precision() -> None:
 def _precision(monkeypatch: pytest.MonkeyPatch, lacking: int, **capabilities: bool) -> str:
     """What `auto` becomes on a CPU with these capabilities, when so many other ranks do not compute in bf16."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    monkeypatch.setattr(precision, "sum_over_ranks", lambda values, name: [sum(values) + lacking])
+    monkeypatch.setattr(precision, "sum_over_ranks", lambda values, name: [value + lacking for value in values])
     return precision.resolve("auto", torch.device("cpu"))
 
 
@@ -124,6 +124,17 @@ def test_auto_is_bf16_if_all_ranks_compute_in_it(monkeypatch: pytest.MonkeyPatch
     assert _precision(monkeypatch, 0, amx_bf16=True) == "bf16"
     assert _precision(monkeypatch, 1, amx_bf16=True) == "fp32"
     assert precision.resolve("fp16", torch.device("cpu")) == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("bf16", "capability", "found"), [(True, (8, 0), "bf16"), (False, (7, 5), "fp16"), (False, (6, 1), "fp32")]
+)
+def test_auto_on_a_gpu_is_what_it_has_matrix_units_for(
+    bf16: bool, capability: tuple[int, int], found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert precision.resolve("auto", torch.device("cuda")) == found
 
 
 def test_the_loss_scale_halves_after_an_overflow_and_doubles_after_many_good_steps() -> None:

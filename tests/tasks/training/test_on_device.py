@@ -1,0 +1,87 @@
+"""Steps that the device decides about. A CPU takes them as a GPU does, without the gain."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from include.stages import BadInput
+from tasks.launching.launch import launch
+from tasks.training import factory, precision
+from tasks.training.job import Job
+from tasks.training.on_device import LOOK, DeviceGuard, DeviceLossScale
+from tasks.training.precision import GROWTH_STEPS, PATIENCE, LossScale, NonFiniteGuard
+from tests.tasks.launching.jobs import losses, make_job
+
+CPU = torch.device("cpu")
+
+
+def train(root: Path, **training: Any) -> Job:
+    job = make_job(root, patience=0, clip_norm=0.3, **training)
+    launch(job)
+    return job
+
+
+def skipped(job: Job) -> int:
+    """The steps that were not taken."""
+    values = json.loads((job.output / "training.json").read_text(encoding="utf-8"))
+    return int(values["skipped_steps"])
+
+
+def test_the_device_clips_as_python_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_python = train(tmp_path, sparse_embeddings=False)
+    monkeypatch.setattr(factory, "runs_ahead", lambda device: True)
+    on_device = train(tmp_path)
+    np.testing.assert_allclose(losses(on_device.output), losses(in_python.output), rtol=1e-5)
+
+
+def test_the_device_skips_the_steps_that_python_skips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first gradients overflow, because the loss scale begins far too high."""
+    monkeypatch.setattr(precision, "FIRST_SCALE", 2.0**24)
+    in_python = train(tmp_path, precision="fp16", sparse_embeddings=False)
+    monkeypatch.setattr(factory, "runs_ahead", lambda device: True)
+    on_device = train(tmp_path, precision="fp16")
+    np.testing.assert_allclose(losses(on_device.output), losses(in_python.output), rtol=1e-5)
+    assert skipped(on_device) == skipped(in_python) > 0
+
+
+def norms(count: int) -> list[float]:
+    random = np.random.default_rng(0)
+    return list(np.where(random.random(count) < 0.3, math.inf, 1.0))
+
+
+def test_the_counts_and_the_loss_scale_are_those_of_python() -> None:
+    guard, reference_guard = DeviceGuard(CPU), NonFiniteGuard()
+    scale, reference = DeviceLossScale("fp16", guard), LossScale("fp16")
+    for step, norm in enumerate([*norms(40), *[1.0] * GROWTH_STEPS, math.nan], 1):
+        assert guard.accepts(torch.tensor(norm), step)
+        scale.update(True)
+        reference.update(reference_guard.accepts(norm, step))
+        assert bool(guard.found_inf) == (not math.isfinite(norm))
+    assert scale.state_dict() == reference.state_dict() and reference.value != 2.0**16
+    assert guard.state_dict() == reference_guard.state_dict()
+    again = DeviceLossScale("fp16", guard)
+    again.load_state_dict(scale.state_dict())
+    assert again.state_dict() == scale.state_dict()
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_the_other_formats_need_no_loss_scale(name: Any) -> None:
+    scale = DeviceLossScale(name, DeviceGuard(CPU))
+    scale.update(finite=True)
+    assert (scale.value, scale.exchanged, scale.remaining) == (1, 1, 1)
+
+
+def test_python_looks_now_and_then_whether_the_loss_is_lost() -> None:
+    guard = DeviceGuard(CPU)
+    guard.load_state_dict({"skipped": 7, "in_a_row": 2})
+    for step in range(LOOK - PATIENCE + 3, LOOK):
+        assert guard.accepts(torch.tensor(math.nan), step)
+    with pytest.raises(BadInput, match=rf"not finite since step {LOOK - PATIENCE + 1}: lower training.learning_rate"):
+        guard.accepts(torch.tensor(math.nan), LOOK)
