@@ -9,7 +9,7 @@ RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
 CHOICE = --experiment '$(or $(EXPERIMENT),movies)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
 
-.PHONY: help run score stream serve rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-engine unit-airflow e2e long-test docker-test platform-test setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
+.PHONY: help run score stream serve rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-engine unit-airflow e2e long-test docker-test platform-test gpu-check setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -136,6 +136,10 @@ long-docker: setup-dev ## killed workers and containers, restarts and ownership 
 
 benchmarks: setup-dev ## the quick form of each benchmark, which only checks that it runs
 	.venv/tasks/bin/python -m pytest tests/benchmarks
+
+# It sets nothing up, so that it also runs without a network, in whatever environment a machine with a GPU has.
+gpu-check: ## where there is a GPU: is the engine correct and how fast is it, beside transformers' Trainer; less than ten minutes
+	@$(or $(wildcard .venv/tasks/bin/python),python3) -m tests.benchmarks.gpu $(if $(OUTPUT),--output '$(OUTPUT)')
 
 docker-test: setup-dev ## images and stages on a Docker engine, which is installed and started if needed
 	.venv/airflow/bin/python -m pytest tests/e2e/docker --ignore tests/e2e/docker/test_compose.py -m "not long"

@@ -22,6 +22,7 @@ ROWS = {
     "contention": ["libgomp's own"],
     "one_host": ["1 x 2", "2 x 1, Gloo", "2 x 1, shared memory"],
     "scaling": ["sum, between hosts", "ring, 2", "ring, onebit, 4", "hierarchical, hosts of 2, 4", "powersgd"],
+    "gpu": ["fp32", "base: static batches, fp32", "bf16 without padding, on one GPU", "Trainer, best switches"],
     "predict_throughput": ["pipeline, batch 1", "predict_batch_udf", "ours, static 32", "ours, tiers", "ours, tokens"],
     "serve_load": [
         *("ours", "the lab's way", "mlflow models serve", "LitServe"),

@@ -1,0 +1,116 @@
+"""Whether a GPU computes what the CPU does: `python -m tests.benchmarks.gpu.losses FOLDER VARIANT ...` trains.
+
+The losses of every step of small trainings are compared with those of the same trainings in fp32 on the CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from include.named import load
+from tasks.launching.launch import ROOT, launch
+from tasks.training.job import Job
+from tests.benchmarks.gpu.rows import SMALL, write_encoder, write_rows
+from tests.benchmarks.tables import table
+
+ROWS, BATCH = 640, 32
+FIELDS = {
+    "training.epochs": "2", "training.batch_size": str(BATCH), "training.learning_rate": "2e-4", "training.ranks": "1",
+    "training.patience": "0", "training.evaluations": "1", "model.dropout": "0", "preprocessing.max_length": "96",
+    "training.precision": "fp32",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A training.
+
+    Attributes:
+        fields: of the experiment.
+        tolerance: the largest difference of a loss, absolute, where a loss is about 0.7.
+    """
+
+    fields: Mapping[str, str]
+    tolerance: float = 1e-3
+
+
+HALF = 3e-2
+VARIANTS = {
+    "fp32": Variant({}),
+    "static batches": Variant({"batching.kind": "static"}),
+    "no padding": Variant({"batching.padding_free": "true"}),
+    "activation checkpointing": Variant({"training.activation_checkpointing": "true"}),
+    "two micro-batches": Variant({"training.accumulation": "2"}),
+    "averaged weights": Variant({"training.average_decay": "0.9"}),
+    "clipping": Variant({"training.clip_norm": "0.1"}),
+    "bf16": Variant({"training.precision": "bf16"}, HALF),
+    "bf16, no padding": Variant({"training.precision": "bf16", "batching.padding_free": "true"}, HALF),
+    "fp16": Variant({"training.precision": "fp16"}, HALF),
+    "fp16, no padding": Variant({"training.precision": "fp16", "batching.padding_free": "true"}, HALF),
+}
+
+
+def compare(scratch: Path, names: Sequence[str] = tuple(VARIANTS)) -> tuple[str, list[str]]:
+    """Train all variants here and in fp32 on the CPU.
+
+    Returns:
+        A table, and what is wrong.
+    """
+    prepare(scratch, ROWS)
+    on_cpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    here, there = (_start(scratch, side, names, told) for side, told in (("here", dict(os.environ)), ("cpu", on_cpu)))
+    for process in (here, there):
+        output, _ = process.communicate()
+        if process.returncode:
+            return "", [f"a training failed:\n{output[-4000:]}"]
+    return judge(scratch, names)
+
+
+def prepare(scratch: Path, rows: int) -> None:
+    """Write a small encoder without dropout, and rows to train it on."""
+    write_encoder(scratch / "encoder", {**SMALL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    write_rows(scratch / "data" / "train", rows, SMALL["vocab_size"], seed=1)
+    write_rows(scratch / "data" / "dev", BATCH, SMALL["vocab_size"], seed=2)
+
+
+def judge(scratch: Path, names: Sequence[str]) -> tuple[str, list[str]]:
+    """Compare the losses of trainings that are done; return a table, and what is wrong."""
+    lines, wrong = [], []
+    for name in names:
+        found, expected = (json.loads((scratch / side / f"{name}.json").read_text()) for side in ("here", "cpu"))
+        largest = max(abs(one - other) for one, other in zip(found, expected, strict=True))
+        lines.append([name, str(len(found)), f"{expected[-1]:.4f}", f"{found[-1]:.4f}", f"{largest:.1e}"])
+        if not largest <= VARIANTS[name].tolerance:  # nan is no less
+            wrong.append(f"{name}: a loss differs by {largest:.1e}, more than {VARIANTS[name].tolerance:.0e}")
+    header = ("training", "steps", "last loss in fp32 on the CPU", "here", "largest difference of any step")
+    return table(header, lines), wrong
+
+
+def _start(scratch: Path, side: str, names: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.benchmarks.gpu.losses", str(scratch), side, *names]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def main(scratch: Path, side: str, names: Sequence[str]) -> None:
+    """Train the variants, those of the side `cpu` in fp32, and leave the losses of each as VARIANT.json."""
+    for name in names:
+        fields = {**FIELDS, **VARIANTS[name].fields, **({"training.precision": "fp32"} if side == "cpu" else {})}
+        output = scratch / side / name
+        output.mkdir(parents=True)
+        experiment = load("{}", [f"{key}={value}" for key, value in fields.items()])
+        launch(Job(experiment, scratch / "encoder", scratch / "data", output))
+        lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        losses = [line["loss"] for line in lines if "loss" in line]
+        (scratch / side / f"{name}.json").write_text(json.dumps(losses))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
