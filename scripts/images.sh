@@ -19,7 +19,7 @@ for name; do
     case $name in
         data | train | serve) build "$name" --file tasks/Dockerfile --target "$name" --build-arg TORCH_INDEX ;;
         train-gpu)
-            # PyPI's torch computes with CUDA. Horovod is built without NCCL, so ranks exchange through Gloo, over the CPU.
+            # PyPI's torch computes with CUDA, and Horovod is compiled for it, with NCCL. Neither needs a GPU here.
             if compgen -G 'wheelhouse/*.whl' >/dev/null; then
                 echo "wheelhouse/ holds wheels for the CPU: take them away to build train-gpu" >&2
                 exit 1

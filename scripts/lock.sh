@@ -60,12 +60,13 @@ lock_torch() {
 
 case $name in
     tasks)
-        resolve requirements/tasks requirements/dev requirements/client requirements/rivals
+        resolve requirements/tasks requirements/dev requirements/client requirements/rivals requirements/horovod-cuda
         lock_torch
-        cuda=$(grep -oP '^(cuda-[^= ]*|nvidia-[^= ]*|triton)(?===)' "$all" | LC_ALL=C sort)
-        part tasks-cuda <<<"$cuda"
-        apart=torch$'\n'$cuda
         common=$(needed requirements/tasks-common)
+        cuda=$(grep -P '^(cuda-|nvidia-|triton$)' <<<"$common")
+        part tasks-cuda <<<"$cuda"
+        needed requirements/horovod-cuda | part horovod-cuda
+        apart=torch$'\n'$cuda
         without "$apart" <<<"$common" | part tasks-common
         needed requirements/tasks-build | without "$apart" | part tasks-build
         for stages in tasks-data tasks-train; do

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Install torch: the one without CUDA where the given indexes have it, else PyPI's with CUDA's libraries. For set-up
-# (scripts/environment.sh) and for the images. A torch from anywhere else is refused, as its hash is not known.
+# Install torch: with CUDA's libraries, from PyPI, if $SPARK_BERT_TORCH is cuda; else the one without CUDA where the given
+# indexes have it, and PyPI's where they do not. For set-up (scripts/environment.sh) and for the images. A torch from
+# anywhere else is refused, as its hash is not known.
 # usage: scripts/torch.sh UV [OPTION...]  (UV: a command that runs uv; options of `uv pip install`)
 set -euo pipefail
 locks=$(dirname "$0")/../requirements
 cpu=$(grep -o '^torch==[^ ]*' "$locks/tasks-torch-cpu.lock")
 
 uv=("$1" pip install --no-deps "${@:2}")
-if "${uv[@]}" --dry-run "$cpu" >/dev/null 2>&1; then
+if [ "${SPARK_BERT_TORCH:-cpu}" = cpu ] && "${uv[@]}" --dry-run "$cpu" >/dev/null 2>&1; then
     "${uv[@]}" --require-hashes --requirements "$locks/tasks-torch-cpu.lock"
 else
     "${uv[@]}" --require-hashes --requirements "$locks/tasks-torch.lock" --requirements "$locks/tasks-cuda.lock"
