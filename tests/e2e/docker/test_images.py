@@ -129,7 +129,7 @@ def test_ranks_have_no_more_threads_than_their_container_has_processors(images: 
 def changed(images: Images, tmp_path: Path) -> Iterator[Images]:
     """The images of a copy of this checkout in which a line of tasks/ and one of dags/ differ."""
     for name in ("dags", "include", "plugins", "requirements", "scripts", "tasks", "wheelhouse"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Dockerfile", ".dockerignore"):
         shutil.copy(ROOT / name, tmp_path)
     for name in ("tasks/scoring/metrics.py", "dags/finetune.py"):
