@@ -7,6 +7,7 @@ experiment in include/experiments is a file of differences from the defaults.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Self
@@ -24,6 +25,7 @@ from include.sections import (
     Gate,
     Loss,
     Model,
+    Parallel,
     Prediction,
     Preprocessing,
     Pretraining,
@@ -49,7 +51,10 @@ _METRICS = {
 
 
 #: What each kind of model but the fine-tuned encoder is, and the fields that have no meaning for it.
-_LAYERS = ("training.freeze_layers", "training.lora_rank", "training.activation_checkpointing")
+_LAYERS = (
+    *("training.freeze_layers", "training.lora_rank", "training.activation_checkpointing"),
+    *("parallel.tensor", "parallel.pipeline", "parallel.shard"),
+)
 _ENGINE = (
     *("batching.padding_free", "loss.kind", "training.average_decay"),
     *("communication.strategy", "communication.compression"),
@@ -74,6 +79,7 @@ class Experiment(Section):
     loss: Loss = Loss()
     training: Training = Training()
     communication: Communication = Communication()
+    parallel: Parallel = Parallel()
     gate: Gate = Gate()
     prediction: Prediction = Prediction()
     submission: Submission = Submission()
@@ -146,6 +152,9 @@ class Experiment(Section):
             self._spark_needs_a_number_of_ranks(),
             self._average_needs_current_parameters(),
             self._adapters_replace_freezing(),
+            self._ranks_fit_the_mesh(),
+            self._divided_models_are_plain(),
+            self._pipeline_fits(),
             self._fields_fit_kind(),
             self._gate_fits_task(),
             self._agreement_needs_a_trial(),
@@ -232,11 +241,10 @@ class Experiment(Section):
 
     def _whole_batches(self) -> Iterator[str]:
         size, ranks = self.training.batch_size, self.training.ranks
-        if ranks != "auto" and self.batching.kind in ("length", "static") and size % ranks:
-            yield (
-                f"training.batch_size {size} is not a multiple of training.ranks {ranks}: "
-                f"write {max(size // ranks, 1) * ranks}"
-            )
+        parts = self.parallel.shard if ranks == "auto" else max(1, ranks // self.parallel.same_rows)
+        if self.batching.kind in ("length", "static") and size % parts:
+            what = f"training.ranks {ranks}" if parts == ranks else f"the {parts} ranks that compute different rows"
+            yield f"training.batch_size {size} is not a multiple of {what}: write {max(size // parts, 1) * parts}"
 
     def _loss_fits_task(self) -> Iterator[str]:
         kind, loss = TASKS[self.data.task].kind, self.loss
@@ -283,6 +291,56 @@ class Experiment(Section):
             yield (
                 "training.lora_rank freezes the whole encoder and adds adapters to all its layers, so "
                 "training.freeze_layers has no meaning: set one of the two fields to 0"
+            )
+
+    def _ranks_fit_the_mesh(self) -> Iterator[str]:
+        ranks, copy = self.training.ranks, self.parallel.ranks
+        if ranks != "auto" and ranks % copy:
+            yield (
+                f"training.ranks {ranks} is not a multiple of {copy}, the number of ranks that parallel.tensor, "
+                f"parallel.pipeline and parallel.shard divide a model among: write {max(ranks // copy, 1) * copy}, or "
+                "training.ranks: auto"
+            )
+
+    def _divided_models_are_plain(self) -> Iterator[str]:
+        """What is written for whole models only."""
+        if self.parallel.ranks == 1 or self.model.kind != "encoder":
+            return
+        only = "works only if every rank has the whole model, not with parallel.tensor, pipeline or shard"
+        needed: dict[str, tuple[object, ...]] = {
+            "training.sparse_embeddings": (False,),
+            "training.fused_layers": (False,),
+            "training.lora_rank": (0,),
+            "training.average_decay": (0.0,),
+            "batching.padding_free": (False,),
+            "communication.strategy": ("all-reduce",),
+            "communication.compression": ("none",),
+            "pretraining.text": ("",),
+            "runtime.lost_rank": ("fail", "restart"),
+        }
+        for name, fitting in needed.items():
+            section, field = name.split(".")
+            value = getattr(getattr(self, section), field)
+            if value not in fitting:
+                yield f"{name} {_written(value)} {only}: write {name}: {_written(fitting[0])}"
+
+    def _pipeline_fits(self) -> Iterator[str]:
+        parallel = self.parallel
+        if parallel.pipeline == 1:
+            return
+        if parallel.shard > 1:
+            yield "parallel.shard and parallel.pipeline do not work together: set one of the two fields to 1"
+        if parallel.micro_batches < parallel.pipeline:
+            yield (
+                f"parallel.micro_batches {parallel.micro_batches} leave some of the {parallel.pipeline} stages of "
+                f"parallel.pipeline idle: write {parallel.pipeline} or more"
+            )
+        if self.training.accumulation > 1:
+            yield "training.accumulation divides a step, which the stages do anyway: write parallel.micro_batches"
+        if self.training.freeze_layers:
+            yield (
+                "training.freeze_layers leaves a stage without gradients: write training.freeze_layers: 0, or "
+                "parallel.pipeline: 1"
             )
 
     def _fields_fit_kind(self) -> Iterator[str]:
@@ -342,6 +400,11 @@ def _sources(task: Task) -> tuple[str, ...]:
     if task.name == "movie-reviews":
         return ("bundled", "files")
     return ("glue", "files") if task.hub is None else ("glue", "hub", "files")
+
+
+def _written(value: object) -> str:
+    """Return a value as a person would write it into an experiment."""
+    return value if isinstance(value, str) and value else json.dumps(value)
 
 
 def _any_of(values: Sequence[str]) -> str:

@@ -146,6 +146,8 @@ def flatten(part: dict[str, Any]) -> dict[str, Any]:
 
 _SMALL: dict[str, str | int] = {"memory": "1g", "cpus": 1, "tmp": "512m"}
 _TRAINING: dict[str, str | int] = {"memory": "12g", "cpus": 16, "pids": 2048, "shm": "2g"}
+#: How the ranks divide the model. No result depends on it, up to rounding.
+_PARALLEL = tuple(f"parallel.{field}" for field in ("tensor", "pipeline", "shard", "micro_batches", "schedule"))
 #: The fields of the section training that pre-training follows too; for the others it has its own, or none.
 SHARED_WITH_PRETRAINING = ("accumulation", "clip_norm", "precision", "activation_checkpointing", "ranks")
 #: The fields that the name of a model in the registry is made of.
@@ -191,9 +193,9 @@ _PIPELINE = (
         name="train",
         does="fine-tune the encoder, on Horovod if there are several ranks",
         version=7,
-        reads=("model", "batching", "loss", "training", "communication"),
+        reads=("model", "batching", "loss", "training", "communication", "parallel"),
         inputs=("preprocess", "pretrain"),
-        may_change=("training.ranks",),
+        may_change=("training.ranks", *_PARALLEL),
         cache=True,
         image="train",
         limits=_TRAINING,

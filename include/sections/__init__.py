@@ -8,6 +8,7 @@ from include.sections.data import Augmentation, Cleaning, Data, Preprocessing, T
 from include.sections.evaluation import Gate
 from include.sections.model import Model
 from include.sections.output import Prediction, Publication, Submission
+from include.sections.parallel import Parallel
 from include.sections.retraining import Dataset, Retraining
 from include.sections.runtime import Retention, Runtime
 from include.sections.scoring import Scoring
@@ -26,6 +27,7 @@ __all__ = [
     "Gate",
     "Loss",
     "Model",
+    "Parallel",
     "Prediction",
     "Preprocessing",
     "Pretraining",

@@ -15,7 +15,8 @@ log = logging.getLogger(__name__)
 def with_ranks(job: Job, gpus: int) -> Job:
     """Return the job with a number for training.ranks: `auto` is one rank per GPU of this machine, at least one.
 
-    Where batches have a fixed size, `auto` is the largest such number that divides it.
+    Where batches have a fixed size, `auto` is the largest such number that divides it. Where the model is divided, it
+    is a number of whole copies of the model, at least one.
     """
     ranks = _one_for_each(gpus, job) if job.training.ranks == "auto" else job.training.ranks
     compression = job.experiment.communication.compression
@@ -31,9 +32,14 @@ def with_ranks(job: Job, gpus: int) -> Job:
 
 def _one_for_each(gpus: int, job: Job) -> int:
     fixed, size = job.batching.kind in ("length", "static"), job.training.batch_size
-    ranks = max((number for number in range(1, gpus + 1) if not fixed or size % number == 0), default=1)
+    copy, parts = job.experiment.parallel.ranks, job.experiment.parallel.shard  # of the rows of each copy
+    fitting = [n for n in range(copy, gpus + 1, copy) if not fixed or size % (n // copy * parts) == 0]
+    ranks = max(fitting, default=copy)
     if ranks < gpus:
-        log.warning("%d of %d GPUs are used: training.batch_size %d has no larger divisor", ranks, gpus, size)
+        log.warning(
+            "%d of %d GPUs are used: training.batch_size %d has no larger divisor%s",
+            ranks, gpus, size, f" that is a multiple of {copy}" if copy > 1 else "",
+        )  # fmt: skip
     return ranks
 
 

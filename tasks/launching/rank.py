@@ -44,7 +44,7 @@ def train(job: Job, stop: Path) -> None:
     ):
         with tracing.span("load"):
             trainer = build_trainer(job, stop.exists, stop.parent)
-        with tracing.span("training", rank=trainer.rank, ranks=trainer.world):
+        with tracing.span("training", rank=trainer.layout.rank, ranks=trainer.layout.world):
             try:
                 trainer.run()
             finally:
@@ -57,12 +57,25 @@ def _horovod(job: Job) -> Iterator[None]:
 
     if job.experiment.runtime.profile == "horovod":
         os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # allows to begin one later
-    sets = "dynamic" if job.experiment.communication.strategy == "hierarchical" else None  # see Hosts
-    hvd.init(process_sets=sets)
+    divided = job.experiment.parallel.ranks > 1
+    grouped = divided or job.experiment.communication.strategy == "hierarchical"  # see Layout, Hosts
+    hvd.init(process_sets="dynamic" if grouped else None)
     try:
-        yield
+        with _mesh(job) if divided else nullcontext():
+            yield
     finally:
         hvd.shutdown()
+
+
+@contextmanager
+def _mesh(job: Job) -> Iterator[None]:
+    from tasks.training.parallel.mesh import disconnect, lost_ranks_told
+
+    try:
+        with lost_ranks_told():
+            yield
+    finally:
+        disconnect(job.folder)
 
 
 def run_rank(folder: str) -> None:

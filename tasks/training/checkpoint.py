@@ -1,9 +1,10 @@
 """Checkpoints on disk: one folder per checkpoint, which is complete or absent however the training ends.
 
 step-<n>/ holds shared.safetensors (tensors that are equal on all ranks), rank-<r>.safetensors (tensors of one rank),
-values.json and best/, the best model so far. The files are written into a hidden folder; the manifest, with the size
-and sha256 of every file, is written last, and one rename makes the folder a checkpoint. All ranks see the same file
-system, and all of them call every method.
+values.json and best/, the best model so far. Where the model is divided among ranks, part-<r>.safetensors of several
+ranks hold together what is in shared.safetensors otherwise, every element once. The files are written into a hidden
+folder; the manifest, with the size and sha256 of every file, is written last, and one rename makes the folder a
+checkpoint. All ranks see the same file system, and all of them call every method.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from include.artifacts import MANIFEST, damaged, inventory, sync, write_json
 from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.state import State
 from tasks.training.job import checkpoints
+from tasks.training.pieces import PlaceOf, load_pieces, save_pieces
 
 log = logging.getLogger(__name__)
 KEPT = 2
@@ -39,11 +41,15 @@ class Snapshot:
         shared: tensors that are equal on all ranks.
         own: tensors of this rank.
         values: values that JSON can hold, equal on all ranks.
+        parts: parts of tensors that are divided among ranks, if this rank writes any.
+        place_of: where each of them lies.
     """
 
     shared: State
     own: State
     values: dict[str, Any]
+    parts: State = field(default_factory=dict)
+    place_of: PlaceOf | None = None
 
 
 class Checkpoints:
@@ -72,7 +78,7 @@ class Checkpoints:
         fresh = self.folder / f".step-{step}"
         whole = (
             self._together(lambda: self._begin(fresh, snapshot))
-            and self._together(lambda: _save(snapshot.own, fresh / _own(self._rank)))
+            and self._together(lambda: self._save_own(fresh, snapshot))
             and self._together(lambda: self._seal(fresh, self.folder / f"step-{step}"))
         )
         if self._rank == 0 and whole:
@@ -94,9 +100,12 @@ class Checkpoints:
         values: dict[str, Any] = json.loads((self._path(step) / VALUES).read_text(encoding="utf-8"))
         return values
 
-    def shared(self, step: int, device: torch.device) -> State:
-        """Return the checkpoint's shared tensors."""
-        return _load(self._path(step) / SHARED, device)
+    def shared(self, step: int, device: torch.device, place_of: PlaceOf | None = None) -> State:
+        """Return the checkpoint's shared tensors, or this rank's parts of them if it has parts only."""
+        files = sorted(self._path(step).glob("part-*.safetensors"))
+        if not files and place_of is None:
+            return _load(self._path(step) / SHARED, device)
+        return load_pieces([self._path(step) / SHARED, *files], place_of, device)
 
     def own(self, step: int, rank: int, device: torch.device) -> State:
         """Return the tensors of one rank of the training that wrote the checkpoint."""
@@ -143,6 +152,11 @@ class Checkpoints:
             write_json(fresh / VALUES, snapshot.values)
             if self._best.is_dir():
                 shutil.copytree(self._best, fresh / BEST)
+
+    def _save_own(self, fresh: Path, snapshot: Snapshot) -> None:
+        _save(snapshot.own, fresh / _own(self._rank))
+        if snapshot.parts:
+            save_pieces(snapshot.parts, snapshot.place_of, fresh / f"part-{self._rank}.safetensors")
 
     def _seal(self, fresh: Path, target: Path) -> None:
         if self._rank == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from torch import nn
 from include.sections import Communication
 from tasks.communication import ranks
 from tasks.communication.exchange import Exchange, SingleRank, by_kind
+from tasks.communication.layout import Layout, layout_of
 from tasks.encoder.adapters import add_adapters
 from tasks.encoder.batching import Batch
 from tasks.encoder.dropout import replace_dropout
@@ -38,6 +39,9 @@ from tasks.training.sampler import RankBatch, Sampler, check_batch_size
 from tasks.training.selection import BestModel
 from tasks.training.training_state import RandomState, TrainingState, Weights, identity
 
+if TYPE_CHECKING:
+    from tasks.training.parallel.build import Division
+
 log = logging.getLogger(__name__)
 _NO_PACKING = (
     "batching.padding_free has no effect: the encoder (%s) cannot compute a batch without padding, because it "
@@ -60,33 +64,40 @@ def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None 
     Raises:
         BadInput: encoder, data and experiment do not fit each other.
     """
-    training, rank, world = job.training, ranks.rank(), ranks.size()
+    training, layout = job.training, layout_of(job.experiment.parallel)
     assert ranks.connected() or not job.uses_horovod, "Horovod is not initialized"
     hosts, device = ranks.ranks_by_host(), rank_device()
     torch.manual_seed(training.seed)  # every rank draws the same head
     objective = build_objective(job)
     model = prepare_model(objective.model, job, device)
-    torch.manual_seed(training.seed * 1024 + rank)  # and dropout of its own
-    sampler = _sampler(objective, job, rank, world)
+    chosen = settings(model, training)  # of the whole model, of which a rank may have a part only
+    division = _divide(model, layout, device, job) if layout.divided else None
+    torch.manual_seed(training.seed * 1024 + layout.random)  # and dropout of its own
+    sampler = _sampler(objective, job, layout)
     # A rank that lost its only other one still compresses, so that residuals are not lost.
     communication = job.experiment.communication
-    sparse = frozenset(by_kind(model)["embeddings"])
     # Rows with gradients, sums over ranks and averaged weights need a decision in Python, which waits for the device.
+    sparse = frozenset(by_kind(model)["embeddings"])
     ahead = runs_ahead(device) and not (sparse or job.uses_horovod or training.average_decay)
-    exchange = (
-        build_exchange(model, communication, sampler.steps, hosts) if job.uses_horovod else SingleRank(model, ahead)
-    )
-    optimizer = Optimizer(exchange.parameters, settings(model, training), sparse, exchange.owned)
+    if division:
+        model = objective.model = division.model
+        exchange = division.exchange(layout)
+    elif job.uses_horovod:
+        exchange = build_exchange(model, communication, sampler.steps, hosts)
+    else:
+        exchange = SingleRank(model, ahead)
+    optimizer = Optimizer(exchange.parameters, chosen, sparse, exchange.owned)
     precision = resolve(training.precision, device)
     average, best = MovingAverage(model, training.average_decay), BestModel(job.folder / "model", training.patience)
     on_device = DeviceGuard(device) if ahead else None
     guard = on_device or NonFiniteGuard()
     loss_scale = DeviceLossScale(precision, on_device) if on_device else LossScale(precision)
-    metrics = MetricsLogger(job.folder if rank == 0 else None, sampler.steps, job.terminal)
-    meter = Meter(exchange.bytes_received, job.spent)
-    moments, random = {"optimizer": optimizer}, RandomState(device, training.seed, rank)
+    metrics = MetricsLogger(job.folder if layout.leads else None, sampler.steps, job.terminal)
+    meter = Meter(exchange.bytes_received, job.spent, layout.counts)
+    weights = Weights(model, division.parts if division else None)
+    moments, random = {"optimizer": optimizer}, RandomState(device, training.seed, layout.random)
     state = TrainingState(
-        shared={"model": Weights(model), "average": average, **({} if exchange.sharded else moments)},
+        shared={"model": weights, "average": average, **({} if exchange.sharded else moments)},
         per_rank={"meter": meter, "random": random},
         per_layout={**(moments if exchange.sharded else {}), "exchange": exchange},
         values={
@@ -96,15 +107,23 @@ def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None 
         redistribute=exchange.redistribute,
         random=random,
         hosts=hosts,
-        rank=rank,
+        layout=layout,
+        places=division.places if division else {},
         identity=identity(job),
     )  # fmt: skip
-    checkpoints = Checkpoints(job.folder, job.experiment.runtime.checkpoint_steps, rank, best.folder)
-    return Trainer(
-        job, stopping, rank, world, device, precision, objective, model, sampler, exchange, optimizer, average,
+    checkpoints = Checkpoints(job.folder, job.experiment.runtime.checkpoint_steps, layout.rank, best.folder)
+    parts = (
+        job, stopping, layout, device, precision, objective, model, sampler, exchange, optimizer, average,
         loss_scale, guard, best, metrics, meter, checkpoints, state, Phases(),
-        build_profiler(job, profiles, rank, device), _inputs(job, objective, sampler, device),
+        build_profiler(job, profiles, layout.rank, device), _inputs(job, objective, sampler, device),
     )  # fmt: skip
+    return division.trainer(parts, weights) if division else Trainer(*parts)
+
+
+def _divide(model: EncoderWithHead, layout: Layout, device: torch.device, job: Job) -> Division:
+    from tasks.training.parallel.build import divide  # imports what a whole model does without, in 2 s
+
+    return divide(model, layout, device, job.folder)
 
 
 def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> EncoderWithHead:
@@ -173,6 +192,6 @@ def _inputs(job: Job, objective: Objective, sampler: Sampler, device: torch.devi
     return Prefetch(sampler, job.training.accumulation, prepare) if runs_ahead(device) else prepare
 
 
-def _sampler(objective: Objective, job: Job, rank: int, world: int) -> Sampler:
-    check_batch_size(objective.train, job.batching, job.training.batch_size, job.ranks)
-    return Sampler(objective.train.lengths, objective.terms, job.batching, job.training, rank, world)
+def _sampler(objective: Objective, job: Job, layout: Layout) -> Sampler:
+    check_batch_size(objective.train, job.batching, job.training.batch_size, layout.row_parts)
+    return Sampler(objective.train.lengths, objective.terms, job.batching, job.training, layout.rows, layout.row_parts)

@@ -12,6 +12,7 @@ import torch
 
 from include.artifacts import write_json
 from tasks.communication.exchange import Exchange
+from tasks.communication.layout import Layout
 from tasks.encoder.batching import Batch
 from tasks.encoder.loading import copy_tokenizer
 from tasks.encoder.models import EncoderWithHead
@@ -37,9 +38,10 @@ LINES = 200  # about so many training lines does metrics.jsonl get in the whole 
 class Trainer:
     """One rank's part of a training, whose parts factory.py builds.
 
-    Rank 0 writes model/, metrics.jsonl and training.json into job.output.
+    The rank that leads writes model/, metrics.jsonl and training.json into job.output.
 
     Attributes:
+        layout: this rank's place among all ranks.
         stopping: returns whether this rank was asked to stop.
         state: what a checkpoint keeps of the other parts.
         phases: what the steps spend their time on.
@@ -49,8 +51,7 @@ class Trainer:
 
     job: Job
     stopping: Callable[[], bool]
-    rank: int
-    world: int
+    layout: Layout
     device: torch.device
     precision: Precision
     objective: Objective
@@ -72,11 +73,11 @@ class Trainer:
 
     def run(self) -> None:
         """Train until the last step, until the dev split stops improving, or until a stop is requested."""
-        if self.rank == 0:
+        if self.layout.leads:
             threads = torch.get_num_threads()
             log.info(
                 "training with ranks: %d, threads of each: %d, device: %s, precision: %s",
-                self.world, threads, self.device.type, self.precision,
+                self.layout.world, threads, self.device.type, self.precision,
             )  # fmt: skip
         done = self.resume()
         with self.profiler.over(self.sampler.steps - done):
@@ -90,7 +91,7 @@ class Trainer:
                     if self.best.out_of_patience:
                         break
         self.metrics.close()
-        if self.rank == 0:
+        if self.layout.leads:
             self.write_output(batch)
 
     def advance(self, batch: RankBatch) -> bool:
@@ -108,20 +109,7 @@ class Trainer:
         """Go from a batch to an update; return whether to stop here. Raises BadInput when the loss is lost for good."""
         with self.phases.exchange:
             self.exchange.begin_step(batch.step, self.loss_scale.exchanged, self.stopping())
-        micro_batches = batch.micro_batches(self.job.training.accumulation)
-        for micro_batch in micro_batches:
-            with self.phases.data:
-                inputs = self.inputs(micro_batch)  # a thread has prepared them, if Python runs ahead of the device
-            if not self.exchange.sharded:  # a sharded exchange catches its rows up when their gradient arrives
-                with self.phases.optimizer:
-                    self.optimizer.catch_up(inputs.input_ids)
-            with self.phases.forward:
-                loss = self.loss(inputs, micro_batch.weight)
-            if micro_batch is micro_batches[-1]:
-                self.exchange.sync_next_backward()
-            with self.phases.backward:
-                (loss * self.loss_scale.value).backward()  # type: ignore[no-untyped-call]
-            self.meter.count(inputs, loss)
+        self.compute_gradients(batch)
         with self.phases.exchange:
             stop = self.exchange.synchronize_gradients()
         rate = learning_rate(batch.step, self.sampler.steps, self.job.training)
@@ -138,6 +126,23 @@ class Trainer:
         self.phases.end_step(batch.rows)
         self.metrics.tick(batch)
         return stop
+
+    def compute_gradients(self, batch: RankBatch) -> None:
+        """Run the forward and backward passes of a batch."""
+        micro_batches = batch.micro_batches(self.job.training.accumulation)
+        for micro_batch in micro_batches:
+            with self.phases.data:
+                inputs = self.inputs(micro_batch)  # a thread has prepared them, if Python runs ahead of the device
+            if not self.exchange.sharded:  # a sharded exchange catches its rows up when their gradient arrives
+                with self.phases.optimizer:
+                    self.optimizer.catch_up(inputs.input_ids)
+            with self.phases.forward:
+                loss = self.loss(inputs, micro_batch.weight)
+            if micro_batch is micro_batches[-1]:
+                self.exchange.sync_next_backward()
+            with self.phases.backward:
+                (loss * self.loss_scale.value).backward()  # type: ignore[no-untyped-call]
+            self.meter.count(inputs, loss)
 
     def update(self, rate: float, divisor: float | torch.Tensor) -> None:
         """Let the optimizer move the weights at this learning rate, by the gradient divided by the divisor."""
@@ -161,14 +166,19 @@ class Trainer:
         return (losses * weight).sum()
 
     def evaluate(self, batch: RankBatch) -> None:
-        """Score the dev split after a step; rank 0 keeps the model if it is the best so far."""
+        """Score the dev split after a step; the rank that leads keeps the model if it is the best so far."""
         self.synchronize_model()
         with self.average.applied():
-            metrics, predictions = self.objective.score(self.rank, self.world)
+            metrics, predictions = self.objective.score(self.layout)
             selection, metric = self.objective.selection_metric(metrics), metrics[self.objective.metric]
-            if self.best.improves(selection, metric, batch.step) and self.rank == 0:
-                self.best.save(self.model)
+            if self.best.improves(selection, metric, batch.step):
+                self.save_best()
         self.metrics.write(batch, metrics, predictions)
+
+    def save_best(self) -> None:
+        """Keep the model, which is the best so far."""
+        if self.layout.leads:
+            self.best.save(self.model)
 
     def synchronize_model(self) -> None:
         """Complete all pending updates of the weights, so that something other than a forward pass may read them."""
@@ -182,7 +192,7 @@ class Trainer:
         if step:
             self.state.restore(self.checkpoints, step)
             self.checkpoints.restore_best(step)
-        if step and self.rank == 0:
+        if step and self.layout.leads:
             log.info("continuing from the checkpoint of step %d", step)
         return step
 
@@ -208,7 +218,8 @@ class Trainer:
             **self.meter.summary(),
             "bytes": self.bytes_received(last),
             **memory_use(self.device),
-            "ranks": self.world,
+            "ranks": self.layout.world,
+            **self.layout.described(),
             "threads": torch.get_num_threads(),
             "device": self.device.type,
             "precision": self.precision,
@@ -225,7 +236,7 @@ class Trainer:
             brought to as many ranks as the training began with.
         """
         elements = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        ranks = self.job.ranks
+        ranks = self.job.ranks // self.job.experiment.parallel.ranks
         dense = 2 * 4 * elements * last.step * (ranks - 1) // ranks
         received = {str(kind): count for kind, count in self.meter.bytes.items()}
         return {**received, "all": sum(received.values()), "dense": dense}

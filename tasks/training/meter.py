@@ -60,15 +60,16 @@ class Meter:
         totals: the sums of all readings. They are restored from a checkpoint before the meter's own state.
     """
 
-    def __init__(self, received: Callable[[], dict[Kind, int]], spent: float = 0) -> None:
+    def __init__(self, received: Callable[[], dict[Kind, int]], spent: float = 0, counts: bool = True) -> None:
         """Measure.
 
         Args:
             received: returns the bytes that this process has received so far, by kind of parameter.
             spent: the seconds of the training before its first step.
+            counts: whether this rank counts its rows; of several that compute the same ones, one does.
         """
         self.totals = Totals(list(received()), spent)
-        self._received = received
+        self._received, self._counts = received, counts
         self._clock = time.monotonic()
         self._recent: list[tuple[torch.Tensor, int, int]] = []
         self._recent_rows: list[int] = []
@@ -97,7 +98,7 @@ class Meter:
         """
         losses, tokens, places = zip(*self._recent, strict=True)
         own = [float(torch.stack(losses).double().sum()), float(sum(tokens)), float(sum(places))]
-        loss, all_tokens, all_places = sum_over_ranks(own, "meter")
+        loss, all_tokens, all_places = sum_over_ranks(own if self._counts else [0.0, 0.0, 0.0], "meter")
         seconds = time.monotonic() - self._clock
         rows, steps = sum(self._recent_rows), len(self._recent_rows)
         self.totals.add(rows, seconds, all_tokens, all_places)

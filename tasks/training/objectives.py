@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from tasks.communication.layout import Layout
 from tasks.communication.ranks import sum_over_ranks
 from tasks.encoder.batching import Array, Batch, TokenTable, length_batches
 from tasks.encoder.loading import load_pretrained
@@ -48,8 +49,8 @@ class Objective(ABC):
         """Return all losses whose mean is the loss of the batch, float32 [losses]."""
 
     @abstractmethod
-    def score(self, rank: int, world: int) -> DevScore:
-        """Score the dev split. Each of the `world` ranks computes a part."""
+    def score(self, layout: Layout) -> DevScore:
+        """Score the dev split, of which each rank computes a part."""
 
     @abstractmethod
     def selection_metric(self, metrics: dict[str, float]) -> float:
@@ -83,9 +84,9 @@ class FineTuning(Objective):
         logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.packing)
         return self.criterion.losses(logits, batch.labels)
 
-    def score(self, rank: int, world: int) -> DevScore:
+    def score(self, layout: Layout) -> DevScore:
         """Return the task's metrics, the loss and the distribution of the predictions."""
-        return score(self.model, self.dev, self.task, self.criterion, rank, world)
+        return score(self.model, self.dev, self.task, self.criterion, layout)
 
     def selection_metric(self, metrics: dict[str, float]) -> float:
         """Return the task's main metric, or the negative loss where the experiment says so."""
@@ -119,11 +120,11 @@ class MaskedWords(Objective):
         return functional.cross_entropy(logits, batch.labels[hidden], reduction="none")
 
     @torch.inference_mode()
-    def score(self, rank: int, world: int) -> DevScore:
+    def score(self, layout: Layout) -> DevScore:
         """Return the mean loss and its exponential, the perplexity, in fp32. Every call hides the same tokens."""
         self.model.eval()
         total = count = 0.0
-        for indices in length_batches(self.dev.lengths, batch_tokens=BATCH_TOKENS)[rank::world]:
+        for indices in length_batches(self.dev.lengths, batch_tokens=BATCH_TOKENS)[layout.rows :: layout.row_parts]:
             batch = self._hide(self.dev.batch(indices), indices, step=0)
             losses = self.losses(batch.to(self.model.device))
             total, count = total + float(losses.double().sum()), count + len(losses)

@@ -53,7 +53,7 @@ class Sampler:
     """
 
     def __init__(
-        self, lengths: Array, terms: Array, batching: Batching, training: Training, rank: int, world: int
+        self, lengths: Array, terms: Array, batching: Batching, training: Training, part: int, parts: int
     ) -> None:
         """Plan the batches.
 
@@ -62,11 +62,11 @@ class Sampler:
             terms: what each row adds to the divisor of a batch's mean loss, [rows].
             batching: the experiment's section.
             training: the experiment's section.
-            rank: this rank's number.
-            world: the number of ranks.
+            part: which part of each batch this rank computes, counted from 0.
+            parts: the number of parts.
         """
         self._lengths, self._terms, self._batching, self._training = lengths, terms, batching, training
-        self._rank, self._world = rank, world
+        self._part, self._parts = part, parts
         self._done = 0
         counts = [len(self._plan(epoch)) for epoch in range(math.ceil(training.epochs))]
         whole, rest = divmod(training.epochs, 1)
@@ -101,7 +101,7 @@ class Sampler:
         return epoch_batches(self._lengths, self._batching, self._training, epoch)
 
     def _of_rank(self, batch: Array, step: int, epoch: float) -> RankBatch:
-        own = batch[self._rank :: self._world]  # every n-th row of a sorted batch: all ranks get similar lengths
+        own = batch[self._part :: self._parts]  # every n-th row of a sorted batch: all ranks get similar lengths
         weight = 1 / float(self._terms[batch].sum()) if len(own) else 0.0
         return RankBatch(step, epoch, own if len(own) else batch[:1], weight, len(batch))
 
@@ -110,7 +110,7 @@ def planned_steps(job: Job) -> int:
     """Return the steps of the whole training, on any number of ranks; 0 if there are no rows, which `check` refuses."""
     lengths = TokenTable.open(job.data / "train").lengths
     terms = np.ones(len(lengths))
-    return Sampler(lengths, terms, job.batching, job.training, rank=0, world=1).steps if len(lengths) else 0
+    return Sampler(lengths, terms, job.batching, job.training, part=0, parts=1).steps if len(lengths) else 0
 
 
 def epoch_batches(lengths: Array, batching: Batching, training: Training, epoch: int) -> list[Array]:

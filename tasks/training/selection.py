@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from include.glue import Task
+from tasks.communication.layout import Layout
 from tasks.communication.ranks import gather_rows
 from tasks.encoder.batching import Array, TokenTable, length_batches
 from tasks.encoder.inference import batch_logits
@@ -36,19 +37,19 @@ class DevScore(NamedTuple):
     predictions: dict[str, dict[str, float]]
 
 
-def score(model: Classifier, table: TokenTable, task: Task, criterion: Criterion, rank: int, world: int) -> DevScore:
+def score(model: Classifier, table: TokenTable, task: Task, criterion: Criterion, layout: Layout) -> DevScore:
     """Return the task's metrics, the loss and the predictions on the whole split, computed in fp32.
 
     The ranks compute different windows of a document, so the windows are gathered first and then pooled.
     """
-    batches = length_batches(table.lengths, batch_tokens=BATCH_TOKENS)[rank::world]
+    batches = layout.share(length_batches(table.lengths, batch_tokens=BATCH_TOKENS))
     own = np.concatenate([np.zeros(0, np.int64), *batches])
     outputs = [batch_logits(model, table, indices) for indices in batches]
     own_logits = np.concatenate([np.zeros((0, model.spec.outputs), np.float32), *outputs])
     indices = gather_rows(torch.from_numpy(own), "dev.indices").numpy()
     gathered = gather_rows(torch.from_numpy(own_logits), "dev.logits").numpy()
-    logits: Array = np.empty_like(gathered)
-    logits[indices] = gathered
+    logits: Array = np.empty((len(table), gathered.shape[1]), gathered.dtype)
+    logits[indices] = gathered  # ranks that share their rows have all computed the same
     logits, labels = pool(logits, table.rows), table.labels[table.documents]
     metrics = {**all_metrics(task, labels, logits), LOSS: criterion.mean(logits, labels)}
     return DevScore(metrics, distribution(task, logits))

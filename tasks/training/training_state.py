@@ -1,14 +1,14 @@
 """What a checkpoint holds of a training, as named parts, and how a training continues from it.
 
 A checkpoint is written after a step's update and before its evaluation, which is repeated. On the same layout (the
-number of ranks on each host) and with the same number of threads, the losses from there on equal those of an
-uninterrupted training to the bit. On another layout,
+number of ranks on each host, and how they divide the model) and with the same number of threads, the losses from there
+on equal those of an uninterrupted training to the bit. On another layout,
 
 - weights, optimizer, loss scale, sampler, best model and metrics.jsonl continue unchanged: batches hold the same rows;
 - the state of the exchange, such as the residuals of compressors, is redistributed to the new ranks
   (Exchange.redistribute), and a warning names what is dropped or missing.
 
-With another world size, moreover,
+With another world size or another mesh, moreover,
 
 - the random numbers of every rank are seeded anew, from the seed, its rank and the step;
 - the mean loss in the next line of metrics.jsonl covers the steps since the checkpoint only.
@@ -21,6 +21,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,12 @@ from torch import nn
 
 from include.artifacts import sha256
 from include.stages import BadInput, non_defaults
+from tasks.communication.layout import Layout, Mesh
+from tasks.communication.parts import Part, Place
 from tasks.communication.state import State, Stateful
 from tasks.training.checkpoint import Checkpoints, Snapshot
 from tasks.training.job import Job
+from tasks.training.pieces import ABSENT, PlaceOf
 
 log = logging.getLogger(__name__)
 #: Raised when a checkpoint's parts change, so that a checkpoint of older code is set aside and not misread.
@@ -64,8 +68,9 @@ class TrainingState:
         values: parts that JSON can hold, equal on all ranks.
         redistribute: makes this rank's state of one part out of the states of all ranks of another layout.
         random: the one of `per_rank` with this rank's random numbers, which another world size seeds anew.
-        hosts: the layout, as the number of ranks on each host.
-        rank: this rank's number.
+        hosts: the number of ranks on each host.
+        layout: this rank's place.
+        places: where this rank's parts of the parameters lie, by name, if the model is divided.
         identity: what a checkpoint must share with the training that continues from it.
     """
 
@@ -76,14 +81,18 @@ class TrainingState:
     redistribute: Callable[[Sequence[State]], State]
     random: RandomState
     hosts: list[int]
-    rank: int
+    layout: Layout
+    places: Mapping[str, Place]
     identity: dict[str, str]
 
     def snapshot(self) -> Snapshot:
         """Return the state of all parts."""
         values = {name: part.state_dict() for name, part in self.values.items()}
-        own = {**_join(self.per_rank), **_join(self.per_layout)}
-        return Snapshot(_join(self.shared), own, {**self.identity, **values, "hosts": self.hosts})
+        own, shared = {**_join(self.per_rank), **_join(self.per_layout)}, _join(self.shared)
+        whole = {**self.identity, **values, "hosts": self.hosts, "mesh": list(self.layout.mesh)}
+        if not self.layout.divided:
+            return Snapshot(shared, own, whole)
+        return Snapshot({}, own, whole, {name: one for name, one in shared.items() if self._writes(name)}, self._place)
 
     def restore(self, checkpoints: Checkpoints, step: int) -> None:
         """Load the state of all parts from the checkpoint of a step.
@@ -101,21 +110,42 @@ class TrainingState:
 
     def _restore(self, checkpoints: Checkpoints, step: int) -> None:
         values = checkpoints.values(step)
-        _load(self.shared, checkpoints.shared(step, self.random.device))
+        place_of = self._place if self.layout.divided else None
+        _load(self.shared, checkpoints.shared(step, self.random.device, place_of))
         for name, part in self.values.items():
             part.load_state_dict(values[name])
         hosts: list[int] = values["hosts"]
-        own = self._own(checkpoints, step, self.rank) if sum(hosts) == sum(self.hosts) else None
+        mesh = Mesh(*values.get("mesh", [sum(hosts)]))  # which older checkpoints lack
+        own = self._own(checkpoints, step, self.layout.rank) if mesh == self.layout.mesh else None
         if own is None:
             self.random.reseed(step)
         else:
             _load(self.per_rank, own)
         if own is None or hosts != self.hosts:
             own = self._redistributed([self._own(checkpoints, step, rank) for rank in range(sum(hosts))])
-            if self.rank == 0:
-                before, now = describe_layout(hosts), describe_layout(self.hosts)
+            if self.layout.leads:
+                before, now = describe_layout(hosts, mesh), describe_layout(self.hosts, self.layout.mesh)
                 log.warning("the layout was (%s) and is now (%s): losses will differ slightly", before, now)
         _load(self.per_layout, own)
+
+    def written(self, weights: Weights) -> tuple[State, PlaceOf]:
+        """Return what this rank writes of the weights, and where each tensor lies."""
+        own = weights.state_dict()
+        return {name: one for name, one in own.items() if self._writes(f"model.{name}")}, self.places.get
+
+    def _place(self, key: str) -> Place | None:
+        """Return where the part of a tensor of `shared` lies that this rank has of a divided model."""
+        name = key.partition(".")[2]
+        place = self.places.get(name) or self.places.get(name.rpartition(".")[0])  # which is a moment of the optimizer
+        return place or (None if key in self._keys else ABSENT)
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(_join(self.shared))
+
+    def _writes(self, key: str) -> bool:
+        place = self._place(key)
+        return place.written if place else self.layout.has_first_copy and self.layout.place.shard == 0
 
     def _own(self, checkpoints: Checkpoints, step: int, rank: int) -> State:
         return checkpoints.own(step, rank, self.random.device)
@@ -131,12 +161,16 @@ class TrainingState:
 class Weights:
     """Parameters and buffers of a module as state; one that has two names is kept once."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, parts: Mapping[str, Part] | None = None) -> None:
+        """Keep a module's state; `parts` are this rank's parts of its parameters if it is divided."""
+        self._parameters: State = dict(module.named_parameters())
+        if parts is not None:
+            self._parameters = {name: part.values for name, part in parts.items()}
         self._module = module
 
     def state_dict(self) -> State:
         """Return the tensors themselves, by name."""
-        return {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
+        return {**self._parameters, **dict(self._module.named_buffers())}
 
     @torch.no_grad()
     def load_state_dict(self, state: State) -> None:
@@ -174,9 +208,10 @@ class RandomState:
         torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
 
 
-def describe_layout(hosts: Sequence[int]) -> str:
-    """Return a layout in words, as "ranks: 3, hosts: 2"."""
-    return f"ranks: {sum(hosts)}, hosts: {len(hosts)}"
+def describe_layout(hosts: Sequence[int], mesh: Mesh) -> str:
+    """Return a layout in words, as "ranks: 4, hosts: 2, tensor: 2"."""
+    axes = "".join(f", {axis}: {size}" for axis, size in mesh._asdict().items() if axis != "data" and size > 1)
+    return f"ranks: {sum(hosts)}, hosts: {len(hosts)}{axes}"
 
 
 def _join(parts: Mapping[str, Stateful[State]]) -> State:

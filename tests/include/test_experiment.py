@@ -64,6 +64,42 @@ def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(override: str, messa
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.ranks=3", "training.ranks 3 is not a multiple of 2, the number of ranks that parallel.tensor, "
+         "parallel.pipeline and parallel.shard divide a model among: write 2, or training.ranks: auto"),
+        ("training.sparse_embeddings=true", "not with parallel.tensor, pipeline or shard: write training.sparse_embe"),
+        ("training.fused_layers=true", "write training.fused_layers: false"),
+        ("training.lora_rank=8", "write training.lora_rank: 0"),
+        ("training.average_decay=0.9", "write training.average_decay: 0.0"),
+        ("batching.padding_free=true", "write batching.padding_free: false"),
+        ("communication.strategy=parameter-server", "write communication.strategy: all-reduce"),
+        ("communication.compression=int8", "write communication.compression: none"),
+        ("pretraining.text=texts.txt", 'write pretraining.text: ""'),
+        ("runtime.lost_rank=shrink", "write runtime.lost_rank: fail"),
+        ("parallel.shard=2", "set one of the two fields to 1"),
+        ("parallel.pipeline=8", "parallel.micro_batches 4 leave some of the 8 stages of parallel.pipeline idle"),
+        ("training.accumulation=2", "write parallel.micro_batches"),
+        ("training.freeze_layers=1", "write training.freeze_layers: 0, or parallel.pipeline: 1"),
+        ("model.kind=textcnn", "parallel.pipeline has no meaning with model.kind textcnn"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_with_a_divided_model_is_refused(override: str, message: str) -> None:
+    plain = ["parallel.pipeline=2", "training.sparse_embeddings=false", "training.fused_layers=false"]
+    assert load("movies", plain).parallel.ranks == 2
+    with pytest.raises(BadInput) as error:
+        load("movies", [*plain, override])
+    assert message in str(error.value)
+
+
+def test_ranks_that_share_rows_do_not_divide_a_batch() -> None:
+    plain = ["training.sparse_embeddings=false", "training.fused_layers=false", "training.batch_size=6"]
+    assert load("movies", [*plain, "parallel.tensor=4", "training.ranks=8"]).parallel.same_rows == 4
+    with pytest.raises(BadInput, match="not a multiple of the 4 ranks that compute different rows: write 4"):
+        load("movies", [*plain, "parallel.shard=4"])
+
+
 def test_windows_that_do_not_fit_are_refused_with_a_remedy() -> None:
     windows = ["preprocessing.long=windows", "preprocessing.max_length=33"]
     with pytest.raises(

@@ -38,6 +38,12 @@ def test_auto_divides_a_batch_of_a_fixed_size(caplog: pytest.LogCaptureFixture) 
     assert not caplog.text
 
 
+@pytest.mark.parametrize(("gpus", "ranks"), [(0, 2), (1, 2), (2, 2), (7, 6)])
+def test_auto_is_a_number_of_whole_copies_of_a_divided_model(gpus: int, ranks: int) -> None:
+    plain = {"sparse_embeddings": False, "fused_layers": False, "batch_size": 6}
+    assert with_ranks(job(training=plain, parallel={"tensor": 2}), gpus).ranks == ranks
+
+
 def test_compression_without_another_rank_is_said_to_do_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with_ranks(job(communication={"compression": "int8"}), 0)
     assert "compression int8 has no effect: write training.ranks: 2 or more" in caplog.text

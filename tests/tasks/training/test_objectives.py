@@ -16,6 +16,7 @@ from torch.nn import functional
 from transformers import BertForMaskedLM
 
 from include.named import build
+from tasks.communication.layout import flat
 from tasks.encoder.loading import copy_tokenizer
 from tasks.launching.launch import launch
 from tasks.stages.pretrain.blocks import BlockWriter
@@ -92,8 +93,8 @@ def test_losses_and_gradients_are_those_of_the_full_computation(root: Path) -> N
 def test_dev_is_scored_on_the_same_hidden_words_every_time(root: Path, horovod: None) -> None:
     masked = build_objective(pretraining(root))
     assert isinstance(masked, MaskedWords)
-    scores, predictions = masked.score(rank=0, world=1)
-    assert (scores, predictions) == masked.score(rank=0, world=1) and predictions == {}
+    scores, predictions = masked.score(flat())
+    assert (scores, predictions) == masked.score(flat()) and predictions == {}
     assert scores["perplexity"] == pytest.approx(math.exp(scores["dev_loss"]))
     bert, expected = reference(masked), []
     for row in range(len(masked.dev)):

@@ -1,0 +1,134 @@
+"""A rank's place among the ranks of its training: which rows it computes, and which part of the model it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+from include.sections import Parallel
+from tasks.communication import ranks
+
+_T = TypeVar("_T")
+
+
+class Mesh(NamedTuple):
+    """The ranks as an array, whose last axis varies fastest.
+
+    Attributes:
+        data: copies of the model, which compute other rows.
+        pipeline: stages of a copy, each of which has some layers.
+        shard: ranks that keep parts of the same weights, and compute other rows.
+        tensor: ranks that compute parts of the same matrices.
+    """
+
+    data: int = 1
+    pipeline: int = 1
+    shard: int = 1
+    tensor: int = 1
+
+
+class Layout(NamedTuple):
+    """This rank's place in the mesh.
+
+    Attributes:
+        rank: its number among all ranks.
+        mesh: the size of each axis.
+        place: this rank's number on each axis.
+        replicas: Horovod's process set of the ranks with the same part of the model, along the axis data; None: these
+            are all ranks.
+    """
+
+    rank: int
+    mesh: Mesh
+    place: Mesh
+    replicas: Any = None
+
+    @property
+    def world(self) -> int:
+        """The number of ranks."""
+        return self.mesh.data * self.mesh.pipeline * self.mesh.shard * self.mesh.tensor
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank writes what is written once: metrics, model and values."""
+        return self.rank == 0
+
+    @property
+    def divided(self) -> bool:
+        """Whether a rank has only a part of the model."""
+        return self.world > self.mesh.data
+
+    def described(self) -> dict[str, dict[str, int]]:
+        """Return the mesh as training.json shows it, nothing if every rank has the whole model."""
+        return {"mesh": self.mesh._asdict()} if self.divided else {}
+
+    @property
+    def rows(self) -> int:
+        """Which of the `row_parts` of each batch this rank computes."""
+        return self.place.data * self.mesh.shard + self.place.shard
+
+    def share(self, batches: Sequence[_T]) -> list[_T]:
+        """Return the batches of the dev split that this rank computes, in the order of the split.
+
+        Ranks that gather weights from one another get equally many, for which some of them get one that another has.
+        """
+        own = range(self.rows, len(batches), self.row_parts)
+        if self.mesh.shard > 1:
+            own = range(self.rows, len(batches) + -len(batches) % self.row_parts, self.row_parts)
+        return [batches[number % len(batches)] for number in own]
+
+    @property
+    def row_parts(self) -> int:
+        """The number of parts into which a batch is divided."""
+        return self.mesh.data * self.mesh.shard
+
+    @property
+    def random(self) -> int:
+        """The number of this rank's random numbers. Ranks that compute the same layers of the same rows share it."""
+        return self.rows * self.mesh.pipeline + self.place.pipeline
+
+    @property
+    def is_last_stage(self) -> bool:
+        """Whether this rank computes the top layers and the head."""
+        return self.place.pipeline == self.mesh.pipeline - 1
+
+    @property
+    def counts(self) -> bool:
+        """Whether this rank is the one of those with the same rows whose loss and tokens are counted."""
+        return self.place.tensor == 0 and self.is_last_stage
+
+    @property
+    def has_first_copy(self) -> bool:
+        """Whether no rank before this one has all that this one has, up to what sharding divides."""
+        return self.place.data == self.place.tensor == 0
+
+
+def flat() -> Layout:
+    """Return the layout in which every rank has the whole model."""
+    size, rank = ranks.size(), ranks.rank()
+    return Layout(rank, Mesh(data=size), Mesh(rank, 0, 0, 0))
+
+
+def layout_of(parallel: Parallel) -> Layout:
+    """Return this rank's place. All ranks call it, after they have been counted (see tasks.launching.machine)."""
+    if parallel.ranks == 1:
+        return flat()
+    rank, mesh = ranks.rank(), Mesh(ranks.size() // parallel.ranks, parallel.pipeline, parallel.shard, parallel.tensor)
+    sets = [_process_set(tuple(range(first, ranks.size(), parallel.ranks))) for first in range(parallel.ranks)]
+    return Layout(rank, mesh, _place(rank, mesh), sets[rank % parallel.ranks])
+
+
+def _place(rank: int, mesh: Mesh) -> Mesh:
+    place = []
+    for size in reversed(mesh):
+        rank, own = divmod(rank, size)
+        place.append(own)
+    return Mesh(*reversed(place))
+
+
+@cache  # Horovod refuses a second set of the same ranks.
+def _process_set(members: tuple[int, ...]) -> Any:
+    import horovod.torch as hvd  # is not needed for a single rank
+
+    return hvd.add_process_set(list(members))

@@ -1,0 +1,89 @@
+"""The groups of torch.distributed among the ranks that Horovod has started, whose numbers they keep."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed import FileStore  # type: ignore[attr-defined]  # which torch documents
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from tasks.communication import ranks
+from tasks.communication.layout import Layout
+
+#: A rank that does not answer for so long is lost, as for Horovod (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS).
+_PATIENCE = timedelta(seconds=120)
+_LONGEST_NAME = 64
+_PREFIX = ".mesh-"
+
+
+def device_mesh(layout: Layout, device: torch.device, folder: Path) -> DeviceMesh:
+    """Return the mesh of the ranks. All ranks call it; it connects them if they are not yet connected.
+
+    Args:
+        layout: this rank's place.
+        device: its device.
+        folder: a folder that all ranks see, through which they meet.
+    """
+    if not dist.is_initialized():
+        _connect(layout, device, folder)
+    return init_device_mesh(device.type, tuple(layout.mesh), mesh_dim_names=layout.mesh._fields)
+
+
+def disconnect(folder: Path) -> None:
+    """Leave all groups, if there are any."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if ranks.rank() == 0:
+        _clear(folder)
+
+
+@contextmanager
+def lost_ranks_told() -> Iterator[None]:
+    """Raise Horovod's error where a group of torch.distributed has lost a rank, which the launcher then reports."""
+    from horovod.common.exceptions import HorovodInternalError
+
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or "gloo" in str(error).lower():  # Gloo's errors have no class
+            raise HorovodInternalError(str(error)) from error
+        raise
+
+
+def _connect(layout: Layout, device: torch.device, folder: Path) -> None:
+    """Let the ranks meet through a file that only this user can read, so that no port is open to anyone.
+
+    Its name is drawn by rank 0, and Horovod tells it to the others.
+    """
+    if len(ranks.ranks_by_host()) == 1:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    elif interface := os.environ.get("HOROVOD_GLOO_IFACE"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+    name = ""
+    if layout.rank == 0:
+        _clear(folder)
+        name = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder)).name
+    store = FileStore(str(folder / _told_by_first(name) / "store"), layout.world)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=layout.rank, world_size=layout.world, timeout=_PATIENCE)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what ranks, also killed ones, have met through."""
+    for left in folder.glob(f"{_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _told_by_first(name: str) -> str:
+    """Return the name that rank 0 calls this with."""
+    own = torch.zeros(1, _LONGEST_NAME, dtype=torch.uint8)
+    own[0, : len(name)] = torch.tensor(list(name.encode()), dtype=torch.uint8)
+    return bytes(ranks.gather_rows(own, "mesh.name")[0].tolist()).rstrip(b"\0").decode()

@@ -1,0 +1,241 @@
+"""A model that is divided among ranks has the gradients of a whole one, and goes on where another has stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import horovod.torch as hvd
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+
+from include.sections import Parallel
+from include.stages import BadInput
+from tasks.communication import shared_memory
+from tasks.communication.layout import Layout, Mesh, flat
+from tasks.communication.state import State
+from tasks.encoder.batching import TokenTable
+from tasks.encoder.inference import predict_logits
+from tasks.encoder.loading import load_pretrained, load_trained
+from tasks.launching.launch import launch
+from tasks.launching.rank import train
+from tasks.training.factory import build_trainer
+from tasks.training.job import Job
+from tasks.training.parallel.mesh import disconnect
+from tasks.training.parallel.pipeline import check_pipeline
+from tasks.training.parallel.tensor import check_tensor
+from tasks.training.pieces import load_pieces, save_pieces
+from tests.tasks.encoder.families import family
+from tests.tasks.encoder.samples import reviews, write_split
+from tests.tasks.launching.jobs import lines, losses, make_job
+from tests.tasks.launching.ranks import on_ranks
+
+PLAIN: dict[str, Any] = {
+    "sparse_embeddings": False,
+    "fused_layers": False,
+    "patience": 0,
+    "evaluations": 1,
+    "epochs": 0.75,
+}
+MESHES: dict[str, dict[str, Any]] = {
+    "copies": {}, "tensor": {"tensor": 2}, "pipeline": {"pipeline": 2, "micro_batches": 2}, "shard": {"shard": 2},
+}  # fmt: skip
+#: A training that has stopped on the first of two meshes goes on on the second; "one" is a single rank.
+CHANGES = (*pairwise([*MESHES, "copies"]), ("one", "tensor"), ("one", "pipeline"), ("one", "shard"))
+FAMILIES = {"bert": list(MESHES), "distilbert": ["tensor", "pipeline"], "mpnet": ["tensor"]}
+STOP = 3
+
+
+def job_of(root: Path, parallel: dict[str, Any], ranks: int, pooling: str = "native", **training: Any) -> Job:
+    job = make_job(root, ranks=ranks, **{**PLAIN, **training})
+    experiment = job.experiment
+    changes = {
+        "parallel": Parallel(**parallel),
+        "model": experiment.model.model_copy(update={"pooling": pooling}),
+        "runtime": experiment.runtime.model_copy(update={"checkpoint_steps": 0}),
+    }
+    return dataclasses.replace(job, experiment=experiment.model_copy(update=changes))
+
+
+def make_family(root: Path, kind: str) -> None:
+    words = Tokenizer.from_file(str(family(root / "encoder", kind) / "tokenizer.json"))
+    write_split(root / "data" / "train", *reviews(60, seed=1), words=words)
+    write_split(root / "data" / "dev", *reviews(30, seed=2), words=words)
+
+
+def first_step(job: Job, folder: Path) -> None:
+    """Leave this rank's gradients of the first batch, and rank 0 the loss and the norm."""
+    trainer = build_trainer(job, lambda: False)
+    batch = next(iter(trainer.sampler))
+    trainer.exchange.begin_step(1, 1.0, stop=False)
+    trainer.compute_gradients(batch)
+    trainer.exchange.synchronize_gradients()
+    trainer.meter.end_step(batch, trainer.exchange.norm(), 0.0)
+    figures = trainer.meter.read()
+    gradients = {name: one.grad for name, one in trainer.exchange.parameters.items() if one.grad is not None}
+    written = [name for name in gradients if trainer.state._writes(f"model.{name}")]
+    save_pieces({name: gradients[name] for name in written}, trainer.state.places.get, folder / f"{hvd.rank()}.part")
+    if hvd.rank() == 0:
+        (folder / "figures.json").write_text(json.dumps(figures))
+
+
+def on_two(root: Path) -> None:
+    """On every rank, and for every family and mesh. In shared memory, gradients would be in pieces."""
+    shared_memory.FOLDER = "/nowhere"
+    for kind, meshes in FAMILIES.items():
+        for mesh in meshes:
+            first_step(Job.read(root / kind / f"{mesh}.json"), root / kind / mesh)
+    stop_and_go_on(root)
+    disconnect(root)
+
+
+def stop_and_go_on(root: Path) -> None:
+    """Train on every mesh until step 3, and to the end on the next one."""
+    for mesh in MESHES:
+        asked = iter([False] * (STOP - 1) + [True] * 99)
+        build_trainer(Job.read(root / "bert" / f"stopped-{mesh}.json"), lambda asked=asked: next(asked)).run()  # type: ignore[misc]
+    for before, after in CHANGES:
+        job = Job.read(root / "bert" / f"{before}-{after}.json")
+        if hvd.rank() == 0:
+            stopped = Job.read(root / "bert" / f"stopped-{before}.json")
+            shutil.copytree(stopped.output, job.output, dirs_exist_ok=True)
+        hvd.barrier()
+        build_trainer(job, lambda: False).run()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("parallel")
+    for kind, meshes in FAMILIES.items():
+        make_family(root / kind, kind)
+        for mesh in meshes:
+            (root / kind / mesh).mkdir()
+            job_of(root / kind, MESHES[mesh], 2).write(root / kind / f"{mesh}.json")
+    bert = root / "bert"
+    for mesh in MESHES:
+        job_of(bert, MESHES[mesh], 2).write(bert / f"stopped-{mesh}.json")
+    stopped = job_of(bert, {}, 1)
+    stopped.write(bert / "stopped-one.json")
+    asked = iter([False] * (STOP - 1) + [True])
+    build_trainer(stopped, lambda: next(asked)).run()
+    for before, after in CHANGES:
+        job_of(bert, MESHES[after], 2).write(bert / f"{before}-{after}.json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+        on_ranks(on_two, 2, root)
+    return root
+
+
+def whole_step(root: Path, kind: str) -> tuple[dict[str, float], State]:
+    """The figures and gradients of the first batch in a single process."""
+    trainer = build_trainer(job_of(root / kind, {}, 1), lambda: False)
+    batch = next(iter(trainer.sampler))
+    trainer.exchange.begin_step(1, 1.0, stop=False)
+    trainer.compute_gradients(batch)
+    trainer.exchange.synchronize_gradients()
+    trainer.meter.end_step(batch, trainer.exchange.norm(), 0.0)
+    named = trainer.model.named_parameters()
+    return trainer.meter.read(), {name: one.grad for name, one in named if one.grad is not None}
+
+
+def assert_same(folder: Path, figures: dict[str, float], gradients: State) -> None:
+    found = json.loads((folder / "figures.json").read_text())
+    for name in ("loss", "grad_norm"):
+        assert found[name] == pytest.approx(figures[name], rel=1e-5), (folder.name, name)
+    pieces = load_pieces(sorted(folder.glob("*.part")), None, torch.device("cpu"))
+    assert pieces.keys() >= gradients.keys(), folder.name
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(pieces[name], gradient, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_mesh_has_the_loss_and_the_gradients_of_one_rank(root: Path, kind: str) -> None:
+    figures, gradients = whole_step(root, kind)
+    for mesh in FAMILIES[kind]:
+        assert_same(root / kind / mesh, figures, gradients)
+
+
+def test_it_goes_on_on_any_mesh(root: Path) -> None:
+    whole = job_of(root / "bert", {}, 1)
+    train(whole, root / "never")
+    expected, dev = losses(whole.output), [line for line in lines(whole.output) if "dev_loss" in line]
+    weights = load_file(whole.output / "model" / "model.safetensors")
+    for before, after in CHANGES:
+        job = Job.read(root / "bert" / f"{before}-{after}.json")
+        np.testing.assert_allclose(losses(job.output), expected, rtol=1e-4, err_msg=f"{before} {after}")
+        found = [line for line in lines(job.output) if "dev_loss" in line]
+        assert [line["accuracy"] for line in found] == [line["accuracy"] for line in dev]
+        saved = load_file(job.output / "model" / "model.safetensors")
+        assert saved.keys() == weights.keys()
+        for name, values in weights.items():
+            torch.testing.assert_close(saved[name], values, rtol=1e-3, atol=1e-5)
+        assert not list(job.output.glob(".*"))
+
+
+@pytest.mark.long
+def test_copies_of_stages_of_divided_layers_are_equal_too(root: Path) -> None:
+    """2 x 2 x 2: eight ranks."""
+    for kind in ("bert", "distilbert"):
+        (root / kind / "eight").mkdir()
+        job_of(root / kind, {"tensor": 2, "pipeline": 2, "micro_batches": 2}, 8).write(root / kind / "eight.json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+        on_ranks(on_eight, 8, root)
+    for kind in ("bert", "distilbert"):
+        assert_same(root / kind / "eight", *whole_step(root, kind))
+
+
+def on_eight(root: Path) -> None:
+    """On every rank."""
+    for kind in ("bert", "distilbert"):
+        first_step(Job.read(root / kind / "eight.json"), root / kind / "eight")
+    disconnect(root)
+
+
+@pytest.mark.long
+def test_a_launched_training_leaves_a_whole_model_and_nothing_else(root: Path) -> None:
+    """In bf16, with activations that are computed again; auto is as many ranks as divide the model."""
+    values: dict[str, Any] = {"precision": "bf16", "activation_checkpointing": True}
+    whole, halves = job_of(root / "bert", {}, 1, **values), job_of(root / "bert", {"tensor": 2}, 2, **values)
+    train(whole, root / "never")
+    auto = halves.experiment.training.model_copy(update={"ranks": "auto"})
+    launch(dataclasses.replace(halves, experiment=halves.experiment.model_copy(update={"training": auto})))
+    np.testing.assert_allclose(losses(halves.output), losses(whole.output), rtol=2e-2)
+    left = {path.name for path in halves.output.iterdir()}
+    assert left == {"lock", "metrics.jsonl", "model", "training.json"}
+    summary = json.loads((halves.output / "training.json").read_text())
+    assert (summary["ranks"], summary["mesh"]) == (2, {"data": 1, "pipeline": 1, "shard": 1, "tensor": 2})
+    table = TokenTable.open(halves.data / "dev")
+    logits = predict_logits(load_trained(halves.output / "model"), table)
+    assert np.isfinite(logits).all()
+
+
+def test_an_encoder_that_cannot_be_divided_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    job = make_job(tmp_path, **PLAIN)
+    model = load_pretrained(job.encoder, job.head)
+    with pytest.raises(
+        BadInput, match=r"is 3, but the encoder has 2 attention heads, .*: write parallel.tensor: 2, or"
+    ):
+        check_tensor(model, 3)
+    with pytest.raises(BadInput, match=r"is 4, but the encoder has 2 layers, .*: write parallel.pipeline: 2, or"):
+        check_pipeline(model, 4)
+    cast(Any, model.encoder.config).model_type = "deberta-v2"
+    for check in (check_tensor, check_pipeline):
+        with pytest.raises(BadInput, match=r"the encoder \(deberta-v2\).*, and parallel.shard to save memory"):
+            check(model, 2)
+
+
+def test_a_place_on_the_mesh() -> None:
+    layout = Layout(7, Mesh(2, 2, 1, 2), Mesh(1, 1, 0, 1))
+    assert (layout.world, layout.rows, layout.row_parts, layout.random) == (8, 1, 2, 3)
+    assert layout.divided and layout.is_last_stage and not layout.counts and not layout.leads
+    shards = Layout(2, Mesh(shard=3), Mesh(0, 0, 2, 0))
+    assert shards.share(["a", "b", "c", "d"]) == ["c", "b"]
+    assert flat().share(["a", "b"]) == ["a", "b"]
