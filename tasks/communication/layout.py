@@ -104,6 +104,22 @@ class Layout(NamedTuple):
         return self.place.data == self.place.tensor == 0
 
 
+class Place(NamedTuple):
+    """Where a part lies in its parameter.
+
+    Attributes:
+        offset: of its first element in each dimension.
+        shape: of the part.
+        whole: the shape of the parameter.
+        written: whether this rank is the one that writes the part. Others may have copies of it.
+    """
+
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+    whole: tuple[int, ...]
+    written: bool
+
+
 def flat() -> Layout:
     """Return the layout in which every rank has the whole model."""
     size, rank = ranks.size(), ranks.rank()

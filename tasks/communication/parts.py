@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from tasks.communication.layout import Layout
-
-
-class Place(NamedTuple):
-    """Where a part lies in its parameter.
-
-    Attributes:
-        offset: of its first element in each dimension.
-        shape: of the part.
-        whole: the shape of the parameter.
-        written: whether this rank is the one that writes the part. Others may have copies of it.
-    """
-
-    offset: tuple[int, ...]
-    shape: tuple[int, ...]
-    whole: tuple[int, ...]
-    written: bool
+from tasks.communication.layout import Layout, Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +20,7 @@ class Part:
 
     Attributes:
         parameter: the parameter, a DTensor if it is divided.
-        values: the part, which shares its memory with the parameter. Its gradient is the sum of those that `move` took.
+        values: the part, which shares its memory with the parameter. Its gradient is what `take_gradient` moved there.
         place: where it lies.
         copies: the number of ranks, of those that have parts of one copy of the model, that have the same part.
     """

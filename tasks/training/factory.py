@@ -121,7 +121,7 @@ def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None 
 
 
 def _divide(model: EncoderWithHead, layout: Layout, device: torch.device, job: Job) -> Division:
-    from tasks.training.parallel.build import divide  # imports what a whole model does without, in 2 s
+    from tasks.training.parallel.build import divide  # and what torch has for it, which a whole model does without
 
     return divide(model, layout, device, job.folder)
 

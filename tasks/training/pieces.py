@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from tasks.communication.parts import Place
+from tasks.communication.layout import Place
 from tasks.communication.state import State
 
 #: Returns where a tensor's part of this rank lies, by the tensor's name. None: the rank has the whole tensor.

@@ -22,7 +22,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,12 +30,14 @@ from torch import nn
 
 from include.artifacts import sha256
 from include.stages import BadInput, non_defaults
-from tasks.communication.layout import Layout, Mesh
-from tasks.communication.parts import Part, Place
+from tasks.communication.layout import Layout, Mesh, Place
 from tasks.communication.state import State, Stateful
 from tasks.training.checkpoint import Checkpoints, Snapshot
 from tasks.training.job import Job
 from tasks.training.pieces import ABSENT, PlaceOf
+
+if TYPE_CHECKING:
+    from tasks.communication.parts import Part
 
 log = logging.getLogger(__name__)
 #: Raised when a checkpoint's parts change, so that a checkpoint of older code is set aside and not misread.
@@ -92,7 +94,7 @@ class TrainingState:
         whole = {**self.identity, **values, "hosts": self.hosts, "mesh": list(self.layout.mesh)}
         if not self.layout.divided:
             return Snapshot(shared, own, whole)
-        return Snapshot({}, own, whole, {name: one for name, one in shared.items() if self._writes(name)}, self._place)
+        return Snapshot({}, own, whole, {name: one for name, one in shared.items() if self.writes(name)}, self._place)
 
     def restore(self, checkpoints: Checkpoints, step: int) -> None:
         """Load the state of all parts from the checkpoint of a step.
@@ -131,7 +133,7 @@ class TrainingState:
     def written(self, weights: Weights) -> tuple[State, PlaceOf]:
         """Return what this rank writes of the weights, and where each tensor lies."""
         own = weights.state_dict()
-        return {name: one for name, one in own.items() if self._writes(f"model.{name}")}, self.places.get
+        return {name: one for name, one in own.items() if self.writes(f"model.{name}")}, self.places.get
 
     def _place(self, key: str) -> Place | None:
         """Return where the part of a tensor of `shared` lies that this rank has of a divided model."""
@@ -143,7 +145,8 @@ class TrainingState:
     def _keys(self) -> frozenset[str]:
         return frozenset(_join(self.shared))
 
-    def _writes(self, key: str) -> bool:
+    def writes(self, key: str) -> bool:
+        """Return whether this rank writes its part of a tensor of `shared`, of which others may have copies."""
         place = self._place(key)
         return place.written if place else self.layout.has_first_copy and self.layout.place.shard == 0
 

@@ -11,8 +11,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from tasks.communication.divided import DividedModel
 from tasks.communication.exchange import Exchange
-from tasks.communication.layout import Layout
-from tasks.communication.parts import Part, Place, parts_of
+from tasks.communication.layout import Layout, Place
+from tasks.communication.parts import Part, parts_of
 from tasks.encoder.models import Classifier, EncoderWithHead
 from tasks.training.loop import Trainer
 from tasks.training.parallel.mesh import device_mesh
@@ -50,11 +50,11 @@ class Division:
 
     def trainer(self, parts: tuple[Any, ...], weights: Weights) -> Trainer:
         """Return the trainer, given the parts that every trainer has."""
-        whole = DividedTrainer(*parts, weights=weights, skeleton=self.skeleton)
-        if whole.layout.mesh.pipeline == 1:
-            return whole
-        settings = whole.job.experiment.parallel
-        pipeline = Pipeline(whole.objective, whole.layout, self.mesh["pipeline"], settings, whole.precision)
+        trainer = DividedTrainer(*parts, weights=weights, skeleton=self.skeleton)
+        if trainer.layout.mesh.pipeline == 1:
+            return trainer
+        mesh, settings = self.mesh["pipeline"], trainer.job.experiment.parallel
+        pipeline = Pipeline(trainer.objective, trainer.layout, mesh, settings, trainer.precision)
         return PipelineTrainer(*parts, weights=weights, skeleton=self.skeleton, pipeline=pipeline)
 
 

@@ -80,7 +80,7 @@ def first_step(job: Job, folder: Path) -> None:
     trainer.meter.end_step(batch, trainer.exchange.norm(), 0.0)
     figures = trainer.meter.read()
     gradients = {name: one.grad for name, one in trainer.exchange.parameters.items() if one.grad is not None}
-    written = [name for name in gradients if trainer.state._writes(f"model.{name}")]
+    written = [name for name in gradients if trainer.state.writes(f"model.{name}")]
     save_pieces({name: gradients[name] for name in written}, trainer.state.places.get, folder / f"{hvd.rank()}.part")
     if hvd.rank() == 0:
         (folder / "figures.json").write_text(json.dumps(figures))
