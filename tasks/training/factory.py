@@ -72,15 +72,16 @@ def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None 
     model = prepare_model(objective.model, job, device)
     chosen = settings(model, training)  # of the whole model, of which a rank may have a part only
     division = _divide(model, layout, device, job) if layout.divided else None
+    if division:
+        model = objective.model = division.model
     torch.manual_seed(training.seed * 1024 + layout.random)  # and dropout of its own
     sampler = _sampler(objective, job, layout)
     # A rank that lost its only other one still compresses, so that residuals are not lost.
     communication = job.experiment.communication
-    # Rows with gradients, sums over ranks and averaged weights need a decision in Python, which waits for the device.
     sparse = frozenset(by_kind(model)["embeddings"])
+    # Rows with gradients, sums over ranks and averaged weights need a decision in Python, which waits for the device.
     ahead = runs_ahead(device) and not (sparse or job.uses_horovod or training.average_decay)
     if division:
-        model = objective.model = division.model
         exchange = division.exchange(layout)
     elif job.uses_horovod:
         exchange = build_exchange(model, communication, sampler.steps, hosts)

@@ -98,9 +98,9 @@ class Pipeline:
         self._stage = Stage(objective, layout, precision)
         self._layout, self._group, self._settings = layout, mesh.get_group(), settings
         self._schedules: dict[tuple[int, int], Any] = {}
-        self._loss_scale = 1.0
+        self._loss_scale: float | torch.Tensor = 1.0
 
-    def step(self, batch: Batch, weight: float, loss_scale: float) -> torch.Tensor:
+    def step(self, batch: Batch, weight: float, loss_scale: float | torch.Tensor) -> torch.Tensor:
         """Run the forward and backward passes of a batch; return its loss on the last stage, and 0 on others.
 
         Args:

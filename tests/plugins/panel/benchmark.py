@@ -1,7 +1,7 @@
 """How fast the panel is where there are many runs, with Airflow's real web server and a real browser.
 
-    .venv/airflow/bin/python -m tests.plugins.panel.benchmark            # homes with 1,000 and 10,000 runs
-    .venv/airflow/bin/python -m tests.plugins.panel.benchmark --quick    # a home with 50, to see that it works
+    PYTHONPATH=plugins .venv/airflow/bin/python -m tests.plugins.panel.benchmark          # with 1,000 and 10,000 runs
+    PYTHONPATH=plugins .venv/airflow/bin/python -m tests.plugins.panel.benchmark --quick  # with 50: does it work?
 
 It prints, for each home, when the browser has drawn the table of runs, how long the routes take for one viewer and for
 five who ask at the same moment, and how long it takes until five pages show what has just been written. Several values

@@ -15,7 +15,7 @@ ACCUMULATION = 2
 
 def sampler() -> Sampler:
     lengths = np.arange(3, 43)
-    return Sampler(lengths, np.ones(40), Batching(), Training(batch_size=8, epochs=2), rank=0, world=1)
+    return Sampler(lengths, np.ones(40), Batching(), Training(batch_size=8, epochs=2), part=0, parts=1)
 
 
 class Prepared:
