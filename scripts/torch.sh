@@ -11,5 +11,7 @@ uv=("$1" pip install --no-deps "${@:2}")
 if [ "${SPARK_BERT_TORCH:-cpu}" = cpu ] && "${uv[@]}" --dry-run "$cpu" >/dev/null 2>&1; then
     "${uv[@]}" --require-hashes --requirements "$locks/tasks-torch-cpu.lock"
 else
-    "${uv[@]}" --require-hashes --requirements "$locks/tasks-torch.lock" --requirements "$locks/tasks-cuda.lock"
+    # To ==, the same version without CUDA is equal, whether it is installed or among the wheels of an index.
+    "${uv[@]}" --require-hashes --requirements <(sed 's/^torch==/torch===/' "$locks/tasks-torch.lock") \
+        --requirements "$locks/tasks-cuda.lock"
 fi
