@@ -55,7 +55,7 @@ class Optimizer:
             sparse: those with row-sparse gradients.
             owned: those that are optimized in pieces (see Exchange).
         """
-        self._owned = owned or {}
+        self._owned, self._settings = owned or {}, settings
         self._rows = {name: RowAdamW(parameters[name], settings[name]) for name in sparse}
         pieces = {name: one.piece for name, one in self._owned.items()}
         self._dense = {name: pieces.get(name, tensor) for name, tensor in parameters.items() if name not in sparse}
@@ -114,17 +114,29 @@ class Optimizer:
         return state
 
     def load_state_dict(self, state: State) -> None:
-        """Replace moments and step counts."""
+        """Replace moments and step counts. The parameters must have been replaced before.
+
+        A state of rows also becomes one of a dense parameter and the reverse: a single rank on a GPU has no rows.
+        """
         for name, rows in self._rows.items():
-            rows.load_state_dict({key: state[f"{name}.{key}"] for key in rows.state_dict()})
+            rows.load_state_dict(_select(name, state))
         for name, tensor in self._dense.items():
-            own = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
+            own = _select(name, state)
+            if "postponed" in own:
+                rows = RowAdamW(tensor, self._settings[name])
+                rows.load_state_dict(own)
+                own = rows.dense_state()
             if own and name in self._owned:  # the moments stay where the other ranks find them
                 self._adamw.state[tensor]["step"].copy_(own["step"])
                 self._owned[name].mean.copy_(own["exp_avg"])
                 self._owned[name].square.copy_(own["exp_avg_sq"])
             elif own:  # a parameter that was never updated has no state
                 self._adamw.state[tensor] = {key: value.to(tensor.device) for key, value in own.items()}
+
+
+def _select(name: str, state: State) -> State:
+    """Return the state of one parameter."""
+    return {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
 
 
 def clipping(norm: float | torch.Tensor, limit: float, scale: float | torch.Tensor) -> float | torch.Tensor:

@@ -100,10 +100,23 @@ class RowAdamW:
 
     def load_state_dict(self, state: State) -> None:
         """Replace the state."""
+        if "postponed" not in state:
+            state = self._of_dense(state)
         device = self.parameter.device
         self._mean, self._square = state["mean"].to(device), state["square"].to(device)
         self._postponed = state["postponed"].to(device).T.contiguous()
         self._steps = int(state["steps"])
+
+    def dense_state(self) -> State:
+        """Return the state that torch's AdamW would have, for which all rows are caught up."""
+        self.catch_up()
+        return {"step": torch.tensor(float(self._steps)), "exp_avg": self._mean, "exp_avg_sq": self._square}
+
+    def _of_dense(self, state: State) -> State:
+        """Return the state for one of torch's AdamW, which has no postponed updates."""
+        none = self._none_postponed.repeat(1, len(self.parameter)).T
+        moments = {"mean": state["exp_avg"], "square": state["exp_avg_sq"]}
+        return {**moments, "steps": state["step"], "postponed": none}
 
     def _postpone(self, rate: float, first_correction: float, second_correction: float) -> None:
         """Add a step without a gradient to the postponed updates of every row."""

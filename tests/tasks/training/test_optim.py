@@ -120,3 +120,26 @@ def test_schedules_without_one_of_the_sides(warmup: float) -> None:
     training = Training(learning_rate=0.1, warmup=warmup)
     assert learning_rate(1, 1, training) == 0.1
     assert learning_rate(5, 10, training) == pytest.approx(0.05 if warmup else 0.06)
+
+
+@pytest.mark.parametrize("first", ["rows", "dense"])
+def test_rows_and_a_dense_parameter_continue_each_other(first: str) -> None:
+    """As where a training goes from a CPU to a single GPU, or the reverse."""
+    sparse = {"rows": frozenset({"rows"}), "dense": frozenset[str]()}
+    own, reference = parameters(), parameters()
+    optimizer, whole = Optimizer(own, SETTINGS, sparse[first]), Optimizer(reference, SETTINGS, frozenset())
+    for number, rate in enumerate(RATES):
+        if number == 2:
+            then = Optimizer(own, SETTINGS, sparse["dense" if first == "rows" else "rows"])
+            then.load_state_dict({key: value.clone() for key, value in optimizer.state_dict().items()})
+            optimizer = then
+        found = gradients(number, rows_of(number))
+        dense = {name: gradient.to_dense() for name, gradient in found.items()}
+        give(own, found if (first == "rows") == (number < 2) else dense)
+        give(reference, dense)
+        for one in (optimizer, whole):
+            one.step(rate, divisor=1.0)
+            one.zero_grad()
+    optimizer.catch_up()
+    for name, parameter in own.items():
+        torch.testing.assert_close(parameter, reference[name], rtol=1e-4, atol=1e-5)
