@@ -99,8 +99,10 @@ class Trainer:
         stop = self.step(batch)
         self.profiler.step()
         if batch.step % max(1, self.sampler.steps // LINES) == 0 or batch.step in self.sampler.evaluated:
+            self.guard.look()
             self.metrics.write(batch, {**self.meter.read(), **memory_use(self.device)})
         if stop or self.checkpoints.due(batch.step):
+            self.guard.look()  # nobody could continue from a checkpoint of a lost training
             with self.meter.paused(), self.phases.checkpoint:
                 self.checkpoints.write(batch.step, self.state.snapshot())
         return stop

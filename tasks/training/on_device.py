@@ -11,7 +11,7 @@ import torch
 
 from tasks.training.precision import GROWTH_STEPS, PATIENCE, LossScale, NonFiniteGuard, Precision, lost
 
-LOOK = 50  # steps after which Python looks whether the loss is lost
+LOOK = 50  # steps after which Python looks whether the loss is lost, at the latest
 
 
 class DeviceGuard(NonFiniteGuard):
@@ -24,19 +24,25 @@ class DeviceGuard(NonFiniteGuard):
     def __init__(self, device: torch.device) -> None:
         super().__init__()
         self.found_inf: torch.Tensor = torch.zeros((), device=device)
-        # the steps that were not taken, those in a row up to now, and the most in a row since Python has looked
+        # the steps that were not taken, those in a row up to now, and the step since which the loss is lost, or 0
         self._counts = torch.zeros(3, device=device)
 
     def accepts(self, norm: float | torch.Tensor, step: int) -> bool:
         """Return True. Every LOOK steps, raises BadInput after PATIENCE unusable gradients in a row."""
         assert isinstance(norm, torch.Tensor)
         self.found_inf = 1.0 - torch.isfinite(norm).float()
-        skipped, in_a_row, most = self._counts
+        skipped, in_a_row, lost_since = self._counts
         in_a_row = (in_a_row + 1) * self.found_inf
-        self._counts = torch.stack([skipped + self.found_inf, in_a_row, torch.maximum(most, in_a_row)])
+        lost_since = torch.maximum(lost_since, (in_a_row == PATIENCE) * (step - PATIENCE + 1))
+        self._counts = torch.stack([skipped + self.found_inf, in_a_row, lost_since])
         if step % LOOK == 0:
-            self._look(step)
+            self.look()
         return True
+
+    def look(self) -> None:
+        """Wait for the device, and raise BadInput if there were PATIENCE unusable gradients in a row."""
+        if since := int(self._counts[2]):
+            raise lost(since)
 
     def state_dict(self) -> dict[str, int]:
         """Return the counts, which Python waits for."""
@@ -46,14 +52,7 @@ class DeviceGuard(NonFiniteGuard):
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Replace the counts."""
         super().load_state_dict(state)
-        self._counts = self._counts.new_tensor([self.skipped, self._in_a_row, self._in_a_row])
-
-    def _look(self, step: int) -> None:
-        skipped, in_a_row, most = (int(count) for count in self._counts.tolist())
-        if most >= PATIENCE:
-            raise lost(step - most + 1)
-        self.skipped = skipped
-        self._counts[2] = in_a_row
+        self._counts = self._counts.new_tensor([self.skipped, self._in_a_row, 0])
 
 
 class DeviceLossScale(LossScale):

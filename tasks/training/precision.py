@@ -124,6 +124,9 @@ class NonFiniteGuard:
             raise lost(step - PATIENCE + 1)
         return False
 
+    def look(self) -> None:
+        """Raise BadInput if the loss is lost and `accepts` has not said so yet, which it always has here."""
+
     def state_dict(self) -> dict[str, int]:
         """Return the counts."""
         return {"skipped": self.skipped, "in_a_row": self._in_a_row}

@@ -13,7 +13,7 @@ import torch
 
 from include.stages import BadInput
 from tasks.launching.launch import launch
-from tasks.training import factory, precision
+from tasks.training import factory, loop, precision
 from tasks.training.job import Job
 from tasks.training.on_device import LOOK, DeviceGuard, DeviceLossScale
 from tasks.training.precision import GROWTH_STEPS, PATIENCE, LossScale, NonFiniteGuard
@@ -35,6 +35,7 @@ def skipped(job: Job) -> int:
 
 
 def test_the_device_clips_as_python_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factory, "runs_ahead", lambda device: False)  # on a GPU, too
     in_python = train(tmp_path, sparse_embeddings=False)
     monkeypatch.setattr(factory, "runs_ahead", lambda device: True)
     on_device = train(tmp_path)
@@ -44,6 +45,7 @@ def test_the_device_clips_as_python_does(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_device_skips_the_steps_that_python_skips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first gradients overflow, because the loss scale begins far too high."""
     monkeypatch.setattr(precision, "FIRST_SCALE", 2.0**24)
+    monkeypatch.setattr(factory, "runs_ahead", lambda device: False)
     in_python = train(tmp_path, precision="fp16", sparse_embeddings=False)
     monkeypatch.setattr(factory, "runs_ahead", lambda device: True)
     on_device = train(tmp_path, precision="fp16")
@@ -85,3 +87,18 @@ def test_python_looks_now_and_then_whether_the_loss_is_lost() -> None:
         assert guard.accepts(torch.tensor(math.nan), step)
     with pytest.raises(BadInput, match=rf"not finite since step {LOOK - PATIENCE + 1}: lower training.learning_rate"):
         guard.accepts(torch.tensor(math.nan), LOOK)
+
+
+def test_a_loss_that_was_lost_is_found_later() -> None:
+    guard = DeviceGuard(CPU)
+    for step in range(1, 30):
+        assert guard.accepts(torch.tensor(math.nan if 4 <= step < 4 + PATIENCE + 2 else 1.0), step)
+    with pytest.raises(BadInput, match="not finite since step 4: "):
+        guard.look()
+
+
+def test_a_lost_loss_ends_a_training_of_few_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factory, "runs_ahead", lambda device: True)
+    monkeypatch.setattr(loop, "learning_rate", lambda *_: 1e30)
+    with pytest.raises(BadInput, match="not finite since step 2: "):
+        train(tmp_path)
