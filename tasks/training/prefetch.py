@@ -11,7 +11,7 @@ import numpy as np
 from tasks.encoder.batching import Batch
 from tasks.training.sampler import RankBatch, Sampler
 
-DEPTH = 2  # micro-batches that are prepared beforehand: one while the next is fetched by the GPU
+DEPTH = 3  # micro-batches that are prepared beforehand
 
 
 class Prefetch:
@@ -49,7 +49,7 @@ class Prefetch:
         self._fill()
 
     def _fill(self) -> None:
-        while len(self._prepared) <= DEPTH and (coming := next(self._coming, None)):
+        while len(self._prepared) < DEPTH and (coming := next(self._coming, None)):
             self._prepared.append((coming, self._thread.submit(self._prepare, coming)))
 
 
