@@ -116,3 +116,5 @@ def test_a_loss_that_differs_is_wrong(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(f"| {name} |" in lines for name in names) and not wrong
     monkeypatch.setitem(losses.VARIANTS, "fp32", losses.Variant({}, tolerance=-1.0))
     assert losses.judge(tmp_path, names)[1] == ["fp32: a loss differs by 0.0e+00, more than -1e+00"]
+    (tmp_path / "here" / "fp32.json").write_text("[0.7, null]")
+    assert losses.judge(tmp_path, names)[1] == ["fp32: the loss of step 2 is not finite"]

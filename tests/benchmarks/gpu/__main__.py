@@ -39,7 +39,7 @@ def main() -> int:
     """Print the tables; return the exit code."""
     arguments = _arguments()
     if not torch.cuda.is_available() and not arguments.quick:
-        print("there is no GPU that torch could use: nothing was checked", file=sys.stderr)
+        print(f"there is no GPU that torch {torch.__version__} could use: nothing was checked", file=sys.stderr)
         return 1
     print(_machine(), flush=True)
     with tempfile.TemporaryDirectory() as name:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from tasks.launching.launch import ROOT
 
@@ -27,7 +28,9 @@ class Tests:
 
 def run(quick: bool) -> Tests:
     """Run them; of a quick check only the first file."""
-    options = ["-q", "--noconftest", "-p", "no:cacheprovider", "-m", "not long", "-rfE", "--timeout=300"]
+    options = ["-q", "--noconftest", "-p", "no:cacheprovider", "-m", "not long", "-rfE"]
+    if find_spec("pytest_timeout"):
+        options.append("--timeout=300")
     command = [sys.executable, "-m", "pytest", *options, *FILES[: 1 if quick else None]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     last = done.stdout.strip().rpartition("\n")[2] or done.stderr[-2000:]

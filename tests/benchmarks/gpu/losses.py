@@ -21,7 +21,7 @@ from tests.benchmarks.tables import table
 
 ROWS, BATCH = 640, 32
 FIELDS = {
-    "training.epochs": "2", "training.batch_size": str(BATCH), "training.learning_rate": "2e-4", "training.ranks": "1",
+    "training.epochs": "2", "training.batch_size": str(BATCH), "training.learning_rate": "2e-3", "training.ranks": "1",
     "training.patience": "0", "training.evaluations": "1", "model.dropout": "0", "preprocessing.max_length": "96",
     "training.precision": "fp32",
 }  # fmt: skip
@@ -40,7 +40,7 @@ class Variant:
     tolerance: float = 1e-3
 
 
-HALF = 3e-2
+HALF = 3e-2  # bf16 differs by 1e-3 on a CPU; with weights that never move, a loss differs by 8e-2
 VARIANTS = {
     "fp32": Variant({}),
     "static batches": Variant({"batching.kind": "static"}),
@@ -84,9 +84,12 @@ def judge(scratch: Path, names: Sequence[str]) -> tuple[str, list[str]]:
     lines, wrong = [], []
     for name in names:
         found, expected = (json.loads((scratch / side / f"{name}.json").read_text()) for side in ("here", "cpu"))
+        if None in found:  # JSON's NaN
+            wrong.append(f"{name}: the loss of step {found.index(None) + 1} is not finite")
+            continue
         largest = max(abs(one - other) for one, other in zip(found, expected, strict=True))
         lines.append([name, str(len(found)), f"{expected[-1]:.4f}", f"{found[-1]:.4f}", f"{largest:.1e}"])
-        if not largest <= VARIANTS[name].tolerance:  # nan is no less
+        if largest > VARIANTS[name].tolerance:
             wrong.append(f"{name}: a loss differs by {largest:.1e}, more than {VARIANTS[name].tolerance:.0e}")
     header = ("training", "steps", "last loss in fp32 on the CPU", "here", "largest difference of any step")
     return table(header, lines), wrong
