@@ -18,7 +18,12 @@ if [ -e /dev/nvidiactl ] || command -v nvidia-smi >/dev/null; then gpu=cuda; els
 export SPARK_BERT_TORCH=${SPARK_BERT_TORCH:-$gpu}
 version=.venv/tasks/lib/python3.11/site-packages/torch/version.py
 if [ "$SPARK_BERT_TORCH" = cuda ] && grep -qsF "+cpu'" $version; then # made before there was a GPU
-    rm -f .venv/tasks/.ready-build .venv/tasks/.horovod
+    # What an installation began and did not end is made again from nothing, for which a network is needed, too.
+    if scripts/torch.sh scripts/uv.sh --quiet --dry-run --python .venv/tasks; then
+        rm -f .venv/tasks/.ready-build .venv/tasks/.horovod
+    else
+        echo "The torch for GPUs cannot be fetched: trainings use the CPU until make setup can" >&2
+    fi
 fi
 
 # Horovod's wheel takes longest and needs only torch. So it is compiled first, while everything else is downloaded.
