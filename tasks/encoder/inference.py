@@ -10,6 +10,7 @@ from tasks.encoder.models import Classifier
 from tasks.encoder.windows import pool
 
 
+@torch.inference_mode()
 def predict_logits(model: Classifier, table: TokenTable, batch_tokens: int = 8192) -> Array:
     """Compute the logits of all documents of a table, without dropout, on the model's device.
 
@@ -27,7 +28,7 @@ def predict_logits(model: Classifier, table: TokenTable, batch_tokens: int = 819
     return pool(logits, table.rows)
 
 
-@torch.inference_mode()
+@torch.no_grad()  # and no more: weights that ranks have gathered here are used in the next training step, too
 def batch_logits(model: Classifier, table: TokenTable, indices: Array) -> Array:
     """Compute the logits of some rows as one batch, without dropout, on the model's device.
 

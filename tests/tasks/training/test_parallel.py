@@ -41,7 +41,7 @@ PLAIN: dict[str, Any] = {
     "sparse_embeddings": False,
     "fused_layers": False,
     "patience": 0,
-    "evaluations": 1,
+    "evaluations": 3,  # the first one after STOP steps
     "epochs": 0.75,
 }
 MESHES: dict[str, dict[str, Any]] = {
