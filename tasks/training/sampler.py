@@ -30,6 +30,7 @@ class RankBatch:
             ranks, a rank without rows takes one and gives it the weight 0.
         weight: the factor of each row's loss. The sum over all rows of all ranks is then the mean of the batch.
         rows: the number of rows of the whole batch.
+        parts: the number of parts that it is divided into, one for each rank that computes other rows.
     """
 
     step: int
@@ -37,11 +38,18 @@ class RankBatch:
     indices: Array
     weight: float
     rows: int
+    parts: int
 
     def micro_batches(self, count: int) -> list[RankBatch]:
-        """Split the rows into `count` micro-batches, or one per row if there are fewer; their losses add up."""
-        pieces = np.array_split(self.indices, min(count, len(self.indices)))
-        return [dataclasses.replace(self, indices=piece) for piece in pieces]
+        """Split the rows into `count` micro-batches, or one per row if there are fewer; their losses add up.
+
+        All ranks get equally many, because those that gather weights from one another run every pass together: a rank
+        with fewer rows than another takes one again, with the weight 0.
+        """
+        most = math.ceil(self.rows / self.parts)
+        pieces = np.array_split(self.indices, min(count, most))
+        again = dataclasses.replace(self, indices=self.indices[:1], weight=0.0)
+        return [dataclasses.replace(self, indices=piece) if len(piece) else again for piece in pieces]
 
 
 class Sampler:
@@ -103,7 +111,7 @@ class Sampler:
     def _of_rank(self, batch: Array, step: int, epoch: float) -> RankBatch:
         own = batch[self._part :: self._parts]  # every n-th row of a sorted batch: all ranks get similar lengths
         weight = 1 / float(self._terms[batch].sum()) if len(own) else 0.0
-        return RankBatch(step, epoch, own if len(own) else batch[:1], weight, len(batch))
+        return RankBatch(step, epoch, own if len(own) else batch[:1], weight, len(batch), self._parts)
 
 
 def planned_steps(job: Job) -> int:

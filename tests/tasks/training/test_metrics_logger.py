@@ -20,7 +20,8 @@ def test_a_checkpoint_replaces_what_was_written_since(tmp_path: Path) -> None:
 
 
 def test_a_line_says_when_it_was_written(tmp_path: Path) -> None:
-    logger, batch = MetricsLogger(tmp_path, steps=8, terminal=False), RankBatch(4, 0.5, np.zeros(1, np.int64), 1.0, 1)
+    logger = MetricsLogger(tmp_path, steps=8, terminal=False)
+    batch = RankBatch(4, 0.5, np.zeros(1, np.int64), 1.0, rows=1, parts=1)
     before = time.time()
     logger.write(batch, {"accuracy": math.nan, "dev_loss": 0.5}, {"shares": {"a": 0.25, "b": 0.75}})
     logger.close()

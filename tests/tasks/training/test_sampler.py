@@ -177,11 +177,20 @@ def test_the_steps_that_are_scored() -> None:
 
 @pytest.mark.parametrize(("rows", "count", "sizes"), [(7, 1, [7]), (7, 3, [3, 2, 2]), (2, 4, [1, 1]), (1, 8, [1])])
 def test_a_share_in_parts_is_the_share(rows: int, count: int, sizes: list[int]) -> None:
-    share = RankBatch(3, 0.5, np.arange(10, 10 + rows), 0.125, 2 * rows)
+    share = RankBatch(3, 0.5, np.arange(10, 10 + rows), 0.125, 2 * rows, parts=2)
     parts = share.micro_batches(count)
     assert [len(part.indices) for part in parts] == sizes
     assert np.array_equal(np.concatenate([part.indices for part in parts]), share.indices)
     assert {(part.step, part.epoch, part.weight, part.rows) for part in parts} == {(3, 0.5, 0.125, 2 * rows)}
+
+
+def test_ranks_with_fewer_rows_than_others_run_as_many_passes() -> None:
+    for batch_size in (5, 1):  # of three ranks, one has fewer rows, or two have none
+        shares = [next(iter(sampler(LENGTHS[:5], "static", rank, 3, batch_size=batch_size))) for rank in range(3)]
+        passes = [share.micro_batches(2) for share in shares]
+        assert len({len(one) for one in passes}) == 1
+        counted = [len(part.indices) for one in passes for part in one if part.weight]
+        assert sum(counted) == batch_size and all(len(part.indices) for one in passes for part in one)
 
 
 def test_a_batch_can_be_padded_further_than_its_longest_row(tmp_path: Path) -> None:
