@@ -28,6 +28,7 @@ from tasks.training.precision import Precision, autocast
 #: The families whose stages share no parameters, unlike MPNet's, which share a table of relative positions.
 FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta")
 _MULTIPLE = 8  # of the tokens of a row: every length has a schedule of its own
+_KEPT = 8  # schedules, each of which keeps buffers for all hidden states that a stage receives in a step
 _SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
 
 
@@ -81,7 +82,10 @@ def keep_stage(model: Classifier, layout: Layout) -> None:
 
 
 class Pipeline:
-    """This rank's stage, and its schedules: one for each shape of a batch, because receivers know shapes beforehand."""
+    """This rank's stage, and its schedules: one for each shape of a batch, because receivers know shapes beforehand.
+
+    All stages see the same shapes in the same order, so that they make and forget the same schedules.
+    """
 
     def __init__(
         self, objective: Objective, layout: Layout, mesh: DeviceMesh, settings: Parallel, precision: Precision
@@ -110,15 +114,22 @@ class Pipeline:
         """
         batch, weights = self._padded(batch, weight)
         self._loss_scale = loss_scale
-        rows, length = batch.input_ids.shape
-        if (rows, length) not in self._schedules:
-            self._schedules[rows, length] = self._schedule(rows // self._settings.micro_batches, length)
-        schedule, losses = self._schedules[rows, length], list[torch.Tensor]()
+        schedule, losses = self._schedule_of(*batch.input_ids.shape), list[torch.Tensor]()
         hidden = (batch.input_ids,) if self._layout.place.pipeline == 0 else ()
         target = weights if self._layout.is_last_stage else None
         inputs = {name: getattr(batch, name) for name in ("input_ids", "attention_mask", "token_type_ids", "labels")}
         schedule.step(*hidden, target=target, losses=losses, return_outputs=False, **inputs)
         return torch.stack(losses).sum().detach() / loss_scale if losses else torch.zeros((), device=weights.device)
+
+    def _schedule_of(self, rows: int, length: int) -> Any:
+        """Return the schedule of batches of this shape, and forget the one that was not used for longest."""
+        schedule = self._schedules.pop((rows, length), None)
+        if schedule is None:
+            schedule = self._schedule(rows // self._settings.micro_batches, length)
+        self._schedules[rows, length] = schedule
+        if len(self._schedules) > _KEPT:
+            del self._schedules[next(iter(self._schedules))]
+        return schedule
 
     def _schedule(self, rows: int, length: int) -> Any:
         device, hidden = self._stage.device, self._stage.hidden
