@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from tasks.communication import ranks
 from tasks.communication.layout import Layout
 
+log = logging.getLogger(__name__)
 #: A rank that does not answer for so long is lost, as for Horovod (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS).
 _PATIENCE = timedelta(seconds=120)
 _LONGEST_NAME = 64
@@ -54,6 +56,7 @@ def lost_ranks_told() -> Iterator[None]:
         yield
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error).lower():  # Gloo's errors have no class
+            log.warning("this rank has lost others, or cannot reach them: %s", error)  # such as a wrong interface
             raise HorovodInternalError(str(error)) from error
         raise
 
