@@ -7,6 +7,7 @@ import logging
 
 from joblib import cpu_count
 
+from include.stages import BadInput
 from tasks.training.job import Job
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,9 @@ def with_ranks(job: Job, gpus: int) -> Job:
 
     Where batches have a fixed size, `auto` is the largest such number that divides it. Where the model is divided, it
     is a number of whole copies of the model, at least one.
+
+    Raises:
+        BadInput: the model is divided among more ranks than there are GPUs.
     """
     ranks = _one_for_each(gpus, job) if job.training.ranks == "auto" else job.training.ranks
     compression = job.experiment.communication.compression
@@ -35,11 +39,16 @@ def _one_for_each(gpus: int, job: Job) -> int:
     copy, parts = job.experiment.parallel.ranks, job.experiment.parallel.shard  # of the rows of each copy
     fitting = [n for n in range(copy, gpus + 1, copy) if not fixed or size % (n // copy * parts) == 0]
     ranks = max(fitting, default=copy)
+    if 0 < gpus < copy:
+        raise BadInput(
+            f"parallel.tensor, pipeline and shard divide a model among {copy} ranks, which need a GPU each, but this "
+            f"machine has {gpus}: write values whose product is at most {gpus}"
+        )
     if ranks < gpus:
-        log.warning(
-            "%d of %d GPUs are used: training.batch_size %d has no larger divisor%s",
-            ranks, gpus, size, f" that is a multiple of {copy}" if copy > 1 else "",
-        )  # fmt: skip
+        why = f"training.batch_size {size} has no larger divisor"
+        if copy > 1:
+            why = f"more ranks are no multiple of {copy}, or too many for batches of equal size"
+        log.warning("%d of %d GPUs are used: %s", ranks, gpus, why)
     return ranks
 
 

@@ -38,10 +38,22 @@ def test_auto_divides_a_batch_of_a_fixed_size(caplog: pytest.LogCaptureFixture) 
     assert not caplog.text
 
 
-@pytest.mark.parametrize(("gpus", "ranks"), [(0, 2), (1, 2), (2, 2), (7, 6)])
+DIVIDED = {
+    "training": {"sparse_embeddings": False, "fused_layers": False, "batch_size": 6},
+    "parallel": {"tensor": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("gpus", "ranks"), [(0, 2), (2, 2), (7, 6)])
 def test_auto_is_a_number_of_whole_copies_of_a_divided_model(gpus: int, ranks: int) -> None:
-    plain = {"sparse_embeddings": False, "fused_layers": False, "batch_size": 6}
-    assert with_ranks(job(training=plain, parallel={"tensor": 2}), gpus).ranks == ranks
+    assert with_ranks(job(**DIVIDED), gpus).ranks == ranks
+
+
+def test_auto_says_why_gpus_are_left_over_or_too_few_for_a_divided_model(caplog: pytest.LogCaptureFixture) -> None:
+    with_ranks(job(**DIVIDED), 7)
+    assert "6 of 7 GPUs are used: more ranks are no multiple of 2, or too many for batches of equal size" in caplog.text
+    with pytest.raises(BadInput, match=r"among 2 ranks, .*, but this machine has 1: write values .* at most 1"):
+        with_ranks(job(**DIVIDED), 1)
 
 
 def test_compression_without_another_rank_is_said_to_do_nothing(caplog: pytest.LogCaptureFixture) -> None:
