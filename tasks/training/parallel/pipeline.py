@@ -64,6 +64,7 @@ class Received(nn.Module):
 def keep_stage(model: Classifier, layout: Layout) -> None:
     """Remove what other stages compute. What stays keeps its name."""
     encoder: Any = model.encoder
+    device = model.device
     lists = [m for m in encoder.modules() if isinstance(m, nn.ModuleList) and m[0] is layers_of(encoder)[0][0]]
     (stack,) = lists
     stages, own = layout.mesh.pipeline, layout.place.pipeline
@@ -72,7 +73,7 @@ def keep_stage(model: Classifier, layout: Layout) -> None:
         if number // each != own:
             del stack._modules[str(number)]
     if own > 0:
-        encoder.embeddings = Received()
+        encoder.embeddings = Received().to(device)  # the model's first parameters, from which its device is read
     if not layout.is_last_stage:
         for name in head_modules(model.model):
             if "." not in name and name:
