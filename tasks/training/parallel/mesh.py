@@ -40,11 +40,11 @@ def device_mesh(layout: Layout, device: torch.device, folder: Path) -> DeviceMes
 
 
 def disconnect(folder: Path) -> None:
-    """Leave all groups, if there are any."""
+    """Leave all groups, if there are any: a rank that was never connected may find those of another training here."""
     if dist.is_initialized():
         dist.destroy_process_group()
-    if ranks.rank() == 0:
-        _clear(folder)
+        if ranks.rank() == 0:
+            _clear(folder)
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def lost_ranks_told() -> Iterator[None]:
 
 
 def _connect(layout: Layout, device: torch.device, folder: Path) -> None:
-    """Let the ranks meet through a file that only this user can read, so that no port is open to anyone.
+    """Let the ranks meet through a file that only this user can read, and not through a port that anyone can reach.
 
     Its name is drawn by rank 0, and Horovod tells it to the others.
     """
