@@ -36,7 +36,7 @@ os.environ |= {
 def airflow(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Airflow's command line in the home of the tests."""
     command = [sys.executable, "-m", "airflow", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | environment, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | environment, timeout=300)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 Two ranks with one thread each do the work of one rank with two threads. They exchange gradients through Gloo and update
 all weights, or they share memory and update half of the weights each. The cases take turns, and each is compared with
-the one rank of the same round.
+the one rank of the same round. --figure FILE draws what the ranks spend a step on.
 """
 
 from __future__ import annotations
@@ -10,49 +10,84 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.links import LOCAL
 from tests.benchmarks.ranks import measure
 from tests.benchmarks.tables import spread, table
-from tests.benchmarks.timed_rank import Timing
+from tests.benchmarks.timed_rank import Measurement, Timing
 from tests.benchmarks.workload import BATCH, Workload, add_arguments, prepare
 
 WARMUP, STEPS = 10, 60
 ONE, GLOO, SHARED = "1 x 2", "2 x 1, Gloo", "2 x 1, shared memory"
 RANKS = {ONE: 1, GLOO: 2, SHARED: 2}
+#: The phases of a step in their order, and their colors. What is sent during the backward pass counts as backward.
+PHASES = {
+    **{"data": "tab:gray", "forward": "tab:cyan", "backward": "tab:blue"},
+    **{"exchange": "tab:red", "optimizer": "tab:green"},
+}
+
+Round = dict[str, list[Measurement]]
 
 
 def main() -> None:
-    """Prepare the data once, then print the table."""
+    """Prepare the data once, then print the table and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--figure", type=Path, help="where to draw the phases of a step (PNG)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         steps, rounds = (2, 1) if arguments.quick else (STEPS, arguments.rounds)
         workload = prepare(arguments, scratch).with_rows(steps * BATCH)
-        print(_table([{case: _step(workload, scratch / "output", case) for case in RANKS} for _ in range(rounds)]))
+        measured = [{case: _measure(workload, scratch / "output", case) for case in RANKS} for _ in range(rounds)]
+    print(_table(measured))
+    if arguments.figure:
+        draw(measured, arguments.figure)
 
 
-def _step(workload: Workload, output: Path, case: str) -> float:
-    """The median step in ms."""
+def _measure(workload: Workload, output: Path, case: str) -> list[Measurement]:
+    """Of each rank."""
     ranks, steps = RANKS[case], workload.rows // BATCH
     timing = Timing(min(WARMUP, steps), steps, shared=case != GLOO)
-    first, *_ = measure(workload.job(output, f"training.ranks={ranks}"), timing, 2 // ranks, [LOCAL] * ranks)
-    return 1000 * statistics.median(first[0].seconds)
+    job = workload.job(output, f"training.ranks={ranks}")
+    return [rates[0] for rates in measure(job, timing, 2 // ranks, [LOCAL] * ranks)]
 
 
-def _table(rounds: list[dict[str, float]]) -> str:
+def _table(measured: Sequence[Round]) -> str:
+    steps = [{case: 1000 * statistics.median(one[case][0].seconds) for case in RANKS} for one in measured]
     header = ("ranks x threads", "a step, ms, median (lowest to highest)", "speed, 1 x 2 of the same round being 1")
     return table(
         header,
         [
-            (case, spread([one[case] for one in rounds], 1), spread([one[ONE] / one[case] for one in rounds], 2))
+            (case, spread([one[case] for one in steps], 1), spread([one[ONE] / one[case] for one in steps], 2))
             for case in RANKS
         ],
     )
+
+
+def draw(measured: Sequence[Round], file: Path) -> None:
+    """Draw a row for each rank, in which a mean step's phases follow one another."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    lines = {
+        f"{case}: rank {rank}": [one[case][rank] for one in measured] for case in RANKS for rank in range(RANKS[case])
+    }
+    figure, axes = pyplot.subplots(figsize=(9, 0.5 * len(lines) + 1.6), layout="constrained")
+    for place, ranks in enumerate(lines.values()):
+        start = 0.0
+        for phase, color in PHASES.items():
+            width = 1000 * statistics.mean(rank.phases[phase] / len(rank.seconds) for rank in ranks)
+            axes.barh(-place, width, 0.7, start, color=color, label=None if place else phase)
+            start += width
+    axes.set(yticks=[-place for place in range(len(lines))], yticklabels=list(lines), xlabel="ms of a mean step")
+    figure.legend(loc="outside upper center", ncols=len(PHASES))
+    figure.savefig(file, dpi=120)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loop import Trainer
 from tasks.training.meter import memory
+from tasks.training.phases import Phase
 from tests.benchmarks.links import LOCAL, bytes_sent, limit
 
 TIMING = "timing.json"
@@ -60,6 +61,7 @@ class Measurement:
         parameters: of the model, their number.
         memory: the most that the process has held so far, in bytes: resident on a CPU, allocated on a GPU.
         reserved: the most that torch has reserved on a GPU, in bytes.
+        phases: seconds of all steps together, by phase, in the order of a step.
     """
 
     rows: int
@@ -69,6 +71,7 @@ class Measurement:
     parameters: int
     memory: int
     reserved: int
+    phases: dict[str, float]
 
     @property
     def rows_per_second(self) -> float:
@@ -98,7 +101,7 @@ def main(folder: Path) -> None:
 def _steps(trainer: Trainer, count: int, interface: str) -> Measurement:
     """The training's first steps, whatever came before."""
     trainer.sampler.load_state_dict({"done": 0})
-    sent, on_interface = trainer.exchange.bytes_received(), bytes_sent(interface)
+    sent, on_interface, spent = trainer.exchange.bytes_received(), bytes_sent(interface), _phases(trainer)
     rows, ends = 0, [time.perf_counter()]
     for share in itertools.islice(trainer.sampler, count):
         trainer.step(share)
@@ -115,7 +118,12 @@ def _steps(trainer: Trainer, count: int, interface: str) -> Measurement:
         sum(parameter.numel() for parameter in trainer.model.parameters()),
         memory(trainer.device),
         torch.cuda.max_memory_reserved() if trainer.device.type == "cuda" else 0,
+        {name: seconds - spent[name] for name, seconds in _phases(trainer).items()},
     )
+
+
+def _phases(trainer: Trainer) -> dict[str, float]:
+    return {name: phase.seconds for name, phase in vars(trainer.phases).items() if isinstance(phase, Phase)}
 
 
 def _finish(device: torch.device) -> None:
