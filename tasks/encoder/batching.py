@@ -36,6 +36,7 @@ class Batch:
         labels: class ids (int64) or scores (float32), [rows], or whether a row has each label (float32),
             [rows, labels]; empty for a split without labels.
         packing: the positions of the tokens, if the encoder shall not compute the padding; otherwise None.
+        hidden: in pre-training, the indices of the hidden tokens in the flattened batch, int64 [hidden tokens].
     """
 
     input_ids: torch.Tensor
@@ -43,6 +44,7 @@ class Batch:
     token_type_ids: torch.Tensor
     labels: torch.Tensor
     packing: Packing | None = None
+    hidden: torch.Tensor | None = None
 
     def packed(self) -> Batch:
         """Return the same batch with a packing, so that the encoder does not compute the padding."""
@@ -57,7 +59,8 @@ class Batch:
         """Return the same batch on a device."""
         parts = (self.input_ids, self.attention_mask, self.token_type_ids, self.labels)
         ids, mask, segments, labels = (send(part, device) for part in parts)
-        return Batch(ids, mask, segments, labels, None if self.packing is None else self.packing.to(device))
+        packing = None if self.packing is None else self.packing.to(device)
+        return Batch(ids, mask, segments, labels, packing, None if self.hidden is None else send(self.hidden, device))
 
 
 class TokenTable:

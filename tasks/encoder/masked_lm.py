@@ -74,14 +74,14 @@ class MaskedLanguageModel(EncoderWithHead):
             input_ids: token ids with masks, [batch, tokens].
             attention_mask: 1 for tokens and 0 for padding, [batch, tokens].
             token_type_ids: segment of each token, [batch, tokens]; None if all are in the first segment.
-            places: true for the tokens to predict, bool [batch, tokens].
+            places: indices of the tokens to predict in the flattened batch, int64 [selected tokens].
             packing: the packing of the batch, if it is packed.
 
         Returns:
-            Logits of the selected tokens, row by row, float32 [selected tokens, vocabulary].
+            Logits of the selected tokens, float32 [selected tokens, vocabulary].
         """
         tokens = self.run(input_ids, attention_mask, token_type_ids, packing)
-        return cast(torch.Tensor, self.head(tokens[places], self.words.weight).float())
+        return cast(torch.Tensor, self.head(tokens.flatten(0, 1)[places], self.words.weight).float())
 
 
 def load_masked_lm(folder: Path, max_length: int) -> MaskedLanguageModel:

@@ -12,10 +12,10 @@ from torch import nn
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, MPNetModel, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from tasks.encoder import mpnet
+from tasks.encoder.attention_mask import padding_mask
 from tasks.encoder.packing import Packing
 
 ATTENTION = "padding_free"  # name under which transformers finds the attention function
@@ -206,7 +206,7 @@ def _flash_can(query: torch.Tensor) -> bool:
 
 def _mask(attention_mask: torch.Tensor | None = None, **rest: Any) -> torch.Tensor | None:
     """Return the mask of a padded batch, or None for a packed batch."""
-    return None if attention_mask is None else sdpa_mask(attention_mask=attention_mask, **rest)
+    return None if attention_mask is None else padding_mask(attention_mask=attention_mask, **rest)
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from include.losses import losses_for
 from include.sections import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array
+from tasks.encoder.packing import send
 
 #: Computes one loss per row, [batch], from logits [batch, labels] or scores [batch, 1], labels and settings. The labels
 #: are class ids or scores, [batch], or zeros and ones, [batch, labels].
@@ -95,7 +96,7 @@ class Criterion:
         losses = self._function(logits, labels, self._settings)
         if self._class_weights is None:
             return losses
-        weights = torch.from_numpy(self._class_weights).to(logits.device, logits.dtype, non_blocking=True)
+        weights = send(torch.from_numpy(self._class_weights).to(logits.dtype), logits.device)
         return losses * weights[labels]
 
     def weights(self, labels: Array) -> Array:

@@ -115,9 +115,10 @@ class MaskedWords(Objective):
 
     def losses(self, batch: Batch) -> torch.Tensor:
         """Return one loss per hidden token, [hidden tokens]."""
-        hidden = batch.labels != IGNORED
+        hidden = batch.hidden
+        assert hidden is not None
         logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids, hidden, batch.packing)
-        return functional.cross_entropy(logits, batch.labels[hidden], reduction="none")
+        return functional.cross_entropy(logits, batch.labels.flatten()[hidden], reduction="none")
 
     @torch.inference_mode()
     def score(self, layout: Layout) -> DevScore:
@@ -142,7 +143,8 @@ class MaskedWords(Objective):
             seen, truth = self.masking.hide(batch.input_ids[position, :length].numpy(), step, int(row))
             batch.input_ids[position, :length] = torch.from_numpy(seen)
             labels[position, :length] = torch.from_numpy(truth)
-        return dataclasses.replace(batch, labels=labels)
+        hidden = (labels != IGNORED).flatten().nonzero().squeeze(1)  # here, as a GPU would be waited for
+        return dataclasses.replace(batch, labels=labels, hidden=hidden)
 
 
 def build_objective(job: Job) -> Objective:

@@ -126,8 +126,8 @@ def test_fused_layers_compute_a_packed_batch_as_the_others_do(tmp_path: Path, ki
 def test_hidden_words_are_predicted_without_padding_too(tmp_path: Path, kind: str) -> None:
     model = MaskedLanguageModel(encoder(kind)).train()
     padded = batch(tmp_path / "train", SENTENCES)
-    hidden = torch.zeros_like(padded.input_ids, dtype=torch.bool)
-    hidden[[0, 2, 2, 3], [1, 4, 9, 0]] = True
+    rows, columns = torch.tensor([0, 2, 2, 3]), torch.tensor([1, 4, 9, 0])
+    hidden = rows * padded.input_ids.shape[1] + columns
     parts = (padded.input_ids, padded.attention_mask, padded.token_type_ids, hidden)
     expected = model(*parts)
     assert allow_packing(model.encoder)

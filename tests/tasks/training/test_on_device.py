@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers.masking_utils import bidirectional_mask_function
 
+from include.sections import Batching, Loss
 from include.stages import BadInput
+from tasks.encoder import attention_mask
 from tasks.launching.launch import launch
+from tasks.stages.pretrain.blocks import BlockWriter
 from tasks.training import factory, loop, precision
 from tasks.training.job import Job
 from tasks.training.on_device import LOOK, DeviceGuard, DeviceLossScale
 from tasks.training.precision import GROWTH_STEPS, PATIENCE, LossScale, NonFiniteGuard
 from tests.tasks.launching.jobs import losses, make_job
+from tests.tasks.stages.pretrain.samples import text, tiny_encoder
 
 CPU = torch.device("cpu")
+_aten = torch.ops.aten
+#: What gives Python a number, or a shape that depends on numbers.
+READS = {
+    _aten._local_scalar_dense.default, _aten.equal.default, _aten.nonzero.default, _aten.masked_select.default,
+    _aten._unique2.default,
+}  # fmt: skip
 
 
 def train(root: Path, **training: Any) -> Job:
@@ -102,3 +118,68 @@ def test_a_lost_loss_ends_a_training_of_few_steps(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(loop, "learning_rate", lambda *_: 1e30)
     with pytest.raises(BadInput, match="not finite since step 2: "):
         train(tmp_path)
+
+
+class NothingIsRead(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Makes an operation an error for which Python would wait if its tensors were on a GPU."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        by_truth = function in (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default) and any(
+            index is not None and index.dtype == torch.bool for index in args[1]
+        )
+        assert function not in READS and not by_truth, f"{function} reads a tensor"
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def nothing_is_read(device: torch.device) -> Iterator[None]:
+    """A context in which Python may not wait for the device."""
+    if device.type == "cpu":
+        with NothingIsRead():  # type: ignore[no-untyped-call]
+            yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def hidden_words(root: Path) -> Job:
+    """A pre-training."""
+    writer = BlockWriter(tiny_encoder(root / "encoder"), max_length=32)
+    for split in ("train", "dev"):
+        writer.write(text(61, seed=1), root / "data" / split)
+    return dataclasses.replace(make_job(root), objective="masked words")
+
+
+@pytest.mark.parametrize("padding_free", [False, True])
+@pytest.mark.parametrize("words", [False, True])
+def test_a_step_reads_nothing_on_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: bool, padding_free: bool
+) -> None:
+    monkeypatch.setattr(factory, "runs_ahead", lambda device: True)
+    monkeypatch.setattr(attention_mask, "_is_far", lambda mask: True)
+    job = hidden_words(tmp_path) if words else make_job(tmp_path, precision="fp16", clip_norm=0.3)
+    sections: dict[str, Any] = {"batching": Batching(padding_free=padding_free)}
+    if not words:
+        sections["loss"] = Loss(class_weights="balanced")
+    experiment = job.experiment.model_copy(update=sections)
+    trainer = factory.build_trainer(dataclasses.replace(job, experiment=experiment), lambda: False)
+    monkeypatch.setattr(trainer.meter, "count", lambda *_: None)  # it reads the batch that is not on the device
+    first, *others = islice(trainer.sampler, 3)
+    trainer.step(first)  # the optimizer makes its moments
+    with nothing_is_read(trainer.device):
+        for batch in others:
+            trainer.step(batch)
+
+
+def test_a_mask_is_made_without_a_look_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says the same as the one that transformers leaves out."""
+    tokens = torch.ones(2, 3, dtype=torch.bool)
+    options: dict[str, Any] = {"batch_size": 2, "q_length": 3, "kv_length": 3, "allow_is_causal_skip": False}
+    options["mask_function"] = bidirectional_mask_function
+    assert attention_mask.padding_mask(tokens, **options, allow_is_bidirectional_skip=True) is None
+    monkeypatch.setattr(attention_mask, "_is_far", lambda mask: True)
+    made = attention_mask.padding_mask(tokens, **options, allow_is_bidirectional_skip=True)
+    assert made is not None and made.shape == (2, 1, 3, 3) and made.all()
