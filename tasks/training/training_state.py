@@ -2,16 +2,16 @@
 
 A checkpoint is written after a step's update and before its evaluation, which is repeated. On the same layout (the
 number of ranks on each host, and how they divide the model) and with the same number of threads, the losses from there
-on equal those of an uninterrupted training to the bit. On another layout,
+on equal those of an uninterrupted training to the bit; on a GPU, some sums vary in their last bit in any training. On
+another layout,
 
 - weights, optimizer, loss scale, sampler, best model and metrics.jsonl continue unchanged: batches hold the same rows;
 - the state of the exchange, such as the residuals of compressors, is redistributed to the new ranks
   (Exchange.redistribute), and a warning names what is dropped or missing.
 
-With another world size or another mesh, moreover,
-
-- the random numbers of every rank are seeded anew, from the seed, its rank and the step;
-- the mean loss in the next line of metrics.jsonl covers the steps since the checkpoint only.
+With another world size or another mesh, or on a GPU instead of a CPU or the reverse, the random numbers of every rank
+are seeded anew, from the seed, its rank and the step. With another world size or another mesh, moreover, the mean
+loss in the next line of metrics.jsonl covers the steps since the checkpoint only.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TrainingState:
             are loaded in this order.
         values: parts that JSON can hold, equal on all ranks.
         redistribute: makes this rank's state of one part out of the states of all ranks of another layout.
-        random: the one of `per_rank` with this rank's random numbers, which another world size seeds anew.
+        random: the one of `per_rank` with this rank's random numbers.
         hosts: the number of ranks on each host.
         layout: this rank's place.
         places: where this rank's parts of the parameters lie, by name, if the model is divided.
@@ -119,9 +119,8 @@ class TrainingState:
         hosts: list[int] = values["hosts"]
         mesh = Mesh(*values.get("mesh", [sum(hosts)]))  # which older checkpoints lack
         own = self._own(checkpoints, step, self.layout.rank) if mesh == self.layout.mesh else None
-        if own is None:
-            self.random.reseed(step)
-        else:
+        self.random.reseed(step)
+        if own is not None:
             _load(self.per_rank, own)
         if own is None or hosts != self.hosts:
             own = self._redistributed([self._own(checkpoints, step, rank) for rank in range(sum(hosts))])
@@ -185,6 +184,8 @@ class Weights:
 class RandomState:
     """The random-number generators that dropout draws from, on the CPU and on the rank's GPU.
 
+    A GPU draws other numbers than a CPU, so the states of one have no meaning for the other.
+
     Attributes:
         device: the rank's device.
     """
@@ -200,7 +201,9 @@ class RandomState:
         return state
 
     def load_state_dict(self, state: State) -> None:
-        """Set the generators to these states."""
+        """Set the generators to these states; those of another kind of device leave them as they are."""
+        if ("cuda" in state) != (self.device.type == "cuda"):
+            return
         torch.set_rng_state(state["cpu"].cpu())
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state["cuda"].cpu(), self.device)

@@ -32,6 +32,7 @@ from tasks.launching.launch import ROOT, launch
 from tasks.launching.rank import train
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job, checkpoints
+from tasks.training.training_state import RandomState
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
 from tests.tasks.launching.jobs import lines, make_job
 from tests.tasks.launching.ranks import is_rank, on_ranks
@@ -165,11 +166,35 @@ def test_what_compressors_lack_on_the_same_ranks_is_an_error_and_never_silently_
     tensors = load_file(folder / "rank-0.safetensors")
     kept = {name: values for name, values in tensors.items() if "residual" not in name}
     assert len(kept) < len(tensors)
-    save_file(kept, folder / "rank-0.safetensors")
-    (folder / MANIFEST).unlink()
-    write_json(folder / MANIFEST, {"files": inventory(folder)})
+    rewrite(folder, "rank-0.safetensors", kept)
     with pytest.raises(BadInput, match=r"step 1 in .*lacking lacks '.*residual': remove that checkpoint"):
         train(job, root / "never")
+
+
+def rewrite(folder: Path, name: str, tensors: dict[str, torch.Tensor]) -> None:
+    """Write other tensors into a file of a checkpoint."""
+    save_file(tensors, folder / name)
+    (folder / MANIFEST).unlink()
+    write_json(folder / MANIFEST, {"files": inventory(folder)})
+
+
+def test_a_gpu_goes_on_where_a_cpu_was_with_random_numbers_of_its_own_and_the_reverse(root: Path) -> None:
+    job = resumable(root, "other device", {"checkpoint_steps": 0}, epochs=0.75)
+    train(job, root)
+    of_cpu = load_file(job.folder / "step-1" / "rank-0.safetensors")
+    random = {name.removeprefix("random."): values for name, values in of_cpu.items() if name.startswith("random.")}
+    before = torch.get_rng_state()
+    RandomState(torch.device("cuda"), 1, 0).load_state_dict(random)
+    assert torch.equal(torch.get_rng_state(), before)
+    for of_gpu in (False, True):
+        more = {"random.cuda": torch.zeros(16, dtype=torch.uint8)} if of_gpu else {}
+        rewrite(job.folder / "step-1", "rank-0.safetensors", {**of_cpu, **more})
+        trainer = build_trainer(job, lambda: False)
+        assert trainer.resume() == 1
+        drawn = torch.get_rng_state()
+        assert torch.equal(drawn, random["cpu"]) != of_gpu
+        trainer.state.random.reseed(1)
+        assert torch.equal(drawn, torch.get_rng_state()) == of_gpu
 
 
 def test_no_residual_is_lost_when_ranks_are(two: Path) -> None:
