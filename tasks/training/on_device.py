@@ -95,5 +95,5 @@ class DeviceLossScale(LossScale):
         """Replace the factor."""
         super().load_state_dict(state)
         if self._moves:
-            self.value = torch.full_like(self._guard.found_inf, state["value"])
-            self._counted = torch.full_like(self._guard.found_inf, state["good"])
+            self.value = torch.full_like(self._guard.found_inf, float(self.value))
+            self._counted = torch.full_like(self._guard.found_inf, self._good)

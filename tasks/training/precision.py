@@ -16,6 +16,7 @@ _BF16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # the last two are ARM'
 Precision = Literal["fp32", "bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 FIRST_SCALE, GROWTH_STEPS = 2.0**16, 2000  # as torch.amp.GradScaler has them
+NO_SCALE = {"value": 1.0, "good": 0}  # the state of the loss scale of a format that needs none
 PATIENCE = 10  # consecutive steps without a finite gradient; the loss scale of fp16 needs fewer to settle
 
 
@@ -95,8 +96,9 @@ class LossScale:
         return {"value": float(self.value), "good": self._good}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Replace the factor."""
-        self.value, self._good = state["value"], int(state["good"])
+        """Replace the factor, unless this format or that of the checkpoint needs none: GPUs differ in their formats."""
+        if self._moves and state != NO_SCALE:
+            self.value, self._good = state["value"], int(state["good"])
 
 
 class NonFiniteGuard:

@@ -96,6 +96,24 @@ def test_the_other_formats_need_no_loss_scale(name: Any) -> None:
     assert (scale.value, scale.exchanged, scale.remaining) == (1, 1, 1)
 
 
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_factor_is_kept_only_between_trainings_that_need_one(on_device: bool) -> None:
+    """Where training.precision is auto, a training goes on in the format of another GPU."""
+
+    def scale(name: Any) -> LossScale:
+        return DeviceLossScale(name, DeviceGuard(CPU)) if on_device else LossScale(name)
+
+    fp16 = scale("fp16")
+    fp16.load_state_dict({"value": 2.0**9, "good": 7})
+    assert fp16.state_dict() == {"value": 2.0**9, "good": 7}
+    for name in ("bf16", "fp32"):
+        other, back = scale(name), scale("fp16")
+        other.load_state_dict(fp16.state_dict())
+        assert (other.value, other.remaining, other.exchanged) == (1, 1, 1)
+        back.load_state_dict(other.state_dict())
+        assert back.state_dict() == scale("fp16").state_dict()
+
+
 def test_python_looks_now_and_then_whether_the_loss_is_lost() -> None:
     guard = DeviceGuard(CPU)
     guard.load_state_dict({"skipped": 7, "in_a_row": 2})
