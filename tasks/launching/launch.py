@@ -61,7 +61,7 @@ def launch(job: Job, profiles: Path | None = None) -> None:
         profiles: the folder in which the profile is kept that runtime.profile asks for; None: it is not kept.
 
     Raises:
-        BadInput: a rank raised it, or the training needs Horovod and it is not installed.
+        BadInput: a rank raised it, the training needs Horovod and it is not installed, or torch cannot use a GPU.
         Transient: a rank was lost and training did not continue; the message names the rank.
         Stopped: SIGTERM or SIGINT stopped the training, after a checkpoint.
     """
@@ -107,9 +107,9 @@ def _check_horovod(job: Job) -> None:
 
 
 def _gpus() -> int:
-    import torch  # slow to import, and not needed if ranks run in other processes
+    from tasks.training.device import usable_gpus  # imports torch, which is slow, and not needed for other ranks
 
-    return torch.cuda.device_count()
+    return usable_gpus()
 
 
 def _where_ranks_see_it(job: Job) -> Path:

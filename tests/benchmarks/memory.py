@@ -13,15 +13,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
+from tasks.training.device import usable_gpus
 from tests.benchmarks.links import LOCAL
 from tests.benchmarks.ranks import measure
 from tests.benchmarks.tables import spread, table
 from tests.benchmarks.timed_rank import Measurement, Timing
 from tests.benchmarks.workload import BATCH, Workload, add_arguments, prepare
 
-CORES, GPUS = len(os.sched_getaffinity(0)), torch.cuda.device_count()
+CORES, GPUS = len(os.sched_getaffinity(0)), usable_gpus()
 RANKS = GPUS or 2
 ROWS = 16 * BATCH
 FIXED_STEPS = 4  # with static batching on CPUs: seconds a step, all of one shape

@@ -15,9 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from tasks.launching.launch import launch
+from tasks.training.device import usable_gpus
 from tests.benchmarks.hf_trainer import Run, run_trainer
 from tests.benchmarks.links import LOCAL
 from tests.benchmarks.ranks import measure
@@ -53,7 +52,7 @@ class Case:
     def rows_per_second(self, workload: Workload, output: Path) -> float:
         """Measure once, on all of the workload's rows."""
         steps = workload.rows // BATCH
-        few = self.fixed and not torch.cuda.is_available()  # seconds a step on a CPU
+        few = self.fixed and not usable_gpus()  # seconds a step on a CPU
         warmup, steps = (1, min(steps, 6)) if few else (min(steps, WARMUP), steps)
         job = workload.job(output, *self.overrides, f"training.ranks={max(1, self.ranks)}", "training.epochs=1")
         if not self.ranks:
@@ -108,7 +107,7 @@ def main() -> None:
 
 def throughput(workload: Workload, scratch: Path, cases: dict[str, Case], against: tuple[str, ...], rounds: int) -> str:
     """Measure the cases in turn: their rows a second, and how many times as many that is as some of them have."""
-    if torch.cuda.device_count() == 1:  # a rank needs a GPU of its own
+    if usable_gpus() == 1:  # a rank needs a GPU of its own
         cases = {name: case for name, case in cases.items() if case.ranks < 2}
     speeds: dict[str, list[float]] = {name: [] for name in cases}
     for number in range(rounds):
