@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +16,18 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel
 
 from include.named import load
+from include.stages import BadInput
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tests.benchmarks.gpu import __main__ as check
-from tests.benchmarks.gpu import limits, losses
-from tests.benchmarks.gpu.cases import Case, beside, table5
+from tests.benchmarks.gpu import engine_tests, limits, losses
+from tests.benchmarks.gpu import turns as turning
+from tests.benchmarks.gpu.cases import ONE_GPU, TRAINER, Case, beside, table5
 from tests.benchmarks.gpu.engine import one_pass
+from tests.benchmarks.gpu.goals import goals_table
 from tests.benchmarks.gpu.report import Work, main_table, sizes_table
 from tests.benchmarks.gpu.rows import SMALL, lengths, operations, write_encoder, write_rows
-from tests.benchmarks.gpu.turns import Turn
+from tests.benchmarks.gpu.turns import Turn, take_turns
 
 WORK = Work(rows=100, tokens=1300, operations=1e9, limit=1e12)
 
@@ -28,10 +35,17 @@ WORK = Work(rows=100, tokens=1300, operations=1e9, limit=1e12)
 def test_without_a_gpu_it_says_so_and_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(check, "usable_gpus", lambda: 0)
     monkeypatch.setattr(sys, "argv", ["gpu"])
     assert check.main() == 1
     assert "there is no GPU" in capsys.readouterr().err
+
+    def broken() -> int:
+        raise BadInput("the driver is too old")
+
+    monkeypatch.setattr(check, "usable_gpus", broken)
+    assert check.main() == 1
+    assert "the driver is too old: nothing was checked" in capsys.readouterr().err
 
 
 def test_rows_are_as_long_as_those_of_sst2() -> None:
@@ -81,7 +95,7 @@ def turns(*speeds: float, memory: int = 10**8) -> list[Turn]:
 def test_the_tables_compare_round_by_round() -> None:
     measured = {"base": turns(10, 20, 15), "ours": turns(20, 44, 30, memory=4 * 10**7), "theirs": turns(5, 11, 10)}
     cases = [Case("base", papers=(0, 0)), Case("ours", papers=(37.2, 58.3)), Case("theirs"), Case("lost")]
-    *_, ours, theirs = main_table(cases, measured, WORK, "base", "theirs").splitlines()
+    *_, ours, theirs, lost = main_table(cases, measured, WORK, "base", "theirs").splitlines()
     cells = [cell.strip() for cell in ours.strip("|").split("|")]
     assert cells == [
         "ours",
@@ -96,13 +110,84 @@ def test_the_tables_compare_round_by_round() -> None:
         "4.00 (3.00 to 4.00)",
     ]
     assert theirs.endswith("| 1.00 (1.00 to 1.00) |")
+    assert lost.startswith("| lost | not measured |")
     *_, small, large = sizes_table({256: measured, 32: {"ours": turns(8)}}, WORK, ["ours", "theirs"]).splitlines()
-    assert small == "| 32 | 8 |  | 0.0 |  |"
+    assert small == "| 32 | 8 | not measured | 0.0 |  |"
     assert large.endswith("| 4.00 (3.00 to 4.00) |")
+
+
+def test_a_share_of_a_limit_that_is_not_known_is_left_out() -> None:
+    assert (WORK.share(10), dataclasses.replace(WORK, limit=None).share(10)) == ("0.0", "")
+
+
+def test_goals_are_met_missed_or_not_measured() -> None:
+    cases = [*table5(), *beside()]
+    full = [case for case in cases if case.papers][-1]
+    measured = {
+        cases[0].name: turns(1000, memory=10**9), full.name: turns(1000, memory=4 * 10**8 + 1),
+        ONE_GPU.name: turns(18_000, 20_000, 21_000), TRAINER.name: turns(5000),
+        "Trainer, as run_glue uses it": turns(1000),
+    }  # fmt: skip
+    *_, speed, times, memory = goals_table(cases, measured).splitlines()
+    assert speed.endswith("| 20,000 | 20,000.0 | met |")
+    assert times.endswith("| 4 | 4.0 | met |")
+    assert memory.startswith(f"| memory, -%, {full.name} |") and memory.endswith("| 60 | 60.0 | missed |")
+    measured[TRAINER.name] = turns(5001)
+    assert goals_table(cases, measured).splitlines()[-2].endswith("| missed |")
+    for name in (ONE_GPU.name, full.name):
+        del measured[name]
+    *_, speed, times, memory = goals_table(cases, measured).splitlines()
+    assert all(line.endswith("|  | not measured |") for line in (speed, times, memory))
+
+
+def odd(root: Path) -> Callable[[Case], tuple[str, Path]]:
+    """Starts a worker that does what the case's name says."""
+
+    def start(case: Case) -> tuple[str, Path]:
+        (root / case.name).mkdir()
+        return "tests.benchmarks.odd_worker", root / case.name
+
+    return start
+
+
+def test_a_case_that_fails_or_hangs_does_not_take_the_others_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turning, "LIMIT", 3.0)
+    cases = [Case(name) for name in ("fails at once", "works", "hangs", "fails later", "works, too")]
+    measured, lost = take_turns(cases, odd(tmp_path), 2, patience=60, end=time.monotonic() + 90)
+    assert {name: [turn.rows for turn in turns] for name, turns in measured.items()} == {
+        "works": [1, 2], "works, too": [1, 2],
+    }  # fmt: skip
+    assert lost["hangs"] == "no answer within 3 seconds"
+    assert lost["fails at once"].endswith("ValueError: no memory\n") and "exit code 1" in lost["fails at once"]
+    assert lost["fails later"].endswith("ValueError: no memory left\n")
+
+
+def test_no_case_is_waited_for_when_the_time_is_over(tmp_path: Path) -> None:
+    assert take_turns([Case("works")], odd(tmp_path), 2, patience=60, end=time.monotonic()) == (
+        {}, {"works": "no answer within 0 seconds"},
+    )  # fmt: skip
+    late = engine_tests.run(quick=True, end=time.monotonic())
+    assert late.failed == [late.summary] == [f"{engine_tests.FILES[0]}: not done after 0 seconds"]
+
+
+def test_losses_are_compared_where_another_training_has_none(tmp_path: Path) -> None:
+    names = ["fp32", "of no variant", "clipping"]
+    losses.prepare(tmp_path, rows=64)
+    lost = losses.train_all(tmp_path, "here", names, os.environ, end=time.monotonic() + 120)
+    assert list(lost) == names[1:2] and "exit code 1:" in lost["of no variant"] and "KeyError" in lost["of no variant"]
+    losses.main(tmp_path, "cpu", ["fp32", "clipping"])
+    lines, wrong = losses.judge(tmp_path, names, lost)
+    assert "| of no variant |  |  |  | not compared |" in lines and lines.count("0.0e+00") == 2
+    (only,) = wrong
+    assert only.startswith("of no variant: the training ended")
+    assert list(losses.train_all(tmp_path, "late", names, os.environ, end=time.monotonic())) == names
 
 
 def test_the_limit_is_that_of_a_matrix_product() -> None:
     assert limits.measured(torch.device("cpu"), size=64) > 0
+    assert limits.measured_apart(64, time.monotonic()) == (None, "not done after 0 seconds")
     assert limits.data_sheet("NVIDIA H200") == 989e12
     assert limits.data_sheet("some other") is None
 
@@ -112,9 +197,9 @@ def test_a_loss_that_differs_is_wrong(tmp_path: Path, monkeypatch: pytest.Monkey
     losses.prepare(tmp_path, rows=64)
     for side in ("here", "cpu"):
         losses.main(tmp_path, side, names)
-    lines, wrong = losses.judge(tmp_path, names)
+    lines, wrong = losses.judge(tmp_path, names, {})
     assert all(f"| {name} |" in lines for name in names) and not wrong
     monkeypatch.setitem(losses.VARIANTS, "fp32", losses.Variant({}, tolerance=-1.0))
-    assert losses.judge(tmp_path, names)[1] == ["fp32: a loss differs by 0.0e+00, more than -1e+00"]
+    assert losses.judge(tmp_path, names, {})[1] == ["fp32: a loss differs by 0.0e+00, more than -1e+00"]
     (tmp_path / "here" / "fp32.json").write_text("[0.7, null]")
-    assert losses.judge(tmp_path, names)[1] == ["fp32: the loss of step 2 is not finite"]
+    assert losses.judge(tmp_path, names, {})[1] == ["fp32: the loss of step 2 is not finite"]

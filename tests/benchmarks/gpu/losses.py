@@ -1,6 +1,7 @@
 """Whether a GPU computes what the CPU does: `python -m tests.benchmarks.gpu.losses FOLDER VARIANT ...` trains.
 
-The losses of every step of small trainings are compared with those of the same trainings in fp32 on the CPU.
+The losses of every step of small trainings are compared with those of the same trainings in fp32 on the CPU. Where one
+fails or takes too long, the others go on in another process.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from include.artifacts import write_json
 from include.named import load
 from tasks.launching.launch import ROOT, launch
 from tasks.training.job import Job
@@ -20,6 +25,8 @@ from tests.benchmarks.gpu.rows import SMALL, write_encoder, write_rows
 from tests.benchmarks.tables import table
 
 ROWS, BATCH = 640, 32
+LIMIT = 60.0  # seconds for a training; the first one of a process imports torch, too
+NO_TIME = "there was no time left"
 FIELDS = {
     "training.epochs": "2", "training.batch_size": str(BATCH), "training.learning_rate": "2e-3", "training.ranks": "1",
     "training.patience": "0", "training.evaluations": "1", "model.dropout": "0", "preprocessing.max_length": "96",
@@ -56,20 +63,50 @@ VARIANTS = {
 }
 
 
-def compare(scratch: Path, names: Sequence[str] = tuple(VARIANTS)) -> tuple[str, list[str]]:
-    """Train all variants here and in fp32 on the CPU.
+def compare(scratch: Path, names: Sequence[str], end: float) -> tuple[str, list[str]]:
+    """Train variants here and in fp32 on the CPU, until a time of the monotonic clock.
 
     Returns:
         A table, and what is wrong.
     """
     prepare(scratch, ROWS)
     on_cpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    here, there = (_start(scratch, side, names, told) for side, told in (("here", dict(os.environ)), ("cpu", on_cpu)))
-    for process in (here, there):
-        output, _ = process.communicate()
-        if process.returncode:
-            return "", [f"a training failed:\n{output[-4000:]}"]
-    return judge(scratch, names)
+    with ThreadPoolExecutor(2) as threads:
+        here = threads.submit(train_all, scratch, "here", names, dict(os.environ), end)
+        there = threads.submit(train_all, scratch, "cpu", names, on_cpu, end)
+    on_other_side = {name: f"on the CPU, {reason}" for name, reason in there.result().items()}
+    return judge(scratch, names, {**on_other_side, **here.result()})
+
+
+def train_all(
+    scratch: Path, side: str, names: Sequence[str], environment: Mapping[str, str], end: float
+) -> dict[str, str]:
+    """Train variants one after the other; return why some of them have no losses, by name."""
+    left, lost = list(names), dict[str, str]()
+    while left:
+        log = scratch / f"{side}-{len(left)}.log"
+        with _training(scratch, side, left, environment, log) as process:
+            while left and not (reason := _await(process, scratch / side / f"{left[0]}.json", end)):
+                left.pop(0)
+        if left:
+            last_lines = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            lost[left.pop(0)] = f"{reason}:\n{last_lines}"
+        if time.monotonic() > end:
+            return lost | dict.fromkeys(left, NO_TIME)
+    return lost
+
+
+def _await(process: subprocess.Popen[bytes], file: Path, end: float) -> str:
+    """Wait until a file is there, and return nothing, or until it will not come, and return why."""
+    deadline = min(time.monotonic() + LIMIT, end)
+    while time.monotonic() < deadline:
+        ended = process.poll()
+        if file.exists():
+            return ""
+        if ended is not None:
+            return f"the training ended with exit code {ended}"
+        time.sleep(0.05)
+    return "the training took too long"
 
 
 def prepare(scratch: Path, rows: int) -> None:
@@ -79,12 +116,23 @@ def prepare(scratch: Path, rows: int) -> None:
     write_rows(scratch / "data" / "dev", BATCH, SMALL["vocab_size"], seed=2)
 
 
-def judge(scratch: Path, names: Sequence[str]) -> tuple[str, list[str]]:
-    """Compare the losses of trainings that are done; return a table, and what is wrong."""
+def judge(scratch: Path, names: Sequence[str], lost: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Compare the losses of trainings that are done; return a table, and what is wrong.
+
+    Args:
+        scratch: where the losses are.
+        names: of the variants.
+        lost: why some of them have no losses, by name.
+    """
     lines, wrong = [], []
     for name in names:
+        if name in lost:
+            lines.append([name, "", "", "", "not compared"])
+            wrong.append(f"{name}: {lost[name]}")
+            continue
         found, expected = (json.loads((scratch / side / f"{name}.json").read_text()) for side in ("here", "cpu"))
         if None in found:  # JSON's NaN
+            lines.append([name, str(len(found)), f"{expected[-1]:.4f}", "not finite", ""])
             wrong.append(f"{name}: the loss of step {found.index(None) + 1} is not finite")
             continue
         largest = max(abs(one - other) for one, other in zip(found, expected, strict=True))
@@ -95,11 +143,19 @@ def judge(scratch: Path, names: Sequence[str]) -> tuple[str, list[str]]:
     return table(header, lines), wrong
 
 
-def _start(scratch: Path, side: str, names: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+@contextmanager
+def _training(
+    scratch: Path, side: str, names: Sequence[str], environment: Mapping[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that trains variants, and is killed at the end."""
     command = [sys.executable, "-m", "tests.benchmarks.gpu.losses", str(scratch), side, *names]
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def main(scratch: Path, side: str, names: Sequence[str]) -> None:
@@ -112,7 +168,7 @@ def main(scratch: Path, side: str, names: Sequence[str]) -> None:
         launch(Job(experiment, scratch / "encoder", scratch / "data", output))
         lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         losses = [line["loss"] for line in lines if "loss" in line]
-        (scratch / side / f"{name}.json").write_text(json.dumps(losses))
+        write_json(scratch / side / f"{name}.json", losses)
 
 
 if __name__ == "__main__":

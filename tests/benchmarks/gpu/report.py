@@ -11,6 +11,7 @@ from tests.benchmarks.gpu.turns import Turn
 from tests.benchmarks.tables import spread, table
 
 Measured = Mapping[str, Sequence[Turn]]
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -21,24 +22,31 @@ class Work:
         rows: their number.
         tokens: of all rows, without padding.
         operations: see rows.operations.
-        limit: operations a second that the device could do.
+        limit: operations a second that the device could do; None: it is not known.
     """
 
     rows: int
     tokens: int
     operations: float
-    limit: float
+    limit: float | None
 
-    def share(self, rows_per_second: float) -> float:
-        """The part of the limit, in percent, that is used for what the rows need."""
-        return 100 * rows_per_second / self.rows * self.operations / self.limit
+    def share(self, rows_per_second: float) -> str:
+        """The part of the limit, in percent, that is used for what the rows need; nothing if the limit is not known."""
+        if self.limit is None:
+            return ""
+        return f"{100 * rows_per_second / self.rows * self.operations / self.limit:.1f}"
 
 
 def main_table(cases: Sequence[Case], measured: Measured, work: Work, base: str, rival: str) -> str:
     """Speed and memory of all cases, compared with those of `base`, and as many times as fast as `rival`."""
+    header = (
+        "configuration", "rows/s", "tokens/s", "% of the bf16 limit", "peak memory, MB", "throughput, +%", "memory, -%",
+        "papers: throughput, +%", "papers: memory, -%", f"times {rival}",
+    )  # fmt: skip
     lines = []
     for case in cases:
         if case.name not in measured:
+            lines.append([case.name, NOT_MEASURED, *[""] * (len(header) - 2)])
             continue
         turns = measured[case.name]
         speed, peak = _speed(turns), max(turn.memory for turn in turns)
@@ -47,17 +55,13 @@ def main_table(cases: Sequence[Case], measured: Measured, work: Work, base: str,
                 case.name,
                 spread([turn.rows_per_second for turn in turns]),
                 f"{speed / work.rows * work.tokens:,.0f}",
-                f"{work.share(speed):.1f}",
+                work.share(speed),
                 f"{peak / 1e6:,.0f}",
                 *_beside_base(turns, measured.get(base)),
                 *([f"{figure:.1f}" for figure in case.papers] if case.papers else ["", ""]),
                 ratio(turns, measured.get(rival)),
             ]
         )
-    header = (
-        "configuration", "rows/s", "tokens/s", "% of the bf16 limit", "peak memory, MB", "throughput, +%", "memory, -%",
-        "papers: throughput, +%", "papers: memory, -%", f"times {rival}",
-    )  # fmt: skip
     return table(header, lines)
 
 
@@ -65,9 +69,9 @@ def sizes_table(measured: Mapping[int, Measured], work: Work, names: Sequence[st
     """Rows a second of some cases by batch size, and the ratio of the first to the last of them."""
     lines = []
     for size, cases in sorted(measured.items()):
-        speeds = [spread([turn.rows_per_second for turn in cases[name]]) if name in cases else "" for name in names]
+        speeds = [_speeds(cases.get(name)) for name in names]
         first, last = (cases.get(name) for name in (names[0], names[-1]))
-        used = f"{work.share(_speed(first)):.1f}" if first else ""
+        used = work.share(_speed(first)) if first else ""
         lines.append([f"{size:,}", *speeds, used, ratio(first, last) if first else ""])
     header = ("rows per step", *(f"{name}, rows/s" for name in names), "% of the bf16 limit", f"times {names[-1]}")
     return table(header, lines)
@@ -88,6 +92,10 @@ def _beside_base(turns: Sequence[Turn], base: Sequence[Turn] | None) -> list[str
     )
     memory = max(turn.memory for turn in turns) / max(turn.memory for turn in base)
     return [f"{100 * (faster - 1):+.1f}", f"{100 * (1 - memory):.1f}"]
+
+
+def _speeds(turns: Sequence[Turn] | None) -> str:
+    return spread([turn.rows_per_second for turn in turns]) if turns else NOT_MEASURED
 
 
 def _speed(turns: Sequence[Turn]) -> float:

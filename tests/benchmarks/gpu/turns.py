@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from select import select
@@ -22,6 +23,7 @@ from tasks.launching.launch import ROOT
 from tests.benchmarks.gpu.cases import Case
 
 READY = "ready"
+LIMIT = 60.0  # seconds for a pass over the rows
 
 
 @dataclass(frozen=True)
@@ -75,19 +77,27 @@ class Worker:
         self._commands: IO[str] = process.stdin
         self._answers: IO[str] = process.stdout
 
-    def is_ready(self, deadline: float) -> bool:
-        """Wait until it is ready or that time of the monotonic clock. Raises RuntimeError when it has failed."""
-        if not select([self._answers], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            return False
-        return self._read() == READY
+    def await_ready(self, deadline: float) -> None:
+        """Wait until it is ready. Raises RuntimeError if it fails, or is not by that time of the monotonic clock."""
+        assert self._read(deadline) == READY
 
-    def turn(self) -> Turn:
-        """Let it measure once. Raises RuntimeError when it fails."""
-        self._commands.write("go\n")
-        self._commands.flush()
-        return Turn(**json.loads(self._read()))
+    def turn(self, deadline: float) -> Turn:
+        """Let it measure once. Raises RuntimeError as await_ready does."""
+        with suppress(BrokenPipeError):  # what has ended is found out below
+            self._commands.write("go\n")
+            self._commands.flush()
+        return Turn(**json.loads(self._read(deadline)))
 
-    def _read(self) -> str:
+    def end(self) -> None:
+        """Kill it and the processes that it has started, so that they take nothing from others."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _read(self, deadline: float) -> str:
+        seconds = max(0.0, deadline - time.monotonic())
+        if not select([self._answers], [], [], seconds)[0]:
+            raise RuntimeError(f"no answer within {seconds:.0f} seconds")
         line = self._answers.readline().rstrip("\n")
         if not line:
             log = self._log.read_text(encoding="utf-8", errors="replace")
@@ -97,49 +107,61 @@ class Worker:
 
 @contextmanager
 def worker(module: str, folder: Path) -> Iterator[Worker]:
-    """A process of `python -m MODULE FOLDER`, which is killed at the end; its log is in the folder."""
+    """A process of `python -m MODULE FOLDER`, which is ended with its children; its log is in the folder."""
     log = folder / "worker.log"
     command = [sys.executable, "-m", module, str(folder)]
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+    one = Worker(process, log)
     try:
-        yield Worker(process, log)
+        yield one
     finally:
-        process.kill()
-        process.communicate()
+        one.end()
 
 
 def take_turns(
-    cases: Sequence[Case], start: Callable[[Case], tuple[str, Path]], rounds: int, patience: float
+    cases: Sequence[Case], start: Callable[[Case], tuple[str, Path]], rounds: int, patience: float, end: float
 ) -> tuple[dict[str, list[Turn]], dict[str, str]]:
-    """Measure the cases in turn.
+    """Measure the cases in turn. One that fails or takes too long is ended, and the others go on.
 
     Args:
         cases: what is measured.
         start: prepares a case; returns the module of its worker and the folder that it is given.
-        rounds: how often.
+        rounds: how often; less often if there is no time for another round as long as the longest one.
         patience: seconds until all must be ready.
+        end: a time of the monotonic clock, by which all is done.
 
     Returns:
         The rounds of every case that could be measured, and why the others could not, both by name.
     """
     lost: dict[str, str] = {}
+    measured: dict[str, list[Turn]] = {}
     with ExitStack() as stack:
         workers = {case.name: stack.enter_context(worker(*start(case))) for case in cases}
-        deadline = time.monotonic() + patience
-        for name, one in workers.items():
+
+        def attempt(name: str, work: Callable[[Worker], None]) -> None:
             try:
-                if not one.is_ready(deadline):
-                    lost[name] = f"was not ready after {patience:.0f} seconds"
+                work(workers[name])
             except RuntimeError as error:
                 lost[name] = str(error)
-        measured: dict[str, list[Turn]] = {name: [] for name in workers if name not in lost}
+                workers[name].end()
+
+        def measure(name: str) -> None:
+            deadline = min(time.monotonic() + LIMIT, end)
+            attempt(name, lambda one: measured.setdefault(name, []).append(one.turn(deadline)))
+
+        deadline, longest = min(time.monotonic() + patience, end), 0.0
+        for name in workers:
+            attempt(name, lambda one: one.await_ready(deadline))
         for _ in range(rounds):
-            for name in [name for name in measured if name not in lost]:
-                try:
-                    measured[name].append(workers[name].turn())
-                except RuntimeError as error:
-                    lost[name] = str(error)
+            began = time.monotonic()
+            if began + longest > end:
+                break
+            for name in [name for name in workers if name not in lost]:
+                measure(name)
+            longest = max(longest, time.monotonic() - began)
+    lost |= {name: "there was no time left" for name in workers if name not in lost and name not in measured}
     return {name: turns for name, turns in measured.items() if name not in lost}, lost

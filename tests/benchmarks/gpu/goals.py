@@ -1,0 +1,51 @@
+"""What a GPU such as the H200 is to reach with the engine, and whether it does."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from tests.benchmarks.gpu.cases import ONE_GPU, Case
+from tests.benchmarks.gpu.report import NOT_MEASURED, Measured
+from tests.benchmarks.tables import table
+
+ROWS_PER_SECOND = 20_000
+TIMES_TRAINER = 4
+MEMORY = 60  # percent below base, of the papers' full row
+
+
+def goals_table(cases: Sequence[Case], measured: Measured) -> str:
+    """Return what is to be reached, what was found, and whether it is met.
+
+    Args:
+        cases: the first one is the papers' base, and the last one with figures of the papers is their full row.
+        measured: the rounds of those that could be measured.
+    """
+    base, full = cases[0], [case for case in cases if case.papers][-1]
+    speed, trainers = _speed(measured, ONE_GPU), [_speed(measured, case) for case in cases if case.trainer]
+    fastest = max((one for one in trainers if one), default=None)
+    memory, before = _memory(measured, full), _memory(measured, base)
+    saved = 100 * (1 - memory / before) if memory and before else None
+    return table(
+        ("goal", "asked for", "found", ""),
+        [
+            _line(f"rows/s, {ONE_GPU.name}", ROWS_PER_SECOND, speed),
+            _line("times the fastest of Trainer's", TIMES_TRAINER, speed / fastest if speed and fastest else None),
+            _line(f"memory, -%, {full.name}", MEMORY, saved),
+        ],
+    )
+
+
+def _line(goal: str, asked: float, found: float | None) -> list[str]:
+    if found is None:
+        return [goal, f"{asked:,}", "", NOT_MEASURED]
+    return [goal, f"{asked:,}", f"{found:,.1f}", "met" if found >= asked else "missed"]
+
+
+def _speed(measured: Measured, case: Case) -> float | None:
+    turns = measured.get(case.name)
+    return statistics.median(turn.rows_per_second for turn in turns) if turns else None
+
+
+def _memory(measured: Measured, case: Case) -> int | None:
+    return max((turn.memory for turn in measured.get(case.name, ())), default=None)
