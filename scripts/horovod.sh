@@ -7,13 +7,13 @@ cd "$(dirname "$0")/.."
 cache=${SPARK_BERT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/spark-bert}
 requirement=$(grep -o '^horovod==[0-9.]*' requirements/horovod.txt)
 stamp=.venv/tasks/.horovod # goes with the environment, so a new environment gets it again
-[ "$(cat $stamp 2>/dev/null)" = "$requirement" ] && exit
 
 # Read from its file: importing torch takes seconds.
 version=.venv/tasks/lib/python3.11/site-packages/torch/version.py
 torch=$(sed -n "s/^__version__ = '\(.*\)'\$/\1/p" $version)
 cuda=$(sed -n "s/^cuda.* = '\(.*\)'\$/\1/p" $version)
 wheels=$cache/wheels/${requirement/==/-}${cuda:+-nccl}-torch$torch-py311-$(uname -m)
+[ "$(cat $stamp 2>/dev/null)" = "${wheels##*/}" ] && exit
 
 if [ ! -d "$wheels" ]; then
     echo "==> building the Horovod wheel (two to three minutes, once)"
@@ -23,9 +23,11 @@ if [ ! -d "$wheels" ]; then
     [ -z "$cuda" ] || scripts/uv.sh pip install --quiet --python .venv/tasks --target "$scratch/cuda" \
         --require-hashes --no-deps --requirements requirements/horovod-cuda.lock
     PATH=$PWD/.venv/tasks/bin:$PATH scripts/horovod_wheel.sh "$scratch/wheels" ${cuda:+"$scratch/cuda"}
+    # This may have outlived its set-up, and another one have exchanged torch meanwhile.
+    grep -qsF "'$torch'" $version || { echo "Horovod was compiled while torch was exchanged: run it again" >&2; exit 1; }
     mv -T "$scratch/wheels" "$wheels" 2>/dev/null || true # another set-up may have been faster
 fi
 [ "${1:-}" = wheel ] && exit
 scripts/uv.sh pip install --quiet --python .venv/tasks --no-deps ${PYTHONDONTWRITEBYTECODE:+--compile-bytecode} \
     "$wheels"/*.whl
-echo "$requirement" >$stamp
+echo "${wheels##*/}" >$stamp
