@@ -27,7 +27,7 @@ from tests.benchmarks.gpu.engine import one_pass
 from tests.benchmarks.gpu.goals import goals_table
 from tests.benchmarks.gpu.report import Work, main_table, sizes_table
 from tests.benchmarks.gpu.rows import SMALL, lengths, operations, write_encoder, write_rows
-from tests.benchmarks.gpu.turns import Turn, take_turns
+from tests.benchmarks.gpu.turns import Turn, take_turns, with_one_gpu
 
 WORK = Work(rows=100, tokens=1300, operations=1e9, limit=1e12)
 
@@ -148,6 +148,11 @@ def odd(root: Path) -> Callable[[Case], tuple[str, Path]]:
         return "tests.benchmarks.odd_worker", root / case.name
 
     return start
+
+
+@pytest.mark.parametrize(("visible", "first"), [({}, "0"), ({"CUDA_VISIBLE_DEVICES": "3,1"}, "3")])
+def test_all_cases_have_the_same_gpu(visible: dict[str, str], first: str) -> None:
+    assert with_one_gpu({**visible, "HOME": "/root"}) == {"CUDA_VISIBLE_DEVICES": first, "HOME": "/root"}
 
 
 def test_a_case_that_fails_or_hangs_does_not_take_the_others_with_it(

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +105,12 @@ class Worker:
         return line
 
 
+def with_one_gpu(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment that names only the first of its GPUs: Trainer would divide its batches among all."""
+    name = "CUDA_VISIBLE_DEVICES"
+    return {**environment, name: environment.get(name, "0").partition(",")[0]}
+
+
 @contextmanager
 def worker(module: str, folder: Path) -> Iterator[Worker]:
     """A process of `python -m MODULE FOLDER`, which is ended with its children; its log is in the folder."""
@@ -112,8 +118,8 @@ def worker(module: str, folder: Path) -> Iterator[Worker]:
     command = [sys.executable, "-m", module, str(folder)]
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-            start_new_session=True,
+            command, cwd=ROOT, env=with_one_gpu(os.environ), start_new_session=True, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
         )  # fmt: skip
     one = Worker(process, log)
     try:
