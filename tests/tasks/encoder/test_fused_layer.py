@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
+from tasks.encoder import fused_layer
 from tasks.encoder.dropout import Noise
 from tasks.encoder.fused_layer import Attention, FeedForward, bert_attention, fuse_layers, mpnet_attention
 from tests.tasks.encoder.families import FAMILIES, family
@@ -91,17 +93,18 @@ def test_gradients_with_dropout_are_those_of_the_function(
         assert torch.autograd.gradcheck(lambda values: fused(kind, layer, hidden, None, values), bias, atol=1e-6)
 
 
-def batch() -> dict[str, torch.Tensor]:
+def batch(tokens: int) -> dict[str, torch.Tensor]:
     """Token ids, and a mask under which the second row is shorter."""
-    ids = torch.randint(2, 50, (8, 12), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(2, 50, (8, tokens), generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(ids)
     mask[1, 7:] = 0
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def output_and_gradients(model: Any, bf16: bool) -> dict[str, torch.Tensor]:
+def output_and_gradients(model: Any, bf16: bool, tokens: int) -> dict[str, torch.Tensor]:
     """Return them for a loss to which every output for a token contributes differently."""
-    inputs, kept = batch(), batch()["attention_mask"].bool()
+    inputs = batch(tokens)
+    kept = inputs["attention_mask"].bool()
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
         output = model(**inputs).last_hidden_state[kept]
     weight = torch.randn(output.shape, generator=torch.Generator().manual_seed(2))
@@ -110,11 +113,12 @@ def output_and_gradients(model: Any, bf16: bool) -> dict[str, torch.Tensor]:
 
 
 @both
-def test_in_bf16_output_and_gradients_are_as_near_to_fp32_as_autocasts(kind: str) -> None:
+@pytest.mark.parametrize("tokens", [12, 40])  # softmax has another way for few
+def test_in_bf16_output_and_gradients_are_as_near_to_fp32_as_autocasts(kind: str, tokens: int) -> None:
     plain, usual, quick = encoder(kind), encoder(kind), encoder(kind)
     assert fuse_layers(quick)
-    exact = output_and_gradients(plain, bf16=False)
-    expected, found = output_and_gradients(usual, bf16=True), output_and_gradients(quick, bf16=True)
+    exact = output_and_gradients(plain, bf16=False, tokens=tokens)
+    expected, found = (output_and_gradients(model, bf16=True, tokens=tokens) for model in (usual, quick))
     assert found.keys() == expected.keys() == exact.keys()
     assert ("encoder.relative_attention_bias.weight" in found) == (kind == "mpnet")
     assert not torch.equal(found["output"], expected["output"])  # It is another implementation.
@@ -122,6 +126,21 @@ def test_in_bf16_output_and_gradients_are_as_near_to_fp32_as_autocasts(kind: str
         assert found[name].dtype == torch.float32
         if values.norm() > 1e-3:  # A bias of keys has no gradient but noise, as softmax ignores it.
             assert (found[name] - values).norm() <= 1.5 * (expected[name] - values).norm(), name
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 16, 31, 32, 40])
+def test_softmax_of_rows_of_any_length_and_its_gradient(tokens: int) -> None:
+    torch.manual_seed(0)
+    scores, gradient = torch.randn(3, 4, tokens).bfloat16(), torch.randn(3, 4, tokens).bfloat16()
+    scores[1, :, tokens // 2 + 1 :] = -math.inf
+    exact = scores.float().requires_grad_()
+    expected = torch.softmax(exact, -1)
+    expected.backward(gradient.float())
+    probabilities = fused_layer._softmax(scores)
+    found = fused_layer._softmax_backward(gradient, probabilities)
+    assert probabilities.dtype == found.dtype == torch.bfloat16 and probabilities.is_contiguous()
+    torch.testing.assert_close(probabilities.float(), expected, rtol=2**-8, atol=1e-6)
+    torch.testing.assert_close(found.float(), exact.grad, rtol=0, atol=0.02)
 
 
 @both
