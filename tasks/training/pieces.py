@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,39 +31,60 @@ def save_pieces(tensors: State, place_of: PlaceOf | None, file: Path) -> None:
 
 
 def load_pieces(files: Iterable[Path], place_of: PlaceOf | None, device: torch.device) -> State:
-    """Return the parts that `place_of` names of all tensors in the files, each put together from its pieces."""
-    found: State = {}
-    with ExitStack() as stack:
-        for file in files:
-            content = stack.enter_context(safe_open(file, "pt"))
+    """Return the parts that `place_of` names of all tensors in the files, each put together from its pieces.
+
+    Raises:
+        KeyError: the files lack some of what is asked for of a tensor, which the error names.
+    """
+    found: dict[str, Assembly] = {}
+    for file in files:
+        with safe_open(file, "pt") as content:
             header = content.metadata() or {}
             for name in content.keys():  # noqa: SIM118  # it is no mapping
                 place = place_of(name) if place_of else None
                 if place is not ABSENT:
-                    _add(found, name, content.get_slice(name), json.loads(header.get(name, "{}")), place)
-    return {name: tensor.to(device) for name, tensor in found.items()}
+                    _add(found, name, content.get_slice(name)[...], json.loads(header.get(name, "{}")), place)
+    for name, assembly in found.items():
+        if not assembly.complete:
+            raise KeyError(f"a part of {name}")
+    return {name: assembly.values.to(device) for name, assembly in found.items()}
 
 
-def _add(found: State, name: str, piece: Any, described: dict[str, Any], place: Place | None) -> None:
-    """Put a piece, which its file describes unless it is a whole tensor, into the part of a tensor."""
-    shape = tuple(piece.get_shape())
-    if not shape:  # the optimizer's count of steps
-        found[name] = piece[...].clone()
-        return
-    begin = (0,) * len(shape)
-    offset, whole = tuple(described.get("offset", begin)), tuple(described.get("whole", shape))
-    place = place or Place(begin, whole, whole, written=False)
-    values = piece[...]
-    if name not in found:
-        found[name] = torch.empty(place.shape, dtype=values.dtype)
-    _copy(values, offset, found[name], place)
+def _add(
+    found: dict[str, Assembly], name: str, piece: torch.Tensor, described: dict[str, Any], place: Place | None
+) -> None:
+    """Add a piece, which its file describes unless it is a whole tensor, to the part of a tensor."""
+    begin = (0,) * piece.ndim
+    if place is None or not piece.ndim:  # the optimizer's count of steps has no parts
+        whole = tuple(described.get("whole", piece.shape))
+        place = Place(begin, whole, whole, written=False)
+    found.setdefault(name, Assembly(place, piece.dtype)).add(piece, tuple(described.get("offset", begin)))
 
 
-def _copy(piece: torch.Tensor, offset: tuple[int, ...], part: torch.Tensor, place: Place) -> None:
-    """Copy where a piece and the part overlap, if they do."""
-    begin = [max(pair) for pair in zip(offset, place.offset, strict=True)]
-    ends = [min(a + n, b + m) for a, n, b, m in zip(offset, piece.shape, place.offset, place.shape, strict=True)]
-    if all(low < high for low, high in zip(begin, ends, strict=True)):
-        there = tuple(slice(low - o, high - o) for low, high, o in zip(begin, ends, offset, strict=True))
-        here = tuple(slice(low - o, high - o) for low, high, o in zip(begin, ends, place.offset, strict=True))
-        part[here] = piece[there]
+class Assembly:
+    """A part of a tensor that is put together from pieces, which are other parts of it.
+
+    Attributes:
+        values: the part.
+    """
+
+    def __init__(self, place: Place, dtype: torch.dtype) -> None:
+        self.values = torch.empty(place.shape, dtype=dtype)
+        self._place = place
+        self._filled: dict[tuple[tuple[int, int], ...], int] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether the pieces fill the part. Of two pieces that overlap, both are the same."""
+        return sum(self._filled.values()) == self.values.numel()
+
+    def add(self, piece: torch.Tensor, offset: tuple[int, ...]) -> None:
+        """Copy where a piece, which begins there in the whole tensor, and the part overlap, if they do."""
+        place = self._place
+        begin = [max(pair) for pair in zip(offset, place.offset, strict=True)]
+        ends = [min(a + n, b + m) for a, n, b, m in zip(offset, piece.shape, place.offset, place.shape, strict=True)]
+        if all(low < high for low, high in zip(begin, ends, strict=True)):
+            there = tuple(slice(low - o, high - o) for low, high, o in zip(begin, ends, offset, strict=True))
+            here = tuple(slice(low - o, high - o) for low, high, o in zip(begin, ends, place.offset, strict=True))
+            self.values[here] = piece[there]
+            self._filled[tuple(zip(begin, ends, strict=True))] = piece[there].numel()
