@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -155,7 +155,9 @@ def memory(device: torch.device) -> int:
     """Return the peak memory of this rank in bytes: resident on a CPU, allocated by torch on a GPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+    # Linux passes the peak of getrusage on to a process that is started, which would have its parent's from the first.
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
+    return int(status["VmHWM"].removesuffix("kB")) * 1024
 
 
 def memory_use(device: torch.device) -> dict[str, int]:
