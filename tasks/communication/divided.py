@@ -32,11 +32,11 @@ class DividedModel(Exchange):
         self._parts = {name: part for name, part in parts.items() if part.parameter.requires_grad}
         self.parameters = {name: part.values for name, part in self._parts.items()}
         self._links: dict[Kind, Link] = {}
-        self._buckets: list[Bucket] = []
+        self._buckets: list[Bucket] = []  # none where all ranks share one copy, whose gradients then exist only once
         for kind, named in by_kind(model).items():
             own = [self.parameters[name] for name in named if name in self.parameters]
             self._links[kind] = Link(layout.replicas)
-            groups = group_by_size(own)
+            groups = group_by_size(own) if layout.mesh.data > 1 else []
             self._buckets += [Bucket(f"{kind}.{n}", group, self._links[kind]) for n, group in enumerate(groups)]
         self._norm = math.nan
 
@@ -47,6 +47,8 @@ class DividedModel(Exchange):
         """Sum the gradients, and exchange the norm and the requests to stop with all ranks."""
         for part in self._parts.values():
             part.take_gradient()
+            if not self._buckets and part.values.grad is not None and self.loss_scale != 1:
+                part.values.grad /= self.loss_scale
         for bucket in self._buckets:
             bucket.gradients.complete(1 / self.loss_scale)
         for bucket in self._buckets:
@@ -98,12 +100,9 @@ class Bucket:
 
     def receive(self) -> None:
         """Wait for the sums, and make them the parts' gradients."""
-        if self._link.size > 1:
-            self._link.wait(self._handle)
+        self._link.wait(self._handle)
         for part, gradient in self.gradients.views(self._flat).items():
             part.grad = gradient
 
     def _send(self, flat: torch.Tensor) -> None:
-        self._flat = flat
-        if self._link.size > 1:
-            self._handle = self._start(flat)
+        self._flat, self._handle = flat, self._start(flat)

@@ -37,7 +37,7 @@ class Part:
             placements = cast(DTensor, self.parameter).placements
             if gradient.placements != placements:
                 gradient = gradient.redistribute(placements=placements)
-            gradient = gradient.to_local()
+            gradient = gradient.to_local().contiguous()  # as the fused AdamW reads it
         self.values.grad = gradient
 
 
