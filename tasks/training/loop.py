@@ -235,10 +235,13 @@ class Trainer:
 
         Returns:
             Bytes by kind of parameter, "all" together, and "dense": what the sum of all gradients in fp32 would have
-            brought to as many ranks as the training began with.
+            brought to as many ranks as the training began with; of what this rank has, if ranks divide the model.
         """
-        elements = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         ranks = self.job.ranks // self.job.experiment.parallel.ranks
-        dense = 2 * 4 * elements * last.step * (ranks - 1) // ranks
+        dense = 2 * 4 * self.elements() * last.step * (ranks - 1) // ranks
         received = {str(kind): count for kind, count in self.meter.bytes.items()}
         return {**received, "all": sum(received.values()), "dense": dense}
+
+    def elements(self) -> int:
+        """Return how many trained numbers this rank has."""
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)

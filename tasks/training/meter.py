@@ -80,9 +80,17 @@ class Meter:
         """The bytes that this rank has received up to the last reading, by kind of parameter."""
         return self.totals.bytes
 
-    def count(self, batch: Batch, loss: torch.Tensor) -> None:
-        """Count a micro-batch that went through the model; `loss` is its part of the batch's mean, a scalar."""
-        self._recent.append((loss.detach(), int(batch.attention_mask.sum()), batch.places))
+    def count(self, batch: Batch, loss: torch.Tensor, places: int | None = None) -> None:
+        """Count a micro-batch that went through the model.
+
+        Args:
+            batch: the rows.
+            loss: their part of the batch's mean, a scalar.
+            places: tokens and padding together, if that is more than the batch has.
+        """
+        self._recent.append(
+            (loss.detach(), int(batch.attention_mask.sum()), batch.places if places is None else places)
+        )
 
     def end_step(self, batch: RankBatch, norm: float | torch.Tensor, rate: float) -> None:
         """Count a step, with the norm of its gradient and its learning rate."""

@@ -122,6 +122,12 @@ class Pipeline:
         schedule.step(*hidden, target=target, losses=losses, return_outputs=False, **inputs)
         return torch.stack(losses).sum().detach() / loss_scale if losses else torch.zeros((), device=weights.device)
 
+    def shape(self, batch: Batch) -> tuple[int, int]:
+        """Return how many rows, of how many tokens each, the stages compute: more than the batch has, in few shapes."""
+        rows, length = batch.input_ids.shape
+        longer = min(-length % _MULTIPLE, max(0, self._stage.longest - length))
+        return rows + -rows % self._settings.micro_batches, length + longer
+
     def _schedule_of(self, rows: int, length: int) -> Any:
         """Return the schedule of batches of this shape, and forget the one that was not used for longest."""
         schedule = self._schedules.pop((rows, length), None)
@@ -150,13 +156,12 @@ class Pipeline:
 
     def _padded(self, batch: Batch, weight: float) -> tuple[Batch, torch.Tensor]:
         """Return the batch with as many rows in each micro-batch, and the weight of each row, 0 for what is added."""
-        count, (rows, length) = self._settings.micro_batches, batch.input_ids.shape
-        more, longer = -rows % count, min(-length % _MULTIPLE, max(0, self._stage.longest - length))
-        weights = torch.full((rows + more,), weight, device=batch.input_ids.device)
-        weights[rows:] = 0
-        chosen = torch.arange(rows + more, device=weights.device).clamp(max=rows - 1)
+        (rows, length), (own, before) = self.shape(batch), batch.input_ids.shape
+        weights = torch.full((rows,), weight, device=batch.input_ids.device)
+        weights[own:] = 0
+        chosen = torch.arange(rows, device=weights.device).clamp(max=own - 1)
         ids, mask, segments = (
-            functional.pad(values[chosen], (0, longer))
+            functional.pad(values[chosen], (0, length - before))
             for values in (batch.input_ids, batch.attention_mask, batch.token_type_ids)
         )
         return Batch(ids, mask, segments, batch.labels[chosen]), weights

@@ -52,6 +52,10 @@ class DividedTrainer(Trainer):
             self.skeleton.to("meta")
             shutil.rmtree(folder)
 
+    def elements(self) -> int:
+        """Return how many trained numbers this rank has."""
+        return sum(part.numel() for part in self.exchange.parameters.values())
+
     def _wait_for_all(self) -> None:
         sum_over_ranks([0], "parts")
 
@@ -72,7 +76,8 @@ class PipelineTrainer(DividedTrainer):
             inputs = self.inputs(batch)
         with self.phases.backward:
             loss = self.pipeline.step(inputs.to(self.device), batch.weight, self.loss_scale.value)
-        self.meter.count(inputs, loss)
+        rows, length = self.pipeline.shape(inputs)
+        self.meter.count(inputs, loss, rows * length)
 
 
 def without_values(model: EncoderWithHead) -> EncoderWithHead:

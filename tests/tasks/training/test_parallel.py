@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +29,7 @@ from tasks.launching.launch import launch
 from tasks.launching.rank import train
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
+from tasks.training.loop import Trainer
 from tasks.training.parallel.mesh import disconnect
 from tasks.training.parallel.pipeline import check_pipeline
 from tasks.training.parallel.tensor import check_tensor
@@ -49,7 +51,13 @@ MESHES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 #: A training that has stopped on the first of two meshes goes on on the second; "one" is a single rank.
 CHANGES = (*pairwise([*MESHES, "copies"]), ("one", "tensor"), ("one", "pipeline"), ("one", "shard"))
-FAMILIES = {"bert": list(MESHES), "distilbert": ["tensor", "pipeline"], "mpnet": ["tensor"]}
+#: One with more micro-batches than a batch has rows, too.
+TWO = {**MESHES, "many micro-batches": {"pipeline": 2, "micro_batches": 12}}
+FOUR: dict[str, dict[str, Any]] = {
+    "copies of tensor": {"tensor": 2}, "copies of pipeline": {"pipeline": 2, "micro_batches": 2},
+    "copies of shard": {"shard": 2}, "shard and tensor": {"shard": 2, "tensor": 2},
+}  # fmt: skip
+FAMILIES = {"bert": list(TWO), "distilbert": ["tensor", "pipeline"], "mpnet": ["tensor"]}
 STOP = 3
 
 
@@ -70,15 +78,21 @@ def make_family(root: Path, kind: str) -> None:
     write_split(root / "data" / "dev", *reviews(30, seed=2), words=words)
 
 
-def first_step(job: Job, folder: Path) -> None:
-    """Leave this rank's gradients of the first batch, and rank 0 the loss and the norm."""
-    trainer = build_trainer(job, lambda: False)
+def first_step(trainer: Trainer) -> dict[str, Any]:
+    """Run the passes of the first batch, and return what is measured of it."""
     batch = next(iter(trainer.sampler))
     trainer.exchange.begin_step(1, 1.0, stop=False)
     trainer.compute_gradients(batch)
     trainer.exchange.synchronize_gradients()
     trainer.meter.end_step(batch, trainer.exchange.norm(), 0.0)
-    figures = trainer.meter.read()
+    figures = {**trainer.meter.read(), **trainer.meter.totals.state_dict()}
+    return {**figures, "received": trainer.bytes_received(batch), "longest": trainer.inputs(batch).input_ids.shape[1]}
+
+
+def leave_first_step(job: Job, folder: Path) -> None:
+    """Leave this rank's gradients of the first batch, and what rank 0 has measured of it."""
+    trainer = build_trainer(job, lambda: False)
+    figures = first_step(trainer)
     gradients = {name: one.grad for name, one in trainer.exchange.parameters.items() if one.grad is not None}
     written = [name for name in gradients if trainer.state.writes(f"model.{name}")]
     save_pieces({name: gradients[name] for name in written}, trainer.state.places.get, folder / f"{hvd.rank()}.part")
@@ -91,7 +105,7 @@ def on_two(root: Path) -> None:
     shared_memory.FOLDER = "/nowhere"
     for kind, meshes in FAMILIES.items():
         for mesh in meshes:
-            first_step(Job.read(root / kind / f"{mesh}.json"), root / kind / mesh)
+            leave_first_step(Job.read(root / kind / f"{mesh}.json"), root / kind / mesh)
     stop_and_go_on(root)
     disconnect(root)
 
@@ -117,7 +131,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_family(root / kind, kind)
         for mesh in meshes:
             (root / kind / mesh).mkdir()
-            job_of(root / kind, MESHES[mesh], 2).write(root / kind / f"{mesh}.json")
+            job_of(root / kind, TWO[mesh], 2).write(root / kind / f"{mesh}.json")
     bert = root / "bert"
     for mesh in MESHES:
         job_of(bert, MESHES[mesh], 2).write(bert / f"stopped-{mesh}.json")
@@ -127,27 +141,31 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_trainer(stopped, lambda: next(asked)).run()
     for before, after in CHANGES:
         job_of(bert, MESHES[after], 2).write(bert / f"{before}-{after}.json")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
-        on_ranks(on_two, 2, root)
+    with_process_sets(on_two, 2, root)
     return root
 
 
-def whole_step(root: Path, kind: str) -> tuple[dict[str, float], State]:
+def with_process_sets(function: Callable[[Path], None], ranks: int, root: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+        on_ranks(function, ranks, root)
+
+
+def whole_step(root: Path, kind: str) -> tuple[dict[str, Any], State]:
     """The figures and gradients of the first batch in a single process."""
     trainer = build_trainer(job_of(root / kind, {}, 1), lambda: False)
-    batch = next(iter(trainer.sampler))
-    trainer.exchange.begin_step(1, 1.0, stop=False)
-    trainer.compute_gradients(batch)
-    trainer.exchange.synchronize_gradients()
-    trainer.meter.end_step(batch, trainer.exchange.norm(), 0.0)
-    named = trainer.model.named_parameters()
-    return trainer.meter.read(), {name: one.grad for name, one in named if one.grad is not None}
+    figures, named = first_step(trainer), trainer.model.named_parameters()
+    return figures, {name: one.grad for name, one in named if one.grad is not None}
 
 
-def assert_same(folder: Path, figures: dict[str, float], gradients: State) -> None:
-    found = json.loads((folder / "figures.json").read_text())
-    for name in ("loss", "grad_norm"):
+def figures_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "figures.json").read_text())
+    return found
+
+
+def assert_same(folder: Path, figures: dict[str, Any], gradients: State) -> None:
+    found = figures_of(folder)
+    for name in ("loss", "grad_norm", "tokens", "rows"):
         assert found[name] == pytest.approx(figures[name], rel=1e-5), (folder.name, name)
     pieces = load_pieces(sorted(folder.glob("*.part")), None, torch.device("cpu"))
     assert pieces.keys() >= gradients.keys(), folder.name
@@ -160,6 +178,47 @@ def test_every_mesh_has_the_loss_and_the_gradients_of_one_rank(root: Path, kind:
     figures, gradients = whole_step(root, kind)
     for mesh in FAMILIES[kind]:
         assert_same(root / kind / mesh, figures, gradients)
+
+
+@pytest.fixture(scope="module")
+def four(root: Path) -> Path:
+    """The folder in which four ranks have left the first step on every mesh."""
+    folder = root / "bert"
+    for mesh, parallel in FOUR.items():
+        (folder / mesh).mkdir()
+        job_of(folder, parallel, 4).write(folder / f"{mesh}.json")
+    with_process_sets(on_four, 4, folder)
+    return folder
+
+
+def on_four(folder: Path) -> None:
+    """On every rank."""
+    for mesh in FOUR:
+        leave_first_step(Job.read(folder / f"{mesh}.json"), folder / mesh)
+    disconnect(folder)
+
+
+def test_so_has_a_mesh_of_two_axes(root: Path, four: Path) -> None:
+    figures, gradients = whole_step(root, "bert")
+    for mesh in FOUR:
+        assert_same(four / mesh, figures, gradients)
+
+
+def test_ranks_with_the_same_rows_count_them_once(root: Path, four: Path) -> None:
+    whole, _ = whole_step(root, "bert")
+    found = {mesh: figures_of(four / mesh) for mesh in (*TWO, *FOUR)}
+    places = {mesh: figures["places"] for mesh, figures in found.items()}
+    assert places["tensor"] == whole["places"]
+    assert places["copies of tensor"] == places["shard and tensor"] == places["copies"] == places["shard"]
+    length = -(-whole["longest"] // 8) * 8
+    assert (whole["rows"], places["pipeline"], places["many micro-batches"]) == (7, 8 * length, 12 * length)
+
+
+def test_bytes_are_those_of_the_parts_that_a_rank_has(root: Path, four: Path) -> None:
+    received = {mesh: figures_of(four / mesh)["received"] for mesh in (*TWO, *FOUR)}
+    assert {received[mesh]["dense"] for mesh in (*TWO, "shard and tensor") if mesh != "copies"} == {0}
+    for mesh in ("copies of tensor", "copies of pipeline", "copies of shard"):
+        assert 0 < received[mesh]["all"] == received[mesh]["dense"] < received["copies"]["dense"]
 
 
 def test_it_goes_on_on_any_mesh(root: Path) -> None:
@@ -185,9 +244,7 @@ def test_copies_of_stages_of_divided_layers_are_equal_too(root: Path) -> None:
     for kind in ("bert", "distilbert"):
         (root / kind / "eight").mkdir()
         job_of(root / kind, {"tensor": 2, "pipeline": 2, "micro_batches": 2}, 8).write(root / kind / "eight.json")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
-        on_ranks(on_eight, 8, root)
+    with_process_sets(on_eight, 8, root)
     for kind in ("bert", "distilbert"):
         assert_same(root / kind / "eight", *whole_step(root, kind))
 
@@ -195,7 +252,7 @@ def test_copies_of_stages_of_divided_layers_are_equal_too(root: Path) -> None:
 def on_eight(root: Path) -> None:
     """On every rank."""
     for kind in ("bert", "distilbert"):
-        first_step(Job.read(root / kind / "eight.json"), root / kind / "eight")
+        leave_first_step(Job.read(root / kind / "eight.json"), root / kind / "eight")
     disconnect(root)
 
 
