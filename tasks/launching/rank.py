@@ -28,7 +28,8 @@ JOB, STOP, ORIGIN = "job.json", "stop", "origin.json"
 def train(job: Job, stop: Path) -> None:
     """Train in this process, as the rank that Horovod assigned to it, or as the only rank.
 
-    When the file `stop` appears, a checkpoint is written and the function returns. Profiles are written beside it.
+    When the file `stop` appears, a checkpoint is written and the function returns. Profiles are written beside it, and
+    what ranks meet through.
     """
     import torch
 
@@ -61,21 +62,21 @@ def _horovod(job: Job) -> Iterator[None]:
     grouped = divided or job.experiment.communication.strategy == "hierarchical"  # see Layout, Hosts
     hvd.init(process_sets="dynamic" if grouped else None)
     try:
-        with _mesh(job) if divided else nullcontext():
+        with _mesh() if divided else nullcontext():
             yield
     finally:
         hvd.shutdown()
 
 
 @contextmanager
-def _mesh(job: Job) -> Iterator[None]:
+def _mesh() -> Iterator[None]:
     from tasks.training.parallel.mesh import disconnect, lost_ranks_told
 
     try:
         with lost_ranks_told():
             yield
     finally:
-        disconnect(job.folder)
+        disconnect()
 
 
 def run_rank(folder: str) -> None:

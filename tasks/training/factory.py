@@ -53,13 +53,14 @@ _NO_FUSED_LAYERS = (
 )
 
 
-def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None = None) -> Trainer:
+def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None = None) -> Trainer:
     """Load data and model, and build the trainer of this process, which is one of the training's ranks.
 
     Args:
         job: the training.
         stopping: returns whether this rank was asked to stop.
-        profiles: the folder for the profile that runtime.profile asks for; None: none is made.
+        scratch: a folder that all ranks see, and that is removed after them: for the profile that runtime.profile asks
+            for, and for ranks that divide the model to meet in. None: no profile is made, and the model not divided.
 
     Raises:
         BadInput: encoder, data and experiment do not fit each other.
@@ -71,7 +72,7 @@ def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None 
     objective = build_objective(job)
     model = prepare_model(objective.model, job, device)
     chosen = settings(model, training)  # of the whole model, of which a rank may have a part only
-    division = _divide(model, layout, device, job) if layout.divided else None
+    division = _divide(model, layout, device, scratch) if layout.divided else None
     if division:
         model = objective.model = division.model
     torch.manual_seed(training.seed * 1024 + layout.random)  # and dropout of its own
@@ -116,15 +117,16 @@ def build_trainer(job: Job, stopping: Callable[[], bool], profiles: Path | None 
     parts = (
         job, stopping, layout, device, precision, objective, model, sampler, exchange, optimizer, average,
         loss_scale, guard, best, metrics, meter, checkpoints, state, Phases(),
-        build_profiler(job, profiles, layout.rank, device), _inputs(job, objective, sampler, device),
+        build_profiler(job, scratch, layout.rank, device), _inputs(job, objective, sampler, device),
     )  # fmt: skip
     return division.trainer(parts, weights) if division else Trainer(*parts)
 
 
-def _divide(model: EncoderWithHead, layout: Layout, device: torch.device, job: Job) -> Division:
+def _divide(model: EncoderWithHead, layout: Layout, device: torch.device, scratch: Path | None) -> Division:
     from tasks.training.parallel.build import divide  # and what torch has for it, which a whole model does without
 
-    return divide(model, layout, device, job.folder)
+    assert scratch, "ranks that divide the model have no folder to meet in"
+    return divide(model, layout, device, scratch)
 
 
 def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> EncoderWithHead:

@@ -87,7 +87,7 @@ def main(folder: Path) -> None:
         shared_memory.FOLDER = "/nowhere"
     hvd.init()
     # One for all: the hooks on its parameters keep a trainer's memory.
-    trainer = build_trainer(Job.read(folder / JOB), stopping=lambda: False)
+    trainer = build_trainer(Job.read(folder / JOB), stopping=lambda: False, scratch=folder)
     measured = []
     for rate in timing.rates:
         if timing.interface != LOCAL.interface:

@@ -65,7 +65,7 @@ def divide(model: EncoderWithHead, layout: Layout, device: torch.device, folder:
         model: the whole model, with equal weights on all ranks.
         layout: this rank's place.
         device: its device.
-        folder: a folder that all ranks see.
+        folder: a folder that all ranks see, and that is removed after them.
 
     Raises:
         BadInput: the encoder cannot be divided so.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ log = logging.getLogger(__name__)
 #: A rank that does not answer for so long is lost, as for Horovod (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS).
 _PATIENCE = timedelta(seconds=120)
 _LONGEST_NAME = 64
-_PREFIX = ".mesh-"
 
 
 def device_mesh(layout: Layout, device: torch.device, folder: Path) -> DeviceMesh:
@@ -32,19 +30,17 @@ def device_mesh(layout: Layout, device: torch.device, folder: Path) -> DeviceMes
     Args:
         layout: this rank's place.
         device: its device.
-        folder: a folder that all ranks see, through which they meet.
+        folder: a folder that all ranks see, through which they meet. It is to be removed after them.
     """
     if not dist.is_initialized():
         _connect(layout, device, folder)
     return init_device_mesh(device.type, tuple(layout.mesh), mesh_dim_names=layout.mesh._fields)
 
 
-def disconnect(folder: Path) -> None:
-    """Leave all groups, if there are any: a rank that was never connected may find those of another training here."""
+def disconnect() -> None:
+    """Leave all groups, if there are any."""
     if dist.is_initialized():
         dist.destroy_process_group()
-        if ranks.rank() == 0:
-            _clear(folder)
 
 
 @contextmanager
@@ -70,19 +66,10 @@ def _connect(layout: Layout, device: torch.device, folder: Path) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     elif interface := os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    name = ""
-    if layout.rank == 0:
-        _clear(folder)
-        name = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder)).name
+    name = Path(tempfile.mkdtemp(prefix="mesh-", dir=folder)).name if layout.rank == 0 else ""
     store = FileStore(str(folder / _told_by_first(name) / "store"), layout.world)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=layout.rank, world_size=layout.world, timeout=_PATIENCE)
-
-
-def _clear(folder: Path) -> None:
-    """Remove what ranks, also killed ones, have met through."""
-    for left in folder.glob(f"{_PREFIX}*"):
-        shutil.rmtree(left, ignore_errors=True)
 
 
 def _told_by_first(name: str) -> str:

@@ -91,7 +91,7 @@ def first_step(trainer: Trainer) -> dict[str, Any]:
 
 def leave_first_step(job: Job, folder: Path) -> None:
     """Leave this rank's gradients of the first batch, and what rank 0 has measured of it."""
-    trainer = build_trainer(job, lambda: False)
+    trainer = build_trainer(job, lambda: False, folder)
     figures = first_step(trainer)
     gradients = {name: one.grad for name, one in trainer.exchange.parameters.items() if one.grad is not None}
     written = [name for name in gradients if trainer.state.writes(f"model.{name}")]
@@ -107,21 +107,21 @@ def on_two(root: Path) -> None:
         for mesh in meshes:
             leave_first_step(Job.read(root / kind / f"{mesh}.json"), root / kind / mesh)
     stop_and_go_on(root)
-    disconnect(root)
+    disconnect()
 
 
 def stop_and_go_on(root: Path) -> None:
     """Train on every mesh until step 3, and to the end on the next one."""
     for mesh in MESHES:
         asked = iter([False] * (STOP - 1) + [True] * 99)
-        build_trainer(Job.read(root / "bert" / f"stopped-{mesh}.json"), lambda asked=asked: next(asked)).run()  # type: ignore[misc]
+        build_trainer(Job.read(root / "bert" / f"stopped-{mesh}.json"), lambda asked=asked: next(asked), root).run()  # type: ignore[misc]
     for before, after in CHANGES:
         job = Job.read(root / "bert" / f"{before}-{after}.json")
         if hvd.rank() == 0:
             stopped = Job.read(root / "bert" / f"stopped-{before}.json")
             shutil.copytree(stopped.output, job.output, dirs_exist_ok=True)
         hvd.barrier()
-        build_trainer(job, lambda: False).run()
+        build_trainer(job, lambda: False, root).run()
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,7 @@ def on_four(folder: Path) -> None:
     """On every rank."""
     for mesh in FOUR:
         leave_first_step(Job.read(folder / f"{mesh}.json"), folder / mesh)
-    disconnect(folder)
+    disconnect()
 
 
 def test_so_has_a_mesh_of_two_axes(root: Path, four: Path) -> None:
@@ -253,7 +253,7 @@ def on_eight(root: Path) -> None:
     """On every rank."""
     for kind in ("bert", "distilbert"):
         leave_first_step(Job.read(root / kind / "eight.json"), root / kind / "eight")
-    disconnect(root)
+    disconnect()
 
 
 @pytest.mark.long
