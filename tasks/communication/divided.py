@@ -32,11 +32,12 @@ class DividedModel(Exchange):
         self._parts = {name: part for name, part in parts.items() if part.parameter.requires_grad}
         self.parameters = {name: part.values for name, part in self._parts.items()}
         self._links: dict[Kind, Link] = {}
-        self._buckets: list[Bucket] = []  # none where all ranks share one copy, whose gradients then exist only once
-        for kind, named in by_kind(model).items():
+        self._buckets: list[Bucket] = []
+        sent = by_kind(model) if layout.mesh.data > 1 else {}  # nobody has another copy of a single one's parts
+        for kind, named in sent.items():
             own = [self.parameters[name] for name in named if name in self.parameters]
             self._links[kind] = Link(layout.replicas)
-            groups = group_by_size(own) if layout.mesh.data > 1 else []
+            groups = group_by_size(own)
             self._buckets += [Bucket(f"{kind}.{n}", group, self._links[kind]) for n, group in enumerate(groups)]
         self._norm = math.nan
 
@@ -63,7 +64,8 @@ class DividedModel(Exchange):
 
     def bytes_received(self) -> dict[Kind, int]:
         """Return bytes by kind of parameter: of the gradients of equal parts, not what the passes exchange."""
-        return {kind: link.bytes for kind, link in self._links.items()}
+        nothing: dict[Kind, int] = {"embeddings": 0, "matrices": 0, "rest": 0}
+        return {**nothing, **{kind: link.bytes for kind, link in self._links.items()}}
 
     def state_dict(self) -> State:
         """Return an empty state."""

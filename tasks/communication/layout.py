@@ -36,7 +36,7 @@ class Layout(NamedTuple):
         mesh: the size of each axis.
         place: this rank's number on each axis.
         replicas: Horovod's process set of the ranks with the same part of the model, along the axis data; None: these
-            are all ranks.
+            are all ranks, or no other one.
     """
 
     rank: int
@@ -131,6 +131,8 @@ def layout_of(parallel: Parallel) -> Layout:
     if parallel.ranks == 1:
         return flat()
     rank, mesh = ranks.rank(), Mesh(ranks.size() // parallel.ranks, parallel.pipeline, parallel.shard, parallel.tensor)
+    if mesh.data == 1:
+        return Layout(rank, mesh, _place(rank, mesh))
     sets = [_process_set(tuple(range(first, ranks.size(), parallel.ranks))) for first in range(parallel.ranks)]
     return Layout(rank, mesh, _place(rank, mesh), sets[rank % parallel.ranks])
 

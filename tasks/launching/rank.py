@@ -58,11 +58,12 @@ def _horovod(job: Job) -> Iterator[None]:
 
     if job.experiment.runtime.profile == "horovod":
         os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # allows to begin one later
-    divided = job.experiment.parallel.ranks > 1
-    grouped = divided or job.experiment.communication.strategy == "hierarchical"  # see Layout, Hosts
+    copy, hierarchical = job.experiment.parallel.ranks, job.experiment.communication.strategy == "hierarchical"
+    grouped = 1 < copy < job.ranks or hierarchical  # see Layout, Hosts
+    # With process sets, a rank that has lost another one is aborted when Horovod shuts down.
     hvd.init(process_sets="dynamic" if grouped else None)
     try:
-        with _mesh() if divided else nullcontext():
+        with _mesh() if copy > 1 else nullcontext():
             yield
     finally:
         hvd.shutdown()

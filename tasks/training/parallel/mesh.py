@@ -51,10 +51,18 @@ def lost_ranks_told() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if isinstance(error, dist.DistError) or "gloo" in str(error).lower():  # Gloo's errors have no class
-            log.warning("this rank has lost others, or cannot reach them: %s", error)  # such as a wrong interface
-            raise HorovodInternalError(str(error)) from error
+        for cause in _with_causes(error):
+            if isinstance(cause, dist.DistError) or "gloo" in str(cause).lower():  # Gloo's errors have no class
+                log.warning("this rank has lost others, or cannot reach them: %s", cause)  # such as a wrong interface
+                raise HorovodInternalError(str(cause)) from error
         raise
+
+
+def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Iterate over an error and what has led to it; torch's stages wrap the errors of Gloo."""
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def _connect(layout: Layout, device: torch.device, folder: Path) -> None:

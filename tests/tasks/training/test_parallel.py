@@ -14,6 +14,7 @@ import horovod.torch as hvd
 import numpy as np
 import pytest
 import torch
+from horovod.common.exceptions import HorovodInternalError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
@@ -30,7 +31,7 @@ from tasks.launching.rank import train
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loop import Trainer
-from tasks.training.parallel.mesh import disconnect
+from tasks.training.parallel.mesh import disconnect, lost_ranks_told
 from tasks.training.parallel.pipeline import check_pipeline
 from tasks.training.parallel.tensor import check_tensor
 from tasks.training.pieces import load_pieces, save_pieces
@@ -141,7 +142,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_trainer(stopped, lambda: next(asked)).run()
     for before, after in CHANGES:
         job_of(bert, MESHES[after], 2).write(bert / f"{before}-{after}.json")
-    with_process_sets(on_two, 2, root)
+    on_ranks(on_two, 2, root)
     return root
 
 
@@ -296,3 +297,14 @@ def test_a_place_on_the_mesh() -> None:
     shards = Layout(2, Mesh(shard=3), Mesh(0, 0, 2, 0))
     assert shards.share(["a", "b", "c", "d"]) == ["c", "b"]
     assert flat().share(["a", "b"]) == ["a", "b"]
+
+
+def test_a_lost_rank_is_told_from_other_errors_also_where_torch_wraps_it() -> None:
+    lost, wrong = (
+        RuntimeError("[gloo/transport/tcp/pair.cc:537] Connection reset by peer"),
+        RuntimeError("shapes differ"),
+    )
+    for cause, raised in ((lost, HorovodInternalError), (wrong, RuntimeError)):
+        with pytest.raises(raised) as found, lost_ranks_told():
+            raise RuntimeError("[Stage 1] failed to run forward") from cause
+        assert found.type is raised
