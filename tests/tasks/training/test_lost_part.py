@@ -54,7 +54,7 @@ def test_a_lost_rank_ends_the_others_and_the_next_try_goes_on(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    job, killed = job_of(tmp_path, *MESHES[mesh], epochs=8), list[float]()
+    job, killed = job_of(tmp_path, *MESHES[mesh], epochs=16), list[float]()
 
     def kill() -> None:
         while max(checkpoints(job.folder), default=0) < 8:
@@ -70,7 +70,7 @@ def test_a_lost_rank_ends_the_others_and_the_next_try_goes_on(
     assert not [process for process in psutil.Process().children(recursive=True) if "python" in process.name()]
     assert not (job.output / "training.json").exists()
     launch(job)
-    assert json.loads((job.output / "training.json").read_text())["steps"] == len(losses(job.output)) == 64
+    assert json.loads((job.output / "training.json").read_text())["steps"] == len(losses(job.output)) == 128
     assert not list(scratch.iterdir())
 
 
