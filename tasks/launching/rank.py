@@ -36,7 +36,8 @@ def train(job: Job, stop: Path) -> None:
     from tasks.communication import ranks
     from tasks.training.factory import build_trainer
 
-    keep_freed_memory()
+    if job.experiment.parallel.ranks == 1:
+        keep_freed_memory()
     if "HOROVOD_RANK" not in os.environ:  # the launcher sets OMP_NUM_THREADS for other ranks
         torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))  # torch heeds affinity, but no quota
     with (
@@ -113,6 +114,9 @@ def keep_freed_memory() -> None:
     """Let glibc reuse large blocks: every step frees and allocates the same ones, and each new page costs a fault.
 
     A step of MiniLM then takes about a tenth less CPU time. C libraries without mallopt keep freed memory anyway.
+
+    Not for ranks that divide a model, which shall take little memory: the first stage of a pipeline grew at every step
+    by the gradient of its word embeddings, because glibc 2.36 seldom reuses an aligned block for one of the same size.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):

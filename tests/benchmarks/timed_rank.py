@@ -82,12 +82,14 @@ class Measurement:
 def main(folder: Path) -> None:
     """Measure at every rate, and leave that in the folder as measured-<rank>.json."""
     timing = Timing(**json.loads((folder / TIMING).read_text(encoding="utf-8")))
-    keep_freed_memory()
+    job = Job.read(folder / JOB)
+    if job.experiment.parallel.ranks == 1:
+        keep_freed_memory()
     if not timing.shared:
         shared_memory.FOLDER = "/nowhere"
     hvd.init()
     # One for all: the hooks on its parameters keep a trainer's memory.
-    trainer = build_trainer(Job.read(folder / JOB), stopping=lambda: False, scratch=folder)
+    trainer = build_trainer(job, stopping=lambda: False, scratch=folder)
     measured = []
     for rate in timing.rates:
         if timing.interface != LOCAL.interface:
