@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,21 +105,21 @@ def main() -> None:
 
 
 def throughput(workload: Workload, scratch: Path, cases: dict[str, Case], against: tuple[str, ...], rounds: int) -> str:
-    """Measure the cases in turn: their rows a second, and how many times as many that is as some of them have."""
+    """Measure the cases in turn: their rows a second, and in each round how many times as many as some others have."""
     if usable_gpus() == 1:  # a rank needs a GPU of its own
         cases = {name: case for name, case in cases.items() if case.ranks < 2}
     speeds: dict[str, list[float]] = {name: [] for name in cases}
     for number in range(rounds):
         for position, (name, case) in enumerate(cases.items()):
             speeds[name].append(case.rows_per_second(workload, scratch / f"output-{number}-{position}"))
-    medians = {name: statistics.median(values) for name, values in speeds.items()}
+
+    def times(values: list[float], base: str) -> str:
+        return spread([own / other for own, other in zip(values, speeds[base], strict=True)], 2)
+
     header = ("configuration, ranks x threads", "rows/s, median (lowest to highest)")
     return table(
         (*header, *(f"times {name}" for name in against)),
-        [
-            (name, spread(values, 1), *(f"{medians[name] / medians[base]:.2f}" for base in against))
-            for name, values in speeds.items()
-        ],
+        [(name, spread(values, 1), *(times(values, base) for base in against)) for name, values in speeds.items()],
     )
 
 
