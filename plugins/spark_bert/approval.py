@@ -91,13 +91,14 @@ def request_body(context: Context, hours: float) -> str:
     lines += _trial(run)
     pages = {
         "Report": ("evaluate", "report.html"),
-        "Comparison, with all of these rows": ("challenge", "challenge.html"),
+        "Comparison, with more of these rows": ("challenge", "challenge.html"),
     }
     links = {name: address(dag_run.dag_id, dag_run.run_id, *page) for name, page in pages.items()}
     lines += ["", " · ".join(f"[{name}]({link})" for name, link in links.items())]
-    for title, rows in found["apart"].items():
-        lines += ["", f"**{title}** ({len(rows)} rows, of which the first are shown here):", ""]
-        lines += [f"- {_quoted(row)}" for row in rows[:MAX_ROWS]]
+    for title, lost in found["apart"].items():
+        rows = lost["rows"][:MAX_ROWS]
+        lines += ["", f"**{title}** ({len(rows)} of {lost['count']:,} rows):", ""]
+        lines += [f"- {_quoted(row)}" for row in rows]
     return "\n".join([*lines, "", f"If nobody answers within {hours:g} hours, the champion stays."])
 
 

@@ -287,10 +287,10 @@ def compared(now: Any, champion: dict[str, float] | None, apart: dict[str, Any])
 def test_the_request_shows_both_models_their_mistakes_and_where_to_read_on() -> None:
     now = context()
     row = {"sentences": ["a `fine` *film*"], "label": "positive", "prediction": "negative"}
-    compared(now, {"accuracy": 0.91}, {"Only the champion is right": [row] * 7})
+    compared(now, {"accuracy": 0.91}, {"Only the champion is right": {"count": 1234, "rows": [row] * 7}})
     text = request_body(now, 48)
     assert "Undecided." in text and "| accuracy | 0.9000 | 0.9100 |" in text
-    assert "**Only the champion is right** (7 rows, of which the first are shown here)" in text
+    assert "**Only the champion is right** (5 of 1,234 rows)" in text
     assert text.count("- `a 'fine' *film*`: positive, predicted as negative") == 5
     assert re.search(r"\(/spark-bert/runs/retrain/[^/]+/challenge/challenge\.html\)", text)
     assert re.search(r"\(/spark-bert/runs/retrain/[^/]+/evaluate/report\.html\)", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,22 @@ from tasks.scoring.scored import ScoredSplit
 SHOWN = 25
 
 
-def disagreements(model: ScoredSplit, champion: ScoredSplit | None) -> dict[str, list[dict[str, Any]]]:
+@dataclass(frozen=True)
+class Lost:
+    """The rows on which one model is worse than the other.
+
+    Attributes:
+        count: The number of all of them.
+        rows: The first `SHOWN`, with the keys row, sentences, label and prediction (the worse model's), and either
+            confidence (the worse model's) or other (the better model's prediction). For a multi-label task, labels and
+            predictions are texts with commas.
+    """
+
+    count: int
+    rows: list[dict[str, Any]]
+
+
+def disagreements(model: ScoredSplit, champion: ScoredSplit | None) -> dict[str, Lost]:
     """Return the rows on which the models disagree.
 
     Args:
@@ -21,8 +37,8 @@ def disagreements(model: ScoredSplit, champion: ScoredSplit | None) -> dict[str,
         champion: The champion's results; None if there is no champion.
 
     Returns:
-        Title to rows, as `rows_lost` returns them: those that only the champion has right (or closer to the true
-        score), and those that only the challenger has right. Empty if there is no champion.
+        Title to rows: those that only the champion has right (or closer to the true score), and those that only the
+        challenger has right. Empty if there is no champion.
     """
     if champion is None:
         return {}
@@ -35,7 +51,7 @@ def disagreements(model: ScoredSplit, champion: ScoredSplit | None) -> dict[str,
     return dict(zip(titles, (rows_lost(model, champion), rows_lost(champion, model)), strict=True))
 
 
-def rows_lost(loser: ScoredSplit, winner: ScoredSplit, shown: int = SHOWN) -> list[dict[str, Any]]:
+def rows_lost(loser: ScoredSplit, winner: ScoredSplit, shown: int = SHOWN) -> Lost:
     """Return the rows on which the loser is worse than the winner.
 
     For a classification, these are the rows that only the winner has right, in descending order of the loser's
@@ -45,19 +61,17 @@ def rows_lost(loser: ScoredSplit, winner: ScoredSplit, shown: int = SHOWN) -> li
     Args:
         loser: The results of one model.
         winner: The results of the other model, on the same rows.
-        shown: The maximum number of rows to return.
-
-    Returns:
-        Rows with the keys row, sentences, label and prediction (the loser's), and either confidence (the loser's) or
-        other (the winner's prediction). For a multi-label task, labels and predictions are texts with commas.
+        shown: The maximum number of rows to return; all of them are counted.
     """
-    if loser.task.kind == "multilabel":
-        return [_sets(loser, winner, at) for at in _further_off(loser, winner)[:shown]]
-    if loser.task.kind == "regression":
-        return [_score(loser, winner, at) for at in _further_off(loser, winner)[:shown]]
+    order = _only_wrong(loser, winner) if loser.task.kind == "classification" else _further_off(loser, winner)
+    describe = {"classification": _answer, "regression": _score, "multilabel": _sets}[loser.task.kind]
+    return Lost(len(order), [describe(loser, winner, at) for at in order[:shown]])
+
+
+def _only_wrong(loser: ScoredSplit, winner: ScoredSplit) -> Array:
     wrong = np.flatnonzero((loser.predicted != loser.labels) & (winner.predicted == winner.labels))
-    order = wrong[np.argsort(-loser.confidence[wrong], kind="stable")]
-    return [_answer(loser, at) for at in order[:shown]]
+    order: Array = wrong[np.argsort(-loser.confidence[wrong], kind="stable")]
+    return order
 
 
 def _further_off(loser: ScoredSplit, winner: ScoredSplit) -> Array:
@@ -73,7 +87,7 @@ def _errors(scored: ScoredSplit) -> Array:
     return errors.sum(axis=1) if errors.ndim == 2 else errors
 
 
-def _answer(loser: ScoredSplit, at: int) -> dict[str, Any]:
+def _answer(loser: ScoredSplit, _: ScoredSplit, at: int) -> dict[str, Any]:
     names = loser.task.label_names
     return {
         "row": int(loser.rows[at]),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from include.glue import Task
 from tasks.reporting import page
+from tasks.stages.challenge.disagreements import Lost
 from tasks.stages.challenge.verdict import Verdict
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
-def render(task: Task, verdict: Verdict, words: str, apart: dict[str, list[dict[str, Any]]]) -> str:
+def render(task: Task, verdict: Verdict, words: str, apart: dict[str, Lost]) -> str:
     """Return the HTML of the page.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import asdict
 from typing import Any
 
 from include.artifacts import write_json
@@ -37,7 +38,8 @@ def run(context: Context) -> Outcome:
     verdict = judge(model, champion, named, costs(models, options), options)
     log.info("%s: %s, %s", task.name, verdict.outcome, "passed" if verdict.passed else "refused")
     words, apart = report.words(verdict), disagreements(model, champion)
-    write_json(context.output / "challenge.json", {**verdict.as_json(), "words": words, "apart": apart})
+    shown = {title: asdict(lost) for title, lost in apart.items()}
+    write_json(context.output / "challenge.json", {**verdict.as_json(), "words": words, "apart": shown})
     html = report.render(task, verdict, words, apart)
     (context.output / "challenge.html").write_text(html, encoding="utf-8")
     if verdict.passed:

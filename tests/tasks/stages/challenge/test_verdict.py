@@ -73,22 +73,23 @@ def test_the_rows_that_only_one_has_right() -> None:
     labels = np.array([0, 0, 1, 1, 1])
     model = scored("SST-2", labels, np.array([[0, 1], [0, 3], [0, 2], [2, 0], [3, 0]]))  # right on the third only
     champion = scored("SST-2", labels, saying(np.array([0, 0, 0, 1, 0])))  # wrong on the third and the last
-    found = rows_lost(model, champion)
+    found = rows_lost(model, champion).rows
     assert [(row["row"], row["label"], row["prediction"]) for row in found] == [
         (1, "negative", "positive"), (3, "positive", "negative"), (0, "negative", "positive"),
     ]  # fmt: skip
     assert found[0]["confidence"] == pytest.approx(1 / (1 + np.exp(-3)))
-    assert [row["row"] for row in rows_lost(model, champion, shown=1)] == [1]
-    assert [row["row"] for row in rows_lost(champion, model)] == [2]
+    first = rows_lost(model, champion, shown=1)
+    assert first.count == 3 and [row["row"] for row in first.rows] == [1]
+    assert [row["row"] for row in rows_lost(champion, model).rows] == [2]
 
 
 def test_scores_that_are_further_off() -> None:
     labels = np.array([1.0, 2.0, 3.0])
     model = scored("STS-B", labels, np.array([[1.5], [4.0], [3.0]]))
     champion = scored("STS-B", labels, np.array([[1.0], [2.5], [1.0]]))
-    found = [(row["row"], row["prediction"], row["other"]) for row in rows_lost(model, champion)]
+    found = [(row["row"], row["prediction"], row["other"]) for row in rows_lost(model, champion).rows]
     assert found == [(1, 4.0, 2.5), (0, 1.5, 1.0)]
-    assert [row["row"] for row in rows_lost(champion, model)] == [2]
+    assert [row["row"] for row in rows_lost(champion, model).rows] == [2]
 
 
 def test_the_page_shows_both_models_and_escapes_texts() -> None:
@@ -98,6 +99,7 @@ def test_the_page_shows_both_models_and_escapes_texts() -> None:
     verdict = held(model, champion)
     html = render(model.task, verdict, words_of(verdict), disagreements(model, champion))
     assert "<script" not in html
+    assert "25 of 30 rows:" in html
     assert html.count("&lt;script&gt;alert(&#39;1 &amp; 2&#39;)&lt;/script&gt;") == 25
     assert all(
         text in html for text in ("0.9000", "1.0000", "-0.1000", "version 7", "label:negative (labeled negative)")
@@ -146,7 +148,8 @@ def test_a_model_that_has_given_up_a_label_is_refused_by_its_slice() -> None:
     assert verdict.slices["label:often"].outcome == "not worse"
     assert verdict.slices["label:rarely"].outcome == "worse" and not verdict.passed
     apart = disagreements(never, champion)
-    (lost, *_), won = apart.values()
-    assert {lost["label"], lost["other"]} <= {"rarely", "often, rarely"} and won == []
+    lost, won = apart.values()
+    row, *_ = lost.rows
+    assert {row["label"], row["other"]} <= {"rarely", "often, rarely"} and won.rows == []
     html = render(task, verdict, words_of(verdict), apart)
     assert "Where the new model has more labels wrong" in html and "paired bootstrap" in html
