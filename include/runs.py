@@ -23,8 +23,8 @@ ARM = "arm.json"
 DECISION = "decision.json"
 #: The file of a run with the figures of its model's trial in the service.
 TRIAL = "trial.json"
-#: The variables in which a stage is told its Dag and its Dag run.
-DAG_ID, RUN_ID = VARIABLES["dag_id"], VARIABLES["run_id"]
+#: The variables in which a stage is told its Dag, its Dag run, and its index in a mapped task group.
+DAG_ID, RUN_ID, MAP_INDEX = VARIABLES["dag_id"], VARIABLES["run_id"], VARIABLES["map_index"]
 
 
 class Entry(BaseModel):
@@ -44,11 +44,16 @@ class Entry(BaseModel):
 
 
 class Recorded(BaseModel):
-    """What run.json says of a run; the ids are "" unless an Airflow task has started one of its stages."""
+    """What run.json says of a run.
+
+    The ids are "" unless an Airflow task has started one of its stages, and the index is -1 unless that was a task of a
+    mapped task group.
+    """
 
     run: str
     dag_id: str = ""
     run_id: str = ""
+    map_index: int = -1
     experiment: dict[str, dict[str, Any]] = {}
     stages: dict[str, Entry]
 
@@ -169,10 +174,11 @@ def _until_now(started: float | None) -> dict[str, float]:
     return {"started": round(ended if started is None else started, 3), "ended": round(ended, 3)}
 
 
-def _dag_run() -> dict[str, str]:
-    """Return the ids of the Dag and the Dag run; nothing unless an Airflow task has started this process."""
+def _dag_run() -> dict[str, str | int]:
+    """Return what `Recorded` says of the Dag run; nothing unless an Airflow task has started this process."""
     variables = {"dag_id": DAG_ID, "run_id": RUN_ID}
-    return {name: os.environ[variable] for name, variable in variables.items() if os.environ.get(variable)}
+    ids: dict[str, str | int] = {name: told for name, of in variables.items() if (told := os.environ.get(of))}
+    return ids | {"map_index": int(index)} if (index := os.environ.get(MAP_INDEX)) else ids
 
 
 def _in_words(changed: dict[str, tuple[Any, Any]], made: dict[str, Any]) -> str:

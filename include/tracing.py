@@ -28,10 +28,12 @@ FOLDER = "traces"
 SERVICE = "spark-bert"
 #: The variable in which a stage is told the span that it is part of, as W3C's Trace Context writes it.
 TRACEPARENT = "TRACEPARENT"
-#: Attributes of the resource, and the variables in which a stage is told them. Airflow itself gives them these names.
+#: Attributes of the resource, and the variables in which a stage is told them. Airflow itself gives them these names,
+#: but for the index in a mapped task group.
 VARIABLES = {
     "dag_id": "AIRFLOW_CTX_DAG_ID",
     "run_id": "AIRFLOW_CTX_DAG_RUN_ID",
+    "map_index": "AIRFLOW_CTX_MAP_INDEX",
     "try": "AIRFLOW_CTX_TRY_NUMBER",
 }
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")

@@ -42,6 +42,7 @@ local VARIABLES = {
 -- into its run's record, log and trace, and uses them for nothing else.
 local TOLD = {
     "^AIRFLOW_CTX_DAG_ID=%C+$", "^AIRFLOW_CTX_DAG_RUN_ID=%C+$", "^AIRFLOW_CTX_TRY_NUMBER=%d+$",
+    "^AIRFLOW_CTX_MAP_INDEX=%d+$",
     "^TRACEPARENT=%x%x%-%x+%-%x+%-%x%x$",
 }
 

@@ -101,8 +101,18 @@ def run_name(task: Any) -> str:
 
     Each index of a mapped task group has a run folder of its own.
     """
-    index = getattr(task, "map_index", -1)
-    return str(task.run_id) if index < 0 else f"{task.run_id}[{index}]"
+    return indexed(str(task.run_id), getattr(task, "map_index", -1))
+
+
+def indexed(run_id: str, map_index: int) -> str:
+    """Return the id of a Dag run and the index in a mapped task group, or only the id if the index is negative."""
+    return run_id if map_index < 0 else f"{run_id}[{map_index}]"
+
+
+def without_index(run_name: str) -> tuple[str, int]:
+    """Return the arguments of `indexed` for what it returned. An id has no brackets of its own."""
+    run_id, _, index = run_name.partition("[")
+    return run_id, int(index.removesuffix("]")) if index else -1
 
 
 def this_run(context: Any) -> Run:

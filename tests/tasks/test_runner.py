@@ -17,7 +17,7 @@ import pytest
 from include.at_work import AtWork, at_work
 from include.logs import VARIABLE
 from include.named import load
-from include.runs import DAG_ID, RUN_ID, Run
+from include.runs import DAG_ID, MAP_INDEX, RUN_ID, Run
 from include.stages import STAGES, BadInput, ExitCode, Transient
 from tasks import runner
 from tasks.__main__ import main
@@ -124,13 +124,16 @@ def test_a_stage_notes_the_dag_run_that_has_started_it(run: Run, monkeypatch: py
     assert not run.record().keys() & {"dag_id", "run_id"}
     monkeypatch.setenv(DAG_ID, "finetune")
     monkeypatch.setenv(RUN_ID, "manual__2026-01-01T00:00:00+00:00")
+    monkeypatch.setenv(MAP_INDEX, "3")
     with pytest.raises(BadInput):
         runner.run_stage("train", EXPERIMENT, run)
     monkeypatch.delenv(DAG_ID)
     monkeypatch.delenv(RUN_ID)
+    monkeypatch.delenv(MAP_INDEX)
     with pytest.raises(BadInput):
         runner.run_stage("train", EXPERIMENT, run)  # by a person, who goes on with the run
     assert (run.record()["dag_id"], run.record()["run_id"]) == ("finetune", "manual__2026-01-01T00:00:00+00:00")
+    assert run.record()["map_index"] == 3
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from include.experiment import Experiment
-from include.runs import DAG_ID, RUN_ID, Run
+from include.runs import DAG_ID, MAP_INDEX, RUN_ID, Run
 from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
 from spark_bert.inputs import check_inputs
 from spark_bert.links import LINKS
@@ -101,6 +101,8 @@ class StageOperator(BaseOperator):
             "--run", str(this_run(context).folder),
         ]  # fmt: skip
         self.variables = {DAG_ID: context["dag_run"].dag_id, RUN_ID: context["dag_run"].run_id}
+        if (index := getattr(context.get("ti"), "map_index", -1)) >= 0:
+            self.variables[MAP_INDEX] = str(index)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage and return its result.

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from spark_bert.places import run_folder
+from spark_bert.places import indexed, run_folder, without_index
 
 
 @dataclass(frozen=True)
 class DagRunState:
-    """A Dag run that Airflow has not seen succeed: it is under way ("running"), or "failed"."""
+    """A Dag run that Airflow has not seen succeed, or an index in it of a mapped task group, as `indexed` names it.
+
+    It is under way ("running"), or "failed".
+    """
 
     dag_id: str
     run_id: str
@@ -30,15 +33,24 @@ class TaskState:
 
 
 def not_succeeded() -> dict[str, DagRunState]:
-    """Return the Dag runs that have not ended or have failed, by the names of their folders."""
-    from airflow.models.dagrun import DagRun
-    from sqlalchemy import select
+    """Return the Dag runs that have not ended or have failed, by the names of their folders.
 
-    rows = _execute(select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(DagRun.state != "success"))
-    return {
-        folder_name(dag_id, run_id): DagRunState(dag_id, run_id, "failed" if state == "failed" else "running")
-        for dag_id, run_id, state in rows
-    }
+    Of a mapped task group, it also returns each index of which not all tasks have ended, in Dag runs under way.
+    """
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance as Task
+    from airflow.utils.state import State
+    from sqlalchemy import or_, select
+
+    runs = _execute(select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(DagRun.state != "success"))
+    found = [
+        DagRunState(dag_id, run_id, "failed" if state == "failed" else "running") for dag_id, run_id, state in runs
+    ]
+    under_way = select(Task.dag_id, Task.run_id, Task.map_index).join(Task.dag_run)
+    unfinished = or_(Task.state.is_(None), Task.state.not_in(State.finished))
+    mapped = under_way.where(DagRun.state == "running", Task.map_index >= 0, unfinished).distinct()
+    found += [DagRunState(dag_id, indexed(run_id, index), "running") for dag_id, run_id, index in _execute(mapped)]
+    return {folder_name(run.dag_id, run.run_id): run for run in found}
 
 
 def find(names: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -52,12 +64,13 @@ def find(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def task_states(dag_id: str, run_id: str) -> dict[str, TaskState]:
-    """Return the state of each task of a Dag run, by its task id."""
+    """Return the state of each task of a Dag run or of an index in it, by its task id."""
     from airflow.models.taskinstance import TaskInstance as Task
     from sqlalchemy import select
 
     columns = select(Task.task_id, Task.state, Task.start_date, Task.end_date, Task.try_number)
-    rows = _execute(columns.where(Task.dag_id == dag_id, Task.run_id == run_id))
+    plain_id, index = without_index(run_id)
+    rows = _execute(columns.where(Task.dag_id == dag_id, Task.run_id == plain_id, Task.map_index == index))
     return {
         task: TaskState(str(state or ""), start and start.timestamp(), end and end.timestamp(), tries or 0)
         for task, state, start, end, tries in rows

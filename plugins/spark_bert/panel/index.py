@@ -52,7 +52,7 @@ class Row:
     Attributes:
         run: the name of its folder.
         dag_id: its Dag; "" if no Dag made it.
-        run_id: its run id in Airflow; "" if no Dag made it.
+        run_id: its run id in Airflow, with the index in a mapped task group; "" if no Dag made it.
         state: running, done, refused, failed or stopped.
         changed: when its record was last written, in seconds since 1970; 0 if it has none yet.
         begun: whether its record has an experiment. A field that is not among the values then has its default.

@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from include.artifacts import MANIFEST
 from include.at_work import AT_WORK
 from spark_bert.folders import open_file, open_folder
-from spark_bert.places import home, run_folder
+from spark_bert.places import home, indexed, run_folder
 
 #: The largest JSON file that is read, in bytes. Those that stages write are far smaller.
 _LARGEST = 1 << 25
@@ -83,14 +83,17 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 def dag_of(run: str, record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the Dag id and the run id of a run, or two empty texts if the record does not prove them.
+    """Return the Dag id and the run name (see `run_name`), or two empty texts if the record does not prove them.
 
     A stage could write the name of another Dag into its record, which other users may read. Its folder's name proves
     the ids, because it contains a digest of them and a stage cannot rename the folder of its run.
     """
     dag_id, run_id = record.get("dag_id"), record.get("run_id")
-    if isinstance(dag_id, str) and isinstance(run_id, str) and run_folder(dag_id, run_id).name == run:
-        return dag_id, run_id
+    index = record.get("map_index", -1)
+    if isinstance(dag_id, str) and isinstance(run_id, str) and isinstance(index, int):
+        name = indexed(run_id, index)
+        if run_folder(dag_id, name).name == run:
+            return dag_id, name
     return "", ""
 
 

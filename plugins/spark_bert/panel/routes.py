@@ -25,7 +25,7 @@ from spark_bert.panel.access import MayRead, may_read
 from spark_bert.panel.columns import Query
 from spark_bert.panel.index import INDEX, Row
 from spark_bert.panel.records import read_record
-from spark_bert.places import run_folder
+from spark_bert.places import indexed, run_folder
 
 
 class _Finite(JSONResponse):
@@ -52,12 +52,17 @@ _Page = Annotated[int, FromAddress(ge=1, le=1_000_000)]
 _Size = Annotated[int, FromAddress(ge=1, le=500)]
 
 
-def chosen(may: Annotated[MayRead, Depends(may_read)], run: str = "", dag_id: str = "", run_id: str = "") -> Row:
+def chosen(
+    may: Annotated[MayRead, Depends(may_read)], run: str = "", dag_id: str = "", run_id: str = "", map_index: str = ""
+) -> Row:
     """Return the run that the address names, by its folder or by its ids in Airflow.
+
+    The index of a task that is not mapped is no number.
 
     Answer 404 if there is none that the user may read; whether it exists is not said.
     """
-    row = INDEX.find(run or run_folder(dag_id, run_id).name)
+    index = int(map_index) if map_index.isdecimal() else -1
+    row = INDEX.find(run or run_folder(dag_id, indexed(run_id, index)).name)
     if row is None or not may(row.dag_id):
         raise HTTPException(404, "There is no such run, or you may not read its Dag.")
     return row

@@ -8,7 +8,8 @@ from spark_bert.links import PANEL, base_path
 
 _BASE = f"{base_path()}{PANEL}"
 _RUN = f"{_BASE}/run?dag_id={{DAG_ID}}&run_id={{RUN_ID}}"
-#: Airflow puts the ids of the run into the braces. Every view needs a route of its own.
+#: Airflow puts the ids of the run into the braces, but leaves those of the index if the task is not mapped. Every view
+#: needs a route of its own.
 VIEWS: list[dict[str, Any]] = [
     {
         "name": "Quality",
@@ -20,7 +21,12 @@ VIEWS: list[dict[str, Any]] = [
         "icon_dark_mode": f"{_BASE}/static/icon-dark.svg",
     },
     {"name": "Quality", "href": _RUN, "destination": "dag_run", "url_route": "quality-run"},
-    {"name": "Quality", "href": _RUN, "destination": "task_instance", "url_route": "quality-task"},
+    {
+        "name": "Quality",
+        "href": f"{_RUN}&map_index={{MAP_INDEX}}",
+        "destination": "task_instance",
+        "url_route": "quality-task",
+    },
 ]
 #: The card on the dashboard. Airflow loads it as a module of its own page.
 CARDS: list[dict[str, Any]] = [

@@ -161,18 +161,19 @@ def test_a_flood_on_stdout_does_not_block(interpreter: Interpreter) -> None:
     assert run(interpreter(body)).line == "{}"
 
 
+@pytest.mark.parametrize(("map_index", "index"), [(-1, {}), (0, {"AIRFLOW_CTX_MAP_INDEX": "0"})])
 def test_a_stage_is_told_its_dag_run_and_nothing_else_of_airflows(
-    interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
+    interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch, map_index: int, index: dict[str, str]
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CTX_DAG_ID", "of the worker")
     context: Any = {"dag_run": SimpleNamespace(dag_id="finetune", run_id="manual__1")}
-    context["params"] = {"experiment": "movies"}
+    context |= {"params": {"experiment": "movies"}, "ti": SimpleNamespace(run_id="manual__1", map_index=map_index)}
     gate = ProcessStageOperator(task_id="gate", stage="gate")
     gate.render_template_fields(context)
     body = "import json; print(json.dumps({n: v for n, v in os.environ.items() if n.startswith('AIRFLOW')}))"
     gate.command = [str(interpreter(body))]
     told = {"AIRFLOW_CTX_DAG_ID": "finetune", "AIRFLOW_CTX_DAG_RUN_ID": "manual__1"}
-    assert json.loads(gate.run_stage(context).line) == told
+    assert json.loads(gate.run_stage(context).line) == told | index
 
 
 def test_secrets_stay_with_the_worker(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:

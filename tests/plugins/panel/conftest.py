@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from starlette.testclient import TestClient
@@ -47,6 +48,23 @@ def dag_run(database: None) -> Iterator[Callable[[str, str, str], None]]:
     yield make
     with create_session() as session:
         session.execute(delete(DagRun))
+
+
+@pytest.fixture
+def task(database: None) -> Iterator[Callable[..., None]]:
+    """Let an Airflow task of a Dag run be in some state."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete, insert
+
+    def make(dag_id: str, run_id: str, task_id: str, state: str, map_index: int = -1) -> None:
+        names = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index}
+        with create_session() as session:
+            session.execute(insert(TaskInstance).values(id=uuid4(), state=state, pool="default_pool", **names))
+
+    yield make
+    with create_session() as session:
+        session.execute(delete(TaskInstance))
 
 
 @pytest.fixture

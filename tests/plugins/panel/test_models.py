@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -19,23 +18,6 @@ from tests.plugins.panel.retraining import MODEL, answer, kept, promoted, retrai
 from tests.plugins.panel.runs import HOSTILE, change_record, make_run, make_stages
 
 RUN_ID = "manual__2026-11-23T10:00:00+00:00"
-
-
-@pytest.fixture
-def awaiting_input(database: None) -> Iterator[Callable[[str], None]]:
-    """Let the task approve of a run of the Dag retrain wait for a person."""
-    from airflow.models.taskinstance import TaskInstance
-    from airflow.utils.session import create_session
-    from sqlalchemy import delete, insert
-
-    def wait(run_id: str) -> None:
-        names = {"dag_id": "retrain", "run_id": run_id, "task_id": "approve", "pool": "default_pool"}
-        with create_session() as session:
-            session.execute(insert(TaskInstance).values(id=uuid4(), state="awaiting_input", **names))
-
-    yield wait
-    with create_session() as session:
-        session.execute(delete(TaskInstance))
 
 
 def told(model: dict[str, Any]) -> list[tuple[str, str]]:
@@ -94,12 +76,12 @@ def test_a_champion_that_no_run_has_made_is_known_from_when_it_was_seen(ask: Ask
 
 
 def test_a_run_that_waits_for_a_person_is_part_of_the_history(
-    ask: Ask, home: Path, dag_run: Callable[[str, str, str], None], awaiting_input: Callable[[str], None]
+    ask: Ask, home: Path, dag_run: Callable[[str, str, str], None], task: Callable[..., None]
 ) -> None:
     run = retrain(home, RUN_ID, 1e9, "2", "1")
     dag_run("retrain", RUN_ID, "running")
     assert told(ask("models")["models"][0]) == [("challenge", "2")]
-    awaiting_input(RUN_ID)
+    task("retrain", RUN_ID, "approve", "awaiting_input")
     waiting, _ = ask("models")["models"][0]["events"]
     assert (waiting["kind"], waiting["decision"], waiting["version"]) == ("approval", "waiting", "2")
     try_out(home, run, "2", "1")  # beside the record, which has not changed

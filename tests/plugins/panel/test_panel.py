@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
@@ -76,6 +77,29 @@ def test_a_record_cannot_give_its_run_to_another_dag(ask: Ask, home: Path) -> No
         change_record(Run(home / "runs" / run), **claim)
         assert shown(ask) == []
         ask("run", status=404, run=run)
+
+
+def test_an_index_of_a_mapped_task_group_is_a_run_of_its_dag(
+    ask: Ask, home: Path, dag_run: Callable[[str, str, str], None], task: Callable[..., None]
+) -> None:
+    run = make_run(home, "leaderboard", f"{RUN_ID}[3]")
+    for index, dag in ((4, ""), (3, "leaderboard")):
+        change_record(Run(home / "runs" / run), run_id=RUN_ID, map_index=index)
+        assert ask("runs")["rows"][0]["dag_id"] == dag
+    assert ask("run", run=run)["files"][0]["href"].endswith(f"/leaderboard/{quote(RUN_ID)}%5B3%5D/evaluate/report.html")
+    by_ids = {"dag_id": "leaderboard", "run_id": RUN_ID}
+    assert ask("run", **by_ids, map_index="3")["run"] == run
+    ask("run", **by_ids, map_index="{MAP_INDEX}", status=404)  # Airflow leaves it so in the page of another task
+    dag_run("leaderboard", RUN_ID, "running")
+    task("leaderboard", RUN_ID, "evaluate", "success", 3)
+    assert ask("run", run=run)["state"] == "done"
+    task("leaderboard", RUN_ID, "gate", "queued", 3)
+    task("leaderboard", RUN_ID, "package", "queued", 4)
+    found = ask("run", run=run)
+    assert found["state"] == "running"
+    assert [(stage["stage"], stage["state"]) for stage in found["stages"]][-2:] == [
+        ("evaluate", "done"), ("gate", "waiting"),
+    ]  # fmt: skip
 
 
 def test_whoever_may_read_all_dags_sees_runs_of_the_command_line(ask: Ask, home: Path) -> None:

@@ -54,8 +54,8 @@ export const state = (value) => h('span', { class: `state ${value}` }, h('span',
 /** The name of a run as people say it: what started it, and when. */
 export function runName(run, dag, id) {
   if (!dag) return run
-  const parts = id.match(/^([a-z_]+?)__(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)/)
-  return parts ? `${parts[1].replaceAll('_', ' ')} ${parts[2]} ${parts[3]}` : id
+  const parts = id.match(/^([a-z_]+?)__(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)[^[]*(\[\d+\])?/)
+  return parts ? `${parts[1].replaceAll('_', ' ')} ${parts[2]} ${parts[3]} ${parts[4] ?? ''}`.trim() : id
 }
 
 const KINDS = { number, score, bytes, seconds, time, share: percent, state }

@@ -37,7 +37,7 @@ export function address(name, parameters = {}) {
 export const parameters = Object.fromEntries(new URLSearchParams(location.search))
 
 /** The parameters that name the run of this page. */
-export const whichRun = Object.fromEntries(['run', 'dag_id', 'run_id'].filter((key) => parameters[key]).map((key) => [key, parameters[key]]))
+export const whichRun = Object.fromEntries(['run', 'dag_id', 'run_id', 'map_index'].filter((key) => parameters[key]).map((key) => [key, parameters[key]]))
 
 /** The pages that a reader can begin with; all others belong to the first. */
 const NAVIGATION = { runs: 'Runs', models: 'Models', data: 'Data' }

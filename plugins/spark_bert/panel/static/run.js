@@ -33,7 +33,7 @@ function head(run) {
     h('h1', {}, runName(run.run, run.dag_id, run.run_id), ' ', state(run.state)),
     h('p', { class: 'about' }, run.about.join(' · ')),
     h('div', { class: 'links' },
-      run.dag_id ? airflowLink(`/dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}`, 'Open in Airflow') : null,
+      run.dag_id ? airflowLink(`/dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id.split('[')[0])}`, 'Open in Airflow') : null,
       run.files.map((file) => h('a', { href: file.href, title: `made by ${file.stage}` }, file.title)),
     ),
   ]
