@@ -96,19 +96,24 @@ class Camera:
             head = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": REPORT_WIDTH, "height": end})
             self._save(name, head)
 
-    def take_panel(self, name: str, path: str, ready: str) -> None:
+    def take_panel(self, name: str, path: str, ready: str, last: str | None = None) -> None:
         """Take a picture of a page of the quality panel in Airflow, and a dark one, whose name has "-dark" at its end.
 
         Args:
             name: the name of the picture.
             path: the path of the page in Airflow.
             ready: a selector of what is there once the panel shows everything.
+            last: a selector of what the picture ends with; None for the whole page.
         """
         with self._open(path) as page:
-            page.frame_locator(PANEL).locator(ready).first.wait_for()
-            _settled(page)
-            below = page.locator(PANEL).evaluate(HIDDEN_IN_FRAME)
-            page.set_viewport_size({"width": WIDTH, "height": HEIGHT + max(below, 0)})
+            panel = page.frame_locator(PANEL)
+            panel.locator(ready).first.wait_for()
+            height = HEIGHT + max(_settled(page).locator(PANEL).evaluate(HIDDEN_IN_FRAME), 0)
+            if last:
+                box = panel.locator(last).bounding_box()
+                assert box, f"{path} shows no {last}"
+                height = round(box["y"] + box["height"])
+            page.set_viewport_size({"width": WIDTH, "height": height})
             self._save(name, _settled(page).screenshot(scale="css"))
             page.emulate_media(color_scheme="dark")  # Airflow follows it
             self._save(f"{name}-dark", _settled(page).screenshot(scale="css"))
