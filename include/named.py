@@ -177,7 +177,8 @@ def _explain(problem: Any) -> str:
     key = ".".join(location)
     if problem["type"] == "extra_forbidden":
         known = _fields(location[:-1])
-        return f"unknown key {key}{_hint(location[-1], known)} (known here: {', '.join(known)})"
+        meant = _elsewhere(location[-1]) or _hint(location[-1], known)
+        return f"unknown key {key}{meant} (known here: {', '.join(known)})"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return f"{key}: {message}" if key else message
@@ -195,6 +196,12 @@ def _fields(location: list[str]) -> list[str]:
             return []
         model = annotation
     return list(model.model_fields)
+
+
+def _elsewhere(field: str) -> str:
+    """Name the sections that have a field of this name."""
+    keys = [f"{section}.{field}" for section in Experiment.model_fields if field in _fields([section])]
+    return f", did you mean {' or '.join(keys)}?" if keys else ""
 
 
 def _hint(word: str, known: Iterable[str]) -> str:
