@@ -6,7 +6,6 @@ running a rank.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import sys
@@ -19,6 +18,7 @@ from include import tracing
 from include.artifacts import locked, write_json
 from include.logs import configure
 from include.stages import ExitCode, StageError
+from tasks.launching import heap
 from tasks.launching.machine import threads
 from tasks.training.job import Job
 
@@ -36,8 +36,7 @@ def train(job: Job, stop: Path) -> None:
     from tasks.communication import ranks
     from tasks.training.factory import build_trainer
 
-    if job.experiment.parallel.ranks == 1:
-        keep_freed_memory()
+    heap.settle(divided=job.experiment.parallel.ranks > 1)
     if "HOROVOD_RANK" not in os.environ:  # the launcher sets OMP_NUM_THREADS for other ranks
         torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))  # torch heeds affinity, but no quota
     with (
@@ -108,18 +107,3 @@ def _describe(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError):
         return ExitCode.TRANSIENT, str(error)
     return 1, traceback.format_exc()
-
-
-def keep_freed_memory() -> None:
-    """Let glibc reuse large blocks: every step frees and allocates the same ones, and each new page costs a fault.
-
-    A step of MiniLM then takes about a tenth less CPU time. C libraries without mallopt keep freed memory anyway.
-
-    Not for ranks that divide a model, which shall take little memory: the first stage of a pipeline grew at every step
-    by the gradient of its word embeddings, because glibc 2.36 seldom reuses an aligned block for one of the same size.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        mmap_max, trim_threshold = -4, -1  # M_MMAP_MAX and M_TRIM_THRESHOLD of malloc.h
-        libc.mallopt(mmap_max, 0)
-        libc.mallopt(trim_threshold, 2**31 - 1)

@@ -19,7 +19,8 @@ import torch
 
 from include.artifacts import write_json
 from tasks.communication import shared_memory
-from tasks.launching.rank import JOB, keep_freed_memory
+from tasks.launching import heap
+from tasks.launching.rank import JOB
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loop import Trainer
@@ -83,8 +84,7 @@ def main(folder: Path) -> None:
     """Measure at every rate, and leave that in the folder as measured-<rank>.json."""
     timing = Timing(**json.loads((folder / TIMING).read_text(encoding="utf-8")))
     job = Job.read(folder / JOB)
-    if job.experiment.parallel.ranks == 1:
-        keep_freed_memory()
+    heap.settle(divided=job.experiment.parallel.ranks > 1)
     if not timing.shared:
         shared_memory.FOLDER = "/nowhere"
     hvd.init()

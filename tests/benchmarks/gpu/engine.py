@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from tasks.launching.rank import JOB, keep_freed_memory
+from tasks.launching.heap import keep_freed_memory
+from tasks.launching.rank import JOB
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loop import Trainer

@@ -23,7 +23,7 @@ from tasks.communication.buckets import group_by_size
 from tasks.communication.exchange import by_kind
 from tasks.communication.hierarchical import Hosts
 from tasks.encoder.models import EncoderWithHead
-from tasks.launching.rank import keep_freed_memory
+from tasks.launching.heap import keep_freed_memory
 from tests.benchmarks.links import INTERFACE, Host, joined_hosts, limit
 from tests.benchmarks.scaling.compute import Profile, build
 from tests.benchmarks.scaling.fleet import on_hosts
