@@ -177,8 +177,9 @@ def _explain(problem: Any) -> str:
     key = ".".join(location)
     if problem["type"] == "extra_forbidden":
         known = _fields(location[:-1])
-        meant = _elsewhere(location[-1]) or _hint(location[-1], known)
-        return f"unknown key {key}{meant} (known here: {', '.join(known)})"
+        meant = [*difflib.get_close_matches(location[-1], known, n=1), *_elsewhere(location[-1])]
+        hint = f", did you mean {' or '.join(meant)}?" if meant else ""
+        return f"unknown key {key}{hint} (known here: {', '.join(known)})"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return f"{key}: {message}" if key else message
@@ -198,10 +199,9 @@ def _fields(location: list[str]) -> list[str]:
     return list(model.model_fields)
 
 
-def _elsewhere(field: str) -> str:
-    """Name the sections that have a field of this name."""
-    keys = [f"{section}.{field}" for section in Experiment.model_fields if field in _fields([section])]
-    return f", did you mean {' or '.join(keys)}?" if keys else ""
+def _elsewhere(field: str) -> list[str]:
+    """Return the keys of the sections that have a field of this name."""
+    return [f"{section}.{field}" for section in Experiment.model_fields if field in _fields([section])]
 
 
 def _hint(word: str, known: Iterable[str]) -> str:

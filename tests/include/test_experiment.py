@@ -34,6 +34,7 @@ def test_an_experiment_is_frozen() -> None:
         ("training.epoch=1", "unknown key training.epoch, did you mean epochs?"),
         ("trainig.epochs=1", "unknown key trainig, did you mean training?"),
         ("data.sample=0.1", "unknown key data.sample, did you mean preprocessing.sample?"),
+        ("train.epochs=1", "unknown key train, did you mean training or data.train?"),
         ("model.epochs=1", "unknown key model.epochs, did you mean pretraining.epochs or training.epochs?"),
         ("data.task=SST-3", "data.task: there is no task 'SST-3': write one of movie-reviews, SST-2, CoLA"),
         ("data.task=SST-2", "write data.source: glue, hub or files"),
