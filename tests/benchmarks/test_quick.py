@@ -21,6 +21,7 @@ ROWS = {
     "overlap": ["allreduce.rest.plain"],
     "contention": ["libgomp's own"],
     "one_host": ["1 x 2", "2 x 1, Gloo", "2 x 1, shared memory"],
+    "step_parts": ["a step", "matrix products of the linear layers", "everything else"],
     "hybrid": ["1 rank", "tensor 2", "pipeline 2", "shard 2"],
     "scaling": ["sum, between hosts", "ring, 2", "ring, onebit, 4", "hierarchical, hosts of 2, 4", "powersgd"],
     "gpu": ["fp32", "base: static batches, fp32", "bf16 without padding, on one GPU", "Trainer, best switches"],
