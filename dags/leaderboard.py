@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task_group
 
 from include.experiment import Experiment
@@ -54,9 +55,13 @@ with DAG(
         pipeline(last="predict", experiment_of=arm_experiment)
 
     compared = stage_task("leaderboard", experiment_of=lambda context: Experiment())
-    # So it runs after failed trainings too, and they still fail the run.
+    # It runs after failed trainings too, as a teardown, and Airflow looks at the last tasks alone: of the trainings, it
+    # is `trained` that fails the run.
     compared.as_teardown(on_failure_fail_dagrun=True)
-    train.expand(arm=list_arms()) >> compared
+    train.expand(arm=list_arms()) >> [
+        EmptyOperator(task_id="trained", doc_md="fail the run if a training has failed"),
+        compared,
+    ]
     for stage in dag.tasks:
         stage.pool = pool("train")  # one stage at a time, so that none is timed while another computes
     for shared in ("validate", "preprocess", "pretrain"):
