@@ -55,8 +55,8 @@ with DAG(
         pipeline(last="predict", experiment_of=arm_experiment)
 
     compared = stage_task("leaderboard", experiment_of=lambda context: Experiment())
-    # It runs after failed trainings too, as a teardown, and Airflow looks at the last tasks alone: of the trainings, it
-    # is `trained` that fails the run.
+    # A teardown also runs after failed trainings, but hides them from the state of the run, which is that of the last
+    # tasks. Therefore `trained`, which has no teardown behind it, fails the run.
     compared.as_teardown(on_failure_fail_dagrun=True)
     train.expand(arm=list_arms()) >> [
         EmptyOperator(task_id="trained", doc_md="fail the run if a training has failed"),

@@ -177,8 +177,7 @@ def _explain(problem: Any) -> str:
     key = ".".join(location)
     if problem["type"] == "extra_forbidden":
         known = _fields(location[:-1])
-        meant = [*difflib.get_close_matches(location[-1], known, n=1), *_elsewhere(location[-1])]
-        hint = f", did you mean {' or '.join(meant)}?" if meant else ""
+        hint = _hint(location[-1], known, _elsewhere(location[-1]))
         return f"unknown key {key}{hint} (known here: {', '.join(known)})"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
@@ -204,6 +203,6 @@ def _elsewhere(field: str) -> list[str]:
     return [f"{section}.{field}" for section in Experiment.model_fields if field in _fields([section])]
 
 
-def _hint(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f", did you mean {close[0]}?" if close else ""
+def _hint(word: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
+    meant = [*difflib.get_close_matches(word, list(known), n=1), *elsewhere]
+    return f", did you mean {' or '.join(meant)}?" if meant else ""
