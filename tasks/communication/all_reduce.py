@@ -18,7 +18,7 @@ from tasks.communication.compression import compressor
 from tasks.communication.compression.base import Compressor
 from tasks.communication.compression.none import Uncompressed
 from tasks.communication.compression.sparse_rows import SparseRows
-from tasks.communication.exchange import Exchange, Kind, Owned, by_kind, total_norm, warn_of_changes
+from tasks.communication.exchange import Exchange, Kind, Parameters, by_kind, total_norm, warn_of_changes
 from tasks.communication.hierarchical import GlooInside, HostFirst, HostRowsFirst, Hosts
 from tasks.communication.link import Link
 from tasks.communication.ranks import sum_over_ranks
@@ -31,7 +31,11 @@ log = logging.getLogger(__name__)
 
 
 class AllReduce(Exchange):
-    """Sums gradients over the ranks: those of word embeddings by rows, those of matrices compressed, others in fp32."""
+    """Sums gradients over the ranks: those of word embeddings by rows, those of matrices compressed, others in fp32.
+
+    Attributes:
+        copies: weights in bf16, by name: always those of the last update, or none.
+    """
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class AllReduce(Exchange):
         first_compressed: int,
         hosts: Hosts | None = None,
         host: Host | None = None,
+        copies: bool = False,
     ) -> None:
         """Synchronize the gradients of a model.
 
@@ -50,8 +55,10 @@ class AllReduce(Exchange):
             hosts: which ranks share a host and sum among themselves first; None: all ranks are treated alike.
             host: this host, whose ranks share memory, at least `shared_bytes` of it; None: they use Gloo. Without
                 `hosts`, all ranks are on it, and nothing is compressed.
+            copies: whether ranks that share memory keep copies of the weights in bf16 there.
         """
         super().__init__(model)
+        self.copies: Parameters = {}
         if hosts and hosts.count == 1:
             if settings and settings.compression != "none" and hvd.rank() == 0:
                 log.warning("all ranks share one host, so nothing is compressed: write strategy: all-reduce")
@@ -72,9 +79,12 @@ class AllReduce(Exchange):
             for number, group in enumerate(group_by_size(kinds["matrices"].values()))
         ]
         self._buckets = (*self._matrices, self._rest)
+        self._shared: list[SharedWeights] = []
         if host:
             names = {parameter: name for name, parameter in self.parameters.items()}
-            self.owned = {name: one for bucket in self._buckets for name, one in bucket.share(names, host).items()}
+            self._shared = [bucket.share(names, host, copies) for bucket in self._buckets]
+            self.owned = {name: one for weights in self._shared for name, one in weights.owned.items()}
+            self.copies = {name: one for weights in self._shared for name, one in weights.copies.items()}
             self._updated, self._summed = host.new_event(), host.new_event()
         self._updating, self._norm = False, math.nan
         self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.gradients.parameters}
@@ -119,6 +129,8 @@ class AllReduce(Exchange):
     def send_parameters(self) -> None:
         """Tell the ranks that share the weights that this rank's part of them is updated."""
         if self._host:
+            for weights in self._shared:
+                weights.round_own()
             self._host.tell(self._updated)
             self._updating = True
 
@@ -144,7 +156,9 @@ class AllReduce(Exchange):
         return {f"{b.name}.{key}": value for b in self._matrices for key, value in b.packed.state_dict().items()}
 
     def load_state_dict(self, state: State) -> None:
-        """Replace the state of the compressors."""
+        """Replace the state of the compressors. The weights must have been replaced before."""
+        for weights in self._shared:
+            weights.round_all()
         for bucket in self._matrices:
             bucket.packed.load_state_dict({key: state[f"{bucket.name}.{key}"] for key in bucket.packed.state_dict()})
 
@@ -182,11 +196,12 @@ class AllReduce(Exchange):
             self._bucket_of[parameter].gradients.add(parameter, 1 / self.loss_scale)
 
 
-def shared_bytes(model: EncoderWithHead, count: int) -> int:
-    """Return the memory that so many ranks of a host share, in bytes: gradients of each, weights and moments of all."""
+def shared_bytes(model: EncoderWithHead, count: int, copies: bool = False) -> int:
+    """Return the memory that so many ranks of a host share, in bytes (see room)."""
     kinds = by_kind(model)
     groups = [list(kinds["rest"].values()), *group_by_size(kinds["matrices"].values())]
-    return sum(room(sum(p.numel() for p in group) + 1, count) for group in groups)  # one for the request to stop
+    sizes = [sum(p.numel() for p in group) + 1 for group in groups]  # one for the request to stop
+    return sum(room(elements, count, copies) for elements in sizes)
 
 
 class Bucket:
@@ -224,12 +239,12 @@ class Bucket:
         self._weights: SharedWeights | None = None
         self._in_pieces: frozenset[torch.Tensor] = frozenset()
 
-    def share(self, names: Mapping[torch.Tensor, str], host: Host) -> Mapping[str, Owned]:
-        """Keep the parameters that have names in memory that the host's ranks share; return them by name."""
+    def share(self, names: Mapping[torch.Tensor, str], host: Host, copies: bool) -> SharedWeights:
+        """Keep the parameters that have names in memory that the host's ranks share, with copies in bf16 if asked."""
         assert self._shared
         named = {names[parameter]: parameter for parameter in self.gradients.parameters if parameter in names}
-        self._weights, self._in_pieces = SharedWeights(named, self._shared, host), frozenset(named.values())
-        return self._weights.owned
+        self._weights, self._in_pieces = SharedWeights(named, self._shared, host, copies), frozenset(named.values())
+        return self._weights
 
     def choose(self, compressed: bool) -> None:
         """Choose the compressor of this step."""

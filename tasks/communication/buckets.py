@@ -33,12 +33,17 @@ class GradientBuffer:
         self._waiting = set(parameters)
 
     def add(self, parameter: torch.Tensor, factor: float) -> None:
-        """Move a parameter's gradient, times a factor, into the buffer (zeros if it has none); send a full buffer."""
+        """Move a parameter's gradient, times a factor, into the buffer (zeros if it has none); send a full buffer.
+
+        The gradient may be in bf16; here it is widened.
+        """
         gradient, parameter.grad = parameter.grad, None
         if gradient is None:
             self._places[parameter].zero_()
+        elif factor == 1:
+            self._places[parameter].copy_(gradient)
         else:
-            torch.mul(gradient, factor, out=self._places[parameter])
+            torch.mul(gradient.float(), factor, out=self._places[parameter])
         self._waiting.discard(parameter)
         if not self._waiting:
             self._send(self._flat)

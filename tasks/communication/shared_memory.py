@@ -56,11 +56,11 @@ class Host:
         self._mates, self._memory = mates, memory
         self._taken = self._events = 0
 
-    def take(self, elements: int) -> torch.Tensor:
-        """Return the next part of the memory: zeros, fp32 [elements], the same ones on all ranks."""
+    def take(self, elements: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Return the next part of the memory: zeros, [elements], the same ones on all ranks."""
         start = self._taken
-        self._taken += aligned(4 * elements)
-        return torch.frombuffer(self._memory, dtype=torch.float32, count=elements, offset=start)
+        self._taken += aligned(dtype.itemsize * elements)
+        return torch.frombuffer(self._memory, dtype=dtype, count=elements, offset=start)
 
     def new_event(self) -> int:
         """Return the number of a new event."""

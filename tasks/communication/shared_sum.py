@@ -71,38 +71,59 @@ class SharedWeights:
 
     Attributes:
         owned: the parameters, by name (see Exchange).
+        copies: the parameters in bf16, by name, if there are copies; they, too, are kept once.
     """
 
-    def __init__(self, parameters: Parameters, gradient: SharedSum, host: Host) -> None:
+    def __init__(self, parameters: Parameters, gradient: SharedSum, host: Host, copies: bool) -> None:
         """Move the values of parameters, equal on all ranks, into memory that these share.
 
         Args:
             parameters: by name, in the order of their gradients in the bucket, which may hold more behind them.
             gradient: the sum of their gradients.
             host: the ranks, all of which do this.
+            copies: whether there are copies in bf16.
         """
         self.owned: dict[str, Owned] = {}
+        self.copies: Parameters = {}
         self._gradients: Parameters = {}
         elements = sum(parameter.numel() for parameter in parameters.values())
         weights, means, squares = (host.take(elements) for _ in range(3))
+        self._weights, self._part = weights, gradient.part
+        self._copy = host.take(elements, torch.bfloat16) if copies else None
         start = 0
         for name, parameter in parameters.items():
             end = start + parameter.numel()
             values = weights[start:end]
             values.copy_(parameter.detach().reshape(-1))
             parameter.data = values.view_as(parameter)
+            if self._copy is not None:
+                self.copies[name] = self._copy[start:end].view_as(parameter)
             first, last = (min(max(edge, start), end) for edge in (gradient.part.start, gradient.part.stop))
             mean, square = means[start:end].view_as(parameter), squares[start:end].view_as(parameter)
             self.owned[name] = Owned(weights[first:last], mean, square, slice(first - start, last - start))
             self._gradients[name] = gradient.total[first:last]
             start = end
+        self.round_all()
 
     def receive(self) -> None:
         """Give the pieces of the parameters their gradients, once these are summed."""
         for name, one in self.owned.items():
             one.piece.grad = self._gradients[name]
 
+    def round_own(self) -> None:
+        """Round the copies of this rank's part of the weights, which it has updated."""
+        if self._copy is not None:
+            self._copy[self._part].copy_(self._weights[self._part])
 
-def room(elements: int, count: int) -> int:
-    """Return the bytes of shared memory that a bucket takes among so many ranks, gradients, weights and moments."""
-    return (count + 3) * aligned(4 * elements)
+    def round_all(self) -> None:
+        """Round all copies, because something else than the optimizer has changed the weights."""
+        if self._copy is not None:
+            self._copy.copy_(self._weights)
+
+
+def room(elements: int, count: int, copies: bool) -> int:
+    """Return the bytes of shared memory that a bucket takes among so many ranks.
+
+    It holds a gradient of each rank, the weights, two moments, and copies of the weights in bf16, if there are any.
+    """
+    return (count + 3) * aligned(4 * elements) + copies * aligned(2 * elements)

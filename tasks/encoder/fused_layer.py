@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import types
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -24,6 +25,7 @@ from tasks.encoder.dropout import Noise
 from tasks.encoder.packing import Packing
 
 _aten = torch.ops.aten
+_COPY = "weight_in_bf16"  # the attribute of a linear layer that holds it
 _VECTOR = 32  # 16-bit numbers in a register of AVX-512, which holds half as many of fp32
 Gradients = tuple[torch.Tensor | None, ...]
 
@@ -76,6 +78,31 @@ def fuse_layers(encoder: nn.Module) -> bool:
     for layer in layers:
         layer.forward = types.MethodType(_FORWARDS[type(layer)], layer)
     return bool(layers)
+
+
+def fused_linears(model: nn.Module) -> dict[str, nn.Linear]:
+    """Return the linear layers of all fused layers, by the names of their weights in the model."""
+    fused = [(name, one) for name, one in model.named_modules() if type(one) in _FORWARDS and "forward" in vars(one)]
+    return {
+        f"{outer}.{inner}.weight": linear
+        for outer, layer in fused
+        for inner, linear in layer.named_modules()
+        if isinstance(linear, nn.Linear)
+    }
+
+
+def multiply_with(copy: torch.Tensor, linear: nn.Linear) -> None:
+    """Let the fused passes multiply with a copy of a weight in bf16, instead of rounding the weight in every pass."""
+    setattr(linear, _COPY, copy)
+
+
+def leave_gradients_narrow(linear: nn.Linear) -> None:
+    """Let the fused passes leave gradients in bf16, for who widens them while moving them.
+
+    This is for steps of a single backward pass, because another one would add its gradients in bf16.
+    """
+    for parameter in linear.parameters():
+        parameter.grad_dtype = None
 
 
 def _can_be_fused(layer: Any) -> bool:
@@ -144,7 +171,7 @@ class Attention(torch.autograd.Function):
         rates, projections = (modules.dropout.p, modules.output_dropout.p), (modules.query, modules.key, modules.value)
         output, norm = modules.output, modules.norm
         result: torch.Tensor = Attention.apply(  # type: ignore[no-untyped-call]
-            hidden, bias, mask, dtype, modules.heads, rates, norm.eps,
+            hidden, bias, mask, _narrow([*projections, output], dtype), modules.heads, rates, norm.eps,
             *(m.weight for m in projections), *(m.bias for m in projections),
             output.weight, output.bias, norm.weight, norm.bias,
         )  # fmt: skip
@@ -152,18 +179,21 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: torch.Tensor, bias: torch.Tensor | None, mask: torch.Tensor | None, dtype: torch.dtype,
-        heads: int, rates: tuple[float, float], epsilon: float, *parameters: torch.Tensor,
+        ctx: Any, hidden: torch.Tensor, bias: torch.Tensor | None, mask: torch.Tensor | None,
+        narrow_weights: Sequence[torch.Tensor], heads: int, rates: tuple[float, float], epsilon: float,
+        *parameters: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
         """Compute the output and keep what the backward pass needs."""
-        *projections, out_weight, out_bias, norm_weight, norm_bias = parameters
+        _, _, _, *shifts, _, out_bias, norm_weight, norm_bias = parameters
+        *projections, out_weight = narrow_weights
+        dtype = out_weight.dtype
         batch, tokens, features = hidden.shape
         ctx.shape, ctx.dtype, ctx.scale = (batch, tokens, heads, features // heads), dtype, (features // heads) ** -0.5
         ctx.bias_shape = None if bias is None else bias.shape
         noise = Noise()
         hidden = hidden.reshape(-1, features)
         narrow = hidden.to(dtype)
-        weight, shift = torch.cat(projections[:3]).to(dtype), torch.cat(projections[3:]).to(dtype)
+        weight, shift = torch.cat(projections), torch.cat(shifts).to(dtype)
         projected = torch.addmm(shift, narrow, weight.t()).view(batch, tokens, 3, heads, -1)
         parts = projected.permute(2, 0, 3, 1, 4).reshape(3, batch * heads, tokens, -1)  # query, key, value
         scores = torch.bmm(parts[0], parts[1].transpose(1, 2)).mul_(ctx.scale)
@@ -175,7 +205,6 @@ class Attention(torch.autograd.Function):
         attention_noise = noise.draw(probabilities.shape, rates[0], dtype)
         context = torch.bmm(probabilities * attention_noise, parts[2])
         context = context.view(batch, heads, tokens, -1).transpose(1, 2).reshape(-1, features)
-        out_weight = out_weight.to(dtype)
         output_noise = noise.draw(hidden.shape, rates[1], dtype)
         summed = torch.addmm(out_bias.to(dtype), context, out_weight.t()).mul_(output_noise) + hidden
         result, mean, deviation = _aten.native_layer_norm(summed, [features], norm_weight, norm_bias, epsilon)
@@ -232,19 +261,22 @@ class FeedForward(torch.autograd.Function):
         """
         up, out = layer.intermediate.dense, layer.output
         result: torch.Tensor = FeedForward.apply(  # type: ignore[no-untyped-call]
-            hidden, dtype, out.dropout.p, out.LayerNorm.eps,
+            hidden, _narrow([up, out.dense], dtype), out.dropout.p, out.LayerNorm.eps,
             up.weight, up.bias, out.dense.weight, out.dense.bias, out.LayerNorm.weight, out.LayerNorm.bias,
         )  # fmt: skip
         return result
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: torch.Tensor, dtype: torch.dtype, rate: float, epsilon: float, *parameters: torch.Tensor
-    ) -> torch.Tensor:
+        ctx: Any, hidden: torch.Tensor, narrow_weights: Sequence[torch.Tensor], rate: float, epsilon: float,
+        *parameters: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
         """Compute the output and keep what the backward pass needs."""
-        up, up_bias, down, down_bias, norm_weight, norm_bias = parameters
+        _, up_bias, _, down_bias, norm_weight, norm_bias = parameters
+        up, down = narrow_weights
+        dtype = up.dtype
         shape, hidden = hidden.shape, hidden.reshape(-1, hidden.shape[-1])
-        narrow, up, down = hidden.to(dtype), up.to(dtype), down.to(dtype)
+        narrow = hidden.to(dtype)
         wide = torch.addmm(up_bias.to(dtype), narrow, up.t())
         active = functional.gelu(wide)
         noise = Noise().draw(hidden.shape, rate, dtype)
@@ -269,6 +301,11 @@ class FeedForward(torch.autograd.Function):
         )  # fmt: skip
 
 
+def _narrow(linears: Sequence[nn.Linear], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Return weights in the format of the products: the copies that somebody keeps, or else rounded here."""
+    return [getattr(one, _COPY) if hasattr(one, _COPY) else one.weight.detach().to(dtype) for one in linears]
+
+
 def _softmax(scores: torch.Tensor) -> torch.Tensor:
     """Return the softmax over the last dimension, in the format of the scores.
 
@@ -291,10 +328,11 @@ def _softmax_backward(gradient: torch.Tensor, probabilities: torch.Tensor) -> to
 
 
 def _linear_backward(gradient: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradients of a linear layer's weight and bias, in fp32, rounded as autocast rounds them."""
-    return (gradient.t() @ values).float(), gradient.sum(
-        0
-    ).float()  # to sum in fp32 would copy the whole gradient first
+    """Return the gradients of a linear layer's weight and bias, rounded as autocast rounds them.
+
+    Autograd widens them to fp32, unless the parameter takes gradients of other formats (grad_dtype).
+    """
+    return gradient.t() @ values, gradient.sum(0)  # to sum in fp32 would copy the whole gradient first
 
 
 def _norm_backward(

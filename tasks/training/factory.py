@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -17,7 +17,7 @@ from tasks.communication.layout import Layout, layout_of
 from tasks.encoder.adapters import add_adapters
 from tasks.encoder.batching import Batch
 from tasks.encoder.dropout import replace_dropout
-from tasks.encoder.fused_layer import fuse_layers
+from tasks.encoder.fused_layer import fuse_layers, fused_linears, leave_gradients_narrow, multiply_with
 from tasks.encoder.models import EncoderWithHead
 from tasks.encoder.padding_free import allow_packing
 from tasks.training.checkpoint import Checkpoints
@@ -82,14 +82,18 @@ def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None =
     sparse = frozenset(by_kind(model)["embeddings"])
     # Rows with gradients, sums over ranks and averaged weights need a decision in Python, which waits for the device.
     ahead = runs_ahead(device) and not (sparse or job.uses_horovod or training.average_decay)
+    precision = resolve(training.precision, device)
     if division:
         exchange = division.exchange(layout)
     elif job.uses_horovod:
-        exchange = build_exchange(model, communication, sampler.steps, hosts)
+        narrow = fused_linears(model) if precision == "bf16" and not model.packs else {}
+        if training.accumulation == 1:
+            for linear in narrow.values():
+                leave_gradients_narrow(linear)
+        exchange = build_exchange(model, communication, sampler.steps, hosts, narrow)
     else:
         exchange = SingleRank(model, ahead)
     optimizer = Optimizer(exchange.parameters, chosen, sparse, exchange.owned)
-    precision = resolve(training.precision, device)
     average, best = MovingAverage(model, training.average_decay), BestModel(job.folder / "model", training.patience)
     on_device = DeviceGuard(device) if ahead else None
     guard = on_device or NonFiniteGuard()
@@ -163,7 +167,13 @@ def _log_unless(supported: bool, level: int, message: str, kind: str) -> None:
         log.log(level, message, kind)
 
 
-def build_exchange(model: EncoderWithHead, communication: Communication, steps: int, hosts: Sequence[int]) -> Exchange:
+def build_exchange(
+    model: EncoderWithHead,
+    communication: Communication,
+    steps: int,
+    hosts: Sequence[int],
+    narrow: Mapping[str, nn.Linear],
+) -> Exchange:
     """Build the exchange of a training that uses Horovod, as the experiment asks for.
 
     Args:
@@ -171,6 +181,7 @@ def build_exchange(model: EncoderWithHead, communication: Communication, steps: 
         communication: the experiment's section.
         steps: of the whole training.
         hosts: the number of ranks on each host.
+        narrow: linear layers that multiply in bf16, by the names of their weights; they may be given copies.
     """
     # These modules import Horovod, which need not be installed for a single rank.
     from tasks.communication.all_reduce import AllReduce, shared_bytes
@@ -183,8 +194,13 @@ def build_exchange(model: EncoderWithHead, communication: Communication, steps: 
     hierarchy = Hosts(hosts) if communication.strategy == "hierarchical" else None
     together = hierarchy or (len(hosts) == 1 and communication.compression == "none")
     shares = together and max(hosts) > 1 and model.device.type == "cpu"
-    host = share_memory(shared_bytes(model, ranks.local_size()), hosts) if shares else None
-    return AllReduce(model, communication, round(communication.compression_start * steps) + 1, hierarchy, host)
+    size = shared_bytes(model, ranks.local_size(), copies=bool(narrow))
+    host = share_memory(size, hosts) if shares else None
+    first = round(communication.compression_start * steps) + 1
+    exchange = AllReduce(model, communication, first, hierarchy, host, copies=bool(narrow))
+    for name in narrow.keys() & exchange.copies.keys():  # which are those that are trained
+        multiply_with(exchange.copies[name], narrow[name])
+    return exchange
 
 
 def _inputs(job: Job, objective: Objective, sampler: Sampler, device: torch.device) -> Callable[[RankBatch], Batch]:

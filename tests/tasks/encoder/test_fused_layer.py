@@ -10,7 +10,16 @@ from transformers import AutoConfig, AutoModel
 
 from tasks.encoder import fused_layer
 from tasks.encoder.dropout import Noise
-from tasks.encoder.fused_layer import Attention, FeedForward, bert_attention, fuse_layers, mpnet_attention
+from tasks.encoder.fused_layer import (
+    Attention,
+    FeedForward,
+    bert_attention,
+    fuse_layers,
+    fused_linears,
+    leave_gradients_narrow,
+    mpnet_attention,
+    multiply_with,
+)
 from tests.tasks.encoder.families import FAMILIES, family
 
 SIZES: dict[str, Any] = {
@@ -126,6 +135,24 @@ def test_in_bf16_output_and_gradients_are_as_near_to_fp32_as_autocasts(kind: str
         assert found[name].dtype == torch.float32
         if values.norm() > 1e-3:  # A bias of keys has no gradient but noise, as softmax ignores it.
             assert (found[name] - values).norm() <= 1.5 * (expected[name] - values).norm(), name
+
+
+@both
+def test_copies_are_multiplied_with_and_gradients_stay_as_they_were_computed(kind: str) -> None:
+    usual, quick = encoder(kind), encoder(kind)
+    fuse_layers(usual), fuse_layers(quick)
+    linears = fused_linears(quick)
+    assert len(linears) == 6 * len(quick.encoder.layer)
+    for name, linear in linears.items():
+        assert quick.get_parameter(name) is linear.weight
+        multiply_with(linear.weight.detach().bfloat16(), linear)
+        leave_gradients_narrow(linear)
+        torch.nn.init.zeros_(linear.weight)
+    expected, found = (output_and_gradients(model, bf16=True, tokens=12) for model in (usual, quick))
+    assert found.keys() == expected.keys()
+    narrow = {name for name, values in found.items() if values.dtype == torch.bfloat16}
+    assert narrow == {*linears, *(name.replace("weight", "bias") for name in linears)}
+    assert all(torch.equal(values.float(), expected[name]) for name, values in found.items())
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 16, 31, 32, 40])

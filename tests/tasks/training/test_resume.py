@@ -39,6 +39,7 @@ from tests.tasks.launching.ranks import is_rank, on_ranks
 
 COMMUNICATIONS: dict[str, dict[str, Any]] = {
     "none": {},
+    "bf16": {},  # ranks that share memory keep copies of the weights there
     "powersgd": {"compression": "powersgd", "powersgd_rank": 1},
     "server": {"strategy": "parameter-server", "server_momentum": 0.9},
     "stale": {"strategy": "parameter-server", "staleness": 1},
@@ -125,7 +126,8 @@ def two(root: Path) -> Path:
     for communication in COMMUNICATIONS:
         for name in ("whole", "stopped"):
             folder_name = f"two-{communication}-{name}"
-            job = resumable(root, folder_name, {"checkpoint_steps": 0}, communication, ranks=2, epochs=0.75)
+            values = {"ranks": 2, "epochs": 0.75, "precision": "bf16" if communication == "bf16" else "fp32"}
+            job = resumable(root, folder_name, {"checkpoint_steps": 0}, communication, **values)
             job.folder.mkdir()
             job.write(folder / f"{communication}-{name}.json")
     on_ranks(stop_and_go_on, 2, folder)
