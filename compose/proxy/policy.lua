@@ -56,7 +56,7 @@ local function most(name, table_says)
 end
 
 local MEMORY, CPUS, PIDS = most("memory", 12 << 30), most("cpus", 16), most("pids", 2048)
-local TMP, SHM = most("tmp", 2 << 30), most("shm", 2 << 30)
+local TMP, SHM = most("tmp", 2 << 30), most("shm", 3 << 30)
 local GPUS = setting("SPARK_BERT_GPUS")
 
 -- Rules: functions that say whether a value is allowed.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import horovod.torch as hvd
 import torch
@@ -34,7 +34,7 @@ class AllReduce(Exchange):
     """Sums gradients over the ranks: those of word embeddings by rows, those of matrices compressed, others in fp32.
 
     Attributes:
-        copies: weights in bf16, by name: always those of the last update, or none.
+        copies: the weights rounded to bf16, by name, and as new as the weights; empty if no copies are kept.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class AllReduce(Exchange):
         first_compressed: int,
         hosts: Hosts | None = None,
         host: Host | None = None,
-        copies: bool = False,
+        copies: Collection[str] = (),
     ) -> None:
         """Synchronize the gradients of a model.
 
@@ -55,7 +55,8 @@ class AllReduce(Exchange):
             hosts: which ranks share a host and sum among themselves first; None: all ranks are treated alike.
             host: this host, whose ranks share memory, at least `shared_bytes` of it; None: they use Gloo. Without
                 `hosts`, all ranks are on it, and nothing is compressed.
-            copies: whether ranks that share memory keep copies of the weights in bf16 there.
+            copies: weights of which ranks that share memory keep copies in bf16 there, by name; others that share a
+                bucket with them are copied, too.
         """
         super().__init__(model)
         self.copies: Parameters = {}
@@ -79,12 +80,12 @@ class AllReduce(Exchange):
             for number, group in enumerate(group_by_size(kinds["matrices"].values()))
         ]
         self._buckets = (*self._matrices, self._rest)
-        self._shared: list[SharedWeights] = []
+        self._weights: list[SharedWeights] = []
         if host:
             names = {parameter: name for name, parameter in self.parameters.items()}
-            self._shared = [bucket.share(names, host, copies) for bucket in self._buckets]
-            self.owned = {name: one for weights in self._shared for name, one in weights.owned.items()}
-            self.copies = {name: one for weights in self._shared for name, one in weights.copies.items()}
+            self._weights = [bucket.share(names, host, copies) for bucket in self._buckets]
+            self.owned = {name: one for weights in self._weights for name, one in weights.owned.items()}
+            self.copies = {name: one for weights in self._weights for name, one in weights.copies.items()}
             self._updated, self._summed = host.new_event(), host.new_event()
         self._updating, self._norm = False, math.nan
         self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.gradients.parameters}
@@ -127,9 +128,9 @@ class AllReduce(Exchange):
         return self._norm if self._host else super().norm()
 
     def send_parameters(self) -> None:
-        """Tell the ranks that share the weights that this rank's part of them is updated."""
+        """Round this rank's part of the weights, where copies are kept, and tell the ranks that it is updated."""
         if self._host:
-            for weights in self._shared:
+            for weights in self._weights:
                 weights.round_own()
             self._host.tell(self._updated)
             self._updating = True
@@ -157,7 +158,7 @@ class AllReduce(Exchange):
 
     def load_state_dict(self, state: State) -> None:
         """Replace the state of the compressors. The weights must have been replaced before."""
-        for weights in self._shared:
+        for weights in self._weights:
             weights.round_all()
         for bucket in self._matrices:
             bucket.packed.load_state_dict({key: state[f"{bucket.name}.{key}"] for key in bucket.packed.state_dict()})
@@ -196,12 +197,15 @@ class AllReduce(Exchange):
             self._bucket_of[parameter].gradients.add(parameter, 1 / self.loss_scale)
 
 
-def shared_bytes(model: EncoderWithHead, count: int, copies: bool = False) -> int:
-    """Return the memory that so many ranks of a host share, in bytes (see room)."""
+def shared_bytes(model: EncoderWithHead, count: int, copies: Collection[str] = ()) -> int:
+    """Return the memory that so many ranks of a host share, in bytes, with copies of these weights (see room)."""
     kinds = by_kind(model)
+    copied = {p for kind in kinds.values() for name, p in kind.items() if name in copies}
     groups = [list(kinds["rest"].values()), *group_by_size(kinds["matrices"].values())]
-    sizes = [sum(p.numel() for p in group) + 1 for group in groups]  # one for the request to stop
-    return sum(room(elements, count, copies) for elements in sizes)
+    return sum(
+        room(sum(p.numel() for p in group) + 1, count, not copied.isdisjoint(group))  # one for the request to stop
+        for group in groups
+    )
 
 
 class Bucket:
@@ -239,11 +243,15 @@ class Bucket:
         self._weights: SharedWeights | None = None
         self._in_pieces: frozenset[torch.Tensor] = frozenset()
 
-    def share(self, names: Mapping[torch.Tensor, str], host: Host, copies: bool) -> SharedWeights:
-        """Keep the parameters that have names in memory that the host's ranks share, with copies in bf16 if asked."""
+    def share(self, names: Mapping[torch.Tensor, str], host: Host, copies: Collection[str]) -> SharedWeights:
+        """Keep the parameters that have names in memory that the host's ranks share.
+
+        If any of `copies` is among them, copies of all of them are kept in bf16.
+        """
         assert self._shared
         named = {names[parameter]: parameter for parameter in self.gradients.parameters if parameter in names}
-        self._weights, self._in_pieces = SharedWeights(named, self._shared, host, copies), frozenset(named.values())
+        self._weights = SharedWeights(named, self._shared, host, not named.keys().isdisjoint(copies))
+        self._in_pieces = frozenset(named.values())
         return self._weights
 
     def choose(self, compressed: bool) -> None:

@@ -115,7 +115,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: State) -> None:
-        """Replace the state by one that `state_dict` or `redistribute` returned."""
+        """Replace the state by one that `state_dict` or `redistribute` returned, after the weights were replaced."""
 
     @abstractmethod
     def redistribute(self, states: Sequence[State]) -> State:

@@ -116,7 +116,7 @@ class SharedWeights:
             self._copy[self._part].copy_(self._weights[self._part])
 
     def round_all(self) -> None:
-        """Round all copies, because something else than the optimizer has changed the weights."""
+        """Round all copies, because something other than the optimizer has changed the weights."""
         if self._copy is not None:
             self._copy.copy_(self._weights)
 

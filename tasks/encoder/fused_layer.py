@@ -25,7 +25,8 @@ from tasks.encoder.dropout import Noise
 from tasks.encoder.packing import Packing
 
 _aten = torch.ops.aten
-_COPY = "weight_in_bf16"  # the attribute of a linear layer that holds it
+_FUSED = "fused"  # the attribute of a layer that uses the fused passes
+_COPY = "weight_in_bf16"  # the attribute of a linear layer that holds a copy of its weight
 _VECTOR = 32  # 16-bit numbers in a register of AVX-512, which holds half as many of fp32
 Gradients = tuple[torch.Tensor | None, ...]
 
@@ -77,12 +78,13 @@ def fuse_layers(encoder: nn.Module) -> bool:
     layers = [layer for layer in encoder.modules() if type(layer) in _FORWARDS and _can_be_fused(layer)]
     for layer in layers:
         layer.forward = types.MethodType(_FORWARDS[type(layer)], layer)
+        setattr(layer, _FUSED, True)
     return bool(layers)
 
 
 def fused_linears(model: nn.Module) -> dict[str, nn.Linear]:
     """Return the linear layers of all fused layers, by the names of their weights in the model."""
-    fused = [(name, one) for name, one in model.named_modules() if type(one) in _FORWARDS and "forward" in vars(one)]
+    fused = [(name, layer) for name, layer in model.named_modules() if hasattr(layer, _FUSED)]
     return {
         f"{outer}.{inner}.weight": linear
         for outer, layer in fused
@@ -97,9 +99,9 @@ def multiply_with(copy: torch.Tensor, linear: nn.Linear) -> None:
 
 
 def leave_gradients_narrow(linear: nn.Linear) -> None:
-    """Let the fused passes leave gradients in bf16, for who widens them while moving them.
+    """Let the fused passes leave gradients in bf16, for whoever moves them to widen.
 
-    This is for steps of a single backward pass, because another one would add its gradients in bf16.
+    Use this only if a step has a single backward pass: a second one would be added in bf16.
     """
     for parameter in linear.parameters():
         parameter.grad_dtype = None
@@ -302,7 +304,7 @@ class FeedForward(torch.autograd.Function):
 
 
 def _narrow(linears: Sequence[nn.Linear], dtype: torch.dtype) -> list[torch.Tensor]:
-    """Return weights in the format of the products: the copies that somebody keeps, or else rounded here."""
+    """Return weights in the format of the products: copies where there are any; other weights are rounded here."""
     return [getattr(one, _COPY) if hasattr(one, _COPY) else one.weight.detach().to(dtype) for one in linears]
 
 

@@ -181,7 +181,8 @@ def build_exchange(
         communication: the experiment's section.
         steps: of the whole training.
         hosts: the number of ranks on each host.
-        narrow: linear layers that multiply in bf16, by the names of their weights; they may be given copies.
+        narrow: linear layers that multiply in bf16, by the names of their weights. Where ranks share memory, they are
+            given copies of their weights.
     """
     # These modules import Horovod, which need not be installed for a single rank.
     from tasks.communication.all_reduce import AllReduce, shared_bytes
@@ -194,11 +195,10 @@ def build_exchange(
     hierarchy = Hosts(hosts) if communication.strategy == "hierarchical" else None
     together = hierarchy or (len(hosts) == 1 and communication.compression == "none")
     shares = together and max(hosts) > 1 and model.device.type == "cpu"
-    size = shared_bytes(model, ranks.local_size(), copies=bool(narrow))
-    host = share_memory(size, hosts) if shares else None
+    host = share_memory(shared_bytes(model, ranks.local_size(), narrow), hosts) if shares else None
     first = round(communication.compression_start * steps) + 1
-    exchange = AllReduce(model, communication, first, hierarchy, host, copies=bool(narrow))
-    for name in narrow.keys() & exchange.copies.keys():  # which are those that are trained
+    exchange = AllReduce(model, communication, first, hierarchy, host, narrow)
+    for name in narrow.keys() & exchange.copies.keys():  # only trained weights have copies
         multiply_with(exchange.copies[name], narrow[name])
     return exchange
 

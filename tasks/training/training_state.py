@@ -63,7 +63,7 @@ class TrainingState:
     """Everything that the next step depends on, in named parts.
 
     Attributes:
-        shared: parts whose tensors are equal on all ranks.
+        shared: parts whose tensors are equal on all ranks. They are loaded before the others.
         per_rank: parts whose tensors belong to a rank, and are valid for every layout of the same world size.
         per_layout: parts whose tensors belong to a rank of one layout, and are redistributed for another one. They
             are loaded in this order.

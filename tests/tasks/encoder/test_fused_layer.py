@@ -20,6 +20,7 @@ from tasks.encoder.fused_layer import (
     mpnet_attention,
     multiply_with,
 )
+from tasks.training.layers import recompute_activations
 from tests.tasks.encoder.families import FAMILIES, family
 
 SIZES: dict[str, Any] = {
@@ -202,3 +203,5 @@ def test_layers_with_another_activation_are_left_as_they_were(kind: str) -> None
     model = encoder(kind, hidden_act="relu")
     assert not fuse_layers(model)
     assert all("forward" not in vars(layer) for layer in model.encoder.layer)
+    recompute_activations(model)  # which replaces the passes of layers, too
+    assert not fused_linears(model)
