@@ -20,7 +20,7 @@ BEYOND: list[dict[str, Any]] = [
     {"Memory": 14 * GIB + 1, "MemorySwap": 14 * GIB + 1}, {"Memory": 1 << 50, "MemorySwap": 1 << 50},
     {"Memory": 0, "MemorySwap": 0}, {"Memory": -1, "MemorySwap": -1}, {"MemorySwap": -1}, {"MemorySwap": 0},
     {"Memory": GIB, "MemorySwap": 2 * GIB}, {"MemorySwap": None}, {"PidsLimit": 2049}, {"PidsLimit": -1},
-    {"PidsLimit": 0}, {"PidsLimit": None}, {"NanoCpus": 16_000_000_001}, {"NanoCpus": 0}, {"ShmSize": 2 * GIB + 1},
+    {"PidsLimit": 0}, {"PidsLimit": None}, {"NanoCpus": 16_000_000_001}, {"NanoCpus": 0}, {"ShmSize": 3 * GIB + 1},
     {"ShmSize": 0}, {"CpuShares": 1 << 18}, {"Init": False}, {"AutoRemove": True}, {"Tmpfs": {}},
     {"Tmpfs": {"/tmp": ""}},
     {"Tmpfs": {"/tmp": "rw,exec,suid,dev,mode=1777,size=1"}},
