@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import nn
 
-from include.sections import Communication
+from include.sections import Communication, Training
 from tasks.communication import ranks
 from tasks.communication.exchange import Exchange, SingleRank, by_kind
 from tasks.communication.layout import Layout, layout_of
@@ -32,7 +32,7 @@ from tasks.training.objectives import Objective, build_objective
 from tasks.training.on_device import DeviceGuard, DeviceLossScale
 from tasks.training.optim import Optimizer, settings
 from tasks.training.phases import Phases
-from tasks.training.precision import LossScale, NonFiniteGuard, resolve
+from tasks.training.precision import LossScale, NonFiniteGuard, Precision, resolve
 from tasks.training.prefetch import Prefetch
 from tasks.training.profiler import build_profiler
 from tasks.training.sampler import RankBatch, Sampler, check_batch_size
@@ -86,10 +86,7 @@ def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None =
     if division:
         exchange = division.exchange(layout)
     elif job.uses_horovod:
-        narrow = fused_linears(model) if precision == "bf16" and not model.packs else {}
-        if training.accumulation == 1:
-            for linear in narrow.values():
-                leave_gradients_narrow(linear)
+        narrow = _narrow_linears(model, training, precision)
         exchange = build_exchange(model, communication, sampler.steps, hosts, narrow)
     else:
         exchange = SingleRank(model, ahead)
@@ -165,6 +162,15 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
 def _log_unless(supported: bool, level: int, message: str, kind: str) -> None:
     if not supported and ranks.rank() == 0:
         log.log(level, message, kind)
+
+
+def _narrow_linears(model: EncoderWithHead, training: Training, precision: Precision) -> dict[str, nn.Linear]:
+    """Return the linear layers of fused passes in bf16, and let them leave gradients in bf16 if they may."""
+    linears = fused_linears(model) if precision == "bf16" and not model.packs else {}
+    if training.accumulation == 1:
+        for linear in linears.values():
+            leave_gradients_narrow(linear)
+    return linears
 
 
 def build_exchange(
