@@ -52,7 +52,8 @@ _METRICS = {
 
 #: What each kind of model but the fine-tuned encoder is, and the fields that have no meaning for it.
 _LAYERS = (
-    *("training.freeze_layers", "training.lora_rank", "training.activation_checkpointing"),
+    *("training.freeze_layers", "training.lora_rank"),
+    *("training.compiled_layers", "training.activation_checkpointing"),
     *("parallel.tensor", "parallel.pipeline", "parallel.shard"),
 )
 _ENGINE = (
@@ -310,6 +311,7 @@ class Experiment(Section):
         needed: dict[str, tuple[object, ...]] = {
             "training.sparse_embeddings": (False,),
             "training.fused_layers": (False,),
+            "training.compiled_layers": (False,),
             "training.lora_rank": (0,),
             "training.average_decay": (0.0,),
             "batching.padding_free": (False,),

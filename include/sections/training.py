@@ -183,6 +183,12 @@ class Training(Section):
         description="Use faster implementations on a CPU: of dropout, and with bf16 also of the forward and backward "
         "pass of the layers of BERT and MPNet if batches are padded.",
     )
+    compiled_layers: bool = Field(
+        False,
+        description="Compile the training passes of the encoder's layers with torch.compile, in the place of "
+        "fused_layers. The first training waits a minute or more for it; later ones find the code in the cache folder. "
+        "It is for GPUs, and needs a C++ compiler, which the images do not contain.",
+    )
     activation_checkpointing: bool = Field(
         False,
         description="Discard the activations inside each layer and compute them again in the backward pass. It saves "

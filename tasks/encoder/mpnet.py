@@ -8,6 +8,7 @@ layers share it.
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -17,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import MPNetForSequenceClassification, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
+from transformers.models.mpnet.modeling_mpnet import MPNetSelfAttention
 
 from tasks.encoder.packing import Packing
 
@@ -31,7 +33,7 @@ def accept_packing(model: PreTrainedModel) -> None:
     encoder.forward = partial(_encode, encoder, encoder.forward)
     for layer in encoder.encoder.layer:
         attention = layer.attention.attn
-        attention.forward = partial(_attend, attention, attention.forward)
+        attention.forward = types.MethodType(_attend, attention)
     if isinstance(model, MPNetForSequenceClassification):
         model.forward = partial(_classify, model, model.forward)
 
@@ -57,7 +59,6 @@ def _row_bias(stack: Any, packing: Packing) -> torch.Tensor:
 
 def _attend(
     attention: Any,
-    forward: Callable[..., Any],
     hidden: torch.Tensor,
     mask: torch.Tensor | Packing | None = None,
     bias: torch.Tensor | None = None,
@@ -67,7 +68,6 @@ def _attend(
 
     Args:
         attention: the MPNetSelfAttention.
-        forward: its own forward pass.
         hidden: hidden states, [1, tokens, features] for a packed batch, [rows, longest, features] for a padded one.
         mask: the packing of a packed batch, or the additive mask of a padded one.
         bias: what is added to the scores, [rows, heads, longest, longest].
@@ -77,7 +77,8 @@ def _attend(
         The projected output, shaped like the hidden states. A padded batch may have more.
     """
     if not isinstance(mask, Packing):
-        return cast(tuple[torch.Tensor, ...], forward(hidden, mask, bias, **more))
+        usual: Any = MPNetSelfAttention.forward
+        return cast(tuple[torch.Tensor, ...], usual(attention, hidden, mask, bias, **more))
 
     def heads(projection: nn.Linear) -> torch.Tensor:
         values = projection(hidden[0]).unflatten(-1, (attention.num_attention_heads, -1))

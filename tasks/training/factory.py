@@ -21,6 +21,7 @@ from tasks.encoder.fused_layer import fuse_layers, fused_linears, leave_gradient
 from tasks.encoder.models import EncoderWithHead
 from tasks.encoder.padding_free import allow_packing
 from tasks.training.checkpoint import Checkpoints
+from tasks.training.compiled_layers import compile_layers
 from tasks.training.device import rank_device, runs_ahead
 from tasks.training.job import Job
 from tasks.training.layers import freeze, layers_of, recompute_activations
@@ -136,7 +137,8 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
     An encoder that supports no packing, or has no layers that can be fused, is trained without, and rank 0 says so.
 
     Raises:
-        BadInput: if the encoder has fewer layers than shall be frozen, or its activations cannot be recomputed.
+        BadInput: if the encoder has fewer layers than shall be frozen, its activations cannot be recomputed, or there
+            is no compiler.
     """
     training, kind = job.training, model.encoder.config.model_type
     model = model.to(device)
@@ -147,7 +149,9 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
     if job.batching.padding_free:
         model.packs = allow_packing(model.model)
         _log_unless(model.packs, logging.WARNING, _NO_PACKING, kind)
-    if training.fused_layers and device.type == "cpu":
+    if training.compiled_layers:
+        compile_layers(model.encoder)
+    elif training.fused_layers and device.type == "cpu":
         replace_dropout(model)
         fused = fuse_layers(model.encoder)
         _log_unless(fused, logging.INFO, _NO_FUSED_LAYERS, kind)  # The option is on by default.

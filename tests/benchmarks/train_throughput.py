@@ -72,6 +72,7 @@ ABLATION = {
     ONE_RANK: Case(),
     "without row-sparse embeddings": Case(overrides=(DENSE,)),
     "without fused layers": Case(overrides=("training.fused_layers=false",)),
+    "compiled layers in their place": Case(overrides=("training.compiled_layers=true",)),
     "in fp32": Case(overrides=(FP32,)),
     "in bf16": Case(overrides=("training.precision=bf16",)),
     "without batches of like length": Case(overrides=(STATIC,), fixed=True),

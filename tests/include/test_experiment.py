@@ -74,6 +74,7 @@ def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(override: str, messa
          "parallel.pipeline and parallel.shard divide a model among: write 2, or training.ranks: auto"),
         ("training.sparse_embeddings=true", "not with parallel.tensor, pipeline or shard: write training.sparse_embe"),
         ("training.fused_layers=true", "write training.fused_layers: false"),
+        ("training.compiled_layers=true", "write training.compiled_layers: false"),
         ("training.lora_rank=8", "write training.lora_rank: 0"),
         ("training.average_decay=0.9", "write training.average_decay: 0.0"),
         ("batching.padding_free=true", "write batching.padding_free: false"),
