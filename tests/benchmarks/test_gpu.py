@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,12 +18,13 @@ from transformers import BertConfig, BertModel
 
 from include.named import load
 from include.stages import BadInput
+from tasks.launching.launch import ROOT
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tests.benchmarks.gpu import __main__ as check
 from tests.benchmarks.gpu import engine_tests, limits, losses
 from tests.benchmarks.gpu import turns as turning
-from tests.benchmarks.gpu.cases import ONE_GPU, TRAINER, Case, beside, table5
+from tests.benchmarks.gpu.cases import COMPILED, ONE_GPU, TRAINER, Case, beside, table5
 from tests.benchmarks.gpu.engine import one_pass
 from tests.benchmarks.gpu.goals import goals_table
 from tests.benchmarks.gpu.report import Work, main_table, sizes_table
@@ -46,6 +48,22 @@ def test_without_a_gpu_it_says_so_and_fails(
     monkeypatch.setattr(check, "usable_gpus", broken)
     assert check.main() == 1
     assert "the driver is too old: nothing was checked" in capsys.readouterr().err
+
+
+def test_trainers_worker_computes_what_transformers_does() -> None:
+    """The engine replaces transformers' function for masks when it is imported."""
+    look = (
+        "import tests.benchmarks.gpu.trainer; from transformers import masking_utils as own; "
+        "assert own.ALL_MASK_ATTENTION_FUNCTIONS['sdpa'] is own.sdpa_mask"
+    )
+    subprocess.run([sys.executable, "-c", look], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize("name", ["two ranks", "two ranks, in shards"])
+def test_two_ranks_have_the_losses_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    told, wrong = losses.compare(tmp_path, [name], time.monotonic() + 240)
+    assert name in told and not wrong
 
 
 def test_rows_are_as_long_as_those_of_sst2() -> None:
@@ -125,7 +143,7 @@ def test_goals_are_met_missed_or_not_measured() -> None:
     full = [case for case in cases if case.papers][-1]
     measured = {
         cases[0].name: turns(1000, memory=10**9), full.name: turns(1000, memory=4 * 10**8 + 1),
-        ONE_GPU.name: turns(18_000, 20_000, 21_000), TRAINER.name: turns(5000),
+        ONE_GPU.name: turns(18_000, 20_000, 21_000), COMPILED.name: turns(17_000), TRAINER.name: turns(5000),
         "Trainer, as run_glue uses it": turns(1000),
     }  # fmt: skip
     *_, speed, times, memory = goals_table(cases, measured).splitlines()
@@ -134,7 +152,9 @@ def test_goals_are_met_missed_or_not_measured() -> None:
     assert memory.startswith(f"| memory, -%, {full.name} |") and memory.endswith("| 60 | 60.0 | missed |")
     measured[TRAINER.name] = turns(5001)
     assert goals_table(cases, measured).splitlines()[-2].endswith("| missed |")
-    for name in (ONE_GPU.name, full.name):
+    measured[COMPILED.name] = turns(25_005)
+    assert goals_table(cases, measured).splitlines()[-2].endswith("| 4 | 5.0 | met |")
+    for name in (ONE_GPU.name, COMPILED.name, full.name):
         del measured[name]
     *_, speed, times, memory = goals_table(cases, measured).splitlines()
     assert all(line.endswith("|  | not measured |") for line in (speed, times, memory))

@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
+from tasks.training.compiled_layers import missing_tool
+
 #: Gradients are decided on by the same numbers in all cases, and nothing is evaluated between the steps.
 COMMON = ("training.patience=0", "training.epochs=1", "training.evaluations=1", "preprocessing.max_length=128")
-BASE = {"batching.kind": "static", "training.precision": "fp32", "communication.compression_start": "0"}
+#: Embeddings are dense in all rows, as they are without an exchange.
+BASE = {
+    "batching.kind": "static", "training.precision": "fp32", "communication.compression_start": "0",
+    "training.sparse_embeddings": "false",
+}  # fmt: skip
 COMPRESSION = "communication.compression"
 SWITCHES = "switches.json"  # the file in which Trainer's worker reads which of them are on
 
@@ -45,12 +51,13 @@ STEPS: tuple[tuple[str, dict[str, str], tuple[float, float] | None], ...] = (
     ("base: static batches, fp32", {}, (0.0, 0.0)),
     ("+ dynamic batching", {"batching.kind": "length"}, (12.3, 8.5)),
     ("+ mixed precision", {"training.precision": "bf16"}, (18.7, 37.0)),
-    ("+ gradient compression", {COMPRESSION: "powersgd"}, (24.5, 42.5)),
+    ("+ gradient compression, and the exchange for it", {COMPRESSION: "powersgd"}, (24.5, 42.5)),
     ("+ no padding", {"batching.padding_free": "true"}, None),
     ("+ activation checkpointing (full)", {"training.activation_checkpointing": "true"}, (37.2, 58.3)),
 )
 FAST = {"batching.kind": "length", "training.precision": "bf16", "batching.padding_free": "true"}
 ONE_GPU = Case("bf16 without padding, on one GPU", tuple(FAST.items()))
+COMPILED = Case(f"{ONE_GPU.name}, compiled layers", (*ONE_GPU.fields, ("training.compiled_layers", "true")))
 TRAINER = Case("Trainer, best switches", trainer="best")
 
 
@@ -66,9 +73,10 @@ def table5() -> list[Case]:
 
 
 def beside() -> list[Case]:
-    """What stands beside them."""
+    """What stands beside them. Without a compiler, nothing is compiled."""
     return [
         ONE_GPU,
+        *([] if missing_tool() else [COMPILED]),
         Case("the same in fp16", tuple({**FAST, "training.precision": "fp16"}.items())),
         Case("Trainer, as run_glue uses it", trainer="default"),
         TRAINER,

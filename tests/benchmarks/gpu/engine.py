@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
-import torch
-
 from tasks.launching.heap import keep_freed_memory
+from tasks.launching.launch import UNFUSED
 from tasks.launching.rank import JOB
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loop import Trainer
-from tasks.training.meter import memory
+from tests.benchmarks.gpu.passes import finish, start, warming_up
 from tests.benchmarks.gpu.turns import Told, Turn
 
 LONG_ENOUGH = 5.0  # seconds of warm-up
@@ -36,10 +37,13 @@ def main(folder: Path) -> None:
     if job.experiment.communication.compression != "none":
         import horovod.torch as hvd
 
+        os.environ.update(UNFUSED)
         hvd.init()
         job = ExchangingJob(**{field.name: getattr(job, field.name) for field in dataclasses.fields(job)})
     trainer = build_trainer(job, stopping=lambda: False)
-    one_pass(trainer, LONG_ENOUGH)
+    compiles = job.training.compiled_layers  # for so long that the others cannot wait for it
+    with nullcontext() if compiles else warming_up(folder):
+        one_pass(trainer, LONG_ENOUGH)
     told = Told()
     for _ in told:
         told.answer(one_pass(trainer))
@@ -56,21 +60,6 @@ def one_pass(trainer: Trainer, at_most: float = float("inf")) -> Turn:
             break
     trainer.meter.read()  # it keeps the loss of every step until then
     return finish(trainer.device, rows, began)
-
-
-def start(device: torch.device) -> float:
-    """Begin a pass; return the time."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-    return time.perf_counter()
-
-
-def finish(device: torch.device, rows: int, began: float) -> Turn:
-    """End a pass that began at a time, when the device has computed everything."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return Turn(rows, time.perf_counter() - began, memory(device))
 
 
 if __name__ == "__main__":

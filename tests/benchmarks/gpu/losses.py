@@ -15,11 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from include.artifacts import write_json
 from include.named import load
 from tasks.launching.launch import ROOT, launch
+from tasks.training.compiled_layers import missing_tool
 from tasks.training.job import Job
 from tests.benchmarks.gpu.rows import SMALL, write_encoder, write_rows
 from tests.benchmarks.tables import table
@@ -46,8 +48,23 @@ class Variant:
     fields: Mapping[str, str]
     tolerance: float = 1e-3
 
+    @property
+    def gpus(self) -> int:
+        """How many it needs, one for each rank."""
+        return int(self.fields.get("training.ranks", 1))
 
+
+HOROVOD = find_spec("horovod") is not None
 HALF = 3e-2  # bf16 differs by 1e-3 on a CPU; with weights that never move, a loss differs by 8e-2
+COMPILED = {"training.precision": "bf16", "batching.padding_free": "true", "training.compiled_layers": "true"}
+SHARDS = {
+    "training.ranks": "2", "parallel.shard": "2", "training.sparse_embeddings": "false",
+    "training.fused_layers": "false",
+}  # fmt: skip
+#: What the side `cpu` trains with in any case.
+REFERENCE = {
+    "training.precision": "fp32", "training.ranks": "1", "parallel.shard": "1", "training.compiled_layers": "false",
+}  # fmt: skip
 VARIANTS = {
     "fp32": Variant({}),
     "static batches": Variant({"batching.kind": "static"}),
@@ -60,6 +77,8 @@ VARIANTS = {
     "bf16, no padding": Variant({"training.precision": "bf16", "batching.padding_free": "true"}, HALF),
     "fp16": Variant({"training.precision": "fp16"}, HALF),
     "fp16, no padding": Variant({"training.precision": "fp16", "batching.padding_free": "true"}, HALF),
+    **({} if missing_tool() else {"bf16, no padding, compiled layers": Variant(COMPILED, HALF)}),
+    **({"two ranks": Variant({"training.ranks": "2"}), "two ranks, in shards": Variant(SHARDS)} if HOROVOD else {}),
 }
 
 
@@ -159,9 +178,9 @@ def _training(
 
 
 def main(scratch: Path, side: str, names: Sequence[str]) -> None:
-    """Train the variants, those of the side `cpu` in fp32, and leave the losses of each as VARIANT.json."""
+    """Train the variants, those of the side `cpu` as REFERENCE has it, and leave the losses of each as VARIANT.json."""
     for name in names:
-        fields = {**FIELDS, **VARIANTS[name].fields, **({"training.precision": "fp32"} if side == "cpu" else {})}
+        fields = {**FIELDS, **VARIANTS[name].fields, **(REFERENCE if side == "cpu" else {})}
         output = scratch / side / name
         output.mkdir(parents=True)
         experiment = load("{}", [f"{key}={value}" for key, value in fields.items()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tasks.launching.rank import JOB
 from tasks.training.job import Job
 from tasks.training.precision import computes_in_bf16
 from tests.benchmarks.gpu.cases import SWITCHES
-from tests.benchmarks.gpu.engine import finish, start
+from tests.benchmarks.gpu.passes import finish, start, warming_up
 from tests.benchmarks.gpu.turns import Told
 
 MANY = 10_000  # epochs; the process is killed before
@@ -54,14 +55,17 @@ class Rows(Dataset[dict[str, Any]]):
 class Turns(TrainerCallback):
     """An epoch is a turn; the first one is the warm-up."""
 
-    def __init__(self, told: Told, rows: int) -> None:
+    def __init__(self, told: Told, rows: int, warm_up: AbstractContextManager[None]) -> None:
         self._told, self._rows = told, rows
         self._turns: Any = None
         self._began = 0.0
+        self._warm_up = warm_up
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._turns:
             next(self._turns, None)
+        else:
+            self._warm_up.__enter__()
         self._began = start(DEVICE)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -69,6 +73,7 @@ class Turns(TrainerCallback):
         if self._turns:
             self._told.answer(turn)
         else:
+            self._warm_up.__exit__(None, None, None)
             self._turns = iter(self._told)
 
 
@@ -86,7 +91,7 @@ def main(folder: Path) -> None:
         if fast
         else default_data_collator,
         train_dataset=Rows(table, 0 if fast else job.experiment.preprocessing.max_length),
-        callbacks=[Turns(told, len(table))],
+        callbacks=[Turns(told, len(table), nullcontext() if switches == "compiled" else warming_up(folder))],
     )
     trainer.train()
 
@@ -97,6 +102,7 @@ def _arguments(job: Job, folder: Path, fast: bool, compiled: bool) -> TrainingAr
     best: dict[str, Any] = {
         "bf16": computes_in_bf16(DEVICE), "train_sampling_strategy": "group_by_length", "optim": "adamw_torch_fused",
         "dataloader_num_workers": 2, "dataloader_persistent_workers": True, "torch_compile": compiled,
+        "logging_nan_inf_filter": False,  # else it waits for the loss of every step
     }  # fmt: skip
     return TrainingArguments(
         output_dir=str(folder / "trainer"), num_train_epochs=MANY, per_device_train_batch_size=training.batch_size,
