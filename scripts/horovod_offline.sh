@@ -41,9 +41,9 @@ install() {
         scripts/horovod_wheel.sh "$scratch/built" "$scratch/cuda"
     "${pip[@]}" --target "$scratch/check" "${imports[@]}" "$scratch"/built/*.whl
     PYTHONPATH=$scratch/check python3 -c 'import horovod.torch as hvd; assert hvd.nccl_built() and hvd.gloo_built()'
+    "${pip[@]}" "$@" "${imports[@]}" "$scratch"/built/*.whl
     mkdir -p "$folder/built"
-    mv "$scratch"/built/*.whl "$folder/built"
-    "${pip[@]}" "$@" "${imports[@]}" "$folder"/built/horovod-*.whl
+    mv "$scratch"/built/*.whl "$folder/built" # beside those for other versions of Python
 }
 
 case $1 in

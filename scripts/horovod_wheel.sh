@@ -35,3 +35,13 @@ fi
 python3 -m pip wheel --quiet --no-cache-dir --no-build-isolation --no-deps --require-hashes \
     --wheel-dir "$folder" -r requirements/horovod.txt >"$log" 2>&1 ||
     { tail -40 "$log" >&2; echo "Horovod did not compile, see the 40 lines before this one; one rank does without it" >&2; exit 1; }
+
+# Horovod leaves NCCL out where it does not find it, and says so only in its log.
+[ -z "$cuda" ] || python3 - "$folder"/horovod-*.whl <<'CHECK'
+import sys, zipfile
+
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    libraries = [wheel.read(name) for name in wheel.namelist() if name.endswith(".so")]
+if not any(b"libnccl.so" in library for library in libraries):
+    sys.exit("Horovod was compiled without NCCL")
+CHECK

@@ -6,13 +6,17 @@ import json
 import os
 import signal
 from pathlib import Path
+from unittest.mock import MagicMock, Mock
 
 import horovod.torch as hvd
 import pytest
 
 from tests.benchmarks.links import BURST, FILES, PREFIX, Host, joined_hosts, missing
+from tests.benchmarks.scaling import __main__ as study
 from tests.benchmarks.scaling.fleet import on_hosts
-from tests.benchmarks.scaling.study import CALIBRATION, MEASURED, PREDICTIONS, QUICK, run
+from tests.benchmarks.scaling.measure import Measured
+from tests.benchmarks.scaling.model import Interval
+from tests.benchmarks.scaling.study import CALIBRATION, MEASURED, PREDICTIONS, QUICK, Row, run
 from tests.benchmarks.scaling.trace import Layout, Message, trace_bucket
 from tests.benchmarks.scaling.wire import Samples, fit, traffic
 
@@ -59,6 +63,24 @@ def test_nothing_is_measured_before_it_is_predicted(tmp_path: Path) -> None:
     (tmp_path / PREDICTIONS).write_text(json.dumps({"rows": []}))
     with pytest.raises(ValueError, match="belongs to other predictions"):
         run(tmp_path, QUICK, tmp_path, predict_only=False)
+
+
+@pytest.mark.parametrize("median", [1.0, 1.09, 1.12, 0.9])
+def test_nothing_is_extrapolated_from_predictions_that_were_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], median: float
+) -> None:
+    tables = dict.fromkeys(("wire_table", "compute_table", "rows_table"), lambda _: "")
+    outlook = Mock(NODES=(8,), COMPRESSIONS=("fp16",), extrapolate=Mock(return_value=[]))
+    monkeypatch.setattr(study, "report", Mock(**tables))
+    monkeypatch.setattr(study, "outlook", outlook)
+    rows = [
+        Row(Layout("none", 2), Interval(1.0, 1.0, 1.0), 44.0, Measured([1.0], 44, 1.0)),
+        Row(Layout("fp16", 2), Interval(1.0, 1.0, 1.0), 22.0, Measured([median], 22, 1.0)),
+    ]
+    study.describe(MagicMock(load=(0.0, 0.0), hop=0.0), rows, QUICK, tmp_path)
+    off = "1 of 2 medians are more than 10 % off their prediction (ring, fp16, 2 ranks)" in capsys.readouterr().out
+    assert off == (abs(1 / median - 1) > 0.1)
+    assert outlook.extrapolate.called == outlook.break_even.called == (not off)
 
 
 def test_nothing_is_left_of_ranks_of_which_one_was_killed() -> None:

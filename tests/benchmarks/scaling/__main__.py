@@ -2,8 +2,8 @@
 
 It measures steps of one rank and collectives of two, and writes down what follows for more ranks over links of 1
 Gbit/s. Then it measures them, each in a network namespace of its own: the engine's exchange really sends, and sleep
-stands for compute. Only if every median is within 10 % of its prediction, it also predicts up to 1,024 nodes. It needs
-root, iproute2 and a quiet machine, and takes about 40 minutes.
+stands for compute. Only if every median is within 10 % of its prediction, it also predicts up to 1,024 nodes, and where
+compression pays. It needs root, iproute2 and a quiet machine, and takes about 40 minutes.
 """
 
 from __future__ import annotations
@@ -56,27 +56,32 @@ def describe(calibration: Calibration, rows: list[Row], plan: Plan, folder: Path
     if not rows:
         return
     print(report.rows_table(rows))
-    worst = max(rows, key=lambda row: abs(row.error))
     found: list[outlook.Extrapolated] = []
-    if abs(worst.error) > TOLERANCE:
-        off = [f"{row.layout.label}, {row.layout.ranks} ranks" for row in rows if abs(row.error) > TOLERANCE]
+    if off := [row for row in rows if abs(row.error) > TOLERANCE]:
+        names = "; ".join(f"{row.layout.label}, {row.layout.ranks} ranks" for row in off)
         print(f"\nNothing is extrapolated: {len(off)} of {len(rows)} medians are more than {100 * TOLERANCE:.0f} % off "
-              f"their prediction ({'; '.join(off)}).")  # fmt: skip
+              f"their prediction ({names}).")  # fmt: skip
     else:
-        layouts = [Layout(compression, nodes) for compression in EXTRAPOLATED for nodes in outlook.NODES]
-        layouts += [Layout("none", nodes, per_host=2) for nodes in outlook.NODES]
-        for size in (plan.encoders[0], plan.encoders[-1]):
-            found += outlook.extrapolate(calibration, size, layouts)
-        print(f"\nPredicted efficiency, %:\n\n{report.outlook_table(found)}\n\n{report.PAPERS}")
+        found = extrapolate(calibration, rows, plan, folder)
+    alone = calibration.profiles[plan.encoders[0]].step
+    report.draw_scaling(rows, alone, [one for one in found if one.size == plan.encoders[0]], folder / "scaling.png")
+
+
+def extrapolate(calibration: Calibration, rows: list[Row], plan: Plan, folder: Path) -> list[outlook.Extrapolated]:
+    """Print, and return, the efficiency of more nodes; print and draw the links below which compression pays."""
+    layouts = [Layout(compression, nodes) for compression in EXTRAPOLATED for nodes in outlook.NODES]
+    layouts += [Layout("none", nodes, per_host=2) for nodes in outlook.NODES]
+    sizes = (plan.encoders[0], plan.encoders[-1])
+    found = [one for size in sizes for one in outlook.extrapolate(calibration, size, layouts)]
+    print(f"\nPredicted efficiency, %:\n\n{report.outlook_table(found)}\n\n{report.PAPERS}")
     breaks = [
         outlook.break_even(calibration, size, compression)
         for compression in outlook.COMPRESSIONS
         for size in plan.encoders
     ]
     print(f"\nLinks below which compression pays on {outlook.LINKED} nodes:\n\n{report.breaks_table(breaks)}")
-    alone = calibration.profiles[plan.encoders[0]].step
-    report.draw_scaling(rows, alone, [one for one in found if one.size == plan.encoders[0]], folder / "scaling.png")
-    report.draw_breaks(breaks, abs(worst.error), folder / "break-even.png")
+    report.draw_breaks(breaks, max(abs(row.error) for row in rows), folder / "break-even.png")
+    return found
 
 
 if __name__ == "__main__":
