@@ -115,6 +115,7 @@ unit-stages: setup-dev
 
 unit-engine: setup-dev
 	.venv/tasks/bin/python -m pytest tests/tasks --ignore tests/tasks/stages -m "not long"
+	.venv/tasks/bin/python -m pytest tests/benchmarks --ignore tests/benchmarks/test_quick.py -m "not long"
 
 unit-airflow: setup-dev
 	.venv/airflow/bin/python -m pytest tests/plugins tests/dags

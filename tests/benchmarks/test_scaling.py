@@ -83,6 +83,7 @@ def test_nothing_is_extrapolated_from_predictions_that_were_off(
     assert outlook.extrapolate.called == outlook.break_even.called == (not off)
 
 
+@pytest.mark.long  # and as root
 def test_nothing_is_left_of_ranks_of_which_one_was_killed() -> None:
     assert not missing(), missing()
     with pytest.raises(RuntimeError, match="ended with exit code"), joined_hosts(2) as hosts:

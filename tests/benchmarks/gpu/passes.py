@@ -19,7 +19,10 @@ def warming_up(folder: Path) -> Iterator[None]:
     """One worker at a time: all cases together may need more memory than a GPU has."""
     with (folder.parent / "warming-up").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # the processes that load Trainer's data have the open file, too
 
 
 def start(device: torch.device) -> float:
