@@ -7,6 +7,8 @@ import os
 
 from include.experiment import Experiment
 from include.paths import check_file, user_path
+from include.sections import Data
+from include.stages import BadInput
 from tasks.assets import encoder_folder, wordnet_folder
 from tasks.sources import open_source
 
@@ -17,9 +19,10 @@ def fetch(experiment: Experiment) -> None:
     """Fetch the encoder, the data and, if the experiment uses it, WordNet, and look for the text for pre-training.
 
     Raises:
-        BadInput: If a folder or file that the experiment names does not exist.
+        BadInput: If a folder or file that the experiment names does not exist, or would not be read.
         Transient: If a download fails.
     """
+    _check_path(experiment.data)
     _check_text(experiment.pretraining.text)
     online = experiment.runtime.model_copy(update={"download": True})
     log.info("encoder: %s", encoder_folder(experiment.model.name, online))
@@ -27,6 +30,15 @@ def fetch(experiment: Experiment) -> None:
         log.info("WordNet: %s", wordnet_folder(online))
     source = open_source(experiment.model_copy(update={"runtime": online}))
     log.info("data: sha256 %s", source.fingerprint())
+
+
+def _check_path(data: Data) -> None:
+    """Raise BadInput if a folder is named that bundled data does not need: someone expects another training."""
+    if data.source == "bundled" and data.path:
+        raise BadInput(
+            f"data.path names {data.path}, but the experiment trains on bundled data: choose an experiment for this "
+            "folder, such as sst2 or your own YAML file, or leave data.path (DATA) empty"
+        )
 
 
 def _check_text(text: str) -> None:

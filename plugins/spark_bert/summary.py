@@ -22,7 +22,8 @@ def outcome(stage: str, entry: Mapping[str, Any]) -> str:
     """
     if entry["exit_code"]:
         return str(entry["message"])
-    return _OUTCOMES[stage](entry["result"]) if stage in _OUTCOMES else "done"
+    said = _OUTCOMES[stage](entry["result"]) if stage in _OUTCOMES else "done"
+    return f"found: {said}" if entry.get("reused") else said
 
 
 def summary(run: Run) -> str:

@@ -78,6 +78,8 @@ class EncoderWithHead(nn.Module):
         try:
             self.model.save_pretrained(folder, state_dict=self.weights())
             save_adapters(self.encoder, folder / ADAPTER)
+            for weights in folder.rglob("*.safetensors"):  # which safetensors lets nobody but their owner read
+                weights.chmod((folder / "config.json").stat().st_mode)
         except (OSError, SafetensorError) as error:
             raise Transient(f"cannot write the model to {folder}: {error}") from error
 

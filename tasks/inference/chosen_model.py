@@ -111,7 +111,7 @@ def _of_folder(folder: Path, prediction: Prediction, section: Naming) -> Model:
     if folder / "config.json" not in files and not is_package(folder):
         raise BadInput(
             f"{folder} is not the folder of a model or of a package, because it has no config.json and no "
-            f"package.json: correct {section}.model"
+            f"package.json in it: correct {section}.model"
         )
     digests = [f"{file.relative_to(folder)} {sha256(file)}" for file in files]
     digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()

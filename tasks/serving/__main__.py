@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def main() -> int:
 async def _serve(experiment: Experiment, home: Path) -> None:
     """Listen at once, and be ready when the model is loaded."""
     serving = experiment.serving
+    _check_address(serving.host, serving.port)
     service = Service(serving, Metrics())
     config = uvicorn.Config(
         build(service, _token()),
@@ -75,6 +77,16 @@ async def _serve(experiment: Experiment, home: Path) -> None:
     for result in results:
         if isinstance(result, Exception):
             raise result
+
+
+def _check_address(host: str, port: int) -> None:
+    """Raise BadInput if the service cannot listen there, which uvicorn would say with a traceback."""
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        raise BadInput(
+            f"cannot listen on port {port} of {host} ({error.strerror}): choose another serving.port or serving.host"
+        ) from error
 
 
 async def _load(service: Service, experiment: Experiment, home: Path) -> None:

@@ -48,7 +48,10 @@ class AliasWatch:
                 await self._try_out(aliases.get(CHALLENGER, ""), aliases[CHAMPION])
                 self._told = ""
             else:
-                self._tell(f"{self._registry.model} has no champion: promote a model with the Dag retrain")
+                self._tell(
+                    f"{self._registry.model} has no champion: promote a model with the Dag retrain, or serve the "
+                    "folder of a package (serving.model)"
+                )
         except Exception as error:  # what stands in MLflow's place may answer anything; the next look may be well
             self._tell(str(error) if isinstance(error, StageError) else repr(error))
 

@@ -28,8 +28,10 @@ def read(body: bytes, model: ServedModel) -> Asked:
         raise Refusal('the body has no key "sentences"')
     sentences = value["sentences"]
     rows = [sentences] if isinstance(sentences, str) else sentences
-    if not isinstance(rows, list) or not rows:
+    if not isinstance(rows, list):
         raise Refusal('"sentences" is neither a text nor a list of texts')
+    if not rows:
+        raise Refusal('"sentences" is an empty list')
     texts = _singles(rows) if len(model.package.columns) == 1 else _pairs(rows)
     return Asked(texts, identity(value), _written)
 

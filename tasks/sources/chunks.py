@@ -65,7 +65,10 @@ def table_files(source: str) -> list[Path]:
     suffixes = sorted({format_of(file) for file in files})
     if len(suffixes) != 1 or suffixes[0] not in FORMATS:
         found = ", ".join(suffix or "no suffix" for suffix in suffixes) or "no file"
-        raise BadInput(f"{path}: the names of a table's files must all end in one of {', '.join(FORMATS)}: {found}")
+        raise BadInput(
+            f"{path}: the names of a table's files must all end in one of {', '.join(FORMATS)} (or .ndjson, which is "
+            f".jsonl), but there is {found}"
+        )
     return files
 
 

@@ -108,6 +108,7 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
             done({"rows": {"train": 9}, "windows": {"train": 1200}, "mean_length": {"train": 101.6}}),
             "9 train rows; 1,200 windows of train, 102 tokens per window",
         ),
+        ("train", done(TRAINED) | {"reused": True}, "found: 157 rows per second on 1 rank x 2 threads (cpu, bf16)"),
         ("challenge", done({}), "done"),
         (
             "pretrain",

@@ -21,5 +21,7 @@ def test_what_an_experiment_needs_is_fetched() -> None:
 def test_a_folder_that_is_not_there_is_said() -> None:
     with pytest.raises(BadInput, match="/nowhere"):
         fetch(load("sst2", ["data.path=/nowhere"]))
+    with pytest.raises(BadInput, match=r"names /my/data, but the experiment trains on bundled data: .* \(DATA\) empty"):
+        fetch(load("movies", ["data.path=/my/data"]))
     with pytest.raises(BadInput, match=r"/nowhere.txt .*or correct pretraining.text"):
         fetch(load("movies", ["pretraining.text=/nowhere.txt"]))

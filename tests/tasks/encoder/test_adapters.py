@@ -49,6 +49,7 @@ def test_the_saved_model_and_the_saved_adapters_each_give_what_was_trained(tmp_p
     found = plain(input_ids=IDS, attention_mask=MASK).last_hidden_state
     expected = model.encoder(input_ids=IDS, attention_mask=MASK).last_hidden_state
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+    assert len({file.stat().st_mode for file in saved.rglob("*") if file.is_file()}) == 1  # who may read one, may all
 
 
 def test_only_adapters_and_the_head_are_trained(tmp_path: Path) -> None:

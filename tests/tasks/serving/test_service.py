@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 import tritonclient.http as triton
 
 from include.artifacts import write_json
+from include.stages import ExitCode
 from tasks.inference.packaged_model import PackagedModel
 from tests.tasks.serving.conftest import Client, Process, Start
 from tests.tasks.stages.package.packages import PAIRS, SENTENCES
@@ -100,7 +103,7 @@ BAD: list[tuple[bytes, int, str]] = [
     (b"[]", 400, "a list: send an object"),
     (b"{}", 400, 'no key "sentences"'),
     (b'{"sentence": "good"}', 400, "'sentence', which means nothing"),
-    (b'{"sentences": []}', 400, "nor a list of texts"),
+    (b'{"sentences": []}', 400, "an empty list"),
     (b'{"sentences": 3}', 400, "nor a list of texts"),
     (b'{"sentences": ["good", null]}', 400, "sentence 1 is null: send a string"),
     (b'{"sentences": ["good", ["a", "b"]]}', 400, "sentence 1 is a list"),
@@ -321,3 +324,14 @@ def test_a_model_that_answers_otherwise_than_before_is_refused(package: Path, tm
     write_json(changed / "examples.json", examples)
     with pytest.raises(AssertionError, match="the answer to example 3 differs by"):
         start(f"serving.model={changed}").said("answers from now on")
+
+
+def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        command = [sys.executable, "-m", "tasks.serving", "--home", str(tmp_path), "--set", f"serving.port={port}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == ExitCode.BAD_INPUT
+    (line,) = done.stderr.splitlines()
+    assert f"cannot listen on port {port} of 127.0.0.1 (Address already in use" in line
+    assert line.endswith("choose another serving.port or serving.host")
