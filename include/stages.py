@@ -150,7 +150,12 @@ _TRAINING: dict[str, str | int] = {"memory": "12g", "cpus": 16, "pids": 2048, "s
 _PARALLEL = tuple(f"parallel.{field}" for field in ("tensor", "pipeline", "shard", "micro_batches", "schedule"))
 #: The fields of the section training that pre-training follows too; for the others it has its own, or none.
 SHARED_WITH_PRETRAINING = (
-    *("accumulation", "clip_norm", "precision", "compiled_layers", "activation_checkpointing", "ranks"),
+    "accumulation",
+    "clip_norm",
+    "precision",
+    "compiled_layers",
+    "activation_checkpointing",
+    "ranks",
 )
 #: The fields that the name of a model in the registry is made of.
 _REGISTERED = ("data.task", "dataset.name")

@@ -10,7 +10,8 @@ from transformers import PreTrainedModel
 
 from include.stages import BadInput
 
-_FILL_A_CACHE = ("flaubert", "xlm")
+#: Families whose layers fill a cache, by their numbers.
+FILL_A_CACHE = ("flaubert", "xlm")
 
 
 def levels(encoder: nn.Module) -> dict[str, int]:
@@ -56,7 +57,7 @@ def recompute_activations(encoder: PreTrainedModel) -> None:
         BadInput: the layers of the encoder cannot run twice.
     """
     kind = encoder.config.model_type
-    if kind in _FILL_A_CACHE:
+    if kind in FILL_A_CACHE:
         raise BadInput(
             f"the layers of the encoder ({kind}) fill a cache and cannot run twice: "
             "write training.activation_checkpointing: false"

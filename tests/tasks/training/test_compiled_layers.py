@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.utils import counters
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from include.sections import Training
 from include.stages import BadInput
@@ -18,6 +20,7 @@ from tasks.encoder.adapters import add_adapters
 from tasks.encoder.models import Classifier
 from tasks.encoder.packing import Packing
 from tasks.encoder.padding_free import allow_packing
+from tasks.launching.launch import ROOT
 from tasks.training.compiled_layers import compile_layers
 from tasks.training.factory import build_trainer
 from tasks.training.layers import layers_of, recompute_activations
@@ -25,18 +28,18 @@ from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.training.test_activation_checkpointing import built, gradients
 
 SHAPES = ((4, 12), (4, 9), (6, 12), (3, 20))
+FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 TRACED = "aot_eager"  # what torch would compile, computed by its own kernels: it takes seconds, not a minute
 
 
 @pytest.fixture(autouse=True)
 def nothing_compiled_yet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv(FOLDER, default_cache_dir())  # as torch does when it is imported
     torch._dynamo.reset()
     counters.clear()
     yield
     torch._dynamo.reset()
-    os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
 
 
 def without_dropout(kind: str) -> Classifier:
@@ -140,7 +143,10 @@ def test_a_training_learns_the_same_and_the_next_one_finds_the_code(tmp_path: Pa
 @pytest.mark.parametrize(
     ("lacking", "message"),
     [
-        ("CXX", r"needs a C\+\+ compiler, but there is no /nowhere/g\+\+: .* or write training.compiled_layers: false"),
+        (
+            "CXX",
+            r"needs a C\+\+ compiler, but there is no program '/nowhere/g\+\+' .* or write training.compiled_layers: false",
+        ),
         ("headers", "needs Python's headers, but there is no /nowhere/Python.h: .*training.compiled_layers: false"),
     ],
 )
@@ -151,3 +157,25 @@ def test_without_a_compiler_it_is_refused(monkeypatch: pytest.MonkeyPatch, lacki
         monkeypatch.setattr(sysconfig, "get_path", lambda name: "/nowhere")
     with pytest.raises(BadInput, match=message):
         compile_layers(built("bert").encoder)
+
+
+def test_code_is_kept_where_the_user_says_or_else_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    look = (
+        "import os; from tasks.training import factory; from tests.tasks.training.test_layers import encoder; "
+        f"factory.compile_layers(encoder('bert')); print(os.environ['{FOLDER}'])"
+    )
+    for named, expected in ((None, tmp_path / "cache" / "compiled"), (tmp_path / "mine", tmp_path / "mine")):
+        monkeypatch.delenv(FOLDER) if named is None else monkeypatch.setenv(FOLDER, str(named))
+        done = subprocess.run([sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert Path(done.stdout.strip()) == expected
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path / "file"))
+    monkeypatch.delenv(FOLDER)
+    with pytest.raises(BadInput, match="compiled, which cannot be made .*: name another folder in SPARK_BERT_CACHE"):
+        compile_layers(built("bert").encoder)
+
+
+@pytest.mark.parametrize("kind", ["xlm", "flaubert"])
+def test_layers_that_would_not_share_code_are_refused(kind: str) -> None:
+    with pytest.raises(BadInput, match=rf"the encoder \({kind}\) .* write training.compiled_layers: false"):
+        compile_layers(built(kind).encoder)

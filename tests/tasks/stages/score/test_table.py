@@ -149,7 +149,11 @@ def test_files_of_other_columns_are_not_one_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [((), "must all end in one of .* there is no file"), (("a.csv", "b.tsv"), r"\.csv, \.tsv$"), (("a.xlsx",), r"\.xlsx$")],
+    [
+        ((), "must all end in one of .* there is no file"),
+        (("a.csv", "b.tsv"), r"\.csv, \.tsv$"),
+        (("a.xlsx",), r"\.xlsx$"),
+    ],
 )
 def test_a_folder_needs_files_of_one_format(names: tuple[str, ...], message: str, tmp_path: Path) -> None:
     for name in names:
