@@ -20,9 +20,11 @@ from tasks.communication.compression.none import Uncompressed
 from tasks.communication.compression.sparse_rows import SparseRows
 from tasks.communication.exchange import Exchange, Kind, Parameters, by_kind, total_norm, warn_of_changes
 from tasks.communication.hierarchical import GlooInside, HostFirst, HostRowsFirst, Hosts
+from tasks.communication.layout import flat
 from tasks.communication.link import Link
 from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.shared_memory import Host
+from tasks.communication.shared_rows import SharedRows, rows_room
 from tasks.communication.shared_sum import SharedSum, SharedWeights, room
 from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead
@@ -59,16 +61,17 @@ class AllReduce(Exchange):
                 bucket with them are copied, too.
         """
         super().__init__(model)
+        self._layout = flat()
         self.copies: Parameters = {}
         if hosts and hosts.count == 1:
-            if settings and settings.compression != "none" and hvd.rank() == 0:
+            if settings and settings.compression != "none" and self._layout.leads:
                 log.warning("all ranks share one host, so nothing is compressed: write strategy: all-reduce")
             settings = None  # without a slow link compression only costs time
         self._first_compressed, self._sending, self._hosts, self._host = first_compressed, False, hosts, host
         ranks, kinds = hosts.across if hosts else hvd.global_process_set, by_kind(model)
         self._links: dict[Kind, Link] = {kind: Link(ranks) for kind in kinds}
         self._rows = {
-            p: _sparse_rows(f"rows.{name}", p, self._links["embeddings"], hosts)
+            p: _sparse_rows(f"rows.{name}", p, self._links["embeddings"], hosts, host)
             for name, p in kinds["embeddings"].items()
         }
         # A request to stop is summed like a gradient, so that all ranks stop after the same step.
@@ -170,9 +173,11 @@ class AllReduce(Exchange):
         State that the old ranks did not have, because they compressed nothing, is that of a training's first step.
         """
         own, before = self.state_dict(), states[0]
-        if hvd.rank() == 0:
+        if self._layout.leads:
             warn_of_changes(own, before)
-        number, count = (self._hosts.number, self._hosts.count) if self._hosts else (hvd.rank(), hvd.size())
+        number, count = self._layout.rank, self._layout.world
+        if self._hosts:
+            number, count = self._hosts.number, self._hosts.count
         mine = states[number::count] if self._hosts is None or self._hosts.is_leader else []
         total = {key: sum((state[key] for state in mine), torch.zeros_like(value)) for key, value in before.items()}
         kept = {key: total[key] if key.endswith(".residual") else before[key] for key in own.keys() & before.keys()}
@@ -185,7 +190,7 @@ class AllReduce(Exchange):
             square += float(total_norm({name: p for name, p in self.parameters.items() if p in self._rows})) ** 2
         total = sum(host.gather(self._summed, square))
         if self._hosts and self._hosts.count > 1:  # hosts may round differently, and their weights must not drift apart
-            total = sum_over_ranks([total], "norm")[0] / hvd.size()
+            total = sum_over_ranks([total], "norm")[0] / self._layout.world
         return math.sqrt(total)
 
     def _send(self, parameter: torch.Tensor) -> None:
@@ -202,10 +207,11 @@ def shared_bytes(model: EncoderWithHead, count: int, copies: Collection[str] = (
     kinds = by_kind(model)
     copied = {p for kind in kinds.values() for name, p in kind.items() if name in copies}
     groups = [list(kinds["rest"].values()), *group_by_size(kinds["matrices"].values())]
-    return sum(
+    buckets = sum(
         room(sum(p.numel() for p in group) + 1, count, not copied.isdisjoint(group))  # one for the request to stop
         for group in groups
     )
+    return buckets + sum(rows_room(p.shape[1], count) for p in kinds["embeddings"].values())
 
 
 class Bucket:
@@ -271,6 +277,8 @@ class Bucket:
         self.compressor.start(gradient)
 
 
-def _sparse_rows(name: str, parameter: torch.Tensor, link: Link, hosts: Hosts | None) -> SparseRows:
+def _sparse_rows(name: str, parameter: torch.Tensor, link: Link, hosts: Hosts | None, host: Host | None) -> SparseRows:
     shape, device = parameter.shape, parameter.device
-    return HostRowsFirst(name, shape, hosts, link, device) if hosts else SparseRows(name, shape, link, device)
+    if host and (hosts is None or hosts.count == 1):
+        return SharedRows(name, shape, Link() if hosts else link, device, host)
+    return HostRowsFirst(name, shape, hosts, link, device, host) if hosts else SparseRows(name, shape, link, device)

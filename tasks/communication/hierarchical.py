@@ -14,8 +14,11 @@ import torch
 from tasks.communication.compression.base import Compressor
 from tasks.communication.compression.none import Uncompressed
 from tasks.communication.compression.sparse_rows import SparseRows
+from tasks.communication.layout import Layout, flat
 from tasks.communication.link import Link
 from tasks.communication.ranks import split_by_host
+from tasks.communication.shared_memory import Host
+from tasks.communication.shared_rows import SharedRows
 from tasks.communication.state import State
 
 
@@ -33,19 +36,19 @@ class Hosts:
 
     def __init__(self, ranks: Sequence[int]) -> None:
         """Group ranks, given the number of ranks on each host (see tasks.communication.ranks)."""
-        hosts = split_by_host(ranks)
-        sets = [_process_set(list(host)) for host in hosts]
+        hosts, layout = split_by_host(ranks), flat()
+        sets = [_process_set(list(host), layout) for host in hosts]
         firsts = [host.start for host in hosts]
-        self.count, self.number = len(hosts), next(n for n, host in enumerate(hosts) if hvd.rank() in host)
+        self.count, self.number = len(hosts), next(n for n, host in enumerate(hosts) if layout.rank in host)
         self.inside = Link(sets[self.number])
-        self.across = _process_set(firsts)
+        self.across = _process_set(firsts, layout)
         self.first = firsts[self.number]
-        self.is_leader = hvd.rank() == self.first
+        self.is_leader = layout.rank == self.first
 
 
-def _process_set(ranks: list[int]) -> hvd.ProcessSet:
+def _process_set(ranks: list[int], layout: Layout) -> hvd.ProcessSet:
     """Return a process set. Horovod refuses a second set of the same ranks, and already has one of all ranks."""
-    return hvd.global_process_set if len(ranks) == hvd.size() else hvd.add_process_set(ranks)
+    return hvd.global_process_set if len(ranks) == layout.world else hvd.add_process_set(ranks)
 
 
 class Inside(Protocol):
@@ -118,12 +121,23 @@ class HostFirst(Compressor):
 class HostRowsFirst(SparseRows):
     """Sums a row-sparse gradient inside each host, then across the hosts, then sends its rows inside each host."""
 
-    def __init__(self, name: str, shape: torch.Size, hosts: Hosts, across: Link, device: torch.device) -> None:
-        """Sum rows of a parameter of this shape; `across` is the link of hosts.across."""
+    def __init__(
+        self,
+        name: str,
+        shape: torch.Size,
+        hosts: Hosts,
+        across: Link,
+        device: torch.device,
+        host: Host | None = None,
+    ) -> None:
+        """Sum rows of a parameter of this shape; `across` is the link of hosts.across.
+
+        The ranks of `host` gather their rows in its memory; None: they use Gloo.
+        """
         super().__init__(name, shape, across, device)
+        inside = f"{name}.inside", shape, hosts.inside, device
+        self._inside = SharedRows(*inside, host) if host else SparseRows(*inside)
         self._speaks = hosts.is_leader
-        self._inside = SparseRows(f"{name}.inside", shape, hosts.inside, device)
-        self._back = SparseRows(f"{name}.back", shape, hosts.inside, device)
 
     def start(self, gradient: torch.Tensor) -> None:
         """Start to sum inside the host."""
@@ -138,5 +152,5 @@ class HostRowsFirst(SparseRows):
     def finish(self) -> torch.Tensor:
         """Wait for the sum, and gather its rows inside the host, where only the leader has any."""
         if self._speaks:
-            self._back.start(super().finish())
-        return self._back.finish()
+            self._inside.start(super().finish())
+        return self._inside.finish()

@@ -11,13 +11,13 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-import horovod.torch as hvd
 import torch
 from torch import nn
 
 from include.sections import Communication
 from tasks.communication.buckets import group_by_size
 from tasks.communication.exchange import Exchange, Kind, Parameters, by_kind, total_norm
+from tasks.communication.layout import flat
 from tasks.communication.link import Link
 from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.shards import Rows, Served, Shard
@@ -134,7 +134,7 @@ class ParameterServer(Exchange):
         }
 
     def _build_shards(self, model: EncoderWithHead, dtype: torch.dtype) -> tuple[list[Rows], list[Shard]]:
-        kinds, rank = by_kind(model), hvd.rank()
+        kinds, rank = by_kind(model), flat().rank
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         matrices = group_by_size(kinds["matrices"].values())
         groups: list[tuple[Kind, list[torch.Tensor]]] = [("matrices", group) for group in matrices]

@@ -63,11 +63,11 @@ class RowAdamW:
         self._steps += 1
         rate *= self._setting.rate
         correction = 1 - BETAS[0] ** self._steps, 1 - BETAS[1] ** self._steps
-        mean = self._mean[rows].lerp_(gradient, 1 - BETAS[0])
-        square = self._square[rows].mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+        mean = _rows_of(self._mean, rows).lerp_(gradient, 1 - BETAS[0])
+        square = _rows_of(self._square, rows).mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
         self._mean[rows], self._square[rows] = mean, square
         root = square.div(correction[1]).sqrt_().add_(EPSILON)
-        moved = self.parameter[rows].mul_(1 - rate * self._setting.weight_decay)
+        moved = _rows_of(self.parameter, rows).mul_(1 - rate * self._setting.weight_decay)
         self.parameter[rows] = moved.addcdiv_(mean, root, value=-rate / correction[0])
         self._postpone(rate, *correction)
         self._postponed[:, rows] = self._none_postponed
@@ -82,9 +82,9 @@ class RowAdamW:
         chosen = behind.nonzero().squeeze(1) if rows is None else rows[behind[rows]]
         for part in torch.split(chosen, _ROWS):
             decay, plain, harmonic, first, root = self._postponed[:, part].unsqueeze(2)  # [rows, 1] each
-            mean, square = self._mean[part], self._square[part]
+            mean, square = _rows_of(self._mean, part), _rows_of(self._square, part)
             divisor = square.sqrt().div_(harmonic.float()).add_((EPSILON / plain).float())
-            self.parameter[part] = self.parameter[part].mul_(decay.float()).sub_(mean / divisor)
+            self.parameter[part] = _rows_of(self.parameter, part).mul_(decay.float()).sub_(mean / divisor)
             self._mean[part], self._square[part] = mean.mul_(first.float()), square.mul_(root.square().float())
             self._postponed[:, part] = self._none_postponed
 
@@ -127,3 +127,8 @@ class RowAdamW:
         decay.mul_(kept)
         plain.mul_(kept).add_(first, alpha=rate / first_correction)
         harmonic.mul_(kept).addcdiv_(first, root, value=rate * second_correction**0.5 / first_correction)
+
+
+def _rows_of(table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Return a copy of these rows, which `table[rows]` would take longer to gather."""
+    return table.index_select(0, rows)

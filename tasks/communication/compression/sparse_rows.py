@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tasks.communication.link import Handle, Link
+from tasks.communication.link import Link
 
 
 class SparseRows:
@@ -12,25 +12,33 @@ class SparseRows:
 
     def __init__(self, name: str, shape: torch.Size, link: Link, device: torch.device) -> None:
         self._name, self._shape, self._link, self._device = name, shape, link, device
-        self._handle: Handle | None = None
+        self._started = False
 
     def start(self, gradient: torch.Tensor) -> None:
         """Send the rows of a sparse COO gradient, fp32. Their bits are sent as int32, like their numbers."""
         rows = gradient.coalesce()
         numbers = rows.indices()[0].int().unsqueeze(1)
-        self._handle = self._link.all_gather(torch.cat([numbers, rows.values().view(torch.int32)], dim=1), self._name)
+        self._send(torch.cat([numbers, rows.values().view(torch.int32)], dim=1))
+        self._started = True
 
     def proceed(self) -> None:
         """Do nothing: rows are sent once."""
 
     def finish(self) -> torch.Tensor:
         """Return the sum, sparse COO and coalesced. A rank without a gradient contributes no rows."""
-        if self._handle is None:
+        if not self._started:
             self.start(self._nothing())
-        assert self._handle is not None
-        rows, self._handle = self._link.wait(self._handle), None
+        rows, self._started = self._receive(), False
         numbers, values = rows[:, 0].long().unsqueeze(0), rows[:, 1:].contiguous().view(torch.float32)
         return self._sparse(numbers, values).coalesce()
+
+    def _send(self, rows: torch.Tensor) -> None:
+        """Start to send this rank's rows, int32 [rows, 1 + features]."""
+        self._handle = self._link.all_gather(rows, self._name)
+
+    def _receive(self) -> torch.Tensor:
+        """Return the rows of all ranks."""
+        return self._link.wait(self._handle)
 
     def _nothing(self) -> torch.Tensor:
         numbers = torch.empty(1, 0, dtype=torch.long, device=self._device)

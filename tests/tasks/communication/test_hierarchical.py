@@ -15,11 +15,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.communication import shared_memory
-from tasks.communication.compression.sparse_rows import SparseRows
 from tasks.communication.hierarchical import GlooInside, HostFirst, HostRowsFirst, Hosts
 from tasks.communication.link import Link
 from tasks.communication.ranks import ranks_by_host
 from tasks.communication.shared_memory import share_memory
+from tasks.communication.shared_rows import rows_room
 from tasks.communication.shared_sum import SharedSum, room
 from tasks.launching.launch import launch
 from tasks.training.factory import build_trainer
@@ -44,7 +44,7 @@ def sum_over_hosts(folder: Path) -> None:
     assert ranks_by_host() == [4]  # of this machine; the layouts below are made up
     hosts, rank = Hosts([2, 2]), hvd.rank()
     found: dict[str, torch.Tensor] = {}
-    host = share_memory(3 * room(ELEMENTS, 2, copies=False), [2, 2])
+    host = share_memory(3 * room(ELEMENTS, 2, copies=False) + rows_room(WORDS[1], 2), [2, 2])
     assert host
     for kind, shared in product(("none", "onebit", "powersgd"), (False, True)):
         link = Link(hosts.across)
@@ -63,12 +63,13 @@ def sum_over_hosts(folder: Path) -> None:
     for number in range(2):
         found[f"three.{number}"] = step(compressor, gradient(number, rank))
     found["own.three.residual"] = compressor.state_dict()["residual"]
-    rows = HostRowsFirst("rows", WORDS, hosts, Link(hosts.across), CPU)
-    assert isinstance(rows, SparseRows)
-    if rank != 1:
-        rows.start(table(rank))
-    rows.proceed()
-    found["rows"] = rows.finish().to_dense()
+    for name, memory in (("rows", None), ("shared.rows", host)):
+        rows = HostRowsFirst(name, WORDS, hosts, Link(hosts.across), CPU, memory)
+        for number in range(2):
+            if rank != 1:
+                rows.start(table(rank) * (number + 1))
+            rows.proceed()
+            found[f"{name}.{number}"] = rows.finish().to_dense()
     hvd.barrier()  # or the first rank to end would end Horovod under what the others still send
     save_file(found, folder / f"{rank}.safetensors")
 
@@ -146,7 +147,8 @@ def test_hosts_may_have_different_numbers_of_ranks(found: list[dict[str, torch.T
 
 def test_rows_too(found: list[dict[str, torch.Tensor]]) -> None:
     expected = sum((table(rank).to_dense() for rank in (0, 2, 3)), torch.zeros(WORDS))
-    torch.testing.assert_close(found[0]["rows"], expected)
+    for number in range(2):
+        torch.testing.assert_close(found[0][f"rows.{number}"], expected * (number + 1))
 
 
 def test_a_training_on_one_host_compresses_nothing_and_says_so(
