@@ -17,6 +17,7 @@ from pathlib import Path
 
 from include.artifacts import write_json
 from include.stages import StageError
+from tasks.launching import polling
 from tasks.launching.rank import JOB, run_rank
 from tasks.training.job import Job
 
@@ -52,8 +53,9 @@ def _run_here(folder: str, ranks: int) -> None:
 
     # Without a name Horovod would take any of the local network interfaces.
     horovod.runner.run(
-        run_rank, (folder,), num_proc=ranks, use_gloo=True, network_interfaces=["lo"], disable_cache=True
-    )
+        run_rank, (folder, polling.chosen()), num_proc=ranks, use_gloo=True, network_interfaces=["lo"],
+        disable_cache=True,
+    )  # fmt: skip
 
 
 def _end_with_stdin() -> None:

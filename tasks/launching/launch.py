@@ -82,7 +82,7 @@ def launch(job: Job, profiles: Path | None = None) -> None:
 def _keep_profile(file: Path, profiles: Path) -> None:
     """Copy the profile into the folder, where it takes the place of an earlier one; if it cannot be kept, say so."""
     if not file.is_file():
-        log.warning("no profile was recorded: the training has ended before its middle, or one rank is alone")
+        log.warning("no profile was recorded: it has ended before its middle, or Horovod exchanged nothing")
         return
     temporary = profiles / f".{file.name}.{os.getpid()}"
     try:

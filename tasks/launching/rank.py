@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from include import tracing
 from include.artifacts import locked, write_json
 from include.logs import configure
 from include.stages import ExitCode, StageError
-from tasks.launching import heap
+from tasks.launching import heap, polling
 from tasks.launching.machine import threads
 from tasks.training.job import Job
 
@@ -58,6 +58,7 @@ def _horovod(job: Job) -> Iterator[None]:
 
     if job.experiment.runtime.profile == "horovod":
         os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # allows to begin one later
+        os.environ[polling.CACHE] = "0"  # for a tensor that it remembers, Horovod records no negotiation
     copy, hierarchical = job.experiment.parallel.ranks, job.experiment.communication.strategy == "hierarchical"
     grouped = 1 < copy < job.ranks or hierarchical  # see Layout, Hosts
     # With process sets, a rank that has lost another one is aborted when Horovod shuts down.
@@ -80,9 +81,14 @@ def _mesh() -> Iterator[None]:
         disconnect()
 
 
-def run_rank(folder: str) -> None:
-    """Train as job.json in the folder describes; write an error to rank-<n>.json there."""
+def run_rank(folder: str, polls: Mapping[str, str] | None = None) -> None:
+    """Train as job.json in the folder describes; write an error to rank-<n>.json there.
+
+    polls: what the user has set of `polling`, where Horovod's launcher loses it; None: it does not.
+    """
     from horovod.common.exceptions import HorovodInternalError
+
+    from tasks.training.device import usable_gpus
 
     rank = int(os.environ["HOROVOD_RANK"])
     level = logging.WARNING if rank else logging.INFO
@@ -91,6 +97,8 @@ def run_rank(folder: str) -> None:
     spans = tracing.recording(Path(folder, f"rank-{rank}.jsonl"), origin, f"rank {rank}") if origin else nullcontext()
     try:
         with spans:
+            if polls is not None:
+                polling.settle(polls, usable_gpus())
             train(Job.read(Path(folder, JOB)), Path(folder, STOP))
     except HorovodInternalError:
         sys.exit(ExitCode.TRANSIENT)  # another rank was lost; the launcher reports that one

@@ -119,7 +119,8 @@ def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None =
     parts = (
         job, stopping, layout, device, precision, objective, model, sampler, exchange, optimizer, average,
         loss_scale, guard, best, metrics, meter, checkpoints, state, Phases(),
-        build_profiler(job, scratch, layout.rank, device), _inputs(job, objective, sampler, device),
+        build_profiler(job, scratch, layout.rank, device, shares_memory=len(hosts) == 1 and bool(exchange.owned)),
+        _inputs(job, objective, sampler, device),
     )  # fmt: skip
     return division.trainer(parts, weights) if division else Trainer(*parts)
 

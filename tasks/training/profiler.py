@@ -14,6 +14,8 @@ from tasks.training.job import PROFILES, Job
 
 log = logging.getLogger(__name__)
 STEPS, WARMUP = 5, 2  # that are recorded, and that torch's profiler needs before them
+ALONE = "a single rank exchanges nothing: write torch"
+IN_MEMORY = "the ranks share memory: write torch, or communication.compression: fp16, with which they use Horovod"
 
 
 class Profiler:
@@ -82,7 +84,7 @@ class HorovodTimeline(Profiler):
         import horovod.torch as hvd
 
         if self._done == self._first:
-            hvd.start_timeline(str(self._file))
+            hvd.start_timeline(str(self._file), mark_cycles=True)
 
 
 def middle(steps: int) -> tuple[int, int]:
@@ -91,14 +93,23 @@ def middle(steps: int) -> tuple[int, int]:
     return max(0, steps - count) // 2, count
 
 
-def build_profiler(job: Job, folder: Path | None, rank: int, device: torch.device) -> Profiler:
-    """Return what records the profile that runtime.profile asks for, in a file of the folder; None: nothing does."""
+def build_profiler(job: Job, folder: Path | None, rank: int, device: torch.device, shares_memory: bool) -> Profiler:
+    """Build what records the profile that runtime.profile asks for.
+
+    Args:
+        job: the training.
+        folder: in which the profile is written; None: nothing is recorded.
+        rank: the number of this rank.
+        device: of this rank.
+        shares_memory: whether all ranks exchange gradients in shared memory, of which Horovod knows nothing.
+    """
     kind = job.experiment.runtime.profile
     if kind == "none" or folder is None:
         return Profiler()
     if kind == "torch":
         return TorchProfiler(folder / PROFILES[kind], device) if rank == 0 else Profiler()
-    if job.uses_horovod:
+    if job.uses_horovod and not shares_memory:
         return HorovodTimeline(folder / PROFILES[kind])
-    log.warning("runtime.profile horovod has no effect, because a single rank exchanges nothing: write torch")
+    if rank == 0:
+        log.warning("runtime.profile horovod has no effect, because %s", IN_MEMORY if shares_memory else ALONE)
     return Profiler()

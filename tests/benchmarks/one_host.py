@@ -2,15 +2,19 @@
 
 Two ranks with one thread each do the work of one rank with two threads. They exchange gradients through Gloo and update
 all weights, or they share memory and update half of the weights each. The cases take turns, and each is compared with
-the one rank of the same round. --figure FILE draws what the ranks spend a step on.
+the one rank of the same round. --figure FILE draws what the ranks spend a step on. --busy N keeps N cores busy with
+other work.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.benchmarks.links import LOCAL
@@ -36,16 +40,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--busy", type=int, default=0, help="the number of processes that compute beside the ranks")
     parser.add_argument("--figure", type=Path, help="where to draw the phases of a step (PNG)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         steps, rounds = (2, 1) if arguments.quick else (STEPS, arguments.rounds)
         workload = prepare(arguments, scratch).with_rows(steps * BATCH)
-        measured = [{case: _measure(workload, scratch / "output", case) for case in RANKS} for _ in range(rounds)]
+        with _others(arguments.busy):
+            measured = [{case: _measure(workload, scratch / "output", case) for case in RANKS} for _ in range(rounds)]
     print(_table(measured))
     if arguments.figure:
         draw(measured, arguments.figure)
+
+
+@contextmanager
+def _others(count: int) -> Iterator[None]:
+    """So many processes that never wait."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def _measure(workload: Workload, output: Path, case: str) -> list[Measurement]:

@@ -18,9 +18,11 @@ import horovod.torch as hvd
 import torch
 
 from include.artifacts import write_json
-from tasks.communication import shared_memory
-from tasks.launching import heap
+from tasks.communication import all_reduce, shared_memory
+from tasks.communication.all_reduce import AllReduce
+from tasks.launching import heap, polling
 from tasks.launching.rank import JOB
+from tasks.training.device import usable_gpus
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loop import Trainer
@@ -41,6 +43,7 @@ class Timing:
         interface: that the rank sends through.
         rates: of that interface, in bit/s, one after the other; None: no limit. The loopback has none.
         shared: whether ranks of one host may share memory.
+        overlaps: whether gradients are sent while the backward pass still runs, as the engine does, or after it.
     """
 
     warmup: int
@@ -48,6 +51,7 @@ class Timing:
     interface: str = "lo"
     rates: tuple[int | None, ...] = (None,)
     shared: bool = True
+    overlaps: bool = True
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,20 @@ class Measurement:
         return self.rows / sum(self.seconds)
 
 
+class AfterBackward(AllReduce):
+    """An all-reduce that sends no gradient before the backward pass has ended."""
+
+    def sync_next_backward(self) -> None:
+        """Do nothing yet."""
+
+    def synchronize_gradients(self) -> bool:
+        """Send all gradients, in the order in which the backward pass has reached them, and wait for the sums."""
+        super().sync_next_backward()
+        for parameter in reversed(self.parameters.values()):
+            self._send(parameter)
+        return super().synchronize_gradients()
+
+
 def main(folder: Path) -> None:
     """Measure at every rate, and leave that in the folder as measured-<rank>.json."""
     timing = Timing(**json.loads((folder / TIMING).read_text(encoding="utf-8")))
@@ -87,6 +105,10 @@ def main(folder: Path) -> None:
     heap.settle(divided=job.experiment.parallel.ranks > 1)
     if not timing.shared:
         shared_memory.FOLDER = "/nowhere"
+    if not timing.overlaps:
+        all_reduce.AllReduce = AfterBackward  # type: ignore[misc]
+    if timing.interface == LOCAL.interface:
+        polling.settle(polling.chosen(), usable_gpus())  # as the launcher's own ranks
     hvd.init()
     # One for all: the hooks on its parameters keep a trainer's memory.
     trainer = build_trainer(job, stopping=lambda: False, scratch=folder)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from tasks.launching import polling
 from tasks.launching.launch import LIMITS, ROOT, UNFUSED
 
 #: Names of this machine, each of which Horovod takes for a host of its own.
@@ -44,6 +45,7 @@ def is_rank(process: psutil.Process, rank: int) -> bool:
 def _call(module: str, name: str, folder: str) -> None:
     import horovod.torch as hvd
 
+    polling.settle({}, gpus=0)
     hvd.init()
     try:
         getattr(importlib.import_module(module), name)(Path(folder))

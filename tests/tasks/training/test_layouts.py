@@ -19,6 +19,7 @@ from tasks.communication import hierarchical
 from tasks.communication.all_reduce import AllReduce
 from tasks.communication.exchange import SingleRank
 from tasks.communication.hierarchical import Hosts
+from tasks.communication.layout import Layout, Mesh
 from tasks.communication.ranks import ranks_by_host
 from tasks.communication.state import State
 from tasks.encoder.loading import load_pretrained
@@ -167,11 +168,11 @@ def test_every_compressor_takes_over_what_there_is(tmp_path: Path, kind: str) ->
 def test_of_two_ranks_each_leaves_its_residual_to_one_of_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = make_job(tmp_path, {"compression": "powersgd", "powersgd_rank": 1})
     exchange = AllReduce(load_pretrained(job.encoder, job.head), job.experiment.communication, 1)
-    own = exchange.state_dict()
-    states = [{key: torch.full_like(value, fill) for key, value in own.items()} for fill in (1.0, 2.0)]
-    monkeypatch.setattr(hvd, "size", lambda: 3)
+    states = [
+        {key: torch.full_like(value, fill) for key, value in exchange.state_dict().items()} for fill in (1.0, 2.0)
+    ]
     for rank, residual in enumerate((1.0, 2.0, 0.0)):
-        monkeypatch.setattr(hvd, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(exchange, "_layout", Layout(rank, Mesh(data=3), Mesh(rank, 0, 0, 0)))
         for key, value in exchange.redistribute(states).items():
             assert torch.all(value == (residual if key.endswith(".residual") else 1.0)), key
 

@@ -144,9 +144,8 @@ def test_two_ranks_on_half_a_batch_each_equal_one_rank_on_the_whole(
     captured = capfd.readouterr()
     assert captured.out == ""  # stdout is the stage's
     assert "dev accuracy" in captured.err
-    timeline = json.loads((root / "profiles/train/horovod.json").read_text())
-    begun = [event["name"] for event in timeline if event["ph"] == "B"]
-    assert begun.count("NEGOTIATE_ALLGATHER") and begun.count("GLOO_ALLGATHER")  # all else is in shared memory
+    assert "profile horovod has no effect, because the ranks share memory" in captured.err
+    assert not (root / "profiles").exists()
     spans = read_spans(root / "two.jsonl")
     ranks = {span["name"]: span for span in spans if span["parentSpanId"] == spans[-1]["spanId"]}
     assert set(ranks) == {"rank 0", "rank 1"} and {span["traceId"] for span in spans} == {"0a" * 16}
@@ -161,11 +160,18 @@ def _below(span: dict[str, Any], above: dict[str, Any], spans: list[dict[str, An
     return span is above or any(_below(parent, above, spans) for parent in parents)
 
 
-@pytest.mark.long
-def test_fp16_on_the_wire_stays_close(root: Path, one: Job) -> None:
-    two = make_job(root, {"compression": "fp16"}, epochs=1, evaluations=1, ranks=2)
-    launch(two)
+def test_fp16_on_the_wire_stays_close_and_horovod_shows_it_at_the_cycle_that_the_user_sets(
+    root: Path, one: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "30")
+    two = profiled("horovod", make_job(root, {"compression": "fp16"}, epochs=1, evaluations=1, ranks=2))
+    launch(two, profiles=tmp_path)
     np.testing.assert_allclose(losses(two.output), losses(one.output), rtol=1e-3)
+    timeline = json.loads((tmp_path / "horovod.json").read_text())
+    begun = [event["name"] for event in timeline if event["ph"] == "B"]
+    assert begun.count("NEGOTIATE_ALLREDUCE") and begun.count("GLOO_ALLREDUCE")
+    cycles = [event["ts"] for event in timeline if event.get("name") == "CYCLE_START"]
+    assert len(cycles) > 1 and np.diff(cycles).min() > 25_000  # microseconds
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
