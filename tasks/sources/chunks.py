@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from include.paths import check_file, user_path
 from include.stages import BadInput
-from tasks.sources.files import UNREADABLE, damaged
 from tasks.sources.formats import format_of
 from tasks.sources.lines import Row, read_header, read_rows
+from tasks.sources.parquet import ROWS_IN_BATCH, UserParquet
 
 FORMATS = (".csv", ".tsv", ".parquet", ".jsonl")
 #: The largest number of rows in a chunk.
-ROWS_IN_CHUNK = 8192
+ROWS_IN_CHUNK = ROWS_IN_BATCH
 
 
 @dataclass(frozen=True)
@@ -98,14 +97,11 @@ def parquet_chunks(file: Path, first: int = 1) -> Iterator[Chunk]:
         first: The number of its first row.
     """
     number = first
-    try:
-        opened = pq.ParquetFile(file)
-        check_names(file, opened.schema_arrow.names)
-        for batch in opened.iter_batches(ROWS_IN_CHUNK):
-            yield Chunk(_decoded(batch), range(number, number + len(batch)), ())
+    with UserParquet(file) as opened:
+        check_names(file, opened.schema.names)
+        for batch in opened.batches():
+            yield Chunk(batch, range(number, number + len(batch)), ())
             number += len(batch)
-    except UNREADABLE as error:
-        raise damaged(f"{file}: the data from row {number} on cannot be read", error) from error
 
 
 def decoding_problem(value: bytes) -> str:
@@ -147,10 +143,3 @@ def _problem(row: Row, width: int) -> str:
     if row.problem or len(row.fields) == width:
         return row.problem
     return f"wrong number of fields: {len(row.fields)} instead of {width}"
-
-
-def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch without dictionaries, which an Arrow file can hold only once."""
-    kinds = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in batch.schema]
-    columns = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, batch.schema.names)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from include.glue import SPLITS, Task
 from include.paths import user_path
@@ -17,10 +16,9 @@ from tasks.sources.base import Columns, Record, Source, to_records
 from tasks.sources.formats import format_of
 from tasks.sources.header import hint
 from tasks.sources.lines import Row, check_file, nul_problem, read_header, read_rows
+from tasks.sources.parquet import UserParquet
 
 FORMATS = (".csv", ".tsv", ".parquet")
-#: What pyarrow raises for an unreadable file. For a damaged page it raises an OSError without an errno.
-UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 class OwnFiles(Source):
@@ -75,38 +73,26 @@ def _position(path: Path, header: list[str], role: str, name: str) -> int:
 
 def _parquet_rows(path: Path, names: dict[str, str], separator: str) -> Iterator[Row]:
     """Yield the columns of the roles, in their order, with all values as text. The separator joins those of lists."""
-    try:
-        file = pq.ParquetFile(path)
-    except UNREADABLE as error:
-        raise damaged(f"{path} is not a Parquet file", error) from error
-    schema = file.schema_arrow
-    for role, name in names.items():
-        _position(path, schema.names, role, name)
-        if role != "label" and not is_text(schema.field(name).type):
-            raise BadInput(
-                f"{path}: the column {name!r} has the type {schema.field(name).type}, but {role} must be text"
-            )
-    return _parquet_values(path, file, list(names.values()), separator)
-
-
-def _parquet_values(path: Path, file: pq.ParquetFile, columns: list[str], separator: str) -> Iterator[Row]:
     number = 0
-    try:
-        for batch in file.iter_batches(columns=columns):
-            for values in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+    with UserParquet(path) as file:
+        for role, name in names.items():
+            kind = file.schema.field(_position(path, file.schema.names, role, name)).type
+            if role != "label" and not is_text(kind):
+                raise BadInput(f"{path}: the column {name!r} has the type {kind}, but {role} must be text")
+        for batch in file.batches(list(names.values())):
+            for values in zip(*(_values(path, number, column) for column in batch.columns), strict=True):
                 number += 1
                 fields = [_as_text(value, separator) for value in values]
                 text = "\t".join(fields)
                 yield Row(number, fields, nul_problem(text), text)
-    except UNREADABLE as error:
-        raise damaged(f"{path}: the data after row {number} is damaged, or its text is not UTF-8", error) from error
 
 
-def damaged(what: str, error: Exception) -> Exception:
-    """Return a BadInput that describes the damage, or the error itself if the operating system raised it."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return error
-    return BadInput(f"{what} ({error}): write the file again")
+def _values(path: Path, number: int, column: pa.Array) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: text after row {number} is not UTF-8 ({error}): write the file again") from error
+    return values
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import csv
 
 from include.stages import BadInput
 from tasks.scoring.metrics import Array
 from tasks.sources.formats import format_of
 from tasks.sources.lines import read_header, read_rows
+from tasks.sources.parquet import UserParquet
 
 
 def kept_columns(path: Path, names: Sequence[str], rows: Array) -> pa.Table:
@@ -40,13 +40,13 @@ def kept_columns(path: Path, names: Sequence[str], rows: Array) -> pa.Table:
 
 
 def _of_parquet(path: Path, names: Sequence[str]) -> pa.Table:
+    with UserParquet(path) as file:
+        for name in names:
+            _place(path, file.schema.names, name)
+        table = pa.Table.from_batches(file.batches(names), pa.schema([file.schema.field(name) for name in names]))
     try:
-        with pq.ParquetFile(path) as file:
-            for name in names:
-                _place(path, file.schema_arrow.names, name)
-            table = file.read(columns=list(names)).select(list(names))
         table.validate(full=True)
-    except (pa.ArrowInvalid, OSError) as error:
+    except pa.ArrowInvalid as error:
         raise BadInput(f"{path}: the columns of data.keep cannot be read ({error}): write the file again") from error
     for name in names:
         _check_writable(path, table.select([name]))

@@ -102,7 +102,7 @@ def test_a_damaged_parquet_page_is_bad_input(tmp_path: Path, compression: str) -
     content = bytearray((tmp_path / "whole.parquet").read_bytes())
     content[1000:5000] = b"\xff" * 4000
     said = refusal(own_train(tmp_path, "train.parquet", bytes(content)))
-    assert "train.parquet: the data after row 0 is damaged" in said and "write the file again" in said
+    assert "train.parquet: the data from row 1 on cannot be read" in said and "write the file again" in said
 
 
 def test_a_broken_disk_is_not_the_files_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,140 @@
+"""Open the users' Parquet files. No other module does, so that all of them are read alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from include.stages import BadInput
+
+#: The largest number of rows in a batch.
+ROWS_IN_BATCH = 8192
+#: What pyarrow raises for an unreadable file. For a damaged page it raises an OSError without an errno.
+_UNREADABLE = (pa.ArrowException, OSError)
+_LISTS = (
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_list_view, pa.list_view),
+    (pa.types.is_large_list_view, pa.large_list_view),
+)
+
+
+class UserParquet:
+    """A Parquet file of the user's, to be used in a `with` statement.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        schema: The columns, with the types of the batches.
+
+    Raises:
+        BadInput: If the file is damaged, or has times that would be changed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        except _UNREADABLE as error:
+            raise _damaged(f"{path} is not a Parquet file", error) from error
+        if old := _int96_columns(self._file):
+            self._keep_nanoseconds(old)
+        self.schema: pa.Schema = _without_dictionaries(self._file.schema_arrow)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in order.
+
+        Args:
+            columns: The names of columns that exist once; None for all columns of the file.
+
+        Raises:
+            BadInput: If the file is damaged.
+            OSError: If the operating system cannot read it.
+        """
+        for batch in self._read(self._file, columns):
+            yield batch if columns is None else batch.select(list(columns))  # "a.b" is also read as b within a
+
+    def _read(self, file: pq.ParquetFile, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        number, names = 1, None if columns is None else list(columns)
+        try:
+            for group in range(file.num_row_groups):  # a batch cannot have the dictionaries of two
+                for batch in file.iter_batches(ROWS_IN_BATCH, [group], names):
+                    yield batch.cast(_without_dictionaries(batch.schema))
+                    number += len(batch)
+        except _UNREADABLE as error:
+            raise _damaged(f"{self._path}: the data from row {number} on cannot be read", error) from error
+
+    def _keep_nanoseconds(self, columns: Sequence[str]) -> None:
+        """Open the file again if some INT96 times have nanoseconds.
+
+        Spark, Hive and Impala write times as INT96: a day and the nanoseconds in it. Arrow represents them as
+        nanoseconds since 1970, which reach from 1677 to 2262 only and wrap without an error, or as microseconds.
+        """
+        exact = pq.ParquetFile(self._path)
+        rounded = wrapped = False
+        for coarse, fine in zip(self._read(self._file, columns), self._read(exact, columns), strict=True):
+            rounded = rounded or not coarse.cast(fine.schema, safe=False).equals(fine)  # it wraps as INT96 does
+            wrapped = wrapped or not _fits(coarse, fine.schema)
+        if rounded and wrapped:
+            raise BadInput(
+                f"{self._path}: the INT96 columns {', '.join(columns)} have nanoseconds in some rows, and times before "
+                "1677 or after 2262 in others, which no type of Arrow can represent together: write microseconds"
+            )
+        if rounded:
+            self._file.close()
+            self._file = exact
+        else:
+            exact.close()
+
+
+def _int96_columns(file: pq.ParquetFile) -> list[str]:
+    leaves = [file.schema.column(at) for at in range(len(file.schema))]
+    return [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+
+
+def _fits(batch: pa.RecordBatch, schema: pa.Schema) -> bool:
+    try:
+        batch.cast(schema)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _without_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with the values' types instead of dictionaries, which an Arrow file can hold only once."""
+    return pa.schema([_plain_field(field) for field in schema])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain_field(kind.item_field))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_plain_field(kind.value_field), kind.list_size)
+    make = next((make for matches, make in _LISTS if matches(kind)), None)
+    return kind if make is None else make(_plain_field(kind.value_field))
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain(field.type))
+
+
+def _damaged(what: str, error: Exception) -> Exception:
+    """Return a BadInput that describes the damage, or the error itself if the operating system raised it."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    return BadInput(f"{what} ({error}): write the file again")

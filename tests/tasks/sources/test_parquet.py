@@ -1,0 +1,80 @@
+"""The one way in which the users' Parquet files are read: what is in them comes out, or the file is refused."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from include.stages import BadInput
+from tasks.sources.parquet import UserParquet
+
+
+def read(path: Path, columns: list[str] | None = None) -> pa.Table:
+    with UserParquet(path) as file:
+        return pa.Table.from_batches(file.batches(columns))
+
+
+def int96(path: Path, **columns: pa.Array) -> Path:
+    """Write times as Spark, Hive and Impala do."""
+    pq.write_table(pa.table(columns), path, use_deprecated_int96_timestamps=True)
+    return path
+
+
+FAR = [datetime(9999, 12, 31), datetime(1, 1, 1), datetime(1582, 10, 4, 1, 2, 3, 456789), None, datetime(1970, 1, 1)]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_int96_does_not_wrap(tmp_path: Path, zone: str | None) -> None:
+    times: pa.Array = pa.array(FAR, pa.timestamp("us"))
+    lists = pa.ListArray.from_arrays([0, 1, 2, 3, 4, 5], times)
+    path = int96(tmp_path / "a.parquet", t=pa.array(FAR, pa.timestamp("us", zone)), some=lists)
+    table = read(path)
+    assert table["t"].to_pylist() == FAR and table["some"].to_pylist() == [[time] for time in FAR]
+    assert read(path, ["some"]).column_names == ["some"]
+
+
+def test_int96_keeps_nanoseconds_where_they_fit(tmp_path: Path) -> None:
+    times = pa.array([1, -(10**18) - 1, None, 0], pa.timestamp("ns"))
+    assert read(int96(tmp_path / "a.parquet", t=times))["t"].combine_chunks().equals(times)
+
+
+def test_int96_with_nanoseconds_and_far_times_is_refused(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {"far": pa.array(FAR[:1], pa.timestamp("us")), "fine": pa.array([1], pa.timestamp("ns"))}
+    path = int96(tmp_path / "a.parquet", **columns)
+    with pytest.raises(BadInput, match=r"a\.parquet: the INT96 columns far, fine have nanoseconds in some rows, and"):
+        read(path)
+
+
+@pytest.mark.parametrize("wrap", ["list", "large", "fixed", "struct", "map", "deep"])
+def test_dictionaries_become_their_values_at_any_depth(tmp_path: Path, wrap: str) -> None:
+    """An Arrow file holds each dictionary once, but every row group of a Parquet file may have its own."""
+    words = pa.array(["a", "b"]).dictionary_encode()
+    struct = pa.StructArray.from_arrays([words], ["w"])
+    column = {
+        "list": pa.ListArray.from_arrays([0, 1, 2], words),
+        "large": pa.LargeListArray.from_arrays([0, 1, 2], words),
+        "fixed": pa.FixedSizeListArray.from_arrays(words, 1),
+        "struct": struct,
+        "map": pa.MapArray.from_arrays([0, 1, 2], words, words),
+        "deep": pa.ListArray.from_arrays([0, 1, 2], struct),
+    }[wrap]
+    pq.write_table(pa.table({"c": column}), tmp_path / "a.parquet", row_group_size=1)
+    table = read(tmp_path / "a.parquet")
+    assert "dictionary" not in str(table.schema) and table["c"].to_pylist() == column.to_pylist()
+
+
+def test_a_list_view_of_dictionaries_is_refused(tmp_path: Path) -> None:
+    words = pa.array(["a", "b"]).dictionary_encode()
+    pq.write_table(pa.table({"c": pa.ListViewArray.from_arrays([0, 1], [1, 1], words)}), tmp_path / "a.parquet")
+    with pytest.raises(BadInput, match=r"a\.parquet: the data from row 1 on cannot be read \(Unsupported cast"):
+        read(tmp_path / "a.parquet")
+
+
+def test_a_column_with_a_dot_is_not_one_within_another(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [{"b": 1}], "a.b": [2]}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", ["a.b"]).to_pydict() == {"a.b": [2]}
