@@ -7,6 +7,10 @@ from pathlib import Path
 
 from include.stages import BadInput
 
+#: How the problem of a row begins that cannot be decoded.
+BROKEN = "broken encoding"
+#: The remedy for the encoding that most files have that are not UTF-8.
+WINDOWS = "if the file is in the encoding of older Windows programs, set data.encoding to cp1252"
 _CSV = "save the sheet as CSV in UTF-8"  # the remedy for spreadsheets
 _NO_TEXT = {
     b"\x1f\x8b\x08": ("gzip", "unpack it (gunzip)"),
@@ -25,16 +29,26 @@ _MARKS = {  # UTF-32 comes first, because its byte order mark starts with that o
 }
 
 
-def check_text(path: Path, head: bytes) -> None:
-    """Raise BadInput if the first few thousand bytes of a file, `head`, are not UTF-8 text."""
+def undecodable(byte: int, encoding: str = "utf-8") -> str:
+    """Return why a row cannot be used that has a byte which the encoding lacks."""
+    return f"{BROKEN}: byte {byte:#04x} is not {'UTF-8' if encoding == 'utf-8' else encoding}"
+
+
+def check_text(path: Path, head: bytes, encoding: str = "utf-8") -> None:
+    """Raise BadInput if the first few thousand bytes of a file, `head`, are not text.
+
+    If it should be UTF-8, other encodings that the bytes reveal are refused, too.
+    """
     for start, (kind, remedy) in _NO_TEXT.items():
         if head.startswith(start):
             raise BadInput(f"{path} is {kind}, not text: {remedy}")
     if not any(head):
         raise BadInput(f"{path} contains NUL bytes instead of text, so it was not written completely: write it again")
+    if encoding != "utf-8":
+        return
     wide = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "") or _without_mark(head)
     if wide:
-        raise BadInput(f"{path} is {wide}, not UTF-8 text: convert it (iconv -f {wide} -t UTF-8)")
+        raise BadInput(f"{path} is {wide}, not UTF-8 text: convert it (iconv -f {wide} -t UTF-8), or set data.encoding")
 
 
 def _without_mark(head: bytes) -> str:

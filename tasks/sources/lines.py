@@ -8,14 +8,30 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, TextIO
 
 from include import paths
 from include.stages import BadInput
-from tasks.sources.encoding import check_text
+from tasks.sources.encoding import BROKEN, WINDOWS, check_text, undecodable
 from tasks.sources.formats import format_of
 
 _HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
 _LONGEST_FIELD = 2**31 - 1  # the csv module's default is 131,072 characters
+
+
+class Dialect(NamedTuple):
+    """How the text files of a source are written.
+
+    Attributes:
+        delimiter: The character between columns; "": a comma in a .csv file, a tab in a .tsv file.
+        encoding: The name of the encoding, as Python knows it.
+    """
+
+    delimiter: str = ""
+    encoding: str = "utf-8"
+
+
+PLAIN = Dialect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +51,23 @@ class Row:
     text: str
 
 
-def check_file(path: Path) -> None:
-    """Raise BadInput if the file is missing, empty, compressed or in another encoding than UTF-8."""
+def check_file(path: Path, encoding: str = "utf-8") -> None:
+    """Raise BadInput if the file is missing, empty, compressed or, if it should be UTF-8, in another encoding."""
     paths.check_file(path, "put the file there, or correct data.path and the file name")
     with path.open("rb") as stream:
         head = stream.read(_HEAD)
     if not head:
         raise BadInput(f"{path} is empty: add data to it, or name another file")
     if format_of(path) != ".parquet":
-        check_text(path, head)
+        check_text(path, head, encoding)
 
 
-def remarks(path: Path) -> list[str]:
+def remarks(path: Path, encoding: str = "utf-8") -> list[str]:
     """Return one sentence for each harmless irregularity: a byte order mark, or mixed line ends in a TSV file.
 
     Mixed line ends are normal in CSV files: rows end with CRLF (RFC 4180), and a quoted field may contain any line end.
     """
-    if format_of(path) == ".parquet":
+    if format_of(path) == ".parquet" or encoding != "utf-8":
         return []
     found = []
     with path.open("rb") as stream:
@@ -62,14 +78,14 @@ def remarks(path: Path) -> list[str]:
     return found
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path, dialect: Dialect = PLAIN) -> Iterator[Row]:
     """Yield all rows of a .csv file (with quoting) or of a TSV file (without quoting), including the header.
 
     Raises:
         BadInput: If the file cannot be read as text, or if the quotes of a CSV file are unbalanced.
     """
-    check_file(path)
-    rows = _csv_rows(path) if format_of(path) == ".csv" else _tsv_rows(path)
+    check_file(path, dialect.encoding)
+    rows = _csv_rows(path, dialect) if format_of(path) == ".csv" else _tsv_rows(path, dialect)
     return _without_blank_tail(rows)
 
 
@@ -87,37 +103,26 @@ def read_header(path: Path, rows: Iterator[Row], expected: str) -> list[str]:
     header = next(rows, None)
     if header is None or header.problem:
         found = header.problem if header else "only blank lines"
+        found += f" ({WINDOWS})" if found.startswith(BROKEN) and "UTF-8" in found else ""
         raise BadInput(f"{path} line 1: expected a header with the columns {expected}, found: {found}")
     return header.fields
 
 
-def _tsv_rows(path: Path) -> Iterator[Row]:
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            data = line.removesuffix(b"\n").removesuffix(b"\r")
-            if number == 1:
-                data = data.removeprefix(codecs.BOM_UTF8)
-            yield _tsv_row(number, data)
+def _tsv_rows(path: Path, dialect: Dialect) -> Iterator[Row]:
+    with _open(path, dialect, "\n") as stream:
+        for number, line in enumerate(_decoded(path, dialect, stream), start=1):
+            text = line.removesuffix("\n").removesuffix("\r")
+            yield _row(number, text.split(dialect.delimiter or "\t"), text, dialect)
 
 
-def _tsv_row(number: int, data: bytes) -> Row:
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        text = data.decode("utf-8", errors="replace")
-        return Row(number, [], f"broken encoding: byte {data[error.start]:#04x} is not UTF-8", text)
-    return Row(number, text.split("\t"), nul_problem(text), text)
-
-
-def _csv_rows(path: Path) -> Iterator[Row]:
-    """Parse a CSV file. Bytes that are not UTF-8 pass through the csv module as surrogates; _csv_row reports them."""
+def _csv_rows(path: Path, dialect: Dialect) -> Iterator[Row]:
     csv.field_size_limit(_LONGEST_FIELD)
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-        reader = csv.reader(stream, strict=True)
+    with _open(path, dialect, "") as stream:
+        reader = csv.reader(_decoded(path, dialect, stream), strict=True, delimiter=dialect.delimiter or ",")
         start = 1
         try:
             for fields in reader:
-                yield _csv_row(start, fields)
+                yield _row(start, fields, ",".join(fields), dialect)
                 start = reader.line_num + 1
         except csv.Error as error:
             raise BadInput(
@@ -126,19 +131,32 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             ) from error
 
 
-def _csv_row(start: int, fields: list[str]) -> Row:
-    text = ",".join(fields)
+def _open(path: Path, dialect: Dialect, newline: str) -> TextIO:
+    """Open a text file. Bytes that cannot be decoded become surrogates, which _row reports."""
+    encoding = "utf-8-sig" if dialect.encoding == "utf-8" else dialect.encoding
+    return path.open(encoding=encoding, errors="surrogateescape", newline=newline)
+
+
+def _decoded(path: Path, dialect: Dialect, stream: TextIO) -> Iterator[str]:
+    try:
+        yield from stream
+    except UnicodeDecodeError as error:  # encodings whose characters have several bytes, such as UTF-16
+        raise BadInput(f"{path} is not {dialect.encoding} text ({error.reason}): correct data.encoding") from error
+
+
+def _row(start: int, fields: list[str], text: str, dialect: Dialect) -> Row:
+    """Return the row that starts on this line, without fields if a byte of it could not be decoded."""
     try:
         text.encode("utf-8")
-    except UnicodeEncodeError:
+    except UnicodeEncodeError as error:
         shown = text.encode("utf-8", errors="surrogateescape").decode("utf-8", errors="replace")
-        return Row(start, [], "broken encoding: not UTF-8", shown)
+        return Row(start, [], undecodable(ord(text[error.start]) & 0xFF, dialect.encoding), shown)
     return Row(start, fields, nul_problem(text), text)
 
 
 def nul_problem(text: str) -> str:
     """Return why a row with this text cannot be read, or "" if it contains no NUL byte."""
-    return "broken encoding: contains a NUL byte" if "\0" in text else ""
+    return f"{BROKEN}: contains a NUL byte" if "\0" in text else ""
 
 
 def _without_blank_tail(rows: Iterable[Row]) -> Iterator[Row]:

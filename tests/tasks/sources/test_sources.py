@@ -158,7 +158,7 @@ def test_own_csv_has_quotes_and_mapped_columns(tmp_path: Path) -> None:
 def test_own_csv_tells_broken_rows(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_bytes(b"sentence,label\ncaf\xe9,1\na,b,1\nfine,1\n")
     found = problems(own(tmp_path, {}, train="train.csv"))
-    assert found == [(2, "broken encoding: not UTF-8"), (3, "wrong number of fields: 3 instead of 2")]
+    assert found == [(2, "broken encoding: byte 0xe9 is not UTF-8"), (3, "wrong number of fields: 3 instead of 2")]
 
 
 @pytest.mark.parametrize("body", ['"never closed,1\nnext,0\n', '"closed"late,1\nnext,0\n'])

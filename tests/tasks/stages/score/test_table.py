@@ -51,7 +51,7 @@ def test_every_row_of_a_csv_file_is_kept_or_set_aside_with_line_and_reason(tmp_p
     assert rows[1] == {"id": "3", "text": "a bad\nfilm", "stars": "2"}
     assert {entry["line"]: entry["reason"] for entry in aside} == {
         3: "empty text",
-        6: "broken encoding: not UTF-8",
+        6: "broken encoding: byte 0xe9 is not UTF-8",
         7: "wrong number of fields: 4 instead of 3",
         8: "empty text",
     }
