@@ -1,13 +1,23 @@
 # Every target starts from a bare checkout: it makes what it needs, once.
 SHELL := bash
-DATA ?=
-SET ?=
-OVERRIDES = $(foreach pair,$(SET),--set '$(pair)')
+# What a person may write. A recipe finds it in $ASKED_NAME as it was written, with all quotes, blanks and dollar signs.
+ASKED = DATA EXPERIMENT FOLDER INPUT MODEL OUTPUT REPO RUN SET TEXT TEXT2
+$(foreach name,$(ASKED),$(eval export ASKED_$(name) := $$(value $(name))))
+# An option with what was written for a variable, if anything was: $(call given,--text=,TEXT).
+given = $(if $(value $2),$1"$$ASKED_$2")
+OVERRIDES = $(call given,--set=,SET)
+# make takes experiment=cola for a variable of its own, which nothing reads.
+OTHERS := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+OTHERS := $(filter-out $(ASKED) OPEN ONCE RUNTIME,$(OTHERS))
+MEANT := $(if $(OTHERS),$(filter $(ASKED) OPEN ONCE RUNTIME,$(shell echo $(OTHERS) | tr a-z A-Z)))
+$(if $(MEANT),$(error write $(foreach name,$(MEANT),$(name)=) in capital letters))
 # Where stages run: process, or docker (containers on this machine). Airflow reads it when it loads the Dag.
 SPARK_BERT_RUNTIME ?= process
 RUNTIME ?= $(SPARK_BERT_RUNTIME)
 export SPARK_BERT_RUNTIME := $(RUNTIME)
-CHOICE = --experiment '$(or $(EXPERIMENT),movies)' $(if $(DATA),--data '$(DATA)') $(OVERRIDES)
+CHOICE = --experiment "$${ASKED_EXPERIMENT:-movies}" $(call given,--data=,DATA) $(OVERRIDES)
+RETRAIN = --experiment "$${ASKED_EXPERIMENT:-retrain}"
+FETCHED = --experiment "$${ASKED_EXPERIMENT:-movies}" $(if $(value DATA),--set=data.path="$$(realpath -m "$$ASKED_DATA")") $(OVERRIDES)
 
 .PHONY: help run score stream serve rollback publish prune ui up down images package fetch test check fix lint unit unit-fast unit-slow unit-stages unit-engine unit-airflow e2e long-test docker-test platform-test gpu-check setup setup-one-rank setup-dev clean long-stages long-e2e long-docker benchmarks pictures clean-all
 
@@ -23,27 +33,26 @@ run: setup-one-rank ## fine-tune, gate and export: EXPERIMENT=sst2 DATA=/path/to
 	@scripts/airflow.sh python scripts/run.py $(CHOICE) $(if $(OPEN),--open)
 
 score: setup-one-rank ## add predictions to a table: INPUT=reviews.csv TEXT=column TEXT2=column OUTPUT=folder MODEL=folder (else the champion)
-	@PYTHONPATH=. .venv/tasks/bin/python scripts/score.py --experiment '$(or $(EXPERIMENT),retrain)' --input '$(INPUT)' \
-		$(if $(TEXT),--text '$(TEXT)') $(if $(TEXT2),--text2 '$(TEXT2)') $(if $(MODEL),--model '$(MODEL)') \
-		$(if $(OUTPUT),--output '$(OUTPUT)') $(if $(RUN),--run '$(RUN)') $(OVERRIDES)
+	@PYTHONPATH=. .venv/tasks/bin/python scripts/score.py $(RETRAIN) $(call given,--input=,INPUT) \
+		$(call given,--text=,TEXT) $(call given,--text2=,TEXT2) $(call given,--model=,MODEL) \
+		$(call given,--output=,OUTPUT) $(call given,--run=,RUN) $(OVERRIDES)
 
 stream: setup-one-rank ## label rows as they arrive in FOLDER=folder: TEXT=column MODEL=folder (else the champion) ONCE=1 (only those that are there)
-	@.venv/tasks/bin/python -m tasks stream --experiment '$(or $(EXPERIMENT),retrain)' \
-		$(if $(FOLDER),--set 'streaming.folder=$(FOLDER)') $(if $(TEXT),--set 'streaming.text=$(TEXT)') \
-		$(if $(MODEL),--set 'streaming.model=$(MODEL)') --set streaming.continuous=$(if $(ONCE),false,true) $(OVERRIDES) \
+	@.venv/tasks/bin/python -m tasks stream $(RETRAIN) \
+		$(call given,--set=streaming.folder=,FOLDER) $(call given,--set=streaming.text=,TEXT) \
+		$(call given,--set=streaming.model=,MODEL) --set streaming.continuous=$(if $(ONCE),false,true) $(OVERRIDES) \
 		--run "$${SPARK_BERT_HOME:-work}/runs/stream-$$(date -u +%Y%m%d-%H%M%S)"
 
 serve: setup-one-rank ## answer over HTTP with the champion, or MODEL=folder of a package: EXPERIMENT=retrain SET="serving.port=8000"
-	@PYTHONPATH=. .venv/tasks/bin/python -m tasks.serving --experiment '$(or $(EXPERIMENT),retrain)' \
-		$(if $(MODEL),--set 'serving.model=$(MODEL)') $(OVERRIDES)
+	@PYTHONPATH=. .venv/tasks/bin/python -m tasks.serving $(RETRAIN) $(call given,--set=serving.model=,MODEL) $(OVERRIDES)
 
 rollback: setup-one-rank ## make the previous champion the champion again: EXPERIMENT=retrain SET="dataset.name=reviews"
-	@.venv/tasks/bin/python -m tasks rollback --experiment '$(or $(EXPERIMENT),retrain)' $(OVERRIDES) \
+	@.venv/tasks/bin/python -m tasks rollback $(RETRAIN) $(OVERRIDES) \
 		--run "$${SPARK_BERT_HOME:-work}/runs/rollback-$$(date -u +%Y%m%d-%H%M%S)"
 
 publish: setup-one-rank ## upload the model of a run to the Hugging Face hub, with a model card: RUN=work/runs/first REPO=my-team/reviews; without REPO, only write the card
-	@.venv/tasks/bin/python -m tasks publish --run '$(or $(RUN),$(error write RUN=work/runs/NAME))' \
-		$(if $(REPO),--set 'publication.repository=$(REPO)') $(OVERRIDES)
+	@.venv/tasks/bin/python -m tasks publish $(or $(call given,--run=,RUN),$(error write RUN=work/runs/NAME)) \
+		$(call given,--set=publication.repository=,REPO) $(OVERRIDES)
 
 prune: setup-one-rank ## list what no run, model, dataset or study refers to any more: SET="retention.days=60 retention.remove=true" removes it
 	@.venv/tasks/bin/python -m tasks prune $(OVERRIDES) --run "$${SPARK_BERT_HOME:-work}/runs/prune-$$(date -u +%Y%m%d-%H%M%S)"
@@ -52,8 +61,7 @@ ui: setup ## Airflow with its web UI, on http://localhost:8080
 	@scripts/airflow.sh ui
 
 up: images ## Airflow, Postgres, a Spark cluster and MLflow in containers: EXPERIMENT=sst2 DATA=/path/to/glue
-	@$(if $(DATA),SPARK_BERT_DATA='$(DATA)') scripts/platform.sh up --experiment '$(or $(EXPERIMENT),movies)' \
-		$(if $(DATA),--set "data.path=$$(realpath -m '$(DATA)')") $(OVERRIDES)
+	@$(call given,SPARK_BERT_DATA=,DATA) scripts/platform.sh up $(FETCHED)
 
 down: ## stop what `make up` started, and keep its data
 	@scripts/platform.sh down
@@ -69,7 +77,7 @@ package: ## build a wheel of the plugin, for an Airflow of your own, in dist/
 	@ls dist/*.whl
 
 fetch: setup-one-rank ## fetch the models and data that an experiment needs, and check its files: EXPERIMENT=cola DATA=/path/to/glue
-	@.venv/tasks/bin/python -m tasks fetch --experiment '$(or $(EXPERIMENT),movies)' $(if $(DATA),--set "data.path=$$(realpath -m '$(DATA)')") $(OVERRIDES)
+	@.venv/tasks/bin/python -m tasks fetch $(FETCHED)
 
 setup: ## make both environments and fetch the default corpus and encoder
 	@scripts/setup.sh
@@ -140,7 +148,7 @@ benchmarks: setup-dev ## the quick form of each benchmark, which only checks tha
 
 # It sets nothing up, so that it also runs without a network, in whatever environment a machine with a GPU has.
 gpu-check: ## where there is a GPU: is the engine correct and how fast is it, beside transformers' Trainer; less than ten minutes
-	@$(or $(wildcard .venv/tasks/bin/python),python3) -m tests.benchmarks.gpu $(if $(OUTPUT),--output '$(OUTPUT)')
+	@$(or $(wildcard .venv/tasks/bin/python),python3) -m tests.benchmarks.gpu $(call given,--output=,OUTPUT)
 
 docker-test: setup-dev ## images and stages on a Docker engine, which is installed and started if needed
 	.venv/airflow/bin/python -m pytest tests/e2e/docker --ignore tests/e2e/docker/test_compose.py -m "not long"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from include.experiment import Experiment
 from include.paths import check_file, user_path
@@ -16,6 +18,10 @@ from include.written import from_json, from_yaml, shorten, shown
 
 FOLDER = Path(__file__).parent / "experiments"
 _LARGEST = 2**20  # bytes of an experiment file; all fields together take a few kilobytes
+#: `section.field=value` up to the next one that does not stand in quotes, which begin where a value does.
+_OVERRIDE = re.compile(
+    r"""(?s)\S(?:(?<=[=\s{\[,:])(?:"[^"]*"|'[^']*')(?=[\s}\],:]|$)|.)*?(?=\s+[a-z]\w*\.\w+=|$)""",
+)
 _PROBLEMS = 10  # most problems of an experiment that a message lists
 
 
@@ -29,29 +35,38 @@ def load(source: str, overrides: Iterable[str] = ()) -> Experiment:
 
     Args:
         source: the name of a named experiment, the path of a YAML or JSON file, or inline JSON.
-        overrides: texts of the form `section.field=value`, which replace values of the source.
+        overrides: texts of `section.field=value`, one or more in each, which replace values of the source.
 
     Raises:
         BadInput: if a key or a value is wrong; the message says which one and what to write instead.
     """
     values = read(source)
-    values = merge(values, dict(parse_override(text) for text in overrides))
+    values = merge(values, parse_overrides(overrides))
     label = "the experiment" if source.lstrip().startswith("{") else f"experiment {source}"
     return build(values, label)
 
 
-def parse_override(text: str) -> tuple[str, Any]:
-    """Split `section.field=value` into its key and its typed value.
+def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the values of overrides by their keys, with mappings, lists and texts as values.
+
+    Args:
+        texts: any number of `section.field=value` in each, separated by white space. What begins otherwise belongs to
+            the value before it, and so does all that is in a value's quotes.
 
     Raises:
-        BadInput: if the text does not have this form.
+        BadInput: if a text does not have this form.
     """
+    pieces = (piece for text in texts for piece in _OVERRIDE.findall(text.strip()))
+    return dict(_parse_override(piece.strip()) for piece in pieces)
+
+
+def _parse_override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or key.count(".") != 1:
         raise BadInput(
             f"cannot read the override {shown(text)}: write section.field=value, for example training.epochs=1"
         )
-    return key, _value(value)
+    return key, value if _is_text(key) and value[:1] not in ("'", '"') else _value(value)
 
 
 def merge(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,18 +172,19 @@ def _mapping(values: Any, label: str) -> dict[str, Any]:
     return values
 
 
+def _is_text(key: str) -> bool:
+    """Return whether the value of the field `section.field` is a single text."""
+    section, _, field = key.partition(".")
+    fields = _fields([section])
+    return field in fields and fields[field].annotation is str
+
+
 def _value(text: str) -> Any:
-    """Parse the value of an override as YAML, so that 1, 2e-5, true, [a, b] and {a: b} have their obvious types."""
+    """Parse the value of an override as YAML, so that [a, b] and {a: b} have their obvious types."""
     try:
-        value = from_yaml(text)
+        return from_yaml(text)
     except ValueError as error:
         raise BadInput(f"cannot read the value {shown(text)}: {error}") from error
-    if isinstance(value, str):  # YAML 1.1 reads 2e-5 as a string
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
 
 
 def _explain(problem: Any) -> str:
@@ -188,14 +204,15 @@ def _explain(problem: Any) -> str:
     return f"{key} = {shown(value)}: {message[0].lower()}{message[1:]}"
 
 
-def _fields(location: list[str]) -> list[str]:
+def _fields(location: list[str]) -> dict[str, FieldInfo]:
+    """Return the fields of the section at this place of the experiment, if there is one."""
     model: type[BaseModel] = Experiment
     for part in location:
-        annotation = model.model_fields[part].annotation
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
+            return {}
         model = annotation
-    return list(model.model_fields)
+    return model.model_fields
 
 
 def _elsewhere(field: str) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 from yaml.constructor import ConstructorError
 
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _STRING = "tag:yaml.org,2002:str"
 
 
@@ -31,7 +30,10 @@ _short = _Short()
 
 
 def from_yaml(text: str) -> Any:
-    """Parse a YAML text. A date is read as text.
+    """Parse a YAML text into mappings, lists and texts.
+
+    A value is the text that was written, whether it looks like a number (1_0, nan), a date or a boolean (no): what it
+    means depends on the field, and the model of the experiment converts it.
 
     Raises:
         ValueError: if the text is not valid YAML, repeats a key, or has an alias (nested aliases can expand to
@@ -62,8 +64,18 @@ def from_json(text: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return the value as Python writes it, shortened for a message."""
-    return _short.repr(value)
+    """Return the value as Python writes it, but a number without quotes; shortened for a message."""
+    text = _short.repr(value)
+    return text[1:-1] if isinstance(value, str) and is_number(value) else text
+
+
+def is_number(text: str) -> bool:
+    """Return whether the text is a number as Python writes it, such as 3, 2e-5 or nan."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def shorten(text: str, most: int = 300) -> str:
@@ -82,7 +94,7 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except ValueError as error:  # a number with thousands of digits, or an invalid value after !!timestamp
+        except ValueError as error:  # an invalid value after a tag, such as !!int or !!timestamp
             problem = f"{shown(node.value)} cannot be read as a value"
             raise ConstructorError(problem=problem, problem_mark=node.start_mark) from error
 
@@ -101,10 +113,7 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_constructor(_STRING, _Loader.construct_text)
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in pairs if tag != _TIMESTAMP]
-    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+_Loader.yaml_implicit_resolvers = {}
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

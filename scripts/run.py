@@ -21,10 +21,11 @@ from typing import Any, NoReturn, TextIO
 from airflow.sdk.configuration import conf as airflow_conf
 
 from include.experiment import Experiment
-from include.named import load, names, parse_override, read, require_threshold
+from include.named import load, names, parse_overrides, read, require_threshold
 from include.runs import Run
 from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient, flatten
 from spark_bert.operators.stage_log import parse_log_tail
+from spark_bert.params import NOTHING
 from spark_bert.pipeline import runtime
 from spark_bert.places import REPOSITORY, run_folder, tasks_python
 from spark_bert.progress import Display, Event, Listener, display
@@ -223,15 +224,13 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _overrides(options: argparse.Namespace) -> dict[str, Any]:
-    overrides = dict(parse_override(text) for text in options.set)
-    return overrides | ({"data.path": str(options.data.resolve())} if options.data else {})
+def _overrides(options: argparse.Namespace) -> list[str]:
+    return [*options.set, *([f"data.path={json.dumps(str(options.data.resolve()))}"] if options.data else [])]
 
 
 def experiment_of(options: argparse.Namespace) -> Experiment:
     """Return what is asked for. Raises BadInput before anything has started."""
-    overrides = [f"{key}={json.dumps(value)}" for key, value in _overrides(options).items()]
-    return require_threshold(load(options.experiment, overrides))
+    return require_threshold(load(options.experiment, _overrides(options)))
 
 
 def conf_of(options: argparse.Namespace, experiment: Experiment) -> dict[str, Any]:
@@ -240,11 +239,12 @@ def conf_of(options: argparse.Namespace, experiment: Experiment) -> dict[str, An
     The form starts from a named experiment, but a file of the user's own starts from the defaults. So what the named
     one sets is set back.
     """
-    overrides, named = _overrides(options), names()[0]
-    if options.experiment in names():
-        return {"experiment": options.experiment, **overrides}
-    keys = flatten(read(named)) | flatten(read(options.experiment)) | overrides
-    return {"experiment": named, **experiment.part(tuple(keys))}
+    name, keys = options.experiment, set(parse_overrides(_overrides(options)))
+    if name not in names():
+        keys |= {*flatten(read(names()[0])), *flatten(read(name))}
+        name = names()[0]
+    values = experiment.part(tuple(keys))
+    return {"experiment": name, **{key: NOTHING if value == "" else value for key, value in values.items()}}
 
 
 if __name__ == "__main__":

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 
 from include.text import is_unwritable
-from include.written import shown
+from include.written import is_number, shown
 
+#: How YAML writes that there is no value.
+_NULL = ("", "~", "null")
 Share = Annotated[float, Field(ge=0, le=1)]
 #: A metric's threshold. Correlations may be negative, hence the lower bound of -1 for every metric.
 Threshold = Annotated[float, Field(ge=-1, le=1)] | None
@@ -42,6 +53,20 @@ class Section(BaseModel):
     """A part of the experiment. It is immutable and rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _reads_text(cls, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        """Read the text of a YAML value as the field's type: also 1e3 as a whole number, and null as no value."""
+        try:
+            return validate(value)
+        except ValidationError:
+            with suppress(ValidationError):
+                if isinstance(value, str) and value.lower() in _NULL:
+                    return validate(None)
+                if isinstance(value, str) and is_number(value):
+                    return validate(float(value))
+            raise
 
     @field_validator("*")
     @classmethod

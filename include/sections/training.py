@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 
 from include.losses import LOSSES
 from include.sections.base import Section, Share, known_name, listed_names
+from include.written import shown
 
 
 class Pretraining(Section):
@@ -230,5 +231,5 @@ class Training(Section):
             return validate(value)
         except ValidationError:  # For a union, pydantic reports one error per member, which would confuse the user.
             raise ValueError(
-                f"{value!r} is not a number of ranks: write auto, or a whole number from 1 to 1024"
+                f"{shown(value)} is not a number of ranks: write auto, or a whole number from 1 to 1024"
             ) from None

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from include.artifacts import Artifact
-from include.named import build, merge, parse_override
+from include.named import build, merge, parse_overrides
 from include.runs import Run
 from tasks.assets import encoder_folder
 from tasks.encoder.batching import Array, TokenTable
@@ -177,7 +177,7 @@ def _table(documents: Mapping[str, int], found: Mapping[str, Sequence[Trained]])
 
 
 def _with(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    return merge(dict(values), dict(parse_override(text) for text in overrides))
+    return merge(dict(values), parse_overrides(overrides))
 
 
 def _preprocessed(values: Mapping[str, Any], scratch: Path) -> Artifact:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from include.named import load, merge, parse_override, read
+from include.named import load, merge, parse_overrides, read
 from include.runs import Run
 from tasks.assets import encoder_folder
 from tasks.encoder.batching import TokenTable
@@ -83,7 +83,7 @@ def prepare(arguments: argparse.Namespace, scratch: Path, *overrides: str) -> Wo
     chosen = [f"model.name={arguments.encoder}", f"training.batch_size={BATCH}", *overrides]
     if arguments.data:
         chosen.append(f"data.path={arguments.data.resolve()}")
-    values = json.dumps(merge(read(source), dict(parse_override(text) for text in chosen)))
+    values = json.dumps(merge(read(source), parse_overrides(chosen)))
     experiment, run = load(values), Run(scratch / "runs" / "benchmark")
     run_stage("validate", experiment, run)
     data = run_stage("preprocess", experiment, run).path
@@ -94,5 +94,5 @@ def _tiny(scratch: Path, overrides: tuple[str, ...]) -> Workload:
     write_split(scratch / "tiny" / "train", *reviews(TINY_ROWS, seed=1))
     write_split(scratch / "tiny" / "dev", *reviews(BATCH, seed=2))
     chosen = (*overrides, f"preprocessing.max_length={TINY_LENGTH}")
-    values = json.dumps(merge({}, dict(parse_override(text) for text in chosen)))
+    values = json.dumps(merge({}, parse_overrides(chosen)))
     return Workload(values, scratch / "tiny", tiny_encoder(scratch / "encoder"))

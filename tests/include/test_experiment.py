@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from pydantic import ValidationError
 
 from include.experiment import Experiment
 from include.losses import LOSSES
-from include.named import build, load, names
+from include.named import build, load, names, parse_overrides
 from include.stages import STAGES, BadInput
 
 
@@ -25,7 +27,9 @@ def test_an_experiment_is_frozen() -> None:
     ("override", "message"),
     [
         ("training.epochs=-1", "training.epochs = -1: input should be greater than 0"),
-        ("training.epochs=.inf", "training.epochs = inf"),
+        ("training.epochs=.inf", "training.epochs = '.inf': input should be a valid number"),
+        ("training.epochs=inf", "training.epochs = inf: input should be a finite number"),
+        ("training.batch_size=1.5", "training.batch_size = 1.5: input should be a valid integer"),
         ("training.learning_rate=0", "training.learning_rate = 0: input should be greater than 0"),
         ("training.learning_rate=1e9", "less than or equal to 0.1"),
         ("preprocessing.max_length=0", "preprocessing.max_length = 0"),
@@ -237,6 +241,49 @@ def test_overrides_are_yaml_values() -> None:
     assert experiment.training.learning_rate == 2e-5
     assert experiment.preprocessing.clean == ("html",)
     assert experiment.gate.slices == {"length:long": 0.5}
+
+
+def test_a_text_field_takes_what_is_written() -> None:
+    columns = "data.columns={label: 2024, sentence: null} data.keep=[1e3, 1_0]"
+    labels = "data.labels=[0, 2024, nan, no, yes, on, NULL, 1_0, 0x1F, 1:30, 2026-02-03, ~]"
+    texts = 'model.name=1e3 scoring.text=2024 scoring.table= data.label_separator=| streaming.text=5 "$HOME" of [x'
+    own = "data.task=classification data.source=files data.path=C: #1"
+    found = load("movies", [own, columns, labels, texts])
+    assert found.data.labels == (
+        "0", "2024", "nan", "no", "yes", "on", "NULL", "1_0", "0x1F", "1:30", "2026-02-03", "~"
+    )  # fmt: skip
+    assert (found.data.columns, found.data.keep) == ({"label": "2024", "sentence": "null"}, ("1e3", "1_0"))
+    assert (found.model.name, found.scoring.text, found.scoring.table) == ("1e3", "2024", "")
+    assert (found.data.path, found.data.label_separator, found.streaming.text) == ("C: #1", "|", '5 "$HOME" of [x')
+
+
+def test_other_fields_read_the_text_as_their_type() -> None:
+    numbers = "training.batch_size=1e2 training.epochs=1_0 training.ranks=2 communication.staleness=0"
+    found = load("sst2", [numbers, "gate.accuracy=0.9", "gate.accuracy=null gate.beat_baseline=no runtime.download=On"])
+    assert (found.training.batch_size, found.training.epochs, found.training.ranks) == (100, 10, 2)
+    assert found.gate.accuracy is None and not found.gate.beat_baseline and found.runtime.download
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("", {}),
+        (" gate.slices={length:long: 0.8}\n x.y=2 ", {"gate.slices": {"length:long": "0.8"}, "x.y": "2"}),
+        ("data.path='/a b/c d.e=1' x.y='1'", {"data.path": "/a b/c d.e=1", "x.y": "1"}),
+        ("data.path=it's x.y=don't", {"data.path": "it's", "x.y": "don't"}),
+        ("""data.keep=['a b.c=d', "e f.g=h"] x.y=1""", {"data.keep": ["a b.c=d", "e f.g=h"], "x.y": "1"}),
+        ("""data.columns={"label": "a x.y=1"}""", {"data.columns": {"label": "a x.y=1"}}),
+    ],
+)
+def test_a_text_of_overrides_is_divided_where_the_next_one_begins(text: str, values: dict[str, object]) -> None:
+    assert parse_overrides([text]) == values
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_value_can_be_written_as_an_override(name: str) -> None:
+    whole = load(name).model_dump(mode="json")
+    fields = [f"{section}.{field}={json.dumps(value)}" for section in whole for field, value in whole[section].items()]
+    assert load("{}", [" ".join(fields)]) == load(name)
 
 
 def test_inline_json_and_files_are_experiments(tmp_path: object) -> None:

@@ -30,6 +30,11 @@ def test_a_named_experiment_with_overrides(name: str) -> None:
     assert run_of(name, "training.epochs=7") == load(name, ["training.epochs=7"])
 
 
+def test_values_have_the_types_of_the_form() -> None:
+    asked = ["training.epochs=1e1 training.fused_layers=no model.name=1e3", "gate.slices={length:long: 0.8} data.path="]
+    assert run_of("cola", *asked, "data.source=hub") == load("cola", [*asked, "data.source=hub"])
+
+
 def test_data_is_the_folder_as_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_of("cola", data=Path("glue")).data.path == str(tmp_path / "glue")

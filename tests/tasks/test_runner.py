@@ -225,7 +225,7 @@ def test_the_command_line_ends_with_the_right_code(
         (("--run", "{home}/runs/file"), "runs/file: there is a file where a folder is expected"),
         (("--run", "{home}/runs/wrong"), "wrong/run.json is damaged"),
         (("--run", "{home}/runs/first", "--experiment", ""), "unknown experiment ''"),
-        (("--run", "{home}/runs/first", "--set", "data.path=\udcff"), "cannot read the value"),
+        (("--run", "{home}/runs/first", "--set", "data.path=\udcff"), "data.path: '\\udcff' contains a NUL char"),
         (
             ("--run", "{home}/runs/first", "--set", "data.source=files", "--set", "data.path=~no-such-user/x"),
             "there is no user of that name",
