@@ -175,7 +175,7 @@ _PIPELINE = (
     Stage(
         name="preprocess",
         does="clean, sample and tokenize on Spark",
-        version=2,
+        version=3,
         reads=("preprocessing", "model.name"),
         inputs=("validate",),
         cache=True,
@@ -199,7 +199,7 @@ _PIPELINE = (
     Stage(
         name="train",
         does="fine-tune the encoder, on Horovod if there are several ranks",
-        version=7,
+        version=8,
         reads=("model", "batching", "loss", "training", "communication", "parallel"),
         inputs=("preprocess", "pretrain"),
         may_change=("training.ranks", *_PARALLEL),

@@ -26,7 +26,8 @@ def stratum(task: Task) -> Column:
     if task.score_range is None:
         return F.col("label")
     low, high = task.score_range
-    return F.floor((F.col("label") - low) / (high - low) * SCORE_BINS)
+    tenth = F.floor((F.col("label") - low) / (high - low) * SCORE_BINS)
+    return F.least(tenth, F.lit(SCORE_BINS - 1))  # the highest score belongs to the last tenth
 
 
 def sample(rows: DataFrame, share: float, by: Column, seed: int) -> DataFrame:

@@ -22,6 +22,18 @@ def test_the_rate_is_kept_and_so_is_the_mean(dtype: torch.dtype, rate: float) ->
     assert kept == pytest.approx(1 / (1 - rate), rel=max(2**-16, torch.finfo(dtype).eps))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.3, 0.5])
+def test_the_scale_is_right_on_average(dtype: torch.dtype, rate: float) -> None:
+    torch.manual_seed(0)
+    noise = Noise()
+    draws = 1000
+    scales = [float(noise.draw(torch.Size([64]), rate, dtype).max()) for _ in range(draws)]
+    spacing = torch.finfo(dtype).eps
+    assert len(set(scales)) <= (1 if dtype == torch.float32 or rate == 0.5 else 2)
+    assert sum(scales) / draws == pytest.approx(1 / (1 - rate), abs=2**-16 + 4 * 0.5 * spacing / math.sqrt(draws))
+
+
 def test_torchs_generator_decides() -> None:
     draws = []
     for seed in (1, 1, 2):

@@ -48,6 +48,11 @@ def test_scores_are_sampled_by_tenths_of_their_range(spark: SparkSession) -> Non
     assert set(Counter(row["label"] for row in kept.collect()).values()) == {10}
 
 
+def test_the_highest_score_is_in_the_last_tenth(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(row, 5.0 if row % 2 else 4.5) for row in range(20)], "row long, label double")
+    assert sample(frame, 0.05, stratum(TASKS["STS-B"]), seed=0).count() == 1
+
+
 def test_a_resplit_is_8_1_1_in_each_class_and_keeps_every_row_once(train: DataFrame, spark: SparkSession) -> None:
     dev = spark.createDataFrame([(row, 1, f"dev {row}") for row in range(100)], train.schema)
     parts = resplit(train, dev, dev.limit(0), stratum(TASKS["SST-2"]), seed=3)
