@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 from include.ablations import CONFIGURATIONS, EPOCH, TABLE_5, day
 from spark_bert.ablation import ablation_form, arm_experiment, explain_configurations, record_arm
 from spark_bert.params import explain
-from spark_bert.pipeline import DEFAULTS, pipeline, track
+from spark_bert.pipeline import DEFAULTS, pipeline, succeeded, track
 from spark_bert.timetable import ConfigurationTimetable
 
 PARAMS = ablation_form()
@@ -59,7 +59,7 @@ with DAG(
     tags=["spark-bert", "ablation"],
 ) as dag:
     stages = pipeline(last="evaluate", experiment_of=arm_experiment)
-    stages >> record_arm() >> track(experiment_of=arm_experiment)
+    stages >> record_arm() >> [succeeded(), track(experiment_of=arm_experiment)]
     for shared in ("validate", "preprocess", "pretrain"):
         # Arms run these stages one at a time, so that the first arm commits the artifact and the others reuse it.
         dag.get_task(shared).max_active_tis_per_dag = 1

@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from spark_bert.params import explain, form
-from spark_bert.pipeline import DEFAULTS, pipeline, track
+from spark_bert.pipeline import DEFAULTS, pipeline, succeeded, track
 from spark_bert.submission import announce
 
 PARAMS = form()
@@ -44,4 +44,4 @@ with DAG(
     default_args=DEFAULTS,
     tags=["spark-bert", "fine-tuning"],
 ) as dag:
-    pipeline() >> announce() >> track()
+    pipeline() >> announce() >> [succeeded(), track()]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task_group
 
 from include.experiment import Experiment
 from spark_bert.leaderboard import arm_experiment, leaderboard_form, list_arms
 from spark_bert.params import explain
-from spark_bert.pipeline import DEFAULTS, pipeline, stage_task
+from spark_bert.pipeline import AFTER_ALL, DEFAULTS, pipeline, stage_task, succeeded
 from spark_bert.pools import pool
 
 PARAMS = leaderboard_form()
@@ -54,14 +53,8 @@ with DAG(
         """Train, evaluate and time one model."""
         pipeline(last="predict", experiment_of=arm_experiment)
 
-    compared = stage_task("leaderboard", experiment_of=lambda context: Experiment())
-    # A teardown also runs after failed trainings, but hides them from the state of the run, which is that of the last
-    # tasks. Therefore `trained`, which has no teardown behind it, fails the run.
-    compared.as_teardown(on_failure_fail_dagrun=True)
-    train.expand(arm=list_arms()) >> [
-        EmptyOperator(task_id="trained", doc_md="fail the run if a training has failed"),
-        compared,
-    ]
+    compared = stage_task("leaderboard", experiment_of=lambda context: Experiment(), trigger_rule=AFTER_ALL)
+    train.expand(arm=list_arms()) >> [succeeded(), compared]
     for stage in dag.tasks:
         stage.pool = pool("train")  # one stage at a time, so that none is timed while another computes
     for shared in ("validate", "preprocess", "pretrain"):

@@ -11,7 +11,7 @@ from spark_bert.assets import DRIFTED
 from spark_bert.drop_folder import acknowledge_event
 from spark_bert.notices import Notice, late_after
 from spark_bert.params import explain, form
-from spark_bert.pipeline import DEFAULTS, pipeline, stage_task, track
+from spark_bert.pipeline import DEFAULTS, pipeline, stage_task, succeeded, track
 from spark_bert.retraining import EXPERIMENT, labeled_data, news, retraining_experiment, versioned_experiment
 from spark_bert.rollout import Rollout, undo
 from spark_bert.trial import Trial
@@ -75,4 +75,5 @@ with DAG(
     stages >> stage_task("challenge", experiment_of=versioned_experiment) >> register >> trial
     [register, trial] >> approve
     rollout = Rollout(task_id="rollout", doc_md="wait until the service answers with the new champion")
-    [register, approve] >> promote >> rollout >> undo() >> track()  # reads only the form, so it needs no version
+    [register, approve] >> promote >> rollout >> succeeded()
+    rollout >> undo() >> track()  # reads only the form, so it needs no version

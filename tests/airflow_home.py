@@ -12,9 +12,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from starlette.testclient import TestClient
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
 
 ROOT = Path(__file__).parents[1]
 _FOLDER = tempfile.TemporaryDirectory(prefix="airflow-home-")
@@ -49,6 +53,23 @@ def _migrate() -> None:
 def database() -> None:
     """Airflow's database, ready."""
     _migrate()
+
+
+def store(dag: DAG) -> Any:
+    """Store a Dag in the database, as the Dag processor does, and return it as the scheduler and the API see it."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.models.dag import DagModel
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        DagBundlesManager().sync_bundles_to_db(session=session)  # type: ignore[no-untyped-call]
+        session.flush()
+        session.merge(DagModel(dag_id=dag.dag_id, bundle_name="dags-folder"))  # type: ignore[no-untyped-call]
+        session.flush()
+        SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags-folder", session=session)
+    return DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 
 @pytest.fixture(scope="session")

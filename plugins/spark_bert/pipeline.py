@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import Context, TaskGroup
 
 from include.experiment import Experiment
@@ -31,6 +32,8 @@ DEFAULTS: dict[str, Any] = {
     "max_retry_delay": timedelta(minutes=5),
     "on_failure_callback": Notice("failure"),
 }
+#: The trigger rule of a task that also runs if those before it have failed.
+AFTER_ALL = "all_done"
 #: The operator of each value of $SPARK_BERT_RUNTIME. The value is also the name of the operator's module.
 _RUNTIMES = {
     "process": "ProcessStageOperator",
@@ -72,14 +75,23 @@ def stage_task(stage: str, **keywords: Any) -> StageOperator:
     return _operator()(task_id=stage, stage=stage, pool=pool(stage), doc_md=STAGES[stage].does, **keywords)
 
 
-def track(**keywords: Any) -> StageOperator:
-    """Add the stage track, which writes the run to MLflow, as the last Airflow task of the Dag.
+def succeeded() -> EmptyOperator:
+    """Add the Airflow task that decides the state of the run: the run fails unless the one before it succeeds.
 
-    It is a teardown so that it also runs after failures and does not decide the state of the run: the run fails if its
-    gate has failed, and succeeds if only track has failed.
+    Airflow takes the state of a run from its last tasks. What runs after failures too, such as track, would otherwise
+    hide them. A teardown would not decide the state either, but Airflow does not mark a run as failed while a teardown
+    is left: the run that a person marks would go on, and succeed. An empty task takes no worker.
     """
-    task = stage_task("track", **keywords)
-    task.as_teardown(on_failure_fail_dagrun=False)
+    return EmptyOperator(task_id="succeeded", doc_md="fail the run if a task before this one has failed")
+
+
+def track(**keywords: Any) -> StageOperator:
+    """Add the stage track, which writes the run to MLflow, also after failures, as the last stage of the Dag.
+
+    The Airflow task behind it succeeds in any case, so that the run does not fail if only track has failed.
+    """
+    task = stage_task("track", trigger_rule=AFTER_ALL, **keywords)
+    task >> EmptyOperator(task_id="end", trigger_rule=AFTER_ALL, doc_md="end the run, whether or not it is tracked")
     return task
 
 

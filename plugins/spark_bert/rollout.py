@@ -72,12 +72,14 @@ class Rollout(BaseOperator):
 def undo() -> StageOperator:
     """Add the stage rollback, which undoes the run's promotion if the service has not taken the version up in time.
 
-    It is a teardown so that the Airflow task rollout decides the state of the run, which fails with it even though the
-    rollback succeeds.
+    It runs only if the Airflow task rollout has not succeeded, which decides the state of the run.
     """
-    task = stage_task("rollback", pre_execute=_skip_unless_late, on_success_callback=Notice("rollback"))
-    task.as_teardown(on_failure_fail_dagrun=False)
-    return task
+    return stage_task(
+        "rollback",
+        trigger_rule="one_failed",
+        pre_execute=_skip_unless_late,
+        on_success_callback=Notice("rollback"),
+    )
 
 
 def _skip_unless_late(context: Context) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from datetime import datetime
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,9 +46,10 @@ def experiment(key: str, **params: Any) -> Experiment:
 
 
 def test_stages_end_with_evaluate_and_the_arms_record(dag: DAG) -> None:
-    assert list(dag.task_dict) == [*STAGES, "arm", "track"]
-    for before, after in zip([*STAGES, "arm"], [*STAGES[1:], "arm", "track"], strict=True):
+    assert list(dag.task_dict) == [*STAGES, "arm", "succeeded", "track", "end"]
+    for before, after in pairwise([*STAGES, "arm"]):
         assert dag.get_task(before).downstream_task_ids == {after}
+    assert dag.get_task("arm").downstream_task_ids == {"succeeded", "track"}
     assert dag.get_task("arm").outlets == [ABLATION_ARM] == [Asset("ablation-arm", uri="spark-bert://ablation-arm")]
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from spark_bert.operators.base import StageOperator
 from spark_bert.retries import RETRIES, StageRetries
-from tests.airflow_home import ROOT
+from tests.airflow_home import ROOT, store
 
 NAMES = sorted(file.stem for file in (ROOT / "dags").glob("*.py"))
 #: The processor time that Airflow may take to parse a Dag, as a share of its own imports on the same machine.
@@ -114,3 +114,30 @@ def test_it_comes_back_from_the_database(dag: DAG, database: None) -> None:
     again = DagSerialization.from_dict(stored)
     assert list(again.task_dict) == list(dag.task_dict)
     assert set(again.params) == set(dag.params)
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+def test_a_run_that_a_person_marks_as_failed_has_failed(dag: DAG, at_work: bool, database: None) -> None:
+    """Nothing of it is left that could still decide otherwise, whether or not one of its tasks is at work."""
+    from airflow.api.common.mark_tasks import set_dag_run_state_to_failed
+    from airflow.utils.session import create_session
+    from airflow.utils.types import DagRunTriggeredByType, DagRunType
+
+    stored = store(dag)
+    with create_session() as session:
+        run = stored.create_dagrun(
+            run_id="manual__marked", run_after=datetime.now(UTC), state="running", session=session,
+            run_type=DagRunType.MANUAL, triggered_by=DagRunTriggeredByType.TEST,
+            conf={"task": "movie-reviews"} if dag.dag_id == "ablation" else None,
+        )  # fmt: skip
+        run.dag = stored
+        run.update_state(session=session)
+        first = next(task.task_id for task in dag.tasks if not task.upstream_task_ids)
+        run.get_task_instance(first, session=session).state = "running" if at_work else None
+        session.flush()
+        set_dag_run_state_to_failed(dag=stored, run_id=run.run_id, commit=True, session=session)
+        session.flush()
+        assert run.state == "failed"
+        states = [str(task.state) for task in run.get_task_instances(session=session)]
+        assert sorted(states) == ["failed"] * at_work + ["skipped"] * (len(states) - at_work)
+        session.rollback()

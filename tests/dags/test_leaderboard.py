@@ -41,9 +41,9 @@ def test_every_training_goes_through_the_stages_and_the_leaderboard_comes_last(d
         "validate", "preprocess", "pretrain", "train", "evaluate", "gate", "package", "predict",
     }  # fmt: skip
     last = dag.get_task("leaderboard")
-    assert isinstance(last, StageOperator) and last.is_teardown and last.on_failure_fail_dagrun
+    assert isinstance(last, StageOperator) and last.trigger_rule == "all_done"
     assert last.upstream_task_ids == {"predict"}
-    failing = dag.get_task("trained")  # without a teardown behind it, so that the run fails with the trainings
+    failing = dag.get_task("succeeded")  # the run fails with the trainings
     assert failing.upstream_task_ids == {"predict"} and not failing.downstream_task_ids
     assert [dag.get_task(name).max_active_tis_per_dag for name in ("preprocess", "train")] == [1, None]
     assert {task.pool for task in dag.tasks} == {pool("train")}

@@ -96,22 +96,21 @@ def test_the_order_of_its_tasks(dag: DAG) -> None:
         "challenge",
         "register", "trial",
     ]  # fmt: skip
-    end = ["promote", "rollout", "rollback", "track"]
-    assert set(upstream) == {*line, "approve", *end}
+    end = ["promote", "rollout", "rollback", "track", "end"]
+    assert set(upstream) == {*line, "approve", *end, "succeeded"}
     assert all(upstream[later] == {earlier} for earlier, later in itertools.pairwise(line))
     assert upstream["approve"] == {"register", "trial"} and upstream["promote"] == {"register", "approve"}
     assert all(upstream[later] == {earlier} for earlier, later in itertools.pairwise(end))
     assert {dag.get_task(name).trigger_rule for name in ("approve", "promote")} == {"none_failed_min_one_success"}
-    assert dag.get_task("track").is_teardown and dag.max_active_runs == 1
+    assert dag.get_task("rollback").trigger_rule == "one_failed" and dag.max_active_runs == 1
     assert all(task.execution_timeout == timedelta(hours=24) for task in dag.tasks)
 
 
 def test_a_run_fails_with_its_rollout_even_if_the_rollback_succeeds(dag: DAG) -> None:
-    """Airflow takes the state of a run from its leaves, without teardowns that are not to decide it."""
-    ignored = {task.task_id for task in dag.tasks if task.is_teardown and not task.on_failure_fail_dagrun}
-    assert ignored == {"rollback", "track"}
-    leaves = {task.task_id for task in dag.tasks if task.downstream_task_ids <= ignored} - ignored
-    assert leaves == {"rollout"}
+    """Airflow takes the state of a run from its leaves. One of them succeeds in any case."""
+    assert {task.task_id for task in dag.tasks if not task.downstream_task_ids} == {"succeeded", "end"}
+    assert dag.get_task("succeeded").upstream_task_ids == {"rollout"}
+    assert {dag.get_task(name).trigger_rule for name in ("track", "end")} == {"all_done"}
 
 
 def test_people_are_told_of_an_undone_promotion(dag: DAG) -> None:

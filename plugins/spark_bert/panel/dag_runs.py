@@ -14,7 +14,7 @@ from spark_bert.places import indexed, run_folder, without_index
 class DagRunState:
     """A Dag run that Airflow has not seen succeed, or an index in it of a mapped task group, as `indexed` names it.
 
-    It is under way ("running"), or "failed".
+    It is under way ("running"), "stopped", or "failed".
     """
 
     dag_id: str
@@ -35,16 +35,25 @@ class TaskState:
 def not_succeeded() -> dict[str, DagRunState]:
     """Return the Dag runs that have not ended or have failed, by the names of their folders.
 
+    A run was stopped if Airflow skipped what was left of it, as it does when a person marks the run as failed or its
+    time is over. After a failure of a task, those behind it are `upstream_failed`.
+
     Of a mapped task group, it also returns each index of which not all tasks have ended, in Dag runs under way.
     """
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance as Task
     from airflow.utils.state import State
-    from sqlalchemy import or_, select
+    from sqlalchemy import and_, or_, select
 
-    runs = _execute(select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(DagRun.state != "success"))
+    def has_task(state: str) -> Any:
+        of_run = Task.dag_id == DagRun.dag_id, Task.run_id == DagRun.run_id
+        return select(Task.id).where(*of_run, Task.state == state).exists()
+
+    stopped = and_(DagRun.state == "failed", has_task("skipped"), ~has_task("upstream_failed"))
+    runs = _execute(select(DagRun.dag_id, DagRun.run_id, DagRun.state, stopped).where(DagRun.state != "success"))
     found = [
-        DagRunState(dag_id, run_id, "failed" if state == "failed" else "running") for dag_id, run_id, state in runs
+        DagRunState(dag_id, run_id, "stopped" if stopped else "failed" if state == "failed" else "running")
+        for dag_id, run_id, state, stopped in runs
     ]
     under_way = select(Task.dag_id, Task.run_id, Task.map_index).join(Task.dag_run)
     unfinished = or_(Task.state.is_(None), Task.state.not_in(State.finished))

@@ -187,6 +187,17 @@ def test_a_run_is_running_while_airflow_says_so(ask: Ask, home: Path, dag_run: C
     assert ask("run", run=killed)["state"] == "failed"  # whatever killed it has left nothing in the record
 
 
+def test_a_run_that_a_person_has_marked_as_failed_was_stopped(
+    ask: Ask, home: Path, dag_run: Callable[[str, str, str], None], task: Callable[..., None]
+) -> None:
+    run = make_run(home, "finetune", RUN_ID)
+    dag_run("finetune", RUN_ID, "failed")
+    task("finetune", RUN_ID, "package", "skipped")
+    assert (ask("run", run=run)["state"], ask("runs")["rows"][0]["state"]) == ("stopped", "stopped")
+    task("finetune", RUN_ID, "predict", "upstream_failed")  # a task before it has failed by itself
+    assert ask("run", run=run)["state"] == "failed"
+
+
 def test_a_run_of_the_command_line_is_running_while_it_writes(ask: Ask, home: Path) -> None:
     (home / "runs/by-hand").mkdir(parents=True)
     curves = let_train(home, "by-hand", lines(*LINES[:2]))
