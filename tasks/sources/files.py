@@ -13,10 +13,12 @@ from include.paths import user_path
 from include.sections import Data
 from include.stages import BadInput
 from tasks.sources.base import Columns, Record, Source, to_records
+from tasks.sources.encoding import undecodable
 from tasks.sources.formats import format_of
 from tasks.sources.header import hint
 from tasks.sources.lines import Row, check_file, nul_problem, read_header, read_rows
 from tasks.sources.parquet import UserParquet
+from tasks.sources.values import is_text, python_value
 
 FORMATS = (".csv", ".tsv", ".parquet")
 
@@ -80,25 +82,19 @@ def _parquet_rows(path: Path, names: dict[str, str], separator: str) -> Iterator
             if role != "label" and not is_text(kind):
                 raise BadInput(f"{path}: the column {name!r} has the type {kind}, but {role} must be text")
         for batch in file.batches(list(names.values())):
-            for values in zip(*(_values(path, number, column) for column in batch.columns), strict=True):
+            for at in range(len(batch)):
                 number += 1
-                fields = [_as_text(value, separator) for value in values]
-                text = "\t".join(fields)
-                yield Row(number, fields, nul_problem(text), text)
+                yield _row(number, [column[at] for column in batch.columns], separator)
 
 
-def _values(path: Path, number: int, column: pa.Array) -> list[Any]:
+def _row(number: int, values: list[pa.Scalar], separator: str) -> Row:
     try:
-        values: list[Any] = column.to_pylist()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: text after row {number} is not UTF-8 ({error}): write the file again") from error
-    return values
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Return whether the values of an Arrow type are texts."""
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+        fields = [_as_text(python_value(value), separator) for value in values]
+    except UnicodeDecodeError as error:  # Parquet does not check its texts
+        shown = "\t".join(_as_text(python_value(value, "replace"), separator) for value in values)
+        return Row(number, [], undecodable(error.object[error.start]), shown)
+    text = "\t".join(fields)
+    return Row(number, fields, nul_problem(text), text)
 
 
 def _as_text(value: Any, separator: str) -> str:

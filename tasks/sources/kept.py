@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from include.stages import BadInput
@@ -13,6 +14,7 @@ from tasks.scoring.metrics import Array
 from tasks.sources.formats import format_of
 from tasks.sources.lines import read_header, read_rows
 from tasks.sources.parquet import UserParquet
+from tasks.sources.values import python_value
 
 
 def kept_columns(path: Path, names: Sequence[str], rows: Array) -> pa.Table:
@@ -55,14 +57,23 @@ def _of_parquet(path: Path, names: Sequence[str]) -> pa.Table:
 
 def _check_writable(path: Path, column: pa.Table) -> None:
     """Raise BadInput for a column, such as a list or bytes, that predict could not write after the training."""
+    field = column.schema.field(0)
     try:
         csv.write_csv(column, pa.MockOutputStream())
+        _check_dates(column[0])
     except pa.ArrowException as error:
-        field = column.schema.field(0)
         raise BadInput(
             f"{path}: data.keep names the column {field.name!r} of type {field.type}, which cannot be written as CSV "
             f"({error}): keep another column, or store this one as text"
         ) from error
+
+
+def _check_dates(column: pa.ChunkedArray) -> None:
+    """Raise ArrowInvalid for dates beyond the years 1 to 9999, of which Arrow writes others into a CSV file."""
+    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        for extreme in pc.min_max(column).values():
+            if isinstance(found := python_value(extreme), str):
+                raise pa.ArrowInvalid(f"{found} is not in the years 1 to 9999")
 
 
 def _place(path: Path, header: list[str], name: str) -> int:

@@ -44,7 +44,7 @@ class UserParquet:
             raise _damaged(f"{path} is not a Parquet file", error) from error
         if old := _int96_columns(self._file):
             self._keep_nanoseconds(old)
-        self.schema: pa.Schema = _without_dictionaries(self._file.schema_arrow)
+        self.schema: pa.Schema = _plain_schema(self._file.schema_arrow)
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +70,7 @@ class UserParquet:
         try:
             for group in range(file.num_row_groups):  # a batch cannot have the dictionaries of two
                 for batch in file.iter_batches(ROWS_IN_BATCH, [group], names):
-                    yield batch.cast(_without_dictionaries(batch.schema))
+                    yield batch.cast(_plain_schema(batch.schema))
                     number += len(batch)
         except _UNREADABLE as error:
             raise _damaged(f"{self._path}: the data from row {number} on cannot be read", error) from error
@@ -111,14 +111,16 @@ def _fits(batch: pa.RecordBatch, schema: pa.Schema) -> bool:
     return True
 
 
-def _without_dictionaries(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the values' types instead of dictionaries, which an Arrow file can hold only once."""
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema without dictionaries, of which an Arrow file can hold only one for each column, and views."""
     return pa.schema([_plain_field(field) for field in schema])
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):  # pyarrow cannot filter them
+        return pa.string() if pa.types.is_string_view(kind) else pa.binary()
     if pa.types.is_struct(kind):
         return pa.struct([_plain_field(field) for field in kind])
     if pa.types.is_map(kind):

@@ -27,8 +27,10 @@ from pyspark.sql.types import StructType
 from include.datasets import is_finished
 from include.stages import BadInput
 from tasks.sources.chunks import FORMATS, ROWS_IN_CHUNK, Chunk, decoding_problem, parquet_chunks, text_chunks
+from tasks.sources.encoding import undecodable
 from tasks.sources.formats import format_of
 from tasks.sources.lines import check_file
+from tasks.sources.values import python_value
 from tasks.streaming.rows import ARROW, BYTES, SCHEMA
 
 
@@ -227,11 +229,9 @@ def _of_chunk(chunk: Chunk) -> _Rows:
 def _row(batch: pa.RecordBatch, at: int) -> tuple[str | None, str | None]:
     """Return a row and its problem."""
     try:
-        return _as_json({name: batch.column(name)[at].as_py() for name in batch.schema.names}), None
+        return _as_json({name: python_value(batch.column(name)[at]) for name in batch.schema.names}), None
     except UnicodeDecodeError as error:  # Parquet does not check its texts
-        return None, f"broken encoding: byte {error.object[error.start]:#04x} is not UTF-8"
-    except (OverflowError, ValueError):  # Python's dates end with the year 9999
-        return None, "a date or another value that Python cannot represent"
+        return None, undecodable(error.object[error.start])
 
 
 def _lines(file: Path) -> Iterator[_Rows]:

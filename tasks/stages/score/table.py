@@ -17,9 +17,9 @@ from include.artifacts import sync, write_json
 from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
 from tasks.sources.chunks import Chunk
-from tasks.sources.files import is_text
 from tasks.sources.header import hint
 from tasks.sources.usable import text_problem
+from tasks.sources.values import is_text, python_value
 
 ROWS, ASIDE, COUNTS = "rows.arrow", "aside.jsonl", "counts.json"
 _SHOWN = 200  # characters of a value that the file of rows set aside keeps
@@ -149,11 +149,8 @@ def _entries(chunk: Chunk, problems: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _shown(value: pa.Scalar) -> str | None:
-    try:
-        found = value.as_py()
-        return None if found is None else str(found)[:_SHOWN]
-    except UnicodeDecodeError:
-        return bytes(value.as_buffer()).decode("utf-8", errors="replace")[:_SHOWN]
+    found = python_value(value, "replace")
+    return None if found is None else str(found)[:_SHOWN]
 
 
 def _write(stream: TextIO, entry: dict[str, Any]) -> None:

@@ -90,17 +90,11 @@ def test_other_bytes_are_no_text_and_none_is_lost(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("values", "problem"),
-    [
-        (pa.array([2**58], pa.timestamp("us")), "a date or another value that Python cannot represent"),
-        (pa.array([b"gr\xfcn"]).view(pa.string()), "broken encoding: byte 0xfc is not UTF-8"),
-    ],
-)
-def test_a_value_that_cannot_be_read_sets_one_row_aside(tmp_path: Path, values: pa.Array, problem: str) -> None:
+def test_a_value_that_cannot_be_read_sets_one_row_aside(tmp_path: Path) -> None:
+    values = pa.array([b"gr\xfcn"]).view(pa.string())
     pq.write_table(pa.table({"text": ["good film"], "other": values}), tmp_path / "a.parquet")
     (row,) = read(tmp_path / "a.parquet")
-    assert (row["row"], row["problem"], row["position"]) == (None, problem, 1)
+    assert (row["row"], row["position"]) == (None, 1) and row["problem"] == "broken encoding: byte 0xfc is not UTF-8"
 
 
 def test_a_file_that_is_gone_is_set_aside_but_a_failing_disk_sets_nothing_aside(
