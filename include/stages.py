@@ -166,7 +166,7 @@ _PIPELINE = (
     Stage(
         name="validate",
         does="check the raw data with Great Expectations",
-        version=2,
+        version=3,
         reads=("data", "validation"),
         cache=True,
         spark=True,
@@ -332,7 +332,7 @@ _BESIDE = (
     Stage(
         name="score",
         does="label the rows of a table on Spark",
-        version=2,
+        version=3,
         reads=("scoring", "prediction", "data.label_separator", *_REGISTERED),
         spark=True,
         mlflow=True,
