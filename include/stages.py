@@ -283,7 +283,7 @@ _BESIDE = (
     Stage(
         name="ingest",
         does="add the rows of new files to a dataset",
-        version=2,
+        version=3,
         reads=("data", "validation.max_quarantine", "dataset"),
         writes=("datasets",),
         cache=True,

@@ -115,7 +115,8 @@ class Validation(Section):
     max_overlap: Share = Field(
         0.05,
         description="Largest share of the dev or test rows whose text may also occur in train, between 0 and 1. Texts "
-        "are compared without regard to case, punctuation and white space.",
+        "are compared without regard to case, white space, quotation marks, hyphens, full stops and commas, except "
+        "before a digit.",
     )
 
 

@@ -1,6 +1,6 @@
 """Select the new rows to add to a dataset: no known rows, duplicates, contradictions, or texts of dev or test.
 
-Texts are compared by text_key (tasks/sources/normalize.py), which ignores case, punctuation and white space.
+Those of dev and test are found by overlap_key, the others by text_key (tasks/sources/normalize.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from include.glue import Task
 from include.stages import BadInput
 from tasks.sources import Record, Source
-from tasks.sources.normalize import text_key
+from tasks.sources.normalize import overlap_key, text_key
 from tasks.sources.quarantine import Quarantine, problem
 
 #: The possible outcomes for a new row.
@@ -27,12 +27,14 @@ class Row:
     Attributes:
         sentences: The texts.
         label: The label as written in the source; "" in test.
-        key: The text_key, which is the same for equal texts.
+        key: The text_key.
+        overlap: The overlap_key.
     """
 
     sentences: tuple[str, ...]
     label: str
     key: int
+    overlap: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def read(source: Source, split: str, task: Task, share: float, quarantine: Quara
         if reason:
             quarantine.add(record, reason)
         else:
-            rows.append(Row(record.sentences, record.label, text_key(record.sentences)))
+            rows.append(Row(record.sentences, record.label, text_key(record.sentences), overlap_key(record.sentences)))
             records.append(record)
     summary = quarantine.summary(count)
     if summary.set_aside > math.floor(share * count):
@@ -100,13 +102,13 @@ def select(
         The rows to add, in order, and the number of rows for each of OUTCOMES.
     """
     files = list(files)
-    split_of = {row.key: f"in_{split}" for split in ("test", "dev") for row in known[split]}
+    split_of = {row.overlap: f"in_{split}" for split in ("test", "dev") for row in known[split]}
     labels, claims = _labels(known["train"], task), _labels((row for file in files for row in file.rows), task)
     added: dict[int, Row] = {}
     counts: Counter[str] = Counter()
     for file in files:
         for row, record in zip(file.rows, file.records, strict=True):
-            fate = split_of.get(row.key) or _fate(_value(row, task), labels.get(row.key), claims[row.key])
+            fate = split_of.get(row.overlap) or _fate(_value(row, task), labels.get(row.key), claims[row.key])
             if fate == "conflict":
                 others = sorted(map(str, (labels.get(row.key) or claims[row.key]) - {_value(row, task)}))
                 file.quarantine.add(record, f"conflict: the same text also has the label {', '.join(others)}")

@@ -1,6 +1,6 @@
 """Find texts that occur in more than one row: in train and in dev or test, or with different labels.
 
-Texts are compared by text_key (tasks/sources/normalize.py), which ignores case, punctuation and white space.
+Those of two splits are compared by overlap_key, those of one split by text_key (tasks/sources/normalize.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Facts:
 def find_facts(drafts: Mapping[str, Path]) -> dict[str, Facts]:
     """Compare the drafts of the splits.
 
-    Only the keys and the labels are read into memory, 16 bytes per row.
+    Only the keys and the labels are read into memory, 24 bytes per row.
 
     Args:
         drafts: Split to the Parquet file that `tables.read_split` wrote.
@@ -50,8 +50,8 @@ def find_facts(drafts: Mapping[str, Path]) -> dict[str, Facts]:
     Returns:
         Split to facts.
     """
-    frames = {split: pd.read_parquet(drafts[split], columns=["text_key", "label"]) for split in SPLITS}
-    train, dev, test = (frames[split]["text_key"].to_numpy() for split in SPLITS)
+    frames = {split: pd.read_parquet(drafts[split], columns=["text_key", "overlap_key", "label"]) for split in SPLITS}
+    train, dev, test = (frames[split]["overlap_key"].to_numpy() for split in SPLITS)
     in_dev, in_test = np.isin(train, dev), np.isin(train, test)
     labels = {split: _labels_of_text(frame) for split, frame in frames.items()}
     leaves = in_dev | in_test

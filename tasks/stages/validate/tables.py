@@ -1,6 +1,7 @@
 """Convert records to Parquet: the tables that later stages read, and the facts that the rules check.
 
-Each split is read once, in chunks, into a draft with the table and two facts per row (text_key and characters). The
+Each split is read once, in chunks, into a draft with the table and three facts per row (text_key, overlap_key and
+characters). The
 facts that depend on all splits (overlap.py) are added when the draft is turned into the final table.
 """
 
@@ -17,12 +18,12 @@ import pyarrow.parquet as pq
 from include.glue import Task
 from tasks.encoder.labels import TYPES
 from tasks.sources import Record, Source
-from tasks.sources.normalize import text_key
+from tasks.sources.normalize import overlap_key, text_key
 from tasks.sources.quarantine import Quarantine, QuarantineSummary, problem
 from tasks.stages.validate.overlap import Facts
 
 _CHUNK = 20_000  # rows in memory at a time
-_OF_THE_ROW = pa.schema([("text_key", pa.int64()), ("characters", pa.int64())])
+_OF_THE_ROW = pa.schema([("text_key", pa.int64()), ("overlap_key", pa.int64()), ("characters", pa.int64())])
 _OF_ALL_ROWS = pa.schema([("labels_of_text", pa.int64()), ("overlaps", pa.bool_())])
 
 
@@ -106,6 +107,7 @@ def _as_row(record: Record, task: Task, split: str) -> dict[str, Any]:
         **dict(zip(sentence_columns(task), record.sentences, strict=True)),
         "label": None if split == "test" else _label(record.label, task),
         "text_key": text_key(record.sentences),
+        "overlap_key": overlap_key(record.sentences),
         "characters": max(map(len, record.sentences)),
     }
 

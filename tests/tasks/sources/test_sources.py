@@ -16,7 +16,7 @@ from tasks.sources import Record, Source, open_source
 from tasks.sources.bundled import BundledCorpus, split_of
 from tasks.sources.files import OwnFiles
 from tasks.sources.glue import GlueFolder
-from tasks.sources.normalize import normalize, text_key
+from tasks.sources.normalize import overlap_key, text_key
 
 HEADER = b"sentence\tlabel\n"
 
@@ -232,18 +232,36 @@ def test_bundled_labels_are_the_rating_s_sign_and_neutral_rows_are_dropped(corpu
     assert {record.label for record in corpus.records("test")} == {""}
 
 
-def test_normalizing_ignores_case_punctuation_and_spacing_only() -> None:
-    assert normalize("It 's   a `` Fine '' film , is n't it ?") == normalize(
-        "it's a \u201cfine\u201d film \u2013 isn\u2019t it"
-    )
-    assert normalize("great 😀") != normalize("great 😡")
-    assert normalize("!!!") != normalize("???")
-    assert normalize("हिन्दी") != normalize("हिन्दा")
+TOLD_APART = [
+    ("rated 1.5", "rated 15"), ("rated .5", "rated 5"), ("-5", "5"), ("10\u00b2", "102"), ("1,5", "15"),
+    ("good :)", "good :("), ("C++", "C"), ("C#", "C"), ("great!", "great?"), ("!!!", "???"), ("...", "--"),
+    ("great 😀", "great 😡"), ("हिन्दी", "हिन्दा"),
+]  # fmt: skip
 
 
-def test_text_key_is_a_stable_64_bit_number() -> None:
-    assert text_key(("A b.",)) == text_key(("ab",)) == -8642163009466838514
-    assert text_key(("a", "b")) != text_key(("ab",))
+@pytest.mark.parametrize(("one", "other"), TOLD_APART)
+def test_texts_that_mean_something_else_are_not_equal(one: str, other: str) -> None:
+    assert text_key((one,)) != text_key((other,))
+    assert overlap_key((one,)) != overlap_key((other,))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same_text"),
+    [
+        ("It 's   a  Fine film !", "it's a fine film!", True),
+        ("It's a `` fine '' film , is n't it ?", "it's a \u201cfine\u201d film \u2013 isn\u2019t it?", False),
+        ("1 23", "12 3", False),
+        ("a must-see .", "A must see", False),
+    ],
+)
+def test_a_tokenized_corpus_overlaps_with_its_source(one: str, other: str, same_text: bool) -> None:
+    assert overlap_key((one,)) == overlap_key((other,))
+    assert (text_key((one,)) == text_key((other,))) == same_text
+
+
+def test_keys_are_stable_64_bit_numbers() -> None:
+    assert text_key(("A  b.",)) == text_key(("a b .",)) == -405331939141696917
+    assert text_key(("a", "b")) != text_key(("a b",))
 
 
 def test_records_are_read_in_a_stream(tmp_path: Path) -> None:

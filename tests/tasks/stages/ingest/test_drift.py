@@ -23,7 +23,7 @@ LIKE_TRAIN = [f"sentence train {number}\t{number % 2}" for number in range(100)]
 
 
 def rows(*texts: str, labels: str = "0") -> list[Row]:
-    return [Row((text,), labels[place % len(labels)], place) for place, text in enumerate(texts)]
+    return [Row((text,), labels[place % len(labels)], place, place) for place, text in enumerate(texts)]
 
 
 def test_the_figures_are_what_they_are_called() -> None:
@@ -40,7 +40,7 @@ def test_the_figures_are_what_they_are_called() -> None:
 
 def test_scores_are_compared_by_their_distribution() -> None:
     one, two = np.random.default_rng(0).uniform(0, 5, (2, 50)).round(1)
-    old, new = ([Row(("a b",), str(score), 0) for score in scores] for scores in (one, two))
+    old, new = ([Row(("a b",), str(score), 0, 0) for score in scores] for scores in (one, two))
     label, _, _ = measure(old, new, TASKS["STS-B"], Dataset())
     assert label.value == pytest.approx(stats.ks_2samp(one, two).statistic)
 
@@ -83,16 +83,16 @@ def test_padded_rows_are_measured_but_not_refused(home: Home) -> None:
 
 def test_of_several_labels_the_one_that_moved_most_counts() -> None:
     task = dataclasses.replace(TASKS["multi-label"], labels=("x", "y"), label_names=("x", "y"))
-    old = [Row(("a b",), cell, 0) for cell in ("x", "x|y", "", "y")]
-    new = [Row(("a b",), cell, 0) for cell in ("y|x", "x|x")]
+    old = [Row(("a b",), cell, 0, 0) for cell in ("x", "x|y", "", "y")]
+    new = [Row(("a b",), cell, 0, 0) for cell in ("y|x", "x|x")]
     assert measure(old, new, task, Dataset())[0].value == pytest.approx(0.5)  # x: 2 of 4, then 2 of 2
 
 
 def test_the_order_of_labels_in_a_cell_does_not_matter() -> None:
     task = dataclasses.replace(TASKS["multi-label"], labels=("x", "y"), label_names=("x", "y"))
-    known = {"train": [Row(("one",), "x|y", 1), Row(("two",), "", 2)], "dev": [], "test": []}
+    known = {"train": [Row(("one",), "x|y", 1, 1), Row(("two",), "", 2, 2)], "dev": [], "test": []}
     cells = [("one", "y | x", 1), ("two", "x", 2), ("three", "y", 3)]
-    fresh = [Row((text,), cell, key) for text, cell, key in cells]
+    fresh = [Row((text,), cell, key, key) for text, cell, key in cells]
     records = [Record(number, number + 2, row.sentences, row.label) for number, row in enumerate(fresh)]
     held = Quarantine(StringIO(), "train", "new.tsv")
     added, counts = select(known, [UsableRows(fresh, records, 3, held)], task)

@@ -60,14 +60,14 @@ def test_a_file_that_comes_with_the_first_version_is_in_it(home: Home) -> None:
 
 def test_what_is_known_repeated_contradicted_or_held_out_is_counted_and_left_out(home: Home) -> None:
     home.ingest()
-    home.put("a.tsv", "A fine film!\t1", "a fine film\t1", "Train, sentence 3.\t1", "train sentence 4\t1",
-             "DEV sentence 5\t1", "test sentence 6\t0", "either way\t0")  # fmt: skip
-    home.put("b.tsv", "either way.\t1", "a fine film\t1")
+    home.put("a.tsv", "A  Fine film\t1", "a fine film\t1", "Train sentence  3\t1", "train sentence 4\t1",
+             "DEV sentence, 5\t1", "test sentence 6.\t0", "either way\t0", "my way :)\t1", "my way :(\t0")  # fmt: skip
+    home.put("b.tsv", "Either way \t1", "a fine film\t1")
     second = home.ingest("second")
     assert second.manifest.result["counts"] == {
-        "added": 1, "duplicate": 2, "known": 1, "conflict": 3, "in_dev": 1, "in_test": 1, "unusable": 0,
+        "added": 3, "duplicate": 2, "known": 1, "conflict": 3, "in_dev": 1, "in_test": 1, "unusable": 0,
     }  # fmt: skip
-    assert table(second)[201:] == ["A fine film!\t1"]
+    assert table(second)[201:] == ["A  Fine film\t1", "my way :)\t1", "my way :(\t0"]
     aside = made_up.lines(second.path / "quarantine.jsonl")
     assert [(Path(row["file"]).name, row["line"], row["reason"]) for row in aside] == [
         ("a.tsv", 5, "conflict: the same text also has the label 0"),

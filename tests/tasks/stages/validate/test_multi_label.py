@@ -75,7 +75,7 @@ def test_a_missing_column_is_told_with_the_remedy(folder: Path) -> None:
 
 
 def test_a_text_with_the_same_labels_in_another_order_is_no_contradiction(folder: Path) -> None:
-    rows = ["one\tplot|acting", "one\tacting|plot", "two\tplot", "Two!\tmusic", *(f"{n}\tmusic" for n in range(60))]
+    rows = ["one\tplot|acting", "one\tacting|plot", "two\tplot", "Two \tmusic", *(f"{n}\tmusic" for n in range(60))]
     (folder / "train.tsv").write_text("\n".join(["sentence\tlabel", *rows, ""]))
     found = rules(validate(folder, experiment(folder)))
     assert found["train", "contradictory labels"]["observed"] == 2
@@ -92,7 +92,7 @@ def test_a_rare_label_is_a_warning_and_a_single_set_stops_the_run(folder: Path) 
 
 
 def test_overlaps_are_removed_from_train(folder: Path) -> None:
-    (folder / "dev.tsv").write_text("sentence\tlabel\nTrain sentence 0!\tplot\nmore\tmusic\nless\t\n" + "".join(
+    (folder / "dev.tsv").write_text("sentence\tlabel\nTrain, sentence 0.\tplot\nmore\tmusic\nless\t\n" + "".join(
         f"dev {number}\tacting\n" for number in range(40)
     ))  # fmt: skip
     artifact = validate(folder, experiment(folder))

@@ -21,7 +21,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     folder = made_up.write_sst2(root)
     made_up.append(
         folder / "train.tsv",
-        b"Train sentence 7!\t0",  # line 202: repeats row 7 under another label
+        b"Train  Sentence 7\t0",  # line 202: repeats row 7 under another label
         b"dev sentence, 3\t1",  # stands in dev
         b"test SENTENCE 5\t1",  # stands in test
         b"   \t1",  # line 205: blank
@@ -57,7 +57,7 @@ def test_tables_hold_rows_lines_and_no_test_labels(sound: Artifact) -> None:
     types = {name: str(kind) for name, kind in zip(train.schema.names, train.schema.types, strict=True)}
     assert types == {"row": "int64", "line": "int64", "sentence1": "string", "label": "int64"}
     assert train.schema == dev.schema == test.schema
-    assert train.slice(200).to_pylist()[0] == {"row": 200, "line": 202, "sentence1": "Train sentence 7!", "label": 0}
+    assert train.slice(200).to_pylist()[0] == {"row": 200, "line": 202, "sentence1": "Train  Sentence 7", "label": 0}
     assert train.column("row").to_pylist()[-3:] == [200, 204, 205]  # overlap and quarantine leave gaps
     assert test.column("row").to_pylist() == list(range(40))
     assert test.column("label").null_count == 40
@@ -141,7 +141,7 @@ def test_scores_of_pairs(tmp_path: Path) -> None:
         text = "\n".join(["a,b,score", *(row.replace("first", split) for row in rows)])
         (tmp_path / f"{split}.csv").write_text(text)
     with (tmp_path / "train.csv").open("a") as stream:
-        stream.write("\nsame,pair,1.0\nSame.,pair,5")
+        stream.write("\nsame,pair,1.0\nSame ,pair,5\nSame!,pair,5")
     columns = {"sentence": "a", "sentence2": "b", "label": "score"}
     files = {split: f"{split}.csv" for split in ("train", "dev", "test")}
     data = {"task": "regression", "source": "files", "path": str(tmp_path), "score_range": (0, 5)}
@@ -149,5 +149,5 @@ def test_scores_of_pairs(tmp_path: Path) -> None:
     artifact = made_up.validate(tmp_path, experiment)
     assert artifact.manifest.message == ""
     last = pq.read_table(artifact.path / "train.parquet").to_pylist()[-1]
-    assert last == {"row": 111, "line": 113, "sentence1": "Same.", "sentence2": "pair", "label": 5.0}
+    assert last == {"row": 112, "line": 114, "sentence1": "Same!", "sentence2": "pair", "label": 5.0}
     assert made_up.rules(artifact)["train", "contradictory labels"]["observed"] == 2
