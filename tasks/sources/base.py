@@ -10,7 +10,7 @@ from pathlib import Path
 
 from include.artifacts import sha256
 from include.stages import BadInput
-from tasks.sources.lines import Row, check_file, remarks
+from tasks.sources.lines import BLANK, Row, check_file, remarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Source(ABC):
 
     def __init__(self, paths: dict[str, Path]) -> None:
         self.paths = paths
+        self.ignored: dict[str, int] = {}  # split to the number of its blank rows, once it has been read
 
     @abstractmethod
     def records(self, split: str) -> Iterator[Record]:
@@ -73,7 +74,10 @@ class Source(ABC):
 
     def remarks(self, split: str) -> list[str]:
         """Return one sentence for each irregularity of the file that was corrected while reading."""
-        return remarks(self.paths[split])
+        found = remarks(self.paths[split])
+        if blank := self.ignored.get(split):
+            found.append(f"{self.paths[split]}: {blank} blank rows at the end were ignored")
+        return found
 
     def fingerprint(self) -> str:
         """Return a string that changes whenever the content of a raw file changes.
@@ -86,23 +90,27 @@ class Source(ABC):
         digests = "".join(sha256(path) for path in self.paths.values())
         return hashlib.sha256(digests.encode()).hexdigest()
 
+    def to_records(self, rows: Iterable[Row], columns: Columns, split: str) -> Iterator[Record]:
+        """Turn rows into records by selecting the columns.
 
-def to_records(rows: Iterable[Row], columns: Columns, file: str) -> Iterator[Record]:
-    """Turn rows into records by selecting the columns.
+        Args:
+            rows: The data rows of a split, without the header.
+            columns: The positions of the fields.
+            split: The split.
 
-    Args:
-        rows: The data rows of a file, without the header.
-        columns: The positions of the fields.
-        file: The name of the file, for messages.
-
-    Raises:
-        BadInput: If there is no row.
-    """
-    number = -1
-    for number, row in enumerate(rows):
-        yield _record(number, row, columns)
-    if number < 0:
-        raise BadInput(f"{file} has no data rows: add at least one")
+        Raises:
+            BadInput: If there is no row.
+        """
+        number = blank = 0
+        for row in rows:
+            if row.problem == BLANK:
+                blank += 1
+                continue
+            yield _record(number, row, columns)
+            number += 1
+        self.ignored[split] = blank
+        if not number:
+            raise BadInput(f"{self.file(split)} has no data rows: add at least one")
 
 
 def _record(number: int, row: Row, columns: Columns) -> Record:

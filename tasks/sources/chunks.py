@@ -52,6 +52,8 @@ class Chunk:
 def table_files(source: str) -> list[Path]:
     """Return the files of the table that scoring.input names, in the order of their names.
 
+    Empty files of a folder are parts without rows, unless all are empty.
+
     Raises:
         BadInput: If there are none, or if they have different formats.
     """
@@ -60,7 +62,8 @@ def table_files(source: str) -> list[Path]:
         check_file(path, "correct scoring.input")
         files = [path]
     else:
-        files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
+        parts = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
+        files = [file for file in parts if file.stat().st_size] or parts
     suffixes = sorted({format_of(file) for file in files})
     if len(suffixes) != 1 or suffixes[0] not in FORMATS:
         found = ", ".join(suffix or "no suffix" for suffix in suffixes) or "no file"

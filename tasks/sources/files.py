@@ -12,7 +12,7 @@ from include.glue import SPLITS, Task
 from include.paths import user_path
 from include.sections import Data
 from include.stages import BadInput
-from tasks.sources.base import Columns, Record, Source, to_records
+from tasks.sources.base import Columns, Record, Source
 from tasks.sources.encoding import undecodable
 from tasks.sources.formats import format_of
 from tasks.sources.header import hint
@@ -54,7 +54,7 @@ class OwnFiles(Source):
         else:
             rows = read_rows(path)
             header = read_header(path, rows, ", ".join(names.values()))
-        return to_records(rows, _columns(path, header, names), str(path))
+        return self.to_records(rows, _columns(path, header, names), split)
 
 
 def _columns(path: Path, header: list[str], names: dict[str, str]) -> Columns:

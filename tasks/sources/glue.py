@@ -8,7 +8,7 @@ from pathlib import Path
 from include.glue import SPLITS, Split, Task
 from include.paths import user_path
 from include.stages import BadInput
-from tasks.sources.base import Columns, Record, Source, to_records
+from tasks.sources.base import Columns, Record, Source
 from tasks.sources.header import hint
 from tasks.sources.lines import Row, read_header, read_rows
 
@@ -39,7 +39,7 @@ class GlueFolder(Source):
         rows = read_rows(path)
         if layout.header:
             _check_header(path, rows, layout, self.task.name)
-        return to_records(rows, _columns(self.task, split), str(path))
+        return self.to_records(rows, _columns(self.task, split), split)
 
 
 def _find(root: Path, file: str) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 from include.artifacts import sha256
 from include.glue import SPLITS, Task
 from include.stages import BadInput
-from tasks.sources.base import Columns, Record, Source, to_records
+from tasks.sources.base import Columns, Record, Source
 from tasks.sources.lines import Row, nul_problem
 
 REPOSITORY = "nyu-mll/glue"
@@ -54,7 +54,7 @@ class HubDataset(Source):
         columns = Columns(len(names), tuple(range(len(sentences))), len(sentences), None)
         if split == "test":
             columns = Columns(len(names), columns.sentences, None, index=len(sentences) + 1)
-        return to_records(self._rows(split, names), columns, self.file(split))
+        return self.to_records(self._rows(split, names), columns, split)
 
     def _rows(self, split: str, names: list[str]) -> Iterator[Row]:
         data = self.splits[split]

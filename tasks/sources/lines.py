@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import codecs
 import csv
-import itertools
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -17,6 +16,8 @@ from tasks.sources.formats import format_of
 
 _HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
 _LONGEST_FIELD = 2**31 - 1  # the csv module's default is 131,072 characters
+#: The problem of a row of separators only that no other row follows, as spreadsheets leave them.
+BLANK = "blank row at the end of the file"
 
 
 class Dialect(NamedTuple):
@@ -81,12 +82,15 @@ def remarks(path: Path, encoding: str = "utf-8") -> list[str]:
 def read_rows(path: Path, dialect: Dialect = PLAIN) -> Iterator[Row]:
     """Yield all rows of a .csv file (with quoting) or of a TSV file (without quoting), including the header.
 
+    Empty lines at the end of a file are no rows. Rows of separators only at the end have the problem BLANK.
+
     Raises:
         BadInput: If the file cannot be read as text, or if the quotes of a CSV file are unbalanced.
     """
     check_file(path, dialect.encoding)
-    rows = _csv_rows(path, dialect) if format_of(path) == ".csv" else _tsv_rows(path, dialect)
-    return _without_blank_tail(rows)
+    is_csv = format_of(path) == ".csv"
+    rows = _csv_rows(path, dialect) if is_csv else _tsv_rows(path, dialect)
+    return _without_unnamed_columns(_with_blank_tail(rows, 0 if is_csv else 1))
 
 
 def read_header(path: Path, rows: Iterator[Row], expected: str) -> list[str]:
@@ -159,12 +163,31 @@ def nul_problem(text: str) -> str:
     return f"{BROKEN}: contains a NUL byte" if "\0" in text else ""
 
 
-def _without_blank_tail(rows: Iterable[Row]) -> Iterator[Row]:
-    """Drop blank lines at the end of a file. Anywhere else they count as rows with too few fields."""
-    blank: list[Row] = []
+def _with_blank_tail(rows: Iterator[Row], fields_of_empty_line: int) -> Iterator[Row]:
+    """Drop empty lines at the end of a file, and mark rows of separators only there. Elsewhere both are rows.
+
+    A CSV file with one column has empty texts as "", which is a row with one field.
+    """
+    tail: list[Row] = []
     for row in rows:
-        if row.text or row.problem:
-            yield from itertools.chain(blank, (row,))
-            blank.clear()
+        if row.problem or any(row.fields) or len(row.fields) == 1 > fields_of_empty_line:
+            yield from tail
+            yield row
+            tail.clear()
         else:
-            blank.append(row)
+            tail.append(row)
+    yield from (replace(row, problem=BLANK) for row in tail if len(row.fields) > fields_of_empty_line)
+
+
+def _without_unnamed_columns(rows: Iterator[Row]) -> Iterator[Row]:
+    """Drop the last columns if the header has no names for them, and a row nothing in them."""
+    header = next(rows, None)
+    if header is None:
+        return
+    unnamed = next((at for at, name in enumerate(reversed(header.fields)) if name), 0)
+    width = len(header.fields)
+    named = width - unnamed
+    yield replace(header, fields=header.fields[:named])
+    for row in rows:
+        empty = unnamed and len(row.fields) == width and not any(row.fields[named:])
+        yield replace(row, fields=row.fields[:named]) if empty else row

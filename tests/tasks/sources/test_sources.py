@@ -80,6 +80,40 @@ def test_broken_lines_are_told_with_their_number(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "header", "tail"),
+    [
+        ("train.csv", "sentence,label", ",\n,,,\n\n,\n"),
+        ("train.csv", "sentence,label,,", ",,,\n,,,\n,,,"),
+        ("train.tsv", "sentence\tlabel", "\t\n\t\n\n\t\t\n\n"),
+    ],
+)
+def test_blank_rows_that_a_spreadsheet_leaves_at_the_end_are_ignored_and_told(
+    tmp_path: Path, name: str, header: str, tail: str
+) -> None:
+    row = header.replace("sentence", "good").replace("label", "1")
+    (tmp_path / name).write_text(f"{header}\n{row}\n{tail}")
+    source = own(tmp_path, {}, train=name)
+    assert brief(list(source.records("train"))) == [(0, 2, ("good",), "1")]
+    assert source.remarks("train") == [f"{tmp_path / name}: 3 blank rows at the end were ignored"]
+
+
+def test_blank_rows_between_rows_are_rows_and_so_are_empty_texts_in_quotes(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("sentence,label\n,\n\ngood,1\n")
+    assert brief(list(own(tmp_path, {}, train="train.csv").records("train"))) == [
+        (0, 2, ("",), ""), (1, 3, (), ""), (2, 4, ("good",), "1"),
+    ]  # fmt: skip
+    (tmp_path / "test.csv").write_text('sentence\ngood\n""\n""\n\n')
+    assert brief(list(own(tmp_path, {}, test="test.csv").records("test"))) == [
+        (0, 2, ("good",), ""), (1, 3, ("",), ""), (2, 4, ("",), ""),
+    ]  # fmt: skip
+
+
+def test_a_value_in_a_column_without_a_name_is_not_lost(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("sentence,label,\ngood,1,\nbad,0,why\n")
+    assert problems(own(tmp_path, {}, train="train.csv")) == [(3, "wrong number of fields: 3 instead of 2")]
+
+
 def test_a_byte_order_mark_and_mixed_line_ends_are_put_right_and_told(tmp_path: Path) -> None:
     source = sst2(tmp_path, b"good\t1\r\nbad\t0\n", b"\xef\xbb\xbfsentence\tlabel\r\n")
     assert brief(list(source.records("train")))[1] == (1, 3, ("bad",), "0")

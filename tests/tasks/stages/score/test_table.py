@@ -59,6 +59,20 @@ def test_every_row_of_a_csv_file_is_kept_or_set_aside_with_line_and_reason(tmp_p
     assert (counts.rows_in, counts.rows, counts.aside) == (7, 3, 4) and counts.reasons["empty text"] == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "reasons"),
+    [
+        ('text\ngood\n""\n""\n', {"empty text": 2}),
+        ("text,id,\ngood,1,\n,2,\n,,\n,,\n\n", {"empty text": 1, "blank row at the end of the file": 2}),
+    ],
+)
+def test_empty_texts_and_blank_rows_at_the_end_are_counted(tmp_path: Path, text: str, reasons: dict[str, int]) -> None:
+    (tmp_path / "in.csv").write_text(text)
+    counts, rows, _ = taken(tmp_path / "in.csv", tmp_path / "out")
+    assert (counts.rows_in, counts.reasons) == (1 + counts.aside, reasons)
+    assert [row["text"] for row in rows] == ["good"] and "" not in rows[0]
+
+
 def test_a_tsv_file_needs_no_quotes(tmp_path: Path) -> None:
     (tmp_path / "in.tsv").write_text('text\tid\nsay "no\t1\n')
     assert taken(tmp_path / "in.tsv", tmp_path / "out")[1] == [{"text": 'say "no', "id": "1"}]
@@ -160,6 +174,14 @@ def test_a_folder_needs_files_of_one_format(names: tuple[str, ...], message: str
         (tmp_path / name).touch()
     with pytest.raises(BadInput, match=message):
         table_files(str(tmp_path))
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_an_empty_part_has_no_rows_but_a_table_has_more_than_empty_parts(tmp_path: Path, ending: str) -> None:
+    (tmp_path / f"b.{ending}").touch()
+    assert table_files(str(tmp_path)) == [tmp_path / f"b.{ending}"]
+    (tmp_path / f"a.{ending}").write_text("text\ngood\n")
+    assert table_files(str(tmp_path)) == [tmp_path / f"a.{ending}"]
 
 
 def test_endings_that_mean_the_same_format_go_together(tmp_path: Path) -> None:
