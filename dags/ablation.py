@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from include.ablations import CONFIGURATIONS, EPOCH, TABLE_5, day
-from spark_bert.ablation import ablation_form, arm_experiment, explain_configurations, record_arm
+from spark_bert.ablation import TICK, ablation_form, arm_experiment, explain_configurations, record_arm
 from spark_bert.params import explain
 from spark_bert.pipeline import DEFAULTS, pipeline, succeeded, track
 from spark_bert.timetable import ConfigurationTimetable
@@ -17,7 +17,7 @@ _RANGE = f"--from-date {EPOCH} --to-date {day(TABLE_5[-1])}"
 
 DOC = f"""
 Runs an ablation: one run per configuration. Each configuration stands for one day of the table below. This Dag has no
-schedule; a **backfill** over a range of days (in UTC) selects the configurations to run. Each run validates,
+schedule; a **backfill** over a range of days selects the configurations to run. Each run validates,
 preprocesses, pre-trains if there is text for it, trains and evaluates. Then the Airflow task *arm* writes `arm.json`
 into the run's folder and updates the asset `ablation-arm`, from which the Dag *study* makes its report.
 
@@ -37,9 +37,12 @@ airflow backfill create --dag-id ablation {_RANGE} \\
   added to the first. `failed` runs the days that have never run or whose last run failed. A stage whose artifact
   exists already reuses it and takes only seconds.
 * Only one backfill can run at a time. Airflow refuses a second one until the first has ended or was canceled.
+* In the web page's form for a backfill, tick **{TICK}**. Without it, Airflow's page sends none of the fields below, and
+  an arm without fields is refused.
 * `conf` may set any of the fields below for the whole study, for example `"training.epochs": 1`. It may not set a field
   that a configuration sets.
-* To run a single arm, send `POST /api/v2/dags/ablation/dagRuns` with `"partition_key": "full"` to the REST API.
+* To run a single arm, send `POST /api/v2/dags/ablation/dagRuns` with `"partition_key": "full"` and a conf to the REST
+  API.
 
 {explain_configurations()}
 

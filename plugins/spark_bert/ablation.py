@@ -19,6 +19,8 @@ from spark_bert.params import filled, form, resolve
 from spark_bert.partitions import arm_key
 from spark_bert.places import this_run
 
+#: The name of the box in Airflow's form for a backfill without which it sends no field of the Dag's form.
+TICK = "Override parameters on existing runs"
 _TASK, _SEED = "task", "seed"
 #: Fields of the form that the ablation's own params, or its configurations, replace.
 _REPLACED = ("experiment", "data.task", "training.seed")
@@ -33,7 +35,8 @@ def ablation_form() -> dict[str, Param]:
             type="string",
             enum=list(EXPERIMENTS),
             section="Study",
-            description_md="The task whose named experiment the configurations change. Default: **movie-reviews**.",
+            description_md="The task whose named experiment the configurations change. Default: **movie-reviews**. "
+            f"**In a backfill, tick *{TICK}* above this form: otherwise, Airflow sends none of its fields.**",
         ),
         _SEED: Param(
             1,
@@ -59,7 +62,7 @@ def arm_experiment(context: Context) -> Experiment:
     """Return the experiment of the run's arm.
 
     Raises:
-        BadInput: if the run has no configuration, or if its params do not fit the configuration.
+        BadInput: if the run has no configuration or no fields, or if its params do not fit the configuration.
     """
     params = context["params"]
     changes = arm(_configuration(context), params[_SEED], _overrides(params))
@@ -96,13 +99,19 @@ def record_arm(**context: Any) -> dict[str, Any]:
 
 
 def _configuration(context: Mapping[str, Any] | Context) -> Configuration:
-    key = context["dag_run"].partition_key
-    if key is None:
+    run = context["dag_run"]
+    if run.partition_key is None:
         raise BadInput(
             "this run names no configuration: start a backfill over the days of the configurations, or trigger one arm "
             f"through the REST API with partition_key set to one of {', '.join(CONFIGURATIONS)}"
         )
-    return find(key)
+    if not run.conf:
+        raise BadInput(
+            "this arm has none of the form's fields and would train at full size. Airflow's page sends them with a "
+            f"backfill only if {TICK!r} is ticked: cancel the backfill, tick it, and start it again. From the command "
+            """line, write at least --dag-run-conf '{"task": "movie-reviews"}'"""
+        )
+    return find(run.partition_key)
 
 
 def _overrides(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from airflow.exceptions import InvalidPartitionKeyError
 from airflow.timetables.base import DagRunInfo, TimeRestriction
 from airflow.timetables.trigger import CronPartitionTimetable
 from pendulum import DateTime
+
+#: The largest offset of a time zone in which the ends of a range may be midnights. Where clocks are further before UTC,
+#: or more than 10.5 hours behind it, a range has to be written in UTC.
+_AHEAD = timedelta(hours=13.5)
 
 
 class ConfigurationTimetable(CronPartitionTimetable):
@@ -50,6 +54,15 @@ class ConfigurationTimetable(CronPartitionTimetable):
         """Return None, because no run is ever due."""
         return None
 
+    def iter_partition_dagrun_infos(self, *, earliest: datetime, latest: datetime) -> Iterable[DagRunInfo]:
+        """Return the runs of the days of a range, whatever the time zone of its ends.
+
+        Airflow's page sends the midnight of the first day, and the midnight or the end of the last day, in the time
+        zone that it shows. The distance of the first from the nearest midnight in UTC tells that zone.
+        """
+        first = _day(earliest + _AHEAD)
+        return super().iter_partition_dagrun_infos(earliest=first, latest=_day(latest - (earliest - first)))
+
     def _format_key(self, partition_date: DateTime) -> str:
         """Return the day's configuration. Airflow's API turns the exception into its answer to the backfill request."""
         # Imported here because it imports Airflow's database models, which parsing a Dag must not do.
@@ -71,3 +84,8 @@ class ConfigurationTimetable(CronPartitionTimetable):
     def _days(self) -> str:
         last = self._epoch + timedelta(len(self._ids) - 1)
         return f"days from {self._epoch} ({self._ids[0]}) to {last} ({self._ids[-1]})"
+
+
+def _day(time: datetime) -> datetime:
+    """Return the midnight in UTC that the time follows."""
+    return time.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 from datetime import datetime
+from importlib.resources import files
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +20,8 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from include.ablations import CONFIGURATIONS, day, study
 from include.experiment import Experiment
 from include.named import load
-from spark_bert.ablation import arm_experiment, record_arm
+from include.stages import BadInput
+from spark_bert.ablation import TICK, arm_experiment, record_arm
 from spark_bert.assets import ABLATION_ARM
 from spark_bert.operators.base import StageOperator
 from spark_bert.places import run_folder
@@ -36,7 +39,7 @@ def dag() -> DAG:
 
 def context(key: str | None, **params: Any) -> Any:
     """Of a run of that partition, whose form was sent with these fields."""
-    run = SimpleNamespace(dag_id="ablation", run_id=f"backfill__{key}", partition_key=key)
+    run = SimpleNamespace(dag_id="ablation", run_id=f"backfill__{key}", partition_key=key, conf={"task": "SST-2"})
     events = OutletEventAccessors()
     return {"params": {"task": "SST-2", "seed": 3, "data.path": None} | params, "dag_run": run, "outlet_events": events}
 
@@ -94,6 +97,21 @@ def test_an_arm_that_cannot_be_fails_its_first_task_at_once(
 ) -> None:
     with pytest.raises(AirflowFailException, match=message):
         dag.get_task("validate").render_template_fields(context(key, **params))
+
+
+@pytest.mark.parametrize("conf", [None, {}])
+def test_an_arm_whose_form_was_not_sent_does_not_train_at_full_size(dag: DAG, conf: dict[str, Any] | None) -> None:
+    """Airflow's page sends no conf with a backfill unless a box is ticked that says something else."""
+    now = context("base")
+    now["dag_run"].conf = conf
+    with pytest.raises(BadInput, match="only if 'Override parameters on existing runs' is ticked: cancel the backfill"):
+        arm_experiment(now)
+    assert dag.doc_md and dag.doc_md.count(TICK) == 2  # above, and at the first field of the form
+
+
+def test_the_box_to_tick_is_one_of_airflows_page() -> None:
+    page = Path(str(files("airflow"))) / "ui/dist/i18n/locales/en/components.json"
+    assert json.loads(page.read_text())["backfill"]["overrideExistingParams"] == TICK
 
 
 def test_the_record_of_an_arm() -> None:

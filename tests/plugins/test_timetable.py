@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from airflow.exceptions import InvalidPartitionKeyError
@@ -27,7 +29,15 @@ def keys(earliest: datetime, latest: datetime) -> list[str | None]:
 def test_a_backfill_has_a_run_for_each_configuration_in_order() -> None:
     assert keys(at(1), at(3)) == ["base", "faster", "full"]
     assert keys(at(2), at(2)) == ["faster"]
-    assert keys(at(2, hour=1), at(2, hour=23)) == []
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "America/New_York", "UTC", "Asia/Kolkata", "Pacific/Auckland"])
+@pytest.mark.parametrize("end", [{}, {"hour": 23, "minute": 59}])
+def test_a_range_is_that_of_the_zone_that_the_page_shows(zone: str, end: dict[str, Any]) -> None:
+    """The page sends the midnight of the first day, and the midnight or the last minute of the last one."""
+    first, last = (day.replace(tzinfo=ZoneInfo(zone)) for day in (at(1), at(3)))
+    assert keys(first.astimezone(UTC), last.replace(**end).astimezone(UTC)) == ["base", "faster", "full"]
+    assert keys(first, first.replace(**end)) == ["base"]
 
 
 @pytest.mark.parametrize(("earliest", "latest", "day"), [(at(3), at(4), 4), (at(1, 2), at(9, 2), 1)])
