@@ -1,24 +1,24 @@
-"""The process that holds Horovod's launcher: `python -m tasks.launching.driver FOLDER RANKS`.
+"""The process that holds the ranks of a training: `python -m tasks.launching.driver FOLDER RANKS`.
 
 The ranks run on this machine, or in Spark's executors where runtime.ranks_on says so.
 
-Horovod's launcher handles the signals of its process and prints to stdout, so the stage runs it in a process of its
-own. The driver ends its ranks when its stdin closes, which happens when the stage closes it or dies.
+It waits for its children and handles signals, and Horovod's launcher on Spark prints to stdout, so it is a process of
+its own. The driver ends its ranks when its stdin closes, which happens when the stage closes it or dies.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
 from pathlib import Path
+from types import FrameType
 
 from include.artifacts import write_json
-from include.stages import StageError
-from tasks.launching import polling
-from tasks.launching.rank import JOB, run_rank
+from include.stages import ExitCode, StageError
+from tasks.launching.local import Lost, run_here
+from tasks.launching.rank import JOB
 from tasks.training.job import Job
 
 LOST = "lost.json"
@@ -27,40 +27,35 @@ LOST = "lost.json"
 def main(folder: str, ranks: int) -> int:
     """Run the ranks; return 0 if all of them succeeded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the stage as well, which then closes stdin
+    signal.signal(signal.SIGTERM, _stop)  # Horovod's launcher on Spark replaces it
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    experiment = Job.read(Path(folder, JOB)).experiment
     try:
-        if experiment.runtime.ranks_on == "spark":
-            from tasks.launching.on_spark import run_on_spark
-
-            run_on_spark(folder, ranks, experiment)
-        else:
-            _run_here(folder, ranks)
+        lost = _run(folder, ranks)
     except StageError as error:  # of Spark: no Java, no master, too few slots
         write_json(Path(folder, "rank-none.json"), {"rank": None, "exit_code": error.exit_code, "message": str(error)})
         return 1
-    except RuntimeError as error:
-        first = re.search(r"Process name: (\d+)\s+Exit code: (-?\d+)", str(error))
-        if first is None:
-            raise
-        write_json(Path(folder, LOST), {"rank": int(first[1]), "exit_code": int(first[2])})
+    if lost is not None:
+        write_json(Path(folder, LOST), lost._asdict())
         return 1
     return 0
 
 
-def _run_here(folder: str, ranks: int) -> None:
-    import horovod.runner
+def _run(folder: str, ranks: int) -> Lost | None:
+    experiment = Job.read(Path(folder, JOB)).experiment
+    if experiment.runtime.ranks_on == "spark":
+        from tasks.launching.on_spark import run_on_spark
 
-    # Without a name Horovod would take any of the local network interfaces.
-    horovod.runner.run(
-        run_rank, (folder, polling.chosen()), num_proc=ranks, use_gloo=True, network_interfaces=["lo"],
-        disable_cache=True,
-    )  # fmt: skip
+        return run_on_spark(folder, ranks, experiment)
+    return run_here(["-m", "tasks.launching.rank", folder], f"localhost:{ranks}")
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    sys.exit(ExitCode.STOPPED)  # which ends the ranks on the way
 
 
 def _end_with_stdin() -> None:
-    os.read(0, 1)  # sys.stdin has a lock, which processes that Horovod forks would wait for
-    os.kill(os.getpid(), signal.SIGTERM)  # Horovod then ends its ranks
+    os.read(0, 1)  # sys.stdin has a lock, which processes that are forked would wait for
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from tasks.training.job import PROFILES, Job, checkpoints
 
 log = logging.getLogger(__name__)
 
-#: The prefix that Horovod's launcher adds to a rank's lines. Only rank 0 logs more than errors, so it is removed.
+#: The prefix that Horovod's launcher on Spark adds to a rank's lines. Only rank 0 logs more than errors: it is removed.
 _RANK_PREFIX = re.compile(r"^\[\d+\]<std(?:out|err)>:", re.MULTILINE)
 
 ROOT = Path(__file__).parents[2]
@@ -219,7 +219,7 @@ def _explain(folder: Path) -> None:
             raise Transient(message if rank is None else f"rank {rank}: {message}")
         raise RuntimeError(f"rank {rank} failed:\n{message}")
     if not (folder / LOST).is_file():
-        raise LostRank("Horovod's launcher ended without an explanation; its last lines are above")
+        raise LostRank("the ranks' driver ended without an explanation; its last lines are above")
     lost = json.loads((folder / LOST).read_text(encoding="utf-8"))
     if lost["exit_code"] == ExitCode.TRANSIENT:
         raise LostRank(f"rank {lost['rank']} got no answer from another rank")

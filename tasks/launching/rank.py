@@ -1,16 +1,18 @@
-"""One rank of a training: the only one, in the process of the stage, or one that Horovod starts in its own process.
+"""One rank of a training: the only one, in the process of the stage, or one of several, each in its own process.
 
-Heavy packages are imported inside functions, because the stage and Horovod's launcher import this module without
-running a rank.
+The latter is `python -m tasks.launching.rank FOLDER`. Heavy packages are imported inside functions, because the stage
+and the driver import this module without running a rank.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from tasks.launching.machine import threads
 from tasks.training.job import Job
 
 JOB, STOP, ORIGIN = "job.json", "stop", "origin.json"
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def train(job: Job, stop: Path) -> None:
@@ -81,13 +84,14 @@ def _mesh() -> Iterator[None]:
         disconnect()
 
 
-def run_rank(folder: str, polls: Mapping[str, str] | None = None) -> None:
+def run_rank(folder: str, secret: str = "") -> None:
     """Train as job.json in the folder describes; write an error to rank-<n>.json there.
 
-    polls: what the user has set of `polling`, where Horovod's launcher loses it; None: it does not.
+    secret: that of the rendezvous, where the environment does not have it.
     """
     from horovod.common.exceptions import HorovodInternalError
 
+    from tasks.launching import rendezvous
     from tasks.training.device import usable_gpus
 
     rank = int(os.environ["HOROVOD_RANK"])
@@ -97,8 +101,9 @@ def run_rank(folder: str, polls: Mapping[str, str] | None = None) -> None:
     spans = tracing.recording(Path(folder, f"rank-{rank}.jsonl"), origin, f"rank {rank}") if origin else nullcontext()
     try:
         with spans:
-            if polls is not None:
-                polling.settle(polls, usable_gpus())
+            if secret:
+                rendezvous.tell(secret)
+            polling.settle(usable_gpus())
             train(Job.read(Path(folder, JOB)), Path(folder, STOP))
     except HorovodInternalError:
         sys.exit(ExitCode.TRANSIENT)  # another rank was lost; the launcher reports that one
@@ -115,3 +120,8 @@ def _describe(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError):
         return ExitCode.TRANSIENT, str(error)
     return 1, traceback.format_exc()
+
+
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a driver that is killed cannot end its ranks
+    run_rank(sys.argv[1])

@@ -1,7 +1,7 @@
 """Rows per second by Horovod's cycle time: `.venv/tasks/bin/python -m tests.benchmarks.polling --data /path/to/glue`.
 
 Whole trainings of two ranks with one thread each, started as a stage starts them. With 0 ms and no cache, as Horovod's
-launcher would have it, Horovod's thread never sleeps. The settings take turns.
+own launcher would have it, Horovod's thread never sleeps. The settings take turns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 from tasks.launching.launch import launch
-from tasks.launching.polling import CACHE, CAPACITY, CYCLE
+from tasks.launching.polling import CACHE, CYCLE
 from tests.benchmarks.tables import spread, table
 from tests.benchmarks.workload import BATCH, Workload, add_arguments, prepare
 
@@ -47,7 +47,7 @@ def main() -> None:
 def rows_per_second(workload: Workload, output: Path, way: str, cycle: str) -> float:
     """Of one epoch on all rows of the workload."""
     job = workload.job(output, "training.ranks=2", "training.epochs=1", "training.evaluations=1", *WAYS[way])
-    with mock.patch.dict(os.environ, {CYCLE: cycle, CACHE: "0" if cycle == SLEEPLESS else CAPACITY}):
+    with mock.patch.dict(os.environ, {CYCLE: cycle} | ({CACHE: "0"} if cycle == SLEEPLESS else {})):
         launch(job)
     return float(json.loads((output / "training.json").read_text(encoding="utf-8"))["rows_per_second"])
 

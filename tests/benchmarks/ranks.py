@@ -71,15 +71,9 @@ def _rank(folder: Path, host: Host, environment: dict[str, str]) -> Iterator[sub
 @contextmanager
 def rendezvous(hosts: Sequence[Host]) -> Iterator[list[dict[str, str]]]:
     """What each rank's environment tells Horovod, while the server that it names runs on the first host."""
-    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
-    from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
-
     names = ",".join(f"{name}:{ranks}" for name, ranks in Counter(host.name for host in hosts).items())
-    command = [*hosts[0].command, sys.executable, "-m", "tests.benchmarks.rendezvous", names]
+    where = (hosts[0].address, hosts[0].interface)
+    command = [*hosts[0].command, sys.executable, "-m", "tests.benchmarks.rendezvous", names, *where]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
         assert server.stdout
-        port = int(server.stdout.readline())
-        common = {**PATIENCE, **UNFUSED, **create_run_env_vars(hosts[0].address, [hosts[0].interface], str(port))}
-        yield [
-            {**common, **create_slot_env_vars(slot)} for slot in get_host_assignments(parse_hosts(names), len(hosts))
-        ]
+        yield [{**PATIENCE, **UNFUSED, **environment} for environment in json.loads(server.stdout.readline())]

@@ -1,26 +1,23 @@
-"""Where Horovod's ranks find each other: `python -m tests.benchmarks.rendezvous HOST:RANKS,...`, until stdin closes.
+"""Where Horovod's ranks find each other, until stdin closes.
 
-A process of its own, because it has to run on one of the ranks' hosts. Its only line on stdout is its port.
+`python -m tests.benchmarks.rendezvous HOST:RANKS,... ADDRESS INTERFACE` is a process of its own, because it has to run
+on one of the ranks' hosts. Its only line on stdout is what the environment of each rank has to be.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 
-from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
-from horovod.runner.http.http_server import RendezvousServer
+from tasks.launching.rendezvous import rendezvous
 
 
-def main(hosts: str) -> None:
+def main(hosts: str, address: str, interface: str) -> None:
     """Serve until nobody needs it any more."""
-    parsed = parse_hosts(hosts)
-    server = RendezvousServer()
-    port = server.start()
-    server.init(get_host_assignments(parsed, sum(host.slots for host in parsed)))
-    print(port, flush=True)
-    sys.stdin.read()
-    server.stop()
+    with rendezvous(hosts, address, interface) as environments:
+        print(json.dumps(environments), flush=True)
+        sys.stdin.read()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

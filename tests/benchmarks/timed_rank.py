@@ -108,7 +108,7 @@ def main(folder: Path) -> None:
     if not timing.overlaps:
         all_reduce.AllReduce = AfterBackward  # type: ignore[misc]
     if timing.interface == LOCAL.interface:
-        polling.settle(polling.chosen(), usable_gpus())  # as the launcher's own ranks
+        polling.settle(usable_gpus())  # as the launcher's own ranks
     hvd.init()
     # One for all: the hooks on its parameters keep a trainer's memory.
     trainer = build_trainer(job, stopping=lambda: False, scratch=folder)

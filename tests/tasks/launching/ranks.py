@@ -13,6 +13,7 @@ import psutil
 
 from tasks.launching import polling
 from tasks.launching.launch import LIMITS, ROOT, UNFUSED
+from tasks.launching.local import run_here
 
 #: Names of this machine, each of which Horovod takes for a host of its own.
 HOSTS = ("localhost", "127.0.0.1")
@@ -22,11 +23,11 @@ def on_ranks(function: Callable[[Path], None], ranks: int | Sequence[int], folde
     """Call a test module's function with the folder on every rank. Fails with the ranks' output if one of them does.
 
     ranks: how many, or how many on each of up to two hosts, which are this machine under two names.
-    Horovod's launcher takes over the signals of its process and prints to stdout, hence a process of its own.
+    The launcher waits for all children of its process, hence a process of its own.
     """
     by_host = [ranks] if isinstance(ranks, int) else ranks
     hosts = ",".join(f"{host}:{count}" for host, count in zip(HOSTS, by_host, strict=False))
-    command = [sys.executable, "-m", __name__, function.__module__, function.__name__, hosts, str(folder)]
+    command = [sys.executable, "-m", __name__, hosts, function.__module__, function.__name__, str(folder)]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, **LIMITS, **UNFUSED, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
@@ -39,13 +40,13 @@ def is_rank(process: psutil.Process, rank: int) -> bool:
         command, environment = process.cmdline(), process.environ()
     except psutil.Error:  # a process that ended meanwhile, or a zombie
         return False
-    return "horovod.runner.run_task" in command and environment.get("HOROVOD_RANK") == str(rank)
+    return "tasks.launching.rank" in command and environment.get("HOROVOD_RANK") == str(rank)
 
 
 def _call(module: str, name: str, folder: str) -> None:
     import horovod.torch as hvd
 
-    polling.settle({}, gpus=0)
+    polling.settle(gpus=0)
     hvd.init()
     try:
         getattr(importlib.import_module(module), name)(Path(folder))
@@ -53,15 +54,14 @@ def _call(module: str, name: str, folder: str) -> None:
         hvd.shutdown()
 
 
-def _main(module: str, name: str, hosts: str, folder: str) -> None:
-    import horovod.runner
-
-    ranks = sum(int(host.rpartition(":")[2]) for host in hosts.split(","))
-    horovod.runner.run(
-        _call, (module, name, folder), num_proc=ranks, hosts=hosts, use_gloo=True, network_interfaces=["lo"],
-        disable_cache=True,
-    )  # fmt: skip
+def _main(hosts: str, *call: str) -> int:
+    """Be the launcher, or a rank that it has started, which is told no hosts."""
+    if not hosts:
+        _call(*call)
+        return 0
+    assert __spec__ is not None
+    return 0 if run_here(["-m", __spec__.name, "", *call], hosts) is None else 1
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    sys.exit(_main(*sys.argv[1:]))

@@ -17,28 +17,19 @@ def test_the_thread_leaves_the_cpu_to_its_rank(tmp_path: Path) -> None:
 
 
 def _idle(folder: Path) -> None:
-    """With 0 ms, which Horovod's launcher sets, the thread takes most of a CPU."""
+    """With 0 ms, the thread takes most of a CPU."""
     before = time.process_time()
     time.sleep(1)
     assert time.process_time() - before < 0.3
 
 
-def test_what_the_user_has_set_reaches_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(polling.CACHE, raising=False)
-    monkeypatch.setenv(polling.CYCLE, "2.5")
-    given = polling.chosen()
-    assert given == {polling.CYCLE: "2.5"}
-    for name in (polling.CYCLE, polling.CACHE):
-        monkeypatch.setenv(name, "(None,)")  # by Horovod's launcher
-    polling.settle(given, gpus=0)
-    assert (os.environ[polling.CYCLE], os.environ[polling.CACHE]) == ("2.5", polling.CAPACITY)
-
-
 @pytest.mark.parametrize(("gpus", "cycle"), [(0, polling.ON_CPU), (2, polling.ON_GPU)])
-def test_a_cycle_is_longer_where_the_thread_shares_a_cpu_with_its_rank(
+def test_a_cycle_is_longer_where_the_thread_shares_a_cpu_with_its_rank_unless_the_user_has_set_one(
     monkeypatch: pytest.MonkeyPatch, gpus: int, cycle: str
 ) -> None:
-    for name in (polling.CYCLE, polling.CACHE):
-        monkeypatch.setenv(name, "(None,)")
-    polling.settle({}, gpus)
+    monkeypatch.delenv(polling.CYCLE, raising=False)
+    polling.settle(gpus)
     assert os.environ[polling.CYCLE] == cycle
+    monkeypatch.setenv(polling.CYCLE, "2.5")
+    polling.settle(gpus)
+    assert os.environ[polling.CYCLE] == "2.5"

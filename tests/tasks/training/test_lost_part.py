@@ -36,7 +36,6 @@ MESHES: dict[str, tuple[int, dict[str, int]]] = {
 }  # fmt: skip
 #: Seconds in which the others end. Those that wait for one another give up after the 30 seconds of LIMITS.
 DEADLINE = 60
-RANK = "import sys; from tasks.launching.rank import run_rank; run_rank(sys.argv[1])"
 
 
 def job_of(root: Path, ranks: int, parallel: dict[str, int], **training: Any) -> Job:
@@ -75,7 +74,7 @@ def test_a_lost_rank_ends_the_others_and_the_next_try_goes_on(
 
 
 def test_every_rank_that_another_one_has_left_ends_by_itself(tmp_path: Path) -> None:
-    """Without Horovod's launcher, which would end them all."""
+    """Without the driver, which would end them all."""
     job = job_of(tmp_path, 4, {"tensor": 2, "pipeline": 2}, epochs=100)
     job.write(tmp_path / JOB)
     with ExitStack() as stack:
@@ -93,7 +92,7 @@ def test_every_rank_that_another_one_has_left_ends_by_itself(tmp_path: Path) -> 
 
 
 def _rank(folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", RANK, str(folder)]
+    command = [sys.executable, "-m", "tasks.launching.rank", str(folder)]
     with (folder / f"{environment['HOROVOD_RANK']}.log").open("wb") as log:
         told = {**os.environ, **environment, **LIMITS, "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(command, cwd=ROOT, env=told, stdout=log, stderr=subprocess.STDOUT)

@@ -238,5 +238,5 @@ def test_a_killed_rank_ends_the_run_within_a_minute(root: Path) -> None:
 
 def is_rank(process: psutil.Process, rank: int) -> bool:
     command = process.cmdline()
-    return "python" in command[0] and "horovod.runner.run_task" in command and \
+    return "python" in command[0] and "tasks.launching.rank" in command and \
         process.environ().get("HOROVOD_RANK") == str(rank)  # fmt: skip

@@ -85,7 +85,7 @@ def test_a_stopped_stage_takes_its_ranks_along_and_goes_on_when_it_is_run_again(
     process = start(tmp_path, values)
     wait_for(tmp_path, "*/step-*" if number == signal.SIGKILL else "*/metrics.jsonl", process)
     family = psutil.Process(process.pid).children(recursive=True)
-    ranks = [child for child in family if "horovod.runner.run_task" in child.cmdline()]
+    ranks = [child for child in family if "tasks.launching.rank" in child.cmdline()]
     assert len(ranks) >= 2
     assert all(rank.environ()["GOMP_SPINCOUNT"] for rank in ranks)  # it must be there before torch is loaded
     record = tmp_path / "runs/one/at-work/train.json"
