@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 
-from spark_bert.approval import PromotionApproval
+from spark_bert.approval import PromotionApproval, answers
 from spark_bert.assets import DRIFTED
 from spark_bert.drop_folder import acknowledge_event
 from spark_bert.notices import Notice, late_after
@@ -61,6 +61,7 @@ with DAG(
     promote = stage_task(
         "promote",
         experiment_of=versioned_experiment,
+        told=answers,
         trigger_rule=JOIN,
         on_success_callback=Notice("promotion"),
     )

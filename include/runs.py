@@ -19,10 +19,14 @@ from include.tracing import VARIABLES
 
 #: The file of a run that is an arm of an ablation: its study, configuration, task and seed.
 ARM = "arm.json"
-#: The file of a run with a person's answer to a request for approval.
+#: The file of a run with a person's answer to a request for approval. As all files of a run, it only informs: every
+#: stage may write there.
 DECISION = "decision.json"
-#: The file of a run with the figures of its model's trial in the service.
+#: The file of a run with the figures of its model's trial in the service, for information too.
 TRIAL = "trial.json"
+#: The variable in which Airflow tells the stage promote what its tasks `approve` and `trial` have returned: JSON with a
+#: key for each of them that was not skipped. They lie in Airflow's database, where no stage writes.
+ANSWERS = "SPARK_BERT_PROMOTION"
 #: The variables in which a stage is told its Dag, its Dag run, and its index in a mapped task group.
 DAG_ID, RUN_ID, MAP_INDEX = VARIABLES["dag_id"], VARIABLES["run_id"], VARIABLES["map_index"]
 

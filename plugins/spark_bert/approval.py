@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.hitl import HITLUser
 
 from include.artifacts import write_json
-from include.runs import DECISION, TRIAL, Run
+from include.runs import ANSWERS, DECISION, Run
 from include.sections import Retraining
 from spark_bert.links import address
 from spark_bert.notices import Notice
@@ -28,8 +28,8 @@ class PromotionApproval(ApprovalOperator):
     """Asks a person for approval if the experiment or the deployment requires it.
 
     The request shows the comparison with the champion, and links to the report and to the rows that the two models
-    disagree on. Waiting takes no worker slot. The answer is written to decision.json in the run's folder. If nobody
-    answers in time, the model is rejected.
+    disagree on. Waiting takes no worker slot. Its result is the answer, which `answers` hands to promote; decision.json
+    in the run's folder has it for whoever looks at the run. If nobody answers in time, the model is rejected.
     """
 
     def __init__(self, **keywords: Any) -> None:
@@ -47,15 +47,14 @@ class PromotionApproval(ApprovalOperator):
             )
         run = this_run(context)
         _answer(run).unlink(missing_ok=True)  # an earlier try may have asked about another comparison
-        version = run.artifact("register").manifest.result["version"]
         self.response_timeout = timedelta(hours=options.timeout_hours)
         self.assigned_users = [HITLUser(id=name, name=name) for name in approvers()] or None
-        self.subject = f"Make version {version} the champion?"
+        self.subject = f"Make version {_version(context)} the champion?"
         self.body = request_body(context, options.timeout_hours)
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Write the answer to decision.json and return it.
+        """Write the answer to decision.json and return it, with the version that it is about.
 
         Unlike in ApprovalOperator, a rejection does not skip the downstream tasks, because promote records it.
         """
@@ -66,9 +65,24 @@ class PromotionApproval(ApprovalOperator):
             "by": person["name"] if person else "nobody, in time",
             "at": event["responded_at"].isoformat(timespec="seconds"),
             "timed_out": bool(event.get("timedout")),
+            "version": _version(context),
         }
         write_json(_answer(this_run(context)), decision)
         return decision
+
+
+def answers(context: Context) -> dict[str, str]:
+    """Return the variable that tells promote what a person has answered, and the trial's figures.
+
+    Both come from Airflow's database. In the folder of the run, any stage could write an answer that nobody has given.
+    """
+    returned = {name: context["ti"].xcom_pull(task_ids=name) for name in ("approve", "trial")}
+    return {ANSWERS: json.dumps({name: value for name, value in returned.items() if value is not None})}
+
+
+def _version(context: Context) -> str:
+    """Return the version that register has made, as Airflow's database has it."""
+    return str(context["ti"].xcom_pull(task_ids="register")["version"])
 
 
 def _answer(run: Run) -> Path:
@@ -88,7 +102,7 @@ def request_body(context: Context, hours: float) -> str:
     lines = [f"{found['words']} Run `{run.folder.name}`.", "", "| dev | challenger | champion |", "| --- | --- | --- |"]
     for name, value in found["metrics"]["model"].items():
         lines.append(f"| {name} | {_number(value)} | {_number(champion.get(name))} |")
-    lines += _trial(run)
+    lines += _trial(context["ti"].xcom_pull(task_ids="trial"))
     pages = {
         "Report": ("evaluate", "report.html"),
         "Comparison, with more of these rows": ("challenge", "challenge.html"),
@@ -102,12 +116,10 @@ def request_body(context: Context, hours: float) -> str:
     return "\n".join([*lines, "", f"If nobody answers within {hours:g} hours, the champion stays."])
 
 
-def _trial(run: Run) -> list[str]:
+def _trial(found: dict[str, Any] | None) -> list[str]:
     """Describe the trial, if there was one."""
-    file = run.folder / TRIAL
-    if not file.is_file():
+    if found is None:
         return []
-    found = json.loads(file.read_text(encoding="utf-8"))
     took = ", ".join(f"{name} {value:g} ms" for name, value in found["milliseconds"].items() if value is not None)
     agree = f"In the trial, {found['same']:,} of {found['texts']:,} texts got the champion's answer"
     return ["", f"{agree} (mean time of a request: {took})." if took else f"{agree}."]

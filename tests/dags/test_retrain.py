@@ -43,10 +43,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def context(run: str = "now", /, **conf: Any) -> Any:
+def context(run: str = "now", /, results: dict[str, Any] | None = None, **conf: Any) -> Any:
+    """Return the context of a task; `results` are those of the other Airflow tasks of the run."""
     params = ParamsDict(form(EXPERIMENT, more=("dataset", "retraining")))
     params.update(conf)
-    return {"params": params.validate(), "dag_run": SimpleNamespace(dag_id="retrain", run_id=run)}
+    pull = lambda task_ids: {"register": {"version": "3"}, **(results or {})}.get(task_ids)  # noqa: E731
+    ti = SimpleNamespace(run_id=run, map_index=-1, xcom_pull=pull)
+    return {"params": params.validate(), "dag_run": SimpleNamespace(dag_id="retrain", run_id=run), "ti": ti}
 
 
 def made(where: Any, stage: str, exit_code: int = 0, **result: Any) -> Artifact:
@@ -306,7 +309,9 @@ def test_the_request_for_a_first_model() -> None:
     ("chosen", "person", "expected"),
     [("Approve", {"id": "1", "name": "ada"}, "approved"), ("Reject", None, "rejected")],
 )
-def test_the_answer_is_kept_in_the_run(chosen: str, person: Any, expected: str) -> None:
+def test_the_answer_is_returned_for_promote_and_kept_in_the_run(
+    dag: DAG, chosen: str, person: Any, expected: str
+) -> None:
     now = context()
     this_run(now).folder.mkdir(parents=True)
     operator = PromotionApproval(task_id="approve")
@@ -314,12 +319,16 @@ def test_the_answer_is_kept_in_the_run(chosen: str, person: Any, expected: str) 
         "chosen_options": [chosen], "params_input": {}, "responded_by_user": person, "timedout": person is None,
         "responded_at": datetime(2026, 1, 2, tzinfo=UTC),
     }  # fmt: skip
-    operator.execute_complete(now, event)
+    returned = operator.execute_complete(now, event)
     kept = json.loads((this_run(now).folder / "decision.json").read_text())
-    assert kept == {
+    assert kept == returned == {
         "decision": expected, "by": "ada" if person else "nobody, in time", "at": "2026-01-02T00:00:00+00:00",
-        "timed_out": person is None,
+        "timed_out": person is None, "version": "3",
     }  # fmt: skip
+    (this_run(now).folder / "decision.json").write_text('{"decision": "approved"}')  # as any stage can
+    promote: Any = dag.get_task("promote")
+    for results in ({}, {"approve": returned}, {"approve": returned, "trial": {"version": "3"}}):
+        assert promote.told(context(results=results)) == {"SPARK_BERT_PROMOTION": json.dumps(results)}
 
 
 def test_the_answer_of_an_earlier_try_decides_nothing() -> None:
@@ -327,7 +336,7 @@ def test_the_answer_of_an_earlier_try_decides_nothing() -> None:
     made(now, "ingest", data=VERSION)
     file = this_run(now).folder / "decision.json"
     file.write_text("{}")
-    with pytest.raises(BadInput, match="no register yet"):
+    with pytest.raises(BadInput, match="no challenge yet"):
         PromotionApproval(task_id="approve").execute(now)
     assert not file.exists()
 
@@ -338,7 +347,6 @@ def test_the_deployment_says_who_may_answer(
 ) -> None:
     now = context("now", **{"retraining.approval": not expected})  # a run does not get round those who are named
     compared(now, None, {})
-    made(now, "register", version="3")
     asked: dict[str, Any] = {}
     monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", lambda **all: asked.update(all))
     monkeypatch.setenv("SPARK_BERT_APPROVERS", named)

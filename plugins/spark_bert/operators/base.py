@@ -56,6 +56,7 @@ class StageOperator(BaseOperator):
         stage: the name of the stage.
         experiment_of: returns the experiment of the run from the context of the Airflow task. It raises BadInput if the
             run's params make no valid experiment.
+        told: returns what the stage is told in its environment besides that.
         kwargs: the arguments of BaseOperator.
     """
 
@@ -67,14 +68,19 @@ class StageOperator(BaseOperator):
     experiment: Experiment  # set in render_template_fields, where the run's params are known
 
     def __init__(
-        self, *, stage: str, experiment_of: Callable[[Context], Experiment] = from_form, **kwargs: Any
+        self,
+        *,
+        stage: str,
+        experiment_of: Callable[[Context], Experiment] = from_form,
+        told: Callable[[Context], dict[str, str]] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         # Airflow has copied the Dag's params, which a run has anyway. It would store them once more for each task, and
         # check them several times whenever it parses the Dag, which takes seconds.
         self.params = ParamsDict.filter_params_by_source(ParamsDict(self.params), source="task")
         self.stage = STAGES[stage].name
-        self.experiment_of = experiment_of
+        self.experiment_of, self.told = experiment_of, told
         self.command: list[str] = []
         self.variables: dict[str, str] = {}  # by which the stage knows its Dag run, its try and its trace
         self.result: dict[str, Any] = {}
@@ -112,7 +118,7 @@ class StageOperator(BaseOperator):
             AirflowException: if the stage has failed and another try may succeed.
         """
         self.result = {}
-        self.variables |= environment(context)
+        self.variables |= environment(context) | (self.told(context) if self.told else {})
         spans = StageSpans(context, self.stage)
         try:
             outcome = self.run_stage(context)

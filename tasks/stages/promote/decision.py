@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
-from include.runs import DECISION, TRIAL
+from include.runs import ANSWERS
 from include.sections import Retraining
 from include.stages import BadInput
 from tasks.tracking.registry import now
 
 COMPARISON, ROLLBACK, TRIED = "comparison", "rollback", "trial"
-_EXAMPLE = '{"decision": "approved", "by": "NAME", "at": "2026-01-31T12:00:00+00:00", "timed_out": false}'
+_EXAMPLE = '{"approve": {"decision": "approved", "by": "NAME", "at": "2026-01-31T12:00:00+00:00", "version": "1"}}'
 
 
 class Decision(BaseModel):
@@ -43,8 +43,18 @@ class Decision(BaseModel):
         return f"{self.decision} by {who}" + (f": {self.why}" if self.why else "")
 
 
+class Answer(Decision):
+    """A person's decision.
+
+    Attributes:
+        version: The number of the version that the person was asked about.
+    """
+
+    version: str
+
+
 class Figures(BaseModel):
-    """What trial.json says of a trial.
+    """What Airflow says of a trial.
 
     Attributes:
         version: The number of the version that was tried out.
@@ -57,6 +67,24 @@ class Figures(BaseModel):
     same: int
 
 
+class Answers(BaseModel):
+    """What Airflow tells promote: a person's answer and the trial's figures; None if there was no such task.
+
+    Nothing in the run's folder is believed, because every stage may write there.
+    """
+
+    approve: Answer | None = None
+    trial: Figures | None = None
+
+    @classmethod
+    def told(cls) -> Answers:
+        """Read them from the environment. Raise BadInput if they are not valid."""
+        try:
+            return cls.model_validate_json(os.environ.get(ANSWERS) or "{}")
+        except ValidationError as error:
+            raise BadInput(f"{ANSWERS} is not valid: write {_EXAMPLE}") from error
+
+
 def of_comparison(outcome: str) -> Decision:
     """Return the decision that follows from the outcome of the challenge when no approval is required."""
     return Decision(decision="approved" if outcome in ("first", "not worse") else "held", by=COMPARISON, at=now())
@@ -67,26 +95,25 @@ def of_rollback(at: str) -> Decision:
     return Decision(decision="held", by=ROLLBACK, at=at)
 
 
-def of_trial(folder: Path, version: str, options: Retraining) -> Decision | None:
+def of_trial(found: Figures | None, version: str, options: Retraining) -> Decision | None:
     """Return the decision that holds a version for its trial; None if nothing speaks against the version.
 
     Args:
-        folder: The run's folder.
+        found: The figures; None if Airflow has told none.
         version: The number of the version.
         options: The experiment's section, with the smallest accepted agreement.
 
     Raises:
-        BadInput: If there are no figures of this version, or if they cannot be read.
+        BadInput: If there are no figures of this version.
     """
     if not (options.trial_texts and options.min_agreement):
         return None
-    file = folder / TRIAL
-    try:
-        found = Figures.model_validate_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{file} cannot be read: clear the Airflow task trial") from error
+    if found is None:
+        raise BadInput(
+            "retraining.trial_texts asks for a trial, and Airflow knows of none: clear the Airflow task trial"
+        )
     if found.version != version:
-        raise BadInput(f"{file} is of version {found.version}, not {version}: clear the Airflow task trial")
+        raise BadInput(f"the trial was of version {found.version}, not {version}: clear the Airflow task trial")
     if found.texts < options.trial_texts:
         why = f"{found.texts:,} texts were compared, but retraining.trial_texts = {options.trial_texts:,}"
     elif found.same / found.texts < options.min_agreement:  # as a product, 0.55 * 100 is more than 55
@@ -99,19 +126,20 @@ def of_trial(folder: Path, version: str, options: Retraining) -> Decision | None
     return Decision(decision="held", by=TRIED, at=now(), why=why)
 
 
-def of_person(folder: Path) -> Decision:
-    """Read a person's decision from the run's folder.
+def of_person(answer: Answer | None, version: str) -> Decision:
+    """Return a person's decision about the version.
 
     Raises:
-        BadInput: If there is no decision, or if it cannot be read.
+        BadInput: If there is no decision, or if it is about another version.
     """
-    file = folder / DECISION
-    if not file.is_file():
+    if answer is None:
         raise BadInput(
-            f"{file} is missing, but retraining.approval requires a person's decision: clear the Airflow task that "
-            f"asks for it, or write {_EXAMPLE}"
+            "retraining.approval requires a person's decision, and Airflow knows of none: clear the Airflow task "
+            f"approve. Without Airflow, write {ANSWERS}='{_EXAMPLE}' before the command"
         )
-    try:
-        return Decision.model_validate_json(file.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file} is not a valid decision: write {_EXAMPLE}") from error
+    if answer.version != version:
+        raise BadInput(
+            f"{answer.by or 'a person'} was asked about version {answer.version}, not {version}: clear the Airflow "
+            "task approve"
+        )
+    return answer

@@ -6,7 +6,7 @@ import logging
 
 from include.stages import BadInput
 from tasks.context import Context, Outcome
-from tasks.stages.promote.decision import Decision, of_comparison, of_person, of_rollback, of_trial
+from tasks.stages.promote.decision import Answers, Decision, of_comparison, of_person, of_rollback, of_trial
 from tasks.tracking.challengers import remove_challenger
 from tasks.tracking.champions import Champions, champion_lock
 from tasks.tracking.registry import Version, now
@@ -50,14 +50,15 @@ def _decided(context: Context, version: Version, outcome: str) -> Decision:
     A version that was rolled back is promoted again only if a person requests it, either by an approval or by clearing
     the Airflow task of the run that had promoted it.
     """
+    told = Answers.told()
     if context.experiment.retraining.approval:
-        return of_person(context.run.folder)
+        return of_person(told.approve, version.number)
     tags, decided_before = version.tags, context.run.record()["stages"].get("promote", {}).get("key")
     if tags.get("rolled_back", "") > tags.get("promoted", "") and not decided_before:
         return of_rollback(tags["rolled_back"])
     held = None
     if outcome == "not worse":  # otherwise the comparison decides alone, and there was no trial
-        held = of_trial(context.run.folder, version.number, context.experiment.retraining)
+        held = of_trial(told.trial, version.number, context.experiment.retraining)
     return held or of_comparison(outcome)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from include.artifacts import Artifact, Manifest, artifact_key, write_json
+from include.artifacts import Artifact, Manifest, artifact_key
 from include.experiment import Experiment
-from include.runs import Run
+from include.runs import ANSWERS, Run
 from include.stages import STAGES, ExitCode
 from tasks.runner import run_stage
 from tasks.tracking.champions import Champions
@@ -18,9 +21,10 @@ from tests.tasks.stages.track.runs import made
 MODEL = "spark-bert-movie-reviews"
 
 
-def stage(name: str, run: Run) -> Artifact:
-    """Run a stage as the run's experiment has it."""
-    return run_stage(name, experiment_of(run), run)
+def stage(name: str, run: Run, **told: Any) -> Artifact:
+    """Run a stage as the run's experiment has it, and tell it what Airflow's tasks have returned."""
+    with mock.patch.dict(os.environ, {ANSWERS: json.dumps(told)} if told else {}):
+        return run_stage(name, experiment_of(run), run)
 
 
 def retrain(home: Path, name: str, outcome: str = "", **changes: Any) -> Run:
@@ -53,10 +57,10 @@ def ingested(home: Path, name: str) -> Run:
     return run
 
 
-def decide(run: Run, decision: str, **changes: Any) -> None:
-    """Write a person's decision as the Dag does."""
-    whole = {"decision": decision, "by": "Ada", "at": "2026-01-31T12:00:00+00:00", "timed_out": False, **changes}
-    write_json(run.folder / "decision.json", whole)
+def answer(decision: str, version: str = "2", **changes: Any) -> dict[str, Any]:
+    """Return a person's answer as Airflow has it."""
+    about = {"at": "2026-01-31T12:00:00+00:00", "timed_out": False, "version": version}
+    return {"decision": decision, "by": "Ada", **about, **changes}
 
 
 def registry(run: Run) -> Champions:

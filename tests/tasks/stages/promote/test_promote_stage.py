@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from include.artifacts import ArtifactStore, locked, write_json
-from include.runs import Run
+from include.runs import ANSWERS, Run
 from include.stages import BadInput, Transient
-from tests.tasks.tracking.retrained import MODEL, challenged, champion, decide, registry, retrain, stage, version
+from tasks.stages.promote.decision import Answers
+from tests.tasks.tracking.retrained import MODEL, answer, challenged, champion, registry, retrain, stage, version
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -58,10 +59,13 @@ def test_an_undecided_one_is_held(tmp_path: Path) -> None:
 def test_a_person_promotes_one_that_the_comparison_could_not_tell(tmp_path: Path) -> None:
     retrain(tmp_path, "first")
     run = registered(tmp_path, "second", "undecided", training__seed=7, retraining__approval=True)
-    with pytest.raises(BadInput, match=r"decision\.json is missing, but retraining\.approval requires a person's"):
+    write_json(run.folder / "decision.json", answer("approved", by="nobody who was asked"))  # as any stage can
+    with pytest.raises(BadInput, match=r"requires a person's decision, and Airflow knows of none: clear the Airflow"):
         stage("promote", run)
-    decide(run, "approved")
-    result = stage("promote", run).manifest.result
+    with pytest.raises(BadInput, match="Ada was asked about version 1, not 2: clear the Airflow task approve"):
+        stage("promote", run, approve=answer("approved", "1"))
+    assert champion(run) == "1"
+    result = stage("promote", run, approve=answer("approved")).manifest.result
     assert (result["promoted"], result["by"], champion(run)) == (True, "Ada", "2")
     assert version(run, "2").tags["promoted.by"] == "Ada"
 
@@ -78,13 +82,12 @@ def test_a_person_promotes_one_that_the_comparison_could_not_tell(tmp_path: Path
 def test_a_trial_can_hold_a_version(tmp_path: Path, texts: int, same: int, reason: str) -> None:
     retrain(tmp_path, "first", **TRIED)  # there is no champion to agree with
     run = registered(tmp_path, "second", training__seed=7, **TRIED)
-    with pytest.raises(BadInput, match=r"trial\.json cannot be read: clear the Airflow task trial"):
+    write_json(run.folder / "trial.json", {"version": "2", "texts": 100, "same": 100})  # as any stage can
+    with pytest.raises(BadInput, match=r"a trial, and Airflow knows of none: clear the Airflow task trial"):
         stage("promote", run)
-    write_json(run.folder / "trial.json", {"version": "1", "texts": 100, "same": 100})
-    with pytest.raises(BadInput, match=r"trial\.json is of version 1, not 2: clear the Airflow task trial"):
-        stage("promote", run)
-    write_json(run.folder / "trial.json", {"version": "2", "texts": texts, "same": same})
-    result = stage("promote", run).manifest.result
+    with pytest.raises(BadInput, match=r"the trial was of version 1, not 2: clear the Airflow task trial"):
+        stage("promote", run, trial={"version": "1", "texts": 100, "same": 100})
+    result = stage("promote", run, trial={"version": "2", "texts": texts, "same": same}).manifest.result
     assert (result["promoted"], champion(run)) == ((False, "1") if reason else (True, "2"))
     assert result["reason"].endswith(reason) and registry(run).aliases() == {"champion": champion(run)}
 
@@ -96,20 +99,18 @@ def test_a_trial_can_hold_a_version(tmp_path: Path, texts: int, same: int, reaso
 def test_a_rejection_is_written_down(tmp_path: Path, changes: dict[str, object], reason: str) -> None:
     retrain(tmp_path, "first")
     run = registered(tmp_path, "second", training__seed=7, retraining__approval=True)
-    decide(run, "rejected", **changes)
-    result = stage("promote", run).manifest.result
+    result = stage("promote", run, approve=answer("rejected", **changes)).manifest.result
     assert not result["promoted"] and result["reason"].endswith(f"is not the champion: {reason}")
     tags = version(run, "2").tags
     assert (tags["decision"], tags["decision.at"]) == ("rejected", "2026-01-31T12:00:00+00:00")
     assert tags["decision.by"] == changes.get("by", "Ada") and "promoted" not in tags and champion(run) == "1"
 
 
-@pytest.mark.parametrize("text", ["{", '{"decision": "maybe", "by": "Ada", "at": "now"}', "[]"])
-def test_a_decision_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
-    run = registered(tmp_path, "first", retraining__approval=True)
-    (run.folder / "decision.json").write_text(text)
-    with pytest.raises(BadInput, match=r'decision\.json is not a valid decision: write {"decision": "approved"'):
-        stage("promote", run)
+@pytest.mark.parametrize("text", ["{", '{"approve": {"decision": "maybe", "version": "1", "at": "now"}}', "[]"])
+def test_a_decision_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ANSWERS, text)
+    with pytest.raises(BadInput, match=r'SPARK_BERT_PROMOTION is not valid: write {"approve": {"decision": "approved"'):
+        Answers.told()
 
 
 def test_a_model_that_was_held_against_another_champion_is_not_promoted(tmp_path: Path) -> None:
@@ -158,8 +159,7 @@ def test_another_run_of_the_same_training_does_not_undo_a_rollback(tmp_path: Pat
     assert (result["promoted"], result["version"], result["decision"], champion(run)) == (False, "2", "held", "1")
     assert result["reason"] == f"version 2 of {MODEL} is not the champion: held by the rollback"
     asked = registered(tmp_path, "fourth", training__seed=7, retraining__approval=True)
-    decide(asked, "approved")
-    assert stage("promote", asked).manifest.result["promoted"] and champion(run) == "2"
+    assert stage("promote", asked, approve=answer("approved")).manifest.result["promoted"] and champion(run) == "2"
 
 
 def test_a_cleared_task_promotes_again_after_the_alias_was_moved_by_hand(tmp_path: Path) -> None:
