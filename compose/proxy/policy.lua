@@ -23,6 +23,9 @@ local RUNS = HOME .. "/runs"
 local WRITABLE = {
     HOME .. "/artifacts", HOME .. "/checkpoints", HOME .. "/datasets", HOME .. "/streams", RUNS, DATA .. "/drop",
 }
+-- The folders in DATA that stages and the users of the platform fill. What lies in them may be a link, which the engine
+-- would follow to any place of the host, so each of them can only be mounted as a whole.
+local SHARED = { DATA .. "/drop", DATA .. "/incoming" }
 -- Where a stage looks for what an experiment names as data/x, and finds it in DATA.
 local NAMED = "/opt/spark-bert/data"
 local USER = environment("SPARK_BERT_UID") .. ":" .. environment("SPARK_BERT_GID")
@@ -162,6 +165,11 @@ local function below(path, folder)
 end
 
 local function readable(path)
+    for _, folder in ipairs(SHARED) do
+        if below(path, folder) then
+            return path == folder
+        end
+    end
     return below(path, CACHE) or below(path, DATA)
 end
 

@@ -43,7 +43,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def context(run: str = "now", /, results: dict[str, Any] | None = None, **conf: Any) -> Any:
+def context(run: str = "now", results: dict[str, Any] | None = None, /, **conf: Any) -> Any:
     """Return the context of a task; `results` are those of the other Airflow tasks of the run."""
     params = ParamsDict(form(EXPERIMENT, more=("dataset", "retraining")))
     params.update(conf)
@@ -328,7 +328,7 @@ def test_the_answer_is_returned_for_promote_and_kept_in_the_run(
     (this_run(now).folder / "decision.json").write_text('{"decision": "approved"}')  # as any stage can
     promote: Any = dag.get_task("promote")
     for results in ({}, {"approve": returned}, {"approve": returned, "trial": {"version": "3"}}):
-        assert promote.told(context(results=results)) == {"SPARK_BERT_PROMOTION": json.dumps(results)}
+        assert promote.told(context("now", results)) == {"SPARK_BERT_PROMOTION": json.dumps(results)}
 
 
 def test_the_answer_of_an_earlier_try_decides_nothing() -> None:

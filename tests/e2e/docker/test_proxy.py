@@ -46,19 +46,33 @@ def test_a_stage_lives_its_whole_life_through_the_proxy(proxy: Proxy, good: Body
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stages_container_is_let_through(stage: str, proxy: Proxy, good: Body) -> None:
     more = {"runtime.spark_master": "spark://spark-master:7077"} if STAGES[stage].spark else {}
-    status, answer, name = proxy.create(json.dumps(proxy.asked(stage, **more)))
-    assert status == 201, answer
-    subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=True)
+    created(proxy, proxy.asked(stage, **more))
 
 
 def test_of_the_data_only_the_drop_folder_may_be_written(proxy: Proxy, good: Body) -> None:
     (proxy.home / "data/drop").mkdir()
     body = proxy.asked("ingest", **{"dataset.drop": "data/drop"})
     assert f"{proxy.home}/data/drop" in [one["Source"] for one in body["HostConfig"]["Mounts"] if not one["ReadOnly"]]
+    created(proxy, body)
+    refused(proxy, json.dumps(proxy.asked("ingest", **{"dataset.drop": "data/glue"})))
+
+
+def test_the_folder_of_a_stream_is_mounted_as_a_whole(proxy: Proxy, good: Body) -> None:
+    (proxy.home / "data/incoming/part").mkdir(parents=True)
+    created(proxy, proxy.asked("stream", **{"streaming.folder": "data/incoming"}))
+    refused(proxy, json.dumps(proxy.asked("stream", **{"streaming.folder": "data/incoming/part"})))
+
+
+def test_promote_is_told_what_a_person_has_answered(proxy: Proxy, good: Body) -> None:
+    created(proxy, good | {"Env": [*good["Env"], 'SPARK_BERT_PROMOTION={"approve": {"by": "Ada"}}']})
+    refused(proxy, json.dumps(good | {"Env": ["SPARK_BERT_PROMOTION=x"]}))
+
+
+def created(proxy: Proxy, body: Body) -> None:
+    """The proxy lets a container through."""
     status, answer, name = proxy.create(json.dumps(body))
     assert status == 201, answer
     subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=True)
-    refused(proxy, json.dumps(proxy.asked("ingest", **{"dataset.drop": "data/glue"})))
 
 
 HOST: dict[str, Any] = {
@@ -138,6 +152,7 @@ def test_another_image_is_refused(name: str, proxy: Proxy, good: Body) -> None:
         "/", "/etc", "/var/run/docker.sock", "/run/docker.sock", "{home}", "{home}/airflow",
         "{home}/artifacts/..", "{home}/artifacts/train", "{home}/data/../../x", "{home}/runs/../airflow",
         "{home}/runs/.", "{home}/runs/a/b", "{home}/database", "{home}/data\u0000/x", "{home}/data\\..\\x", "data", "",
+        "{home}/data/drop/link", "{home}/data/drop/refused/a", "{home}/data/incoming/link",
     ],
 )  # fmt: skip
 def test_another_folder_of_the_host_is_refused(source: str, proxy: Proxy, good: Body) -> None:

@@ -96,7 +96,7 @@ def test_a_trial_can_hold_a_version(tmp_path: Path, texts: int, same: int, reaso
     ("changes", "reason"),
     [({}, "rejected by Ada"), ({"by": "", "timed_out": True}, "rejected, because nobody decided in time")],
 )
-def test_a_rejection_is_written_down(tmp_path: Path, changes: dict[str, object], reason: str) -> None:
+def test_a_rejection_is_written_down(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     retrain(tmp_path, "first")
     run = registered(tmp_path, "second", training__seed=7, retraining__approval=True)
     result = stage("promote", run, approve=answer("rejected", **changes)).manifest.result
