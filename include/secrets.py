@@ -23,6 +23,12 @@ DATABASE = {"SPARK_BERT_JDBC_USER": "jdbc_user", "SPARK_BERT_JDBC_PASSWORD": "jd
 KAFKA = "kafka.properties"
 #: The variable that names such a file where there is no folder of secret files.
 KAFKA_VARIABLE = "SPARK_BERT_KAFKA_PROPERTIES"
+#: The variables by which a stage that is a process may get a secret, instead of a file of this name.
+VARIABLES = {
+    HUB: ("HF_TOKEN", "HF_TOKEN_PATH"),
+    KAFKA: (KAFKA_VARIABLE,),
+    **{file: (variable,) for variable, file in (DATABASE | LOGIN).items()},
+}
 #: The file with the bearer token that requests to the service must have.
 SERVING = "serving_token"
 

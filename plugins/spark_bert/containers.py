@@ -16,7 +16,7 @@ from include.logs import VARIABLE as LOG_FORMAT
 from include.secrets import DATABASE, HUB, KAFKA, LOGIN, VARIABLE, of_mlflow
 from include.stages import STAGES, BadInput
 from spark_bert.folders import make_owned_folder
-from spark_bert.inputs import is_in_artifact_store, named_paths, reads_database, reads_kafka
+from spark_bert.inputs import is_in_artifact_store, named_paths, reads_database, reads_kafka, uses_cluster
 from spark_bert.places import cache, data_path, home
 
 #: The folder of include/ and tasks/ in the images. It is the working directory, so relative paths start here.
@@ -83,9 +83,7 @@ def network(stage: str, experiment: Experiment) -> str:
         `none`, unless the stage works on a Spark cluster, uses an MLflow server, reads a database or Kafka, or may
         download. In these cases it is $SPARK_BERT_NETWORK, or `bridge` by default. An idle stage does nothing of this.
     """
-    ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
-    mllib = stage == "train" and experiment.model.kind != "encoder"
-    cluster = (STAGES[stage].spark or ranks or mllib) and not experiment.runtime.spark_master.startswith("local")
+    cluster = uses_cluster(stage, experiment)
     online = is_online(stage, experiment) or reads_database(stage, experiment) or reads_kafka(stage, experiment)
     if STAGES[stage].is_idle(experiment) or not (cluster or online or (STAGES[stage].mlflow and _mlflow())):
         return "none"
@@ -97,8 +95,11 @@ def secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
 
     There are none if the deployment does not set $SPARK_BERT_SECRETS.
     """
-    if not os.environ.get(VARIABLE):
-        return ()
+    return needed_secrets(stage, experiment) if os.environ.get(VARIABLE) else ()
+
+
+def needed_secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
+    """Return the names of the secret files with what the stage needs, whether it gets it as files or otherwise."""
     login = of_mlflow(stage) if _mlflow() else ()
     database = tuple(DATABASE.values()) if reads_database(stage, experiment) else ()
     kafka = (KAFKA,) if reads_kafka(stage, experiment) else ()

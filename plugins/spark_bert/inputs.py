@@ -2,6 +2,7 @@
 
 Everybody who may trigger a run can name any path in it. A deployment restricts the paths to one folder by setting
 $SPARK_BERT_DATA to it. The artifact store is allowed too, because it holds the versions of datasets and the champions.
+Such a deployment also lists the databases, drivers, brokers, and Spark masters that runs may name.
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ from spark_bert.places import data_path, home
 #: The variable with the JDBC addresses of the databases that a deployment lets runs read, separated by white space. It
 #: applies where $SPARK_BERT_DATA is set: a run could otherwise send the login to a server of its own.
 DATABASES = "SPARK_BERT_DATABASES"
+#: The variable with the values of scoring.driver that a deployment lets runs name, separated by white space. It applies
+#: where $SPARK_BERT_DATA is set, because a driver is code that runs with the stage's rights.
+DRIVERS = "SPARK_BERT_DRIVERS"
+#: The variable with the Spark masters of a deployment, separated by white space. A run uses the first unless it names
+#: one. Where $SPARK_BERT_DATA is set, it may only name these and local ones: any other could be a server of its own.
+MASTERS = "SPARK_BERT_SPARK_MASTER"
 #: The variable with the values of streaming.brokers that a deployment lets runs name, separated by white space. It
 #: applies where $SPARK_BERT_DATA is set, for the same reason.
 BROKERS = "SPARK_BERT_BROKERS"
@@ -46,26 +53,27 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
     """Check that the stage reads only what the deployment allows.
 
     Raises:
-        BadInput: if a path leads out of the allowed folders, or a database or broker is not allowed. The message names
-            it.
+        BadInput: if a path leads out of the allowed folders, or a database, driver, broker, or Spark master is not
+            allowed. The message names it.
     """
     root = os.environ.get("SPARK_BERT_DATA")
     if not root:
         return
-    if reads_database(stage, experiment) and experiment.scoring.input not in os.environ.get(DATABASES, "").split():
-        raise BadInput(
-            f"{experiment.scoring.input} is none of this deployment's databases: add it to {DATABASES} in Airflow's "
-            "environment, or export the table to a file, which is the only way on the compose platform"
-        )
-    brokers = experiment.streaming.brokers
-    if reads_kafka(stage, experiment) and brokers not in os.environ.get(BROKERS, "").split():
-        raise BadInput(
-            f"streaming.brokers = {brokers!r} is none of this deployment's brokers: add it to {BROKERS} in "
-            "Airflow's environment"
-        )
+    if reads_database(stage, experiment):
+        export = ", or export the table to a file, which is the only way on the compose platform"
+        _check_listed(experiment.scoring.input, experiment.scoring.input, "databases", DATABASES, export)
+    if reads_kafka(stage, experiment):
+        brokers = experiment.streaming.brokers
+        _check_listed(brokers, f"streaming.brokers = {brokers!r}", "brokers", BROKERS)
+    if uses_cluster(stage, experiment):
+        master = experiment.runtime.spark_master
+        _check_listed(master, f"runtime.spark_master = {master!r}", "Spark masters", MASTERS)
     for text in (*named_paths(stage, experiment), *_files(stage, experiment)):
         if not _is_below(text, Path(root)) and not is_in_artifact_store(text):
             raise BadInput(f"{text} is not below {root}: move it there, or set SPARK_BERT_DATA to another folder")
+    if reads_database(stage, experiment):
+        driver = experiment.scoring.driver
+        _check_listed(driver, f"scoring.driver = {driver!r}", "drivers", DRIVERS)
     for run in experiment.submission.runs if STAGES[stage].records == "named" else ():
         if Path(run).name != run or not _is_below(str(home() / "runs" / run), home() / "runs"):
             raise BadInput(f"submission.runs names {run}: write the name of a folder in {home() / 'runs'}")
@@ -81,9 +89,28 @@ def reads_kafka(stage: str, experiment: Experiment) -> bool:
     return "streaming" in STAGES[stage].reads and experiment.streaming.source != "files"
 
 
+def uses_cluster(stage: str, experiment: Experiment) -> bool:
+    """Return whether the stage works on a Spark cluster, and not only in its own process."""
+    ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
+    mllib = stage == "train" and experiment.model.kind != "encoder"
+    return (STAGES[stage].spark or ranks or mllib) and not experiment.runtime.spark_master.startswith("local")
+
+
+def masters() -> list[str]:
+    """Return the Spark masters of the deployment, the one that runs use by default first."""
+    return os.environ.get(MASTERS, "").split()
+
+
 def is_in_artifact_store(text: str) -> bool:
     """Return whether the path is absolute and lies in the artifact store, which every stage may read."""
     return Path(text).is_absolute() and _is_below(text, home() / "artifacts")
+
+
+def _check_listed(value: str, words: str, kind: str, variable: str, or_else: str = "") -> None:
+    if value not in os.environ.get(variable, "").split():
+        raise BadInput(
+            f"{words} is none of this deployment's {kind}: add it to {variable} in Airflow's environment{or_else}"
+        )
 
 
 def _files(stage: str, experiment: Experiment) -> Iterator[str]:

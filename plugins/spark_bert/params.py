@@ -8,7 +8,6 @@ experiment, such as the file to pre-train on.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from include.experiment import Experiment
 from include.named import build, load, merge, names, read
 from include.sections import Section
 from include.stages import PIPELINE, STAGES, BadInput, flatten
+from spark_bert.inputs import masters
 
 #: The keywords of the model's JSON schema that are copied to a Param unchanged.
 _RULES = (
@@ -76,7 +76,7 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
 def resolve(params: Mapping[str, Any]) -> Experiment:
     """Return the experiment that the params of a run describe.
 
-    A run that does not set runtime.spark_master uses the deployment's cluster in $SPARK_BERT_SPARK_MASTER.
+    A run that does not set runtime.spark_master uses the first of the deployment's, if there is one.
 
     Raises:
         BadInput: if the params make no valid experiment. The message names key, value and remedy.
@@ -84,8 +84,7 @@ def resolve(params: Mapping[str, Any]) -> Experiment:
     name = params["experiment"]
     if name not in names():
         raise BadInput(f"unknown experiment {name!r}: write one of {', '.join(names())}")
-    master = os.environ.get("SPARK_BERT_SPARK_MASTER")
-    given: dict[str, Any] = {"runtime.spark_master": master} if master else {}
+    given: dict[str, Any] = {"runtime.spark_master": masters()[0]} if masters() else {}
     absent = {field.key for field in _fields(Experiment.model_fields) if _may_be_absent(field.default)}
     for key, value in filled(params).items():
         given[key] = "" if value == NOTHING and key in absent else value

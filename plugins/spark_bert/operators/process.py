@@ -14,12 +14,17 @@ from pathlib import Path
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from include.experiment import Experiment
+from include.secrets import VARIABLE, VARIABLES
+from include.stages import STAGES
+from spark_bert.containers import needed_secrets
 from spark_bert.operators.base import Outcome, StageOperator
 from spark_bert.operators.stage_log import forward_log
 from spark_bert.places import REPOSITORY, home, tasks_python
 
 _GUARD = Path(__file__).with_name("guard.py")
-#: The names of the variables that a stage gets from the worker. They include none of Airflow's secrets.
+#: The names of the variables that a stage gets from the worker, apart from secrets that are not its own. They include
+#: none of Airflow's secrets.
 _PASSED = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|XDG_CACHE_HOME|JAVA_HOME|LD_LIBRARY_PATH|SSL_CERT_(FILE|DIR)"
     r"|(REQUESTS|CURL)_CA_BUNDLE|(?i:https?_proxy|no_proxy)|(SPARK|HF|HOROVOD|CUDA|NVIDIA|OMP|GOMP|MKL|MLFLOW)_\w+"
@@ -46,7 +51,7 @@ class ProcessStageOperator(StageOperator):
             [sys.executable, "-I", str(_GUARD), str(self.grace), *self.command],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, encoding="utf-8", errors="backslashreplace",
-            cwd=REPOSITORY, env=environment() | self.variables, start_new_session=True,
+            cwd=REPOSITORY, env=environment(self.stage, self.experiment) | self.variables, start_new_session=True,
         )  # fmt: skip
         return self._follow(self._process)
 
@@ -68,7 +73,16 @@ class ProcessStageOperator(StageOperator):
         return Outcome(code if code >= 0 else 128 - code, "".join(last_line.result()).rstrip("\n"), reason)
 
 
-def environment() -> dict[str, str]:
-    """Return the environment variables of the stage: some of the worker's, and the location of the code."""
-    passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
+def environment(stage: str, experiment: Experiment) -> dict[str, str]:
+    """Return the environment variables of the stage: some of the worker's, and the location of the code.
+
+    Of the secrets it gets those that its container would get. MLflow's address is one of them, as it may hold a login.
+    """
+    needed = needed_secrets(stage, experiment)
+    withheld = {variable for file, variables in VARIABLES.items() if file not in needed for variable in variables}
+    if not needed:
+        withheld.add(VARIABLE)
+    passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name) and name not in withheld}
+    if not STAGES[stage].mlflow:
+        passed = {name: value for name, value in passed.items() if not name.startswith("MLFLOW_")}
     return {**passed, "SPARK_BERT_HOME": str(home()), "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}

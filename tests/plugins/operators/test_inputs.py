@@ -115,6 +115,11 @@ def test_only_the_deployments_databases_get_its_login(root: Path, monkeypatch: p
     table = {"scoring.table": "reviews", "scoring.driver": str(root / "driver.jar")}
     shop, other = "jdbc:postgresql://db/shop", "jdbc:postgresql://db/shop2"
     monkeypatch.setenv("SPARK_BERT_DATABASES", f"jdbc:mysql://db/x {shop}")
+    with pytest.raises(
+        AirflowFailException, match=r"scoring.driver = '.*driver.jar' is none of this deployment's driv"
+    ):
+        begin("score", {**table, "scoring.input": shop})  # whoever may write below the data could have put it there
+    monkeypatch.setenv("SPARK_BERT_DRIVERS", f"/other.jar {root / 'driver.jar'}")
     assert begin("score", {**table, "scoring.input": shop}).command
     with pytest.raises(
         AirflowFailException, match=f"{other} is none of this deployment's databases: add it to .* or export"
@@ -133,6 +138,27 @@ def test_only_the_deployments_brokers_get_its_login(root: Path, monkeypatch: pyt
     with pytest.raises(AirflowFailException, match="brokers: add it to SPARK_BERT_BROKERS"):
         begin("stream", {**kafka, "streaming.brokers": shop})
     assert begin("score", {**kafka, "scoring.input": "data/table.csv"}).command
+
+
+@pytest.mark.parametrize("stage", ["validate", "predict", "train"])
+def test_only_the_deployments_spark_masters_get_its_data(
+    stage: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = {"runtime.ranks_on": "spark", "training.ranks": 2}
+    mine, own, other = "spark://a:7077", "spark://b:7077,c:7077", "spark://x:7077"
+    monkeypatch.setenv("SPARK_BERT_SPARK_MASTER", f"{mine} {own}")
+    by_default = begin(stage, ranks)
+    assert by_default.experiment.runtime.spark_master == mine
+    for master in (own, "local[2]"):
+        assert begin(stage, {**ranks, "runtime.spark_master": master}).command
+    for master in (other, "yarn", "k8s://https://x", f"{mine},x:1"):
+        with pytest.raises(
+            AirflowFailException, match="none of this deployment's Spark masters: add it to SPARK_BERT_S"
+        ):
+            begin(stage, {**ranks, "runtime.spark_master": master})
+    assert begin("gate", {"runtime.spark_master": other}).command  # it works on none
+    monkeypatch.delenv("SPARK_BERT_DATA")
+    assert begin(stage, {**ranks, "runtime.spark_master": other}).command
 
 
 def test_without_such_a_folder_any_path_is_read(home: Path) -> None:

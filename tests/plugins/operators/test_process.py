@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -20,7 +21,10 @@ import pytest
 import structlog
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from include.stages import ExitCode
+from include.experiment import Experiment
+from include.named import load
+from include.secrets import VARIABLES
+from include.stages import STAGES, ExitCode
 from spark_bert.operators.base import Outcome, failure
 from spark_bert.operators.process import ProcessStageOperator, environment
 from spark_bert.operators.stage_log import parse_log_tail
@@ -33,7 +37,7 @@ LOG = "2026-01-02 03:04:05,678 {} tasks.stages.train: {}"
 
 def operator(*command: object, stage: str = "train") -> ProcessStageOperator:
     operator = ProcessStageOperator(task_id=stage, stage=stage)
-    operator.command = [str(part) for part in command]
+    operator.command, operator.experiment = [str(part) for part in command], Experiment()
     return operator
 
 
@@ -185,8 +189,37 @@ def test_secrets_stay_with_the_worker(interpreter: Interpreter, monkeypatch: pyt
         monkeypatch.setenv(name, value)
     line = run(interpreter("import json; print(json.dumps(dict(os.environ)))")).line
     assert "never to be seen" not in line and not any(name in line for name in secrets)
-    assert environment().items() >= passed.items()
+    assert environment("train", Experiment()).items() >= passed.items()
     assert f'"PYTHONPATH": "{REPOSITORY}"' in line
+
+
+@pytest.mark.parametrize(
+    ("stage", "overrides", "expected"),
+    [
+        ("train", (), ""),
+        ("train", ("runtime.download=true",), "HF_TOKEN HF_TOKEN_PATH SPARK_BERT_SECRETS"),
+        ("gate", ("runtime.download=true",), ""),  # it reads no downloads
+        ("track", (), "MLFLOW_TRACKING_PASSWORD MLFLOW_TRACKING_TOKEN MLFLOW_TRACKING_USERNAME SPARK_BERT_SECRETS"),
+        ("validate", ("scoring.input=jdbc:x://y/z", "scoring.table=t", "scoring.driver=d.jar"), ""),
+        (
+            "score",
+            ("scoring.input=jdbc:x://y/z", "scoring.table=t", "scoring.driver=d.jar"),
+            "MLFLOW_TRACKING_PASSWORD MLFLOW_TRACKING_TOKEN MLFLOW_TRACKING_USERNAME SPARK_BERT_JDBC_PASSWORD "
+            "SPARK_BERT_JDBC_USER SPARK_BERT_SECRETS",
+        ),
+        ("predict", ("streaming.source=kafka", "streaming.topic=a", "streaming.brokers=b:1"), ""),
+    ],
+)
+def test_a_stage_gets_the_secrets_that_it_needs(
+    stage: str, overrides: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*itertools.chain(*VARIABLES.values()), "SPARK_BERT_SECRETS"):
+        monkeypatch.setenv(name, "s3cr3t")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:s3cr3t@mlflow")
+    given = environment(stage, load("movies", overrides))
+    assert ("MLFLOW_TRACKING_URI" in given) == STAGES[stage].mlflow
+    given.pop("MLFLOW_TRACKING_URI", None)
+    assert " ".join(sorted(name for name, value in given.items() if "s3cr3t" in value)) == expected
 
 
 def survivors(marker: str) -> list[psutil.Process]:
@@ -221,7 +254,9 @@ def test_killing_the_task_kills_the_stage_and_its_ranks(interpreter: Interpreter
 def test_when_the_worker_dies_so_does_the_stage(number: signal.Signals, interpreter: Interpreter) -> None:
     python = str(interpreter(FAMILY))
     work = (
+        "from include.experiment import Experiment;"
         "from spark_bert.operators.process import ProcessStageOperator as O; o = O(task_id='train', stage='train');"
+        "o.experiment = Experiment();"
         f"o.command = [{python!r}, {python!r}]; o.run_stage({{}})"
     )
     places = f"{REPOSITORY}:{REPOSITORY / 'plugins'}"
