@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import Context, Param, task
-from airflow.sdk.exceptions import AirflowFailException
 
 from include.ablations import CONFIGURATIONS, EXPERIMENTS, Configuration, arm, day, find, study
 from include.artifacts import write_json
@@ -77,10 +76,7 @@ def record_arm(**context: Any) -> dict[str, Any]:
         The content of arm.json.
     """
     params = context["params"]
-    try:
-        configuration = _configuration(context)
-    except BadInput as error:
-        raise AirflowFailException(str(error)) from None
+    configuration = _configuration(context)
     folder = this_run(context).folder
     overrides = {key: value for key, value in _overrides(params).items() if not key.startswith("runtime.")}
     record = {

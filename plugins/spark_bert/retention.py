@@ -12,7 +12,6 @@ from typing import Any
 
 from airflow.sdk import Context, Param, task
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowFailException
 
 from include.experiment import Experiment
 from include.named import build, merge
@@ -51,10 +50,7 @@ def logs(**context: Any) -> dict[str, int]:
     Returns:
         The number of `folders`, their size in `bytes`, and the number of `removed` folders.
     """
-    try:
-        settings = retention_experiment(context).retention  # type: ignore[arg-type]  # a Context, as keywords
-    except BadInput as error:
-        raise AirflowFailException(str(error)) from None
+    settings = retention_experiment(context).retention  # type: ignore[arg-type]  # a Context, as keywords
     old = list(old_logs(Path(conf.get("logging", "base_log_folder")), settings.days))
     size = sum(file.lstat().st_size for folder in old for file in folder.rglob("*"))
     log.info("%d folders of logs (%.1f MB) are older than %d days", len(old), size / 1e6, settings.days)

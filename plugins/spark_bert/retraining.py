@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from airflow.sdk import Asset, Context, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 from pydantic import ValidationError
 
 from include.experiment import Experiment
@@ -83,10 +83,7 @@ def versioned_experiment(context: Context) -> Experiment:
 )
 def news(**context: Any) -> str:
     """Return the path of the dataset version to train on, or skip the rest of the run if there is nothing new."""
-    try:
-        wanted = versioned_experiment(context)  # type: ignore[arg-type]  # a Context, as keywords
-    except BadInput as error:
-        raise AirflowFailException(str(error)) from None
+    wanted = versioned_experiment(context)  # type: ignore[arg-type]  # a Context, as keywords
     begins_with_champion = wanted.model.name != from_form(context).model.name  # type: ignore[arg-type]
     for earlier in _judged(this_run(context)):
         if _same(earlier["experiment"], wanted, begins_with_champion):

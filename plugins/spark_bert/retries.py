@@ -8,6 +8,8 @@ from datetime import timedelta
 from airflow.sdk import Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException
 
+from include.stages import BadInput
+
 #: All retries of an Airflow task, including those after a lost worker, for which Airflow does not consult the policy.
 RETRIES = 6
 #: The part of them that follows a failure of the stage itself.
@@ -28,14 +30,17 @@ class StageRetries(RetryPolicy):
 
     A stage that crashes gets FAILURE_RETRIES more tries. While a Docker daemon or a cluster is unreachable, all RETRIES
     are used. They take more than six minutes, which is long enough for a machine to restart. An interruption, for
-    example by a new release of Airflow, does not count as a failure of the stage. The delays are random within limits,
-    so that Airflow tasks that have failed together do not all retry at the same moment.
+    example by a new release of Airflow, does not count as a failure of the stage. Bad input stays bad, so nothing is
+    retried after it. The delays are random within limits, so that Airflow tasks that have failed together do not all
+    retry at the same moment.
     """
 
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
         """Return whether and when to retry after this exception. Airflow enforces the limit on all tries itself."""
+        if isinstance(exception, BadInput):
+            return RetryDecision.fail("the input or the configuration is wrong")
         if isinstance(exception, Unreachable):
             before = max(RETRIES - 1 - (max_tries - try_number), 0)
             return RetryDecision.retry(

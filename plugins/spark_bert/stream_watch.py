@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from airflow.sdk import BaseOperator, Context, ResumableJobMixin
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from include.stages import BadInput
 from include.windows import in_short
 from spark_bert.assets import DRIFTED
 from spark_bert.params import from_form
@@ -108,10 +107,7 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
             StreamDown: if the stream does not run although nobody has stopped it.
             AirflowSkipException: if the stream was stopped before, and nobody has started it in time.
         """
-        try:
-            self.folder = stream_folder(from_form(context).streaming.name)
-        except BadInput as error:
-            raise AirflowFailException(str(error)) from None
+        self.folder = stream_folder(from_form(context).streaming.name)
         self.reported = last_reported(context, self.folder.name)
         self.sound: set[Path] = set()  # the windows that have not drifted
         self.end = time.monotonic() + self.longest

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Context, task
-from airflow.sdk.exceptions import AirflowFailException
 
 from include.experiment import Experiment
 from include.named import build
@@ -46,11 +45,8 @@ def choose(**context: Any) -> dict[str, str]:
     Returns:
         The folder name of a run per task.
     """
-    try:
-        chosen = by_name(context["params"]["runs"]) if context["params"]["runs"] else by_event(context)
-        adopt(this_run(context), list(chosen.values()))
-    except BadInput as error:
-        raise AirflowFailException(str(error)) from None
+    chosen = by_name(context["params"]["runs"]) if context["params"]["runs"] else by_event(context)
+    adopt(this_run(context), list(chosen.values()))
     return chosen
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, PartitionedAssetTimetable, RollupMapper, SegmentWindow
-from airflow.sdk.exceptions import AirflowFailException
 
 from include.artifacts import write_json
 from include.named import load
 from include.runs import Run
+from include.stages import BadInput
 from spark_bert.assets import FINETUNED
 from spark_bert.operators.process import ProcessStageOperator
 from spark_bert.submission import TASKS, announce, choose, submission_experiment
@@ -116,5 +116,5 @@ def test_the_submission_is_a_run_of_its_own(home: Path) -> None:
     ],
 )
 def test_what_cannot_be_put_together_is_refused(asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(AirflowFailException, match=message):
+    with pytest.raises(BadInput, match=message):
         chosen(**asked)

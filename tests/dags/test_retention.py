@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
 
 from include.stages import BadInput
 from spark_bert.operators.base import StageOperator
@@ -43,7 +42,7 @@ def test_a_wrong_number_of_days_is_refused(days: str, message: str, monkeypatch:
     monkeypatch.setenv("SPARK_BERT_PRUNE_AFTER", days)
     with pytest.raises(BadInput, match=f"SPARK_BERT_PRUNE_AFTER.*{message}"):
         retention_experiment(context())
-    with pytest.raises(AirflowFailException, match=message):
+    with pytest.raises(BadInput, match=message):
         logs.function(**context())
 
 

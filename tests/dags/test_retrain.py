@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule
 from airflow.sdk.definitions.param import ParamsDict
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
+from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
 
 from include.artifacts import Artifact, Manifest, artifact_key
 from include.stages import STAGES, BadInput, ExitCode
@@ -164,7 +164,7 @@ def test_without_a_threshold_no_data_are_taken_in(dag: DAG) -> None:
 def test_dev_rows_that_the_champion_was_trained_on_compare_nothing() -> None:
     now = context("now", **{"preprocessing.resplit": True})
     made(now, "ingest", data=VERSION)
-    with pytest.raises(AirflowFailException, match=r"champion was trained on.*write preprocessing\.resplit: false"):
+    with pytest.raises(BadInput, match=r"champion was trained on.*write preprocessing\.resplit: false"):
         _news(now)
 
 
@@ -268,7 +268,7 @@ def test_a_damaged_record_of_another_run_stops_nothing(home: Path, caplog: pytes
 
 
 def test_without_a_version_the_task_says_what_to_do() -> None:
-    with pytest.raises(AirflowFailException, match="clear its Airflow task ingest"):
+    with pytest.raises(BadInput, match="clear its Airflow task ingest"):
         _news(context())
 
 

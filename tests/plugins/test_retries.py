@@ -11,10 +11,13 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.sdk import BaseOperator, Context, RetryAction, RetryDecision
 from airflow.sdk.exceptions import AirflowFailException
 
-from include.stages import ExitCode
+from include.stages import BadInput, ExitCode
+from spark_bert.approval import PromotionApproval
 from spark_bert.operators.base import Outcome, failure
 from spark_bert.pipeline import DEFAULTS
 from spark_bert.retries import RETRIES, Interrupted, StageRetries, Unreachable
+from spark_bert.rollout import Rollout
+from spark_bert.trial import Trial
 
 
 class Task:
@@ -108,3 +111,13 @@ def test_airflow_itself_may_be_away_for_a_quarter_of_an_hour() -> None:
 def test_bad_input_and_a_failed_gate_are_never_asked_about(code: ExitCode) -> None:
     """Airflow ends a task at once on this exception, whatever the policy would say."""
     assert isinstance(failure("gate", Outcome(code, "", "too low")), AirflowFailException)
+
+
+@pytest.mark.parametrize("task", [Rollout(task_id="rollout"), Trial(task_id="trial"), PromotionApproval(task_id="ask")])
+def test_bad_input_of_any_task_is_never_tried_again(task: BaseOperator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of one that is no stage: its form names no experiment."""
+    now: Any = {"params": {"experiment": "movie"}, "ti": SimpleNamespace(xcom_pull=lambda task_ids: {"promoted": True})}
+    monkeypatch.setenv("SPARK_BERT_SERVICE", "http://127.0.0.1:1")
+    with pytest.raises(BadInput, match="unknown experiment 'movie'") as error:
+        type(task).execute.__wrapped__(task, now)  # type: ignore[attr-defined]
+    assert Task().fails(error.value).action == RetryAction.FAIL

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from include.artifacts import write_json
+from include.stages import BadInput
 from spark_bert.assets import DRIFTED
 from spark_bert.retraining import EXPERIMENT
 from spark_bert.stream_watch import StreamDown, StreamWatch
@@ -253,7 +254,7 @@ def test_the_form_names_the_stream(stream: Stream, asset: Store) -> None:
     other: Any = {"streaming.name": "other"}
     with pytest.raises(StreamDown, match="the stream other has never run"):
         watch().execute(context(asset, **other))
-    with pytest.raises(AirflowFailException, match="unknown experiment"):
+    with pytest.raises(BadInput, match="unknown experiment"):
         watch().execute(context(asset, experiment="none-of-them"))
 
 
