@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,22 +134,45 @@ class Run:
         begun = {"run": self.folder.name, "from": other.folder.name, "experiment": experiment, "stages": stages}
         write_json(self.file, begun)
 
-    def fail(self, stage: str, error: StageError, experiment: Experiment, started: float | None = None) -> None:
-        """Say that a stage made nothing, and why. What it had made before stays what the run points at."""
+    def fail(
+        self,
+        stage: str,
+        error: StageError,
+        experiment: Experiment | None,
+        started: float | None = None,
+        told: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Say that a stage made nothing, and why. What it had made before stays what the run points at.
+
+        Args:
+            stage: the name of the stage.
+            error: what is wrong.
+            experiment: what the stage was given; None if that is what is wrong.
+            started: when the stage began, in seconds since 1970; None: just now.
+            told: the variables by which a stage knows its Dag run.
+        """
         if not self.record()["stages"].get(stage, {}).get("key"):
             entry = {"key": "", "exit_code": int(error.exit_code), "message": str(error), **_until_now(started)}
-            self._write(stage, {**entry, "reused": False}, experiment)
+            self._write(stage, {**entry, "reused": False}, experiment, told)
 
-    def _write(self, stage: str, entry: dict[str, Any], experiment: Experiment) -> None:
+    def _write(
+        self,
+        stage: str,
+        entry: dict[str, Any],
+        experiment: Experiment | None,
+        told: Mapping[str, str] = os.environ,
+    ) -> None:
         record = self.record()
         stages: dict[str, Any] = record["stages"]
         if stages.get(stage, {}).get("key") != entry["key"]:
             stages = {name: known for name, known in stages.items() if name not in descendants(stage)}
         self.folder.mkdir(parents=True, exist_ok=True)
-        whole = experiment.model_dump(mode="json")
-        if "experiment" in record:  # of each field, what the stage that read it last was given
-            whole = merge(record["experiment"], flatten(STAGES[stage].part(experiment)))
-        write_json(self.file, {**record, **_dag_run(), "experiment": whole, "stages": {**stages, stage: entry}})
+        record |= _dag_run(told)
+        if experiment and "experiment" in record:  # of each field, what the stage that read it last was given
+            record["experiment"] = merge(record["experiment"], flatten(STAGES[stage].part(experiment)))
+        elif experiment:
+            record["experiment"] = experiment.model_dump(mode="json")
+        write_json(self.file, {**record, "stages": {**stages, stage: entry}})
 
     def artifact(self, stage: str, experiment: Experiment | None = None) -> Artifact:
         """The artifact of a finished stage; with an experiment, only if it was made from just that.
@@ -178,11 +202,11 @@ def _until_now(started: float | None) -> dict[str, float]:
     return {"started": round(ended if started is None else started, 3), "ended": round(ended, 3)}
 
 
-def _dag_run() -> dict[str, str | int]:
-    """Return what `Recorded` says of the Dag run; nothing unless an Airflow task has started this process."""
+def _dag_run(told: Mapping[str, str]) -> dict[str, str | int]:
+    """Return what `Recorded` says of the Dag run; nothing unless the variables of a stage of an Airflow task do."""
     variables = {"dag_id": DAG_ID, "run_id": RUN_ID}
-    ids: dict[str, str | int] = {name: told for name, of in variables.items() if (told := os.environ.get(of))}
-    return ids | {"map_index": int(index)} if (index := os.environ.get(MAP_INDEX)) else ids
+    ids: dict[str, str | int] = {name: told[of] for name, of in variables.items() if told.get(of)}
+    return ids | {"map_index": int(index)} if (index := told.get(MAP_INDEX)) else ids
 
 
 def _in_words(changed: dict[str, tuple[Any, Any]], made: dict[str, Any]) -> str:

@@ -26,8 +26,11 @@ class Record(Recorded):
 
     @property
     def pipeline(self) -> dict[str, Entry]:
-        """The tracked stages that the run has finished or failed, in order, with a rollback of its last promotion."""
-        found = {name: self.stages[name] for name in _TRACKED if name in self.stages}
+        """The tracked stages that the run has finished or failed, in order, with a rollback of its last promotion.
+
+        There are none in a run whose experiment was refused: MLflow stores runs by their tasks and parameters.
+        """
+        found = {name: self.stages[name] for name in _TRACKED if name in self.stages and self.experiment}
         promote, rollback = (self.stages.get(name) for name in ("promote", "rollback"))
         # A promotion after a rollback in the same run leaves the rollback in the record.
         if promote and rollback and (rollback.ended or 0) > (promote.ended or 0):

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
 
 from include.named import load
-from include.stages import PIPELINE, STAGES
+from include.stages import PIPELINE, STAGES, BadInput
 from spark_bert.operators.process import ProcessStageOperator
 from tests.airflow_home import HOME, Interpreter, airflow
 from tests.plugins.receivers import WebhookServer, serving
@@ -155,22 +154,25 @@ def test_a_run_stays_a_success_when_its_tracking_fails(database: None, interpret
 
 
 def rendered(dag: DAG, stage: str, params: dict[str, Any]) -> list[str]:
-    """The command as it stands under Rendered Templates in a run with these params."""
+    """The command as it stands under Rendered Templates in a run with these params, if it is not refused."""
     operator = dag.get_task(stage)
     assert isinstance(operator, ProcessStageOperator)
     run = SimpleNamespace(dag_id="finetune", run_id="manual__1")
+    operator.refusal = None
     operator.render_template_fields({"params": params, "dag_run": run})
+    if operator.refusal:
+        raise operator.refusal
     return operator.command
 
 
 def test_a_mistake_across_fields_fails_the_first_task_at_once(dag: DAG) -> None:
-    with pytest.raises(AirflowFailException, match=r"training.batch_size 33 is not a multiple of training.ranks 2"):
+    with pytest.raises(BadInput, match=r"training.batch_size 33 is not a multiple of training.ranks 2"):
         rendered(dag, "validate", {"experiment": "movies", "training.batch_size": 33, "training.ranks": 2})
 
 
 def test_an_experiment_without_a_threshold_fails_before_it_trains(dag: DAG) -> None:
     mrpc = {"experiment": "sst2", "data.task": "MRPC", "data.path": "/data/glue"}
-    with pytest.raises(AirflowFailException, match=r"MRPC has no threshold .* set gate.f1"):
+    with pytest.raises(BadInput, match=r"MRPC has no threshold .* set gate.f1"):
         rendered(dag, "validate", mrpc)
     assert rendered(dag, "validate", {**mrpc, "gate.accuracy": 0.7})
 

@@ -7,11 +7,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.definitions.param import ParamsDict
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from include.experiment import Experiment
 from include.runs import DAG_ID, MAP_INDEX, RUN_ID, Run
@@ -66,6 +66,7 @@ class StageOperator(BaseOperator):
     grace = GRACE
 
     experiment: Experiment  # set in render_template_fields, where the run's params are known
+    refusal: BadInput | None = None  # set there instead, if they make no valid experiment
 
     def __init__(
         self,
@@ -95,29 +96,37 @@ class StageOperator(BaseOperator):
         return []
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Set the command, which Airflow shows under Rendered Templates before the stage starts, and the variables."""
+        """Set the command, which Airflow shows under Rendered Templates before the stage starts, and the variables.
+
+        What is wrong with the experiment is raised by `execute`: Airflow folds the log up to there.
+        """
+        self.variables = {DAG_ID: context["dag_run"].dag_id, RUN_ID: context["dag_run"].run_id}
+        if (index := getattr(context.get("ti"), "map_index", -1)) >= 0:
+            self.variables[MAP_INDEX] = str(index)
         try:
             self.experiment = self.experiment_of(context)
             check_inputs(self.stage, self.experiment)
         except BadInput as error:
-            raise AirflowFailException(str(error)) from None
+            self.refusal = error
+            return
         self.command = [
             *self.python(), self.stage,
             "--experiment", self.experiment.model_dump_json(exclude_defaults=True),
             "--run", str(this_run(context).folder),
         ]  # fmt: skip
-        self.variables = {DAG_ID: context["dag_run"].dag_id, RUN_ID: context["dag_run"].run_id}
-        if (index := getattr(context.get("ti"), "map_index", -1)) >= 0:
-            self.variables[MAP_INDEX] = str(index)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage and return its result.
 
         Raises:
-            AirflowFailException: if the stage has failed and another try cannot succeed.
+            AirflowFailException: if the stage has failed, or its experiment is not valid, and another try cannot
+                succeed.
+            AirflowSkipException: if an earlier stage of the run has failed with the same experiment.
             AirflowException: if the stage has failed and another try may succeed.
         """
         self.result = {}
+        if self.refusal:
+            self._refuse(self.refusal, this_run(context))
         self.variables |= environment(context) | (self.told(context) if self.told else {})
         spans = StageSpans(context, self.stage)
         try:
@@ -143,6 +152,15 @@ class StageOperator(BaseOperator):
         from spark_bert.lineage import lineage
 
         return lineage(self.stage, self.experiment, Run(Path(self.command[-1])), self.result)
+
+    def _refuse(self, error: BadInput, run: Run) -> NoReturn:
+        """Write down why the stage cannot start, so that the run is found, and fail. Only its first stage does so."""
+        with suppress(BadInput, OSError):  # that the record cannot be written is no news
+            for name, entry in run.record()["stages"].items():
+                if name != self.stage and entry.get("message") == str(error):
+                    raise AirflowSkipException(f"{name} was refused already: {error}")
+            run.fail(self.stage, error, experiment=None, told=self.variables)
+        raise AirflowFailException(str(error))
 
     def _push_result_of_failure(self, outcome: Outcome, context: Context) -> None:
         """Push the result if there is one: a stage that refuses prints a result that names its verdict or Data Docs."""

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
 from include.stages import BadInput
 from spark_bert.operators.base import StageOperator
@@ -35,13 +34,15 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def begin(stage: str, conf: Mapping[str, Any], runtime: type[StageOperator] = ProcessStageOperator) -> StageOperator:
-    """Let a task come as far as its command."""
+    """Let a task come as far as its command, or raise what it refuses."""
     operator = runtime(task_id=stage, stage=stage)
     run: Any = {
         "params": {"experiment": "movies", **conf},
         "dag_run": SimpleNamespace(dag_id="finetune", run_id="manual__1"),
     }
     operator.render_template_fields(run)
+    if operator.refusal:
+        raise operator.refusal
     return operator
 
 
@@ -80,13 +81,13 @@ def test_a_path_outside_the_deployments_data_is_refused(
     stage: str, conf: dict[str, str], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_BERT_DATABASES", "jdbc:x://y/z")
-    with pytest.raises(AirflowFailException, match=f"is not below {root}: move it there"):
+    with pytest.raises(BadInput, match=f"is not below {root}: move it there"):
         begin(stage, {key: value.format(root=root) for key, value in conf.items()})
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_in_every_runtime(runtime: type[StageOperator], root: Path) -> None:
-    with pytest.raises(AirflowFailException, match=r"/etc/passwd is not below"):
+    with pytest.raises(BadInput, match=r"/etc/passwd is not below"):
         begin("validate", {**FILES, "data.path": str(root), "data.test": "/etc/passwd"}, runtime)
     assert begin("validate", {**GLUE, "data.path": f"{root}/glue"}, runtime).command
 
@@ -115,15 +116,11 @@ def test_only_the_deployments_databases_get_its_login(root: Path, monkeypatch: p
     table = {"scoring.table": "reviews", "scoring.driver": str(root / "driver.jar")}
     shop, other = "jdbc:postgresql://db/shop", "jdbc:postgresql://db/shop2"
     monkeypatch.setenv("SPARK_BERT_DATABASES", f"jdbc:mysql://db/x {shop}")
-    with pytest.raises(
-        AirflowFailException, match=r"scoring.driver = '.*driver.jar' is none of this deployment's driv"
-    ):
+    with pytest.raises(BadInput, match=r"scoring.driver = '.*driver.jar' is none of this deployment's driv"):
         begin("score", {**table, "scoring.input": shop})  # whoever may write below the data could have put it there
     monkeypatch.setenv("SPARK_BERT_DRIVERS", f"/other.jar {root / 'driver.jar'}")
     assert begin("score", {**table, "scoring.input": shop}).command
-    with pytest.raises(
-        AirflowFailException, match=f"{other} is none of this deployment's databases: add it to .* or export"
-    ):
+    with pytest.raises(BadInput, match=f"{other} is none of this deployment's databases: add it to .* or export"):
         begin("score", {**table, "scoring.input": other})
 
 
@@ -132,10 +129,10 @@ def test_only_the_deployments_brokers_get_its_login(root: Path, monkeypatch: pyt
     shop, other = "kafka-1:9092,kafka-2:9092", "kafka-1:9092"
     monkeypatch.setenv("SPARK_BERT_BROKERS", f"test:9092 {shop}")
     assert begin("stream", {**kafka, "streaming.brokers": shop}).command
-    with pytest.raises(AirflowFailException, match=f"streaming.brokers = '{other}' is none of this deployment's"):
+    with pytest.raises(BadInput, match=f"streaming.brokers = '{other}' is none of this deployment's"):
         begin("stream", {**kafka, "streaming.brokers": other})
     monkeypatch.delenv("SPARK_BERT_BROKERS")
-    with pytest.raises(AirflowFailException, match="brokers: add it to SPARK_BERT_BROKERS"):
+    with pytest.raises(BadInput, match="brokers: add it to SPARK_BERT_BROKERS"):
         begin("stream", {**kafka, "streaming.brokers": shop})
     assert begin("score", {**kafka, "scoring.input": "data/table.csv"}).command
 
@@ -152,9 +149,7 @@ def test_only_the_deployments_spark_masters_get_its_data(
     for master in (own, "local[2]"):
         assert begin(stage, {**ranks, "runtime.spark_master": master}).command
     for master in (other, "yarn", "k8s://https://x", f"{mine},x:1"):
-        with pytest.raises(
-            AirflowFailException, match="none of this deployment's Spark masters: add it to SPARK_BERT_S"
-        ):
+        with pytest.raises(BadInput, match="none of this deployment's Spark masters: add it to SPARK_BERT_S"):
             begin(stage, {**ranks, "runtime.spark_master": master})
     assert begin("gate", {"runtime.spark_master": other}).command  # it works on none
     monkeypatch.delenv("SPARK_BERT_DATA")
@@ -170,13 +165,13 @@ def test_without_such_a_folder_any_path_is_read(home: Path) -> None:
     [("~nobody-of-this-name/x", "there is no user of that name here"), ("data/circle", "is not a valid path")],
 )
 def test_what_is_no_path_is_named(path: str, message: str, root: Path) -> None:
-    with pytest.raises(AirflowFailException, match=f"{path}.*{message}"):
+    with pytest.raises(BadInput, match=f"{path}.*{message}"):
         begin("validate", {**GLUE, "data.path": path})
 
 
 @pytest.mark.parametrize("name", ["..", "/srv/other/runs/first", "../runs/first", "a/b"])
 def test_a_submission_holds_runs_of_this_home_only(name: str, root: Path) -> None:
-    with pytest.raises(AirflowFailException, match=f"submission.runs names {name}: write the name of a folder"):
+    with pytest.raises(BadInput, match=f"submission.runs names {name}: write the name of a folder"):
         begin("export", {"submission.runs": [name]})
     assert begin("export", {"submission.runs": ["first"]}).command
 

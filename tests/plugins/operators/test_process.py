@@ -19,10 +19,11 @@ from typing import Any
 import psutil
 import pytest
 import structlog
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from include.experiment import Experiment
 from include.named import load
+from include.runs import Run
 from include.secrets import VARIABLES
 from include.stages import STAGES, ExitCode
 from spark_bert.operators.base import Outcome, failure
@@ -178,6 +179,29 @@ def test_a_stage_is_told_its_dag_run_and_nothing_else_of_airflows(
     gate.command = [str(interpreter(body))]
     told = {"AIRFLOW_CTX_DAG_ID": "finetune", "AIRFLOW_CTX_DAG_RUN_ID": "manual__1"}
     assert json.loads(gate.run_stage(context).line) == told | index
+
+
+def test_a_refusal_is_told_once_in_the_log_and_kept_in_the_run(home: Path) -> None:
+    """Airflow folds what it logs before `execute`. A later stage with the same experiment does not refuse it again."""
+    where = {"dag_id": "finetune", "run_id": "manual__1"}
+    now: Any = {"dag_run": SimpleNamespace(**where), "params": {"experiment": "movies", "training.epoch": 1}}
+    validate, track = operator(stage="validate"), operator(stage="track")
+    for task in (validate, track):
+        task.render_template_fields(now)
+    for _ in range(2):  # a task that is cleared refuses it again
+        with pytest.raises(AirflowFailException, match=r"unknown key training\.epoch, did you mean epochs\?"):
+            execute(validate, now)
+    record = Run(run_folder(**where)).record()
+    entry = record["stages"]["validate"]
+    assert record == {"run": run_folder(**where).name, **where, "stages": {"validate": entry}}
+    assert (entry["exit_code"], entry["key"]) == (ExitCode.BAD_INPUT, "") and "training.epoch" in entry["message"]
+    with pytest.raises(AirflowSkipException, match=r"validate was refused already: .* training\.epoch"):
+        execute(track, now)
+
+
+def execute(task: ProcessStageOperator, context: Any) -> Any:
+    """Execute an operator outside of an Airflow task."""
+    return ProcessStageOperator.execute.__wrapped__(task, context)  # type: ignore[attr-defined]
 
 
 def test_secrets_stay_with_the_worker(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:

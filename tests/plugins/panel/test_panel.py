@@ -17,11 +17,14 @@ from starlette.testclient import TestClient
 
 from include import tracing
 from include.named import load
-from include.runs import Run
+from include.runs import DAG_ID, Run
+from include.runs import RUN_ID as OF_DAG_RUN
+from include.stages import BadInput
 from spark_bert.panel import index as index_module
 from spark_bert.panel import trace as trace_module
 from spark_bert.panel.app import PAGES, STATIC
 from spark_bert.panel.records import read_record
+from spark_bert.places import run_folder
 from tests.airflow_home import login
 from tests.plugins.panel.conftest import BASE, Ask
 from tests.plugins.panel.runs import HOSTILE, LINES, change_record, commit, let_train, lines, make_run
@@ -196,6 +199,15 @@ def test_a_run_that_a_person_has_marked_as_failed_was_stopped(
     assert (ask("run", run=run)["state"], ask("runs")["rows"][0]["state"]) == ("stopped", "stopped")
     task("finetune", RUN_ID, "predict", "upstream_failed")  # a task before it has failed by itself
     assert ask("run", run=run)["state"] == "failed"
+
+
+def test_a_run_whose_experiment_was_refused_says_why(ask: Ask, home: Path) -> None:
+    told = {DAG_ID: "finetune", OF_DAG_RUN: RUN_ID}
+    folder = run_folder("finetune", RUN_ID)
+    Run(folder).fail("validate", BadInput("unknown key training.epoch"), experiment=None, told=told)
+    (row,) = ask("runs")["rows"]
+    assert (row["run"], row["dag_id"], row["state"]) == (folder.name, "finetune", "failed")
+    assert ask("run", run=folder.name)["stages"][0]["message"] == "unknown key training.epoch"
 
 
 def test_a_run_of_the_command_line_is_running_while_it_writes(ask: Ask, home: Path) -> None:

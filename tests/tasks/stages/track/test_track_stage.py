@@ -118,6 +118,7 @@ def test_what_mlflow_missed_is_caught_up_by_the_next(tmp_path: Path, monkeypatch
     assert "password" not in str(error.value) + missed.file.read_text()
     assert missed.record()["stages"]["track"]["exit_code"] == 75
     made(tmp_path, "under-way", last="train")
+    Run(tmp_path / "runs/refused").fail("validate", BadInput("unknown key training.epoch"), experiment=None)
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert track(made(tmp_path, "second")).manifest.result["caught_up"] == ["missed"]
     assert {name: run.info.status for name, run in held(tmp_path).items()} == dict.fromkeys(
