@@ -18,7 +18,7 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, FrameLocator, Pa
 
 from include.stages import PIPELINE
 from scripts.server import Call, airflow_ui, to_end, trigger, wait_for
-from tests.e2e.debian import install
+from tests.debian import install
 from tests.e2e.make_run import ROOT
 from tests.plugins.receivers import TraceServer, serving
 from tests.spans import read_spans

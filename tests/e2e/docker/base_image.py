@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.debian import install
+from tests.debian import install
 
 BASE = "debian:bookworm-slim"
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.debian import install
+from tests.debian import install
 
 #: Program to the package of Debian that has it.
 PROGRAMS = {"dockerd": "docker.io", "docker": "docker.io", "iptables": "iptables"}

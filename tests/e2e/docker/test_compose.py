@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from scripts.server import Call, log_in, to_end, trigger, wait_for
-from tests.e2e.debian import install
+from tests.debian import install
 from tests.e2e.docker.stand_ins import others
 from tests.e2e.docker.watch import Container, inspect, watched
 from tests.e2e.make_run import ROOT

@@ -1,4 +1,6 @@
 // A card for Airflow's dashboard: the latest runs. Airflow lends its React and its components; nothing is built.
+import { counted } from './format.js'
+
 const { React, ChakraUI } = globalThis
 const h = React.createElement
 const PAUSE = 4000 // ms
@@ -38,6 +40,6 @@ globalThis.AirflowPlugin = function Quality() {
   return h(ChakraUI.Box, { order: 3, borderWidth: 1, borderRadius: 'lg', p: 4, mt: 4, 'data-testid': 'quality-card' },
     h(ChakraUI.HStack, { justifyContent: 'space-between', pb: 2 },
       h(ChakraUI.Heading, { size: 'md' }, 'Quality'),
-      h(ChakraUI.Link, { href: `${panel}runs`, color: 'fg.info', fontSize: 'sm' }, `${all} runs${running ? `, ${running} running` : ''}`)),
+      h(ChakraUI.Link, { href: `${panel}runs`, color: 'fg.info', fontSize: 'sm' }, `${counted(all, 'run')}${running ? `, ${running} running` : ''}`)),
     rows.map((row) => h(Line, { row, key: row.run })))
 }

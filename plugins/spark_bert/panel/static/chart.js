@@ -1,5 +1,5 @@
 // A line chart in SVG: axes with round values, several lines over one another, and the values under the pointer.
-import { h, svg } from './page.js'
+import { h, svg } from './elements.js'
 import { small, tick, time } from './format.js'
 
 const MARGIN = { left: 54, right: 14, top: 10, bottom: 24 }

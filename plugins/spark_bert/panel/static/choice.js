@@ -1,5 +1,6 @@
 // The runs that the reader chooses to compare. All pages of the table remember them while the tab is open.
-import { address, h, show } from './page.js'
+import { h, show } from './elements.js'
+import { address } from './page.js'
 
 const FEWEST = 2
 const MOST = 6

@@ -1,5 +1,6 @@
 // Several runs side by side: results, the fields of the experiment that differ, curves, tests, and rows.
-import { address, fetchJson, h, parameters, repeat, show } from './page.js'
+import { h, show } from './elements.js'
+import { address, fetchJson, parameters, repeat } from './page.js'
 import { count, formatted, number, percent, runName, score, small, state } from './format.js'
 import { Charts, Lines, named, of } from './curves.js'
 import { answersTable, pager } from './table.js'
@@ -112,7 +113,7 @@ async function rows({ runs, together, scores }) {
     h('div', { class: 'filters' }, h('select', { 'aria-label': 'Which run', onchange: (event) => location.assign(address('compare', { run, only: event.target.value })) },
       h('option', { value: '' }, `${scores ? 'all rows' : 'any of them'} (${count(all)})`), together.map(option))),
     answersTable(found.rows, together.map(mark)),
-    pager('compare', found, 'rows', { run, only: parameters.only }),
+    pager('compare', found, 'row', { run, only: parameters.only }),
   ]
 }
 

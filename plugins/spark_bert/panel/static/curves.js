@@ -1,5 +1,6 @@
 // The curves of a training. Lines are fetched as they are written, each once.
-import { fetchJson, h } from './page.js'
+import { h } from './elements.js'
+import { fetchJson } from './page.js'
 import { chart } from './chart.js'
 import { bytes, number, percent, score, small } from './format.js'
 

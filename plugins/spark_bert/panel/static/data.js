@@ -1,7 +1,8 @@
 // The data over time: versions of datasets and windows of streams, with their drift.
-import { address, fetchJson, h, parameters, repeat, show } from './page.js'
+import { h, show } from './elements.js'
+import { address, fetchJson, parameters, repeat } from './page.js'
 import { chip, none, renew, runLink, table, when } from './parts.js'
-import { count, percent, small } from './format.js'
+import { count, counted, percent, small } from './format.js'
 
 const PAUSE = 15 // seconds until the page is fetched again
 const LEFT_OUT = { duplicate: 'twice in the files', known: 'known', conflict: 'with another label', in_dev: 'in dev', in_test: 'in test', unusable: 'unusable' }
@@ -36,7 +37,7 @@ function rowsOf({ counts, rows, new: isNew }) {
   const left = Object.entries(LEFT_OUT).filter(([name]) => counts[name]).map(([name, words]) => `${count(counts[name])} ${words}`)
   const splits = Object.entries(rows).map(([split, number]) => `${count(number)} ${split}`)
   return [
-    h('p', {}, `${count(counts.added ?? 0)} new ${counts.added === 1 ? 'row' : 'rows'}${left.length ? `; left out: ${left.join(', ')}` : ''}`),
+    h('p', {}, `${counted(counts.added ?? 0, 'new row')}${left.length ? `; left out: ${left.join(', ')}` : ''}`),
     isNew && splits.length ? h('p', { class: 'muted' }, `in all ${splits.join(', ')}`) : null,
   ]
 }

@@ -1,5 +1,6 @@
 // What is known of a model's quality: metrics, classes, confusion matrix, calibration, slices, and its worst mistakes.
-import { address, fetchJson, h, whichRun } from './page.js'
+import { h } from './elements.js'
+import { address, fetchJson, whichRun } from './page.js'
 import { chart } from './chart.js'
 import { count, percent, score, small } from './format.js'
 import { rowsTable } from './table.js'

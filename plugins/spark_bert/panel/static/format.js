@@ -1,5 +1,5 @@
 // How values are written.
-import { h } from './page.js'
+import { h } from './elements.js'
 
 const whole = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 })
 const short = new Intl.NumberFormat('en-US', { maximumSignificantDigits: 4 })
@@ -8,6 +8,8 @@ export const number = (value) => (Math.abs(value) >= 1000 ? whole.format(value) 
 export const score = (value) => value.toFixed(4)
 export const percent = (value) => `${(100 * value).toFixed(1)} %`
 export const count = (value) => whole.format(value)
+/** A number of things whose plural ends in s, such as "1 run". */
+export const counted = (value, thing) => `${count(value)} ${value === 1 ? thing : `${thing}s`}`
 
 export function small(value) {
   if (Number.isInteger(value)) return whole.format(value)
@@ -26,10 +28,15 @@ export function bytes(value) {
 
 export function seconds(value) {
   if (value < 1) return '< 1 s'
-  if (value < 60) return `${value < 10 ? short.format(Number(value.toPrecision(2))) : Math.round(value)} s`
+  if (value < 9.95) return `${short.format(Number(value.toPrecision(2)))} s`
+  // Each unit is rounded before the next larger one is taken from it, so that 119.7 s are 2 min 0 s.
+  const whole = Math.round(value)
+  if (whole < 60) return `${whole} s`
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`
   const minutes = Math.round(value / 60)
-  if (value < 3600) return `${Math.floor(value / 60)} min ${Math.round(value % 60) % 60} s`
-  return minutes < 2880 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`
+  if (minutes < 2880) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`
+  const hours = Math.round(value / 3600)
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`
 }
 
 export function time(value) {
@@ -46,6 +53,16 @@ const clock = (date) => date.toLocaleTimeString('en-GB', { hour: '2-digit', minu
 export function tick(value, apart) {
   const date = new Date(value * 1000)
   return apart < 86400 ? clock(date) : date.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })
+}
+
+/** Seconds since the start of a run, such as 1:02:03, as precise as a step between two of them. */
+export function elapsed(value, step) {
+  const digits = step < 1 ? Math.ceil(-Math.log10(step)) : 0
+  const rounded = Number(Math.abs(value).toFixed(digits))
+  const pad = (number, width) => number.toFixed(width > 2 ? digits : 0).padStart(width, '0')
+  const [hours, minutes] = [Math.floor(rounded / 3600), Math.floor((rounded % 3600) / 60)]
+  const rest = pad(rounded % 60, digits ? 3 + digits : 2)
+  return `${value < 0 && rounded ? '−' : ''}${hours ? `${hours}:${pad(minutes, 2)}` : minutes}:${rest}`
 }
 
 /** A state with its mark; that of a running one moves. */

@@ -1,5 +1,6 @@
 // The leaderboards: for each task a table of models, and the papers' figures beside ours.
-import { address, h, parameters } from './page.js'
+import { h } from './elements.js'
+import { address, parameters } from './page.js'
 import { chance, chip, none, table, when } from './parts.js'
 import { bytes, number, score, seconds } from './format.js'
 

@@ -1,5 +1,6 @@
 // The registered models: the champion of each, and its history. Below them, the leaderboards.
-import { address, fetchJson, h, parameters, repeat, show } from './page.js'
+import { h, show } from './elements.js'
+import { address, fetchJson, parameters, repeat } from './page.js'
 import { chance, chip, none, renew, runLink, table, tile, when } from './parts.js'
 import { chart } from './chart.js'
 import { count, percent, score, small } from './format.js'

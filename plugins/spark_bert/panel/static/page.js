@@ -1,31 +1,5 @@
-// What all pages share: making elements, fetching JSON, and fetching it again and again.
-
-/** Make an element. Texts become text nodes, so nothing in the data is ever read as HTML. */
-export function h(tag, properties = {}, ...children) {
-  return fill(document.createElement(tag), properties, children)
-}
-
-/** Make an element of a drawing. */
-export function svg(tag, properties = {}, ...children) {
-  return fill(document.createElementNS('http://www.w3.org/2000/svg', tag), properties, children)
-}
-
-function fill(element, properties, children) {
-  for (const [name, value] of Object.entries(properties)) {
-    if (value === null || value === undefined || value === false) continue
-    if (name.startsWith('on')) element.addEventListener(name.slice(2), value)
-    else element.setAttribute(name, value === true ? '' : value)
-  }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined))
-  return element
-}
-
-/** Replace what is in the element with the id. */
-export function show(id, ...children) {
-  const element = document.getElementById(id)
-  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined))
-  return element
-}
+// What all pages share: their addresses and navigation, fetching JSON, and fetching it again and again.
+import { h, show } from './elements.js'
 
 /** The address of a page or of a route: its name, and the parameters that are not empty. A list is repeated. */
 export function address(name, parameters = {}) {

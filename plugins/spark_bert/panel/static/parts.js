@@ -1,5 +1,6 @@
 // What several pages have in common.
-import { address, h, show } from './page.js'
+import { h, show } from './elements.js'
+import { address } from './page.js'
 import { formatted, runName, time } from './format.js'
 
 export const chip = (kind, text) => h('span', { class: `chip ${kind}` }, text)

@@ -1,5 +1,6 @@
 // The dev rows of a run, filtered by label, prediction, and words. The filters are in the address.
-import { address, fetchJson, h, parameters, repeat, show, whichRun } from './page.js'
+import { h, show } from './elements.js'
+import { address, fetchJson, parameters, repeat, whichRun } from './page.js'
 import { runName } from './format.js'
 import { pager, rowsTable } from './table.js'
 
@@ -31,7 +32,7 @@ async function refresh() {
     h('header', {},
       h('p', { class: 'path' }, h('a', { href: 'runs' }, 'Quality'), ' / ', h('a', { href: address('run', { run: run.run }) }, runName(run.run, run.dag_id, run.run_id))),
       h('h1', {}, 'Dev rows')),
-    filters(figures), rowsTable(found.rows), pager('rows', found, 'rows', parameters))
+    filters(figures), rowsTable(found.rows), pager('rows', found, 'row', parameters))
 }
 
 repeat(refresh, () => 0)

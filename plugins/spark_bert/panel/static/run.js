@@ -1,5 +1,6 @@
 // The page of a run: live while it trains, and its evaluation afterwards.
-import { address, airflowLink, fetchJson, h, repeat, show, whichRun } from './page.js'
+import { h, show } from './elements.js'
+import { address, airflowLink, fetchJson, repeat, whichRun } from './page.js'
 import { formatted, runName, score, seconds, state } from './format.js'
 import { Curves } from './curves.js'
 import { evaluation } from './evaluation.js'

@@ -1,6 +1,7 @@
 // The table of all runs. What it shows is in the address, so a reload or a link shows the same again.
-import { address, fetchJson, h, parameters, repeat, show } from './page.js'
-import { count, formatted, isNumeric, runName } from './format.js'
+import { h, show } from './elements.js'
+import { address, fetchJson, parameters, repeat } from './page.js'
+import { count, counted, formatted, isNumeric, runName } from './format.js'
 import { pager } from './table.js'
 import { choiceBox, keepFocus, showChoice } from './choice.js'
 
@@ -100,10 +101,10 @@ async function refresh() {
       filters(table), h('div', { id: 'table' }), h('div', { id: 'pager' }), h('div', { id: 'choice', role: 'status' }))
   }
   const running = table.running ? `, ${count(table.running)} running` : ''
-  show('summary', `${count(table.all)} ${table.all === 1 ? 'run' : 'runs'}${running}`)
+  show('summary', `${counted(table.all, 'run')}${running}`)
   keepFocus(() => show('table', body(table)))
   showChoice()
-  show('pager', pager('runs', table, 'runs', parameters))
+  show('pager', pager('runs', table, 'run', parameters))
 }
 
 repeat(refresh, () => PAUSE)

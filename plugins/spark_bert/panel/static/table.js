@@ -1,6 +1,7 @@
 // Dev rows with their texts, labels, and predictions, and the buttons between the pages of a table.
-import { address, h } from './page.js'
-import { count, percent, score } from './format.js'
+import { h } from './elements.js'
+import { address } from './page.js'
+import { count, counted, percent, score } from './format.js'
 
 export function rowsTable(rows) {
   if (!rows.length) return h('p', { class: 'empty' }, 'There are no such rows.')
@@ -26,10 +27,10 @@ const rowNumber = ({ row }) => h('td', { class: 'number muted' }, String(row))
 const texts = ({ texts }) => h('td', { class: 'text' }, texts.map((text) => h('p', {}, text)))
 
 /** Which part of a table is shown, and the buttons to its other pages, whose addresses have the same parameters. */
-export function pager(name, { page, size, total }, things, kept) {
+export function pager(name, { page, size, total }, thing, kept) {
   const pages = Math.ceil(total / size)
   const turn = (to, text) => h('button', { disabled: to < 1 || to > pages, onclick: () => location.assign(address(name, { ...kept, page: to })) }, text)
   return h('nav', { class: 'pager', 'aria-label': 'Pages' },
-    h('span', {}, total ? `${count((page - 1) * size + 1)} to ${count(Math.min(page * size, total))} of ${count(total)} ${things}` : ''),
+    h('span', {}, total ? `${count((page - 1) * size + 1)} to ${count(Math.min(page * size, total))} of ${counted(total, thing)}` : ''),
     pages > 1 ? [turn(page - 1, 'Previous'), turn(page + 1, 'Next')] : null)
 }

@@ -1,5 +1,5 @@
 // The stages of a run over time: one bar each, on a common axis. Below a stage that is opened lies its trace.
-import { h } from './page.js'
+import { h } from './elements.js'
 import { seconds, state } from './format.js'
 import { Trace } from './trace.js'
 
@@ -28,7 +28,7 @@ export class Timeline {
       const row = this.rows.get(stage.stage)
       if (this.list.children[at] !== row.element) this.list.insertBefore(row.element, this.list.children[at] || null)
       row.update(stage, spans[at], from, whole)
-      row.trace(traces.get(stage.stage), this.chosen.get(stage.stage) ?? stage.stage === open, starts.length ? from : null, stage.state === 'running')
+      row.trace(traces.get(stage.stage), this.chosen.get(stage.stage) ?? stage.stage === open, starts.length ? from : null, stage.state)
     })
     while (this.list.children.length > stages.length) this.list.lastChild.remove()
     this.list.hidden = !stages.length
@@ -72,10 +72,10 @@ class Row {
     this.line.append(state(stage.state), track, h('span', { class: 'took' }, note))
   }
 
-  trace(found, opened, from, running) {
+  trace(found, opened, from, state) {
     this.traced = Boolean(found)
     this.name.disabled = !found
-    if (found) this.spans.update(found, from, running)
+    if (found) this.spans.update(found, from, state)
     this.open(this.traced && opened)
   }
 

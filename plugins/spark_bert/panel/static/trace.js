@@ -1,6 +1,6 @@
 // The trace of a stage: a row for the spans of each name, on an axis of their own. Its times count from the start of the run.
-import { h } from './page.js'
-import { count, formatted, seconds } from './format.js'
+import { h } from './elements.js'
+import { count, counted, elapsed, formatted, seconds } from './format.js'
 import { chip } from './parts.js'
 
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
@@ -13,11 +13,12 @@ export class Trace {
     this.shown = ''
   }
 
-  /** Draw the spans again if there are new ones. `from` is when the run began, null if that is not known. */
-  update(found, from, running) {
-    const shown = JSON.stringify([found, from, running])
+  /** Draw the spans again if there are new ones. `from` is when the run began, null if that is not known; `state` is the stage's. */
+  update(found, from, state) {
+    const shown = JSON.stringify([found, from, state])
     if (shown === this.shown) return
     this.shown = shown
+    this.cut = state === 'stopped' ? 'stopped' : 'failed' // a span with an error in a stage that was stopped has not failed
     const spans = found.rows.flatMap((row) => row.spans)
     this.start = Math.min(...spans.map((span) => span.start))
     this.from = from ?? this.start
@@ -25,7 +26,7 @@ export class Trace {
     this.tip = h('div', { class: 'tip', role: 'status', hidden: true })
     this.element.replaceChildren(
       h('div', { class: 'spans' }, this.axis(), found.rows.map((row) => this.row(row)), this.tip),
-      h('p', { class: 'muted' }, notes(found, running).join(' ')),
+      h('p', { class: 'muted' }, notes(found, state === 'running').join(' ')),
     )
   }
 
@@ -34,7 +35,7 @@ export class Trace {
     const first = Math.ceil((this.start - this.from) / step)
     const ticks = Array.from({ length: TICKS + 1 }, (_, at) => (first + at) * step).filter((moment) => this.percent(this.from + moment) < 92)
     return h('div', { class: 'axis', 'aria-hidden': 'true' }, ticks.map((moment) => {
-      const tick = h('span', {}, clock(moment, step))
+      const tick = h('span', {}, elapsed(moment, step))
       tick.style.left = `${this.percent(this.from + moment)}%`
       return tick
     }))
@@ -48,7 +49,7 @@ export class Trace {
     const failed = row.spans.filter((span) => span.error !== null)
     const name = h('span', { class: 'name', title: row.name }, h('span', {}, plain(row.name)),
       row.count > 1 ? h('span', { class: 'muted' }, `× ${count(row.count)}`) : null,
-      failed.length ? chip('bad', row.count > 1 ? `${failed.length} failed` : 'failed') : null)
+      failed.length ? chip(this.cut === 'failed' ? 'bad' : 'warn', row.count > 1 ? `${failed.length} ${this.cut}` : this.cut) : null)
     name.style.paddingLeft = `${14 * row.depth}px`
     const track = h('div', { class: 'track' }, row.spans.map((span) => this.bars(span)))
     const first = failed[0] || row.spans.reduce((longest, span) => (span.seconds > longest.seconds ? span : longest))
@@ -65,7 +66,7 @@ export class Trace {
 
   /** The bar of a span. A phase that takes place again and again fills the part of it that it has taken altogether. */
   bars(span) {
-    const bar = h('i', { class: `bar ${span.error === null ? 'done' : 'failed'}` })
+    const bar = h('i', { class: `bar ${span.error === null ? 'done' : this.cut}` })
     bar.style.left = `${this.percent(span.start)}%`
     bar.style.width = `${(100 * span.seconds) / this.whole}%`
     if (span.seconds >= 0.999 * (span.end - span.start)) return [bar]
@@ -86,11 +87,11 @@ export class Trace {
 
   tell(element, row, span) {
     const parts = span.seconds < 0.999 * (span.end - span.start)
-    const from = clock(span.start - this.from, 0.001)
+    const from = elapsed(span.start - this.from, 0.001)
     this.tip.replaceChildren(
       h('b', {}, row.name),
-      h('span', {}, parts ? `${short(span.seconds)} altogether, between ${from} and ${clock(span.end - this.from, 0.001)}` : `${short(span.seconds)}, from ${from}`),
-      ...(span.error === null ? [] : [h('span', { class: 'error' }, span.error || 'failed')]),
+      h('span', {}, parts ? `${short(span.seconds)} altogether, between ${from} and ${elapsed(span.end - this.from, 0.001)}` : `${short(span.seconds)}, from ${from}`),
+      ...(span.error === null ? [] : [h('span', { class: 'error' }, span.error || this.cut)]),
       ...Object.entries(span.attributes).map(([key, value]) => h('span', {}, h('span', { class: 'muted' }, `${key} `), formatted(value, 'value'))),
     )
     this.tip.hidden = false
@@ -104,7 +105,7 @@ export class Trace {
 function notes({ trace, left_out: leftOut, cut }, running) {
   return [
     running ? 'A span is drawn when it has ended.' : '',
-    leftOut ? `${count(leftOut)} short spans are not drawn.` : '',
+    leftOut ? `${counted(leftOut, 'short span')} not drawn.` : '',
     cut ? 'The first spans are not drawn, because the file is too large.' : '',
     `Trace ${trace}`,
   ].filter(Boolean)
@@ -114,13 +115,3 @@ function notes({ trace, left_out: leftOut, cut }, running) {
 const plain = (name) => name.replace(/\S*\/(?=[^/\s]+$)/, '')
 
 const short = (value) => (value < 1 ? `${Math.round(1000 * value)} ms` : seconds(value))
-
-/** Seconds since the start of the run, as precise as a step between two of them. */
-function clock(value, step) {
-  const digits = step < 1 ? Math.ceil(-Math.log10(step)) : 0
-  const rounded = Number(Math.abs(value).toFixed(digits))
-  const pad = (number, width) => number.toFixed(width > 2 ? digits : 0).padStart(width, '0')
-  const [hours, minutes] = [Math.floor(rounded / 3600), Math.floor((rounded % 3600) / 60)]
-  const rest = pad(rounded % 60, digits ? 3 + digits : 2)
-  return `${value < 0 && rounded ? '−' : ''}${hours ? `${hours}:${pad(minutes, 2)}` : minutes}:${rest}`
-}
