@@ -125,7 +125,7 @@ class Run:
         """
         record = other.record()
         stages = {
-            name: {**entry, "reused": True}
+            name: {**entry, "started": None, "ended": None, "reused": True}
             for name, entry in record["stages"].items()
             if name in PIPELINE and name not in {without, *descendants(without)}
         }

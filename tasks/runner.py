@@ -30,7 +30,7 @@ from include.artifacts import Artifact, Manifest, artifact_key
 from include.at_work import AtWork, at_work
 from include.experiment import Experiment
 from include.runs import Run
-from include.stages import STAGES, BadInput, StageError
+from include.stages import STAGES, BadInput, StageError, Stopped
 from tasks.context import Context, Outcome
 from tasks.refusal import explain
 
@@ -62,6 +62,10 @@ def _run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
         with suppress(OSError):  # a full disk is the news, not that it cannot be written down
             run.fail(name, refusal, experiment, started)
         raise refusal from error
+    except SystemExit:
+        with suppress(StageError, OSError):
+            run.fail(name, Stopped("the stage was stopped: run it again, and it goes on"), experiment, started)
+        raise
 
 
 def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -> tuple[Artifact, bool]:

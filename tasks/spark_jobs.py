@@ -56,9 +56,15 @@ def _is_told(job: Any) -> bool:
     return job.completionTime().isDefined() and not (description.isDefined() and description.get() == EMPTY)
 
 
+def _name(job: Any) -> str:
+    """Return the line of code that began a job. For one that Spark began in a thread of its own, that tells nothing."""
+    name = str(job.name())
+    return "a job of a query" if name.startswith("$anonfun$") else name
+
+
 def _record(job: Any) -> None:
     start, end = (time.get().getTime() * 1_000_000 for time in (job.submissionTime(), job.completionTime()))
     status = job.status().toString()
     error = None if status == "SUCCEEDED" else f"the job has {status.lower()}"
     attributes = {"spark.job": job.jobId(), "spark.tasks": job.numTasks()}
-    tracing.add(f"Spark: {job.name()}", start, end, error, **attributes)
+    tracing.add(f"Spark: {_name(job)}", start, end, error, **attributes)

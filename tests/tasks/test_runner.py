@@ -296,6 +296,20 @@ def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
     assert list((run.folder.parent.parent / "checkpoints" / "validate").iterdir()) == []
 
 
+def test_the_record_says_that_a_stage_was_stopped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tasks.stages.validate.stage as stage
+
+    def work(context: Context) -> Outcome:
+        raise SystemExit(ExitCode.STOPPED)
+
+    monkeypatch.setattr("tasks.stages.validate.fingerprint.fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr(stage, "run", work)
+    with pytest.raises(SystemExit):
+        runner.run_stage("validate", EXPERIMENT, run)
+    entry = run.record()["stages"]["validate"]
+    assert (entry["key"], entry["exit_code"]) == ("", ExitCode.STOPPED) and "was stopped" in entry["message"]
+
+
 def test_only_a_finished_training_or_a_person_discards_checkpoints(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import tasks.stages.validate.stage as stage
 

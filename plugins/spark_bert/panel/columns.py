@@ -23,6 +23,8 @@ DEFAULT = (
     "changed",
 )
 PAGE = 50  # rows
+#: The most columns that can be shown. There are fewer to choose from.
+MOST = 300
 _TITLES = {"data.task": "Task", "model.name": "Encoder"}
 
 

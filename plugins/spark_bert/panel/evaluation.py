@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, BinaryIO
 
 from spark_bert.panel.records import artifact_key, open_artifact, open_in_artifact, parse, read_json
 from spark_bert.places import home
 
 PAGE = 50  # rows
+_LARGEST = 1 << 28  # bytes of a file with rows
+_CHARACTERS = 10_000  # of a text
 
 
 def read_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,18 +34,23 @@ def select_rows(record: Mapping[str, Any], query: Mapping[str, str], wrong: bool
         page: the page, from 1.
     """
     rows = dev_rows(str(home()), artifact_key(record, "evaluate"))
-    found = [row for row in rows if _fits(row, query) and (row["wrong"] or not wrong)]
+    words = frozenset(query.get("q", "").lower().split())
+    found = [row for row in rows if (row["wrong"] or not wrong) and _fits(row, query) and _has(row, words)]
     start = (page - 1) * PAGE
     return {"rows": found[start : start + PAGE], "total": len(found), "page": page, "size": PAGE}
 
 
 def _fits(row: Mapping[str, Any], query: Mapping[str, str]) -> bool:
-    text = " ".join(row["texts"]).lower()
-    return (
-        all(row[key] == query[key] for key in ("label", "prediction") if query.get(key))
-        and (not query.get("slice") or query["slice"] in row["slices"])
-        and all(word in text for word in query.get("q", "").lower().split())
+    return all(row[key] == query[key] for key in ("label", "prediction") if query.get(key)) and (
+        not query.get("slice") or query["slice"] in row["slices"]
     )
+
+
+def _has(row: Mapping[str, Any], words: Collection[str]) -> bool:
+    if not words:
+        return True
+    text = " ".join(row["texts"]).lower()
+    return all(word in text for word in words)
 
 
 @lru_cache(maxsize=12)  # two comparisons of six runs
@@ -61,15 +69,23 @@ def dev_rows(root: str, key: str) -> Sequence[dict[str, Any]]:
 
 def _from_json(key: str) -> list[dict[str, Any]]:
     """Return the rows of rows.jsonl; [] if the artifact is older than that file."""
-    with suppress(FileNotFoundError), open_in_artifact("evaluate", key, "rows.jsonl") as file:
+    with suppress(FileNotFoundError), _open(key, "rows.jsonl") as file:
         return [_row(parse(line)) for line in file]
     return []
+
+
+@contextmanager
+def _open(key: str, name: str) -> Iterator[BinaryIO]:
+    with open_in_artifact("evaluate", key, name) as file:
+        if os.fstat(file.fileno()).st_size > _LARGEST:
+            raise ValueError(f"{name} is too large to be shown")
+        yield file
 
 
 def _row(line: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "row": int(line["row"]),
-        "texts": [str(line[name]) for name in ("text", "text2") if name in line],
+        "texts": [str(line[name])[:_CHARACTERS] for name in ("text", "text2") if name in line],
         "label": _name(line["label"]),
         "prediction": _name(line["prediction"]),
         "wrong": not line.get("correct", True),
@@ -86,7 +102,7 @@ def _name(label: Any) -> str:
 
 def _from_csv(key: str) -> list[dict[str, Any]]:
     """Return the rows of predictions.csv, which says less."""
-    with open_in_artifact("evaluate", key, "predictions.csv") as file:
+    with _open(key, "predictions.csv") as file:
         return [_old_row(line) for line in csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))]
 
 
@@ -95,7 +111,7 @@ def _old_row(line: Mapping[str, str]) -> dict[str, Any]:
     error = None if "predicted_label" in line else _difference(label, prediction)
     return {
         "row": int(line["row"]),
-        "texts": [line[name] for name in ("sentence1", "sentence2") if line.get(name) is not None],
+        "texts": [line[name][:_CHARACTERS] for name in ("sentence1", "sentence2") if line.get(name) is not None],
         "label": label,
         "prediction": prediction,
         "wrong": error is None and label != prediction,

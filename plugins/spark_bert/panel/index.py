@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from sys import intern
 from threading import Lock
 from typing import Any
@@ -18,8 +19,7 @@ from include.glue import TASKS
 from include.stages import STAGES, flatten
 from include.text import is_unwritable
 from spark_bert.folders import open_file
-from spark_bert.panel import dag_runs
-from spark_bert.panel.dag_runs import DagRunState
+from spark_bert.panel.dag_runs import DagRuns, DagRunState
 from spark_bert.panel.records import dag_of, mapping, read_at_work, read_record, seconds_since_1970
 from spark_bert.panel.stages import (
     Champion,
@@ -29,6 +29,7 @@ from spark_bert.panel.stages import (
     outcome_of,
     read_champion,
     read_stage,
+    seconds_at_work,
     state_of,
 )
 from spark_bert.places import home
@@ -40,6 +41,7 @@ _FRESH = 1800
 _SETTLED = 20
 #: What the columns of metrics begin with.
 METRIC = "metrics."
+_METRICS = 100  # metrics of a run, of which stages write fewer than 20
 #: What tells whether a file has changed: its time in ns since 1970, size, and inode.
 Stamp = tuple[int, int, int]
 _NO_RECORD: Stamp = (0, 0, 0)
@@ -93,19 +95,18 @@ class Index:
         self._looked = 0.0
         self._rows: dict[str, tuple[Stamp, Row]] = {}
         self._active: set[str] = set()
-        self._unproven: set[str] = set()
-        self._dags: dict[str, tuple[str, str]] = {}
+        self._dag_runs = DagRuns()
 
     def rows(self) -> list[Row]:
         """Return all runs as they are now, in no particular order."""
-        states = dag_runs.not_succeeded()
+        states = self._dag_runs.states()
         active = {name for name, run in states.items() if run.state == "running"}
         with self._lock:
             self._enter_home()
-            self._refresh(dict(self._stamps(self._active | active)))
+            settled = states.keys() - active - self._active
+            self._refresh(dict(self._stamps(settled)))
             self._active = active
-            self._ask_for_dags()
-            rows = [self._with_dag(row) for _, row in self._rows.values()]
+            rows = [row for _, row in self._rows.values()]
         return [_with_state(row, states.get(row.run)) for row in rows]
 
     def recorded(self) -> list[Row]:
@@ -121,12 +122,11 @@ class Index:
 
         A run that Airflow has only just started has no folder yet.
         """
-        dag_run = dag_runs.not_succeeded().get(name)
+        dag_run = self._dag_runs.states().get(name)
         with self._lock:
             self._enter_home()
             self._refresh(dict(_stamp(self._root, name)), {name})
-            self._ask_for_dags()
-            row = self._with_dag(self._rows[name][1]) if name in self._rows else None
+            row = self._rows[name][1] if name in self._rows else None
         if row is None and (dag_run is None or dag_run.state != "running"):
             return None
         return _with_state(row or Row(name), dag_run)
@@ -135,7 +135,7 @@ class Index:
         """Forget everything if the home is another one."""
         root = str(home() / "runs")  # a Path for each run would take longer than the rest
         if self._root != root:
-            self._root, self._looked, self._rows, self._unproven = root, 0.0, {}, set()
+            self._root, self._looked, self._rows = root, 0.0, {}
 
     def _refresh(self, stamps: Mapping[str, Stamp], among: Collection[str] | None = None) -> None:
         """Read the records whose stamps have changed, and forget those of all runs, or among some, that are gone."""
@@ -145,36 +145,21 @@ class Index:
             if name not in self._rows or self._rows[name][0] != stamp:
                 self._rows[name] = stamp, _row(name, stamp)
 
-    def _stamps(self, active: Collection[str] | None = None) -> Iterator[tuple[str, Stamp]]:
+    def _stamps(self, settled: Collection[str] = ()) -> Iterator[tuple[str, Stamp]]:
         """Yield each run's folder, and the stamp of its record, _NO_RECORD if there is none yet.
 
-        If it is said which runs are active, a settled one is looked at only every _SETTLED seconds: it has a Dag, is
-        not active, and was written before.
+        A run whose Dag run has settled and whose record was written before is looked at only every _SETTLED seconds.
         """
         now = time.time()
-        every, before = active is None or now - self._looked > _SETTLED, (now - _SETTLED) * 1e9
+        every, before = not settled or now - self._looked > _SETTLED, (now - _SETTLED) * 1e9
         self._looked = now if every else self._looked
         with suppress(FileNotFoundError), os.scandir(self._root) as entries:
             for entry in entries:
                 stamp, row = self._rows.get(entry.name, (_NO_RECORD, None))
-                settled = row and stamp[0] < before and (row.dag_id or entry.name in self._dags)
-                if settled and not every and entry.name not in (active or ()):
+                if row and stamp[0] < before and not every and entry.name in settled:
                     yield entry.name, stamp
                 elif entry.is_dir(follow_symlinks=False):
                     yield from _stamp(self._root, entry.name)
-
-    def _ask_for_dags(self) -> None:
-        """Ask Airflow which Dags made the runs whose records do not prove it, whenever there is a new one of them."""
-        unproven = {name for name, (_, row) in self._rows.items() if not row.dag_id}
-        if not unproven <= self._unproven:
-            self._unproven, self._dags = unproven, dag_runs.find(unproven)
-
-    def _with_dag(self, row: Row) -> Row:
-        """Return the row with the Dag that Airflow knows for it, if its record does not prove one."""
-        if row.dag_id or row.run not in self._dags:
-            return row
-        dag_id, run_id = self._dags[row.run]
-        return replace(row, dag_id=dag_id, run_id=run_id)
 
 
 #: The index of this process, because the panel and Prometheus read the same records.
@@ -200,7 +185,7 @@ def _row(name: str, stamp: Stamp) -> Row:
     results = {stage: mapping(entry.get("result")) for stage, entry in entries.items()}
     stages = {stage: read_stage(entry) for stage, entry in entries.items()}
     scores = mapping(results.get("evaluate", {}).get("metrics"))
-    metrics = {intern(name): value for name, value in scores.items() if is_number(value)}
+    metrics = {intern(name): value for name, value in islice(scores.items(), _METRICS) if is_number(value)}
     return Row(
         name,
         *dag_of(name, record),
@@ -217,9 +202,13 @@ def _row(name: str, stamp: Stamp) -> Row:
 
 
 def _with_state(row: Row, dag_run: DagRunState | None) -> Row:
-    """Return the row with the state of this moment; `dag_run` is None if it succeeded or no Dag made it."""
-    if dag_run and (dag_run.state == "running" or row.state == "done"):
-        return replace(row, dag_id=dag_run.dag_id, run_id=dag_run.run_id, state=dag_run.state)
+    """Return the row with its Dag and the state of this moment; `dag_run` is None if Airflow knows of none."""
+    if dag_run:
+        keeps = dag_run.state == "success" or (dag_run.state != "running" and row.state != "done")
+        state = row.state if keeps else dag_run.state
+        if row.dag_id and row.state == state:
+            return row
+        return replace(row, dag_id=dag_run.dag_id, run_id=dag_run.run_id, state=state)
     if row.dag_id:
         return row
     age = _age_of_work(row.run)
@@ -266,7 +255,6 @@ def _values(
     trained = results.get("train", {})
     task = fields.get("data.task", DEFAULTS["data.task"])
     metric = trained.get("metric") or (TASKS[task].metric if isinstance(task, str) and task in TASKS else None)
-    times = [(one.started, one.ended) for one in stages.values() if one.started is not None and one.ended is not None]
     score = metrics.get(metric, trained.get("best")) if isinstance(metric, str) else None
     found = {
         "metric": metric,
@@ -274,7 +262,7 @@ def _values(
         "gate": results.get("gate", {}).get("passed"),
         **{name: trained.get(name) for name in ("rows_per_second", "steps", "memory", "device", "padding_share")},
         "train_seconds": trained.get("seconds"),
-        "seconds": max(ended for _, ended in times) - min(started for started, _ in times) if times else None,
+        "seconds": seconds_at_work(stages.values()),
         "stages": len(results),
         **fields,
     }

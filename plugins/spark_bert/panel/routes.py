@@ -48,6 +48,8 @@ def _finite(value: Any) -> Any:
 
 
 router = APIRouter(prefix="/api", default_response_class=_Finite)
+#: What a reader types or chooses. One request must not keep the server busy for others.
+_Text = Annotated[str, FromAddress(max_length=200)]
 _Page = Annotated[int, FromAddress(ge=1, le=1_000_000)]
 _Size = Annotated[int, FromAddress(ge=1, le=500)]
 
@@ -94,17 +96,19 @@ Several = Annotated[list[Row], Depends(several)]
 @router.get("/runs")
 def runs(
     rows: Readable,
-    q: str = "",
-    state: str = "",
-    dag: str = "",
-    task: str = "",
-    sort: str = "-changed",
-    columns_: Annotated[str, FromAddress(alias="columns")] = "",
+    q: _Text = "",
+    state: _Text = "",
+    dag: _Text = "",
+    task: _Text = "",
+    sort: _Text = "-changed",
+    columns_: Annotated[str, FromAddress(alias="columns", max_length=20_000)] = "",
     page: _Page = 1,
     size: _Size = columns.PAGE,
 ) -> dict[str, Any]:
     """Return a page of the table of runs."""
-    keys = tuple(filter(None, columns_.split(","))) or columns.DEFAULT
+    keys = tuple(dict.fromkeys(filter(None, columns_.split(",")))) or columns.DEFAULT
+    if len(keys) > columns.MOST:
+        raise HTTPException(400, f"At most {columns.MOST} columns can be shown, and this address names {len(keys)}.")
     return columns.answer(rows, Query(q, state, dag, task, sort, keys, page, size))
 
 
@@ -135,10 +139,10 @@ def run_evaluation(row: Chosen) -> dict[str, Any]:
 @router.get("/rows")
 def run_rows(
     row: Chosen,
-    q: str = "",
-    label: str = "",
-    prediction: str = "",
-    slice_: Annotated[str, FromAddress(alias="slice")] = "",
+    q: _Text = "",
+    label: _Text = "",
+    prediction: _Text = "",
+    slice_: Annotated[str, FromAddress(alias="slice", max_length=200)] = "",
     wrong: bool = False,
     page: _Page = 1,
 ) -> dict[str, Any]:

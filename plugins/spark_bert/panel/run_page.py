@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +14,7 @@ from spark_bert.panel.columns import column, value
 from spark_bert.panel.dag_runs import TaskState
 from spark_bert.panel.index import Row, changed_fields
 from spark_bert.panel.records import artifact_key, mapping, read_at_work, read_record, seconds_since_1970
-from spark_bert.panel.stages import read_stage, state_of
+from spark_bert.panel.stages import read_stage, refused_files, state_of
 
 #: The facts at the top of the page, as columns of the table.
 _FACTS = ("gate", "rows_per_second", "seconds", "steps", "memory")
@@ -35,20 +36,38 @@ def describe(row: Row) -> dict[str, Any]:
         "about": [str(value(row, key)) for key in _ABOUT if value(row, key)],
         "facts": [asdict(column(key)) | {"value": value(row, key)} for key in _FACTS if value(row, key) is not None],
         "fields": changed_fields(record),
-        "stages": list(_stages(row, record)),
+        "stages": _stages(row, record),
         "files": list(_files(row, record)),
         "evaluation": artifact_key(record, "evaluate"),
     }
 
 
-def _stages(row: Row, record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield each stage that the run has made, makes, or will make, in order."""
+def _stages(row: Row, record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return each stage that the run has made, makes, or will make, in the order in which they began."""
     tasks = dag_runs.task_states(row.dag_id, row.run_id) if row.dag_id else {}
     work = read_at_work(row.run) if row.state == "running" else {}
-    for stage in STAGES:
-        entry, task = record["stages"].get(stage), tasks.get(stage)
-        if entry is not None or task is not None or stage in work:
-            yield {"stage": stage, "does": STAGES[stage].does, **_stage(entry, task, work.get(stage))}
+    found = [
+        {
+            "stage": stage,
+            "does": STAGES[stage].does,
+            **_stage(record["stages"].get(stage), tasks.get(stage), work.get(stage)),
+        }
+        for stage in STAGES
+        if stage in record["stages"] or stage in tasks or stage in work
+    ]
+    return _in_order(found)
+
+
+def _in_order(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return stages in the order in which they began: ingest, for example, comes before validate in a retraining.
+
+    Those that have not begun come last, and those of which no time is known stay behind the ones before them.
+    """
+    began, last = {}, -math.inf
+    for stage in stages:
+        last = last if stage["started"] is None else stage["started"]
+        began[stage["stage"]] = math.inf if stage["state"] in ("waiting", "skipped") else last
+    return sorted(stages, key=lambda stage: began[stage["stage"]])
 
 
 def _stage(entry: dict[str, Any] | None, task: TaskState | None, work: dict[str, Any] | None) -> dict[str, Any]:
@@ -70,7 +89,7 @@ def _stage(entry: dict[str, Any] | None, task: TaskState | None, work: dict[str,
         "ended": ended,
         "seconds": mapping(entry.get("result")).get("seconds"),
         "reused": entry.get("reused") is True,
-        "message": entry.get("message") or "",
+        "message": entry.get("message") or " ".join(refused_files(entry)),
         "tries": task.tries if task else 1,
     }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from include.stages import ExitCode
@@ -47,12 +48,35 @@ class Champion(NamedTuple):
 def read_stage(entry: Mapping[str, Any]) -> RecordedStage:
     """Return what a stage's entry in a record says."""
     measured = {} if entry.get("reused") is True else mapping(entry.get("result"))
+    outcome = _OUTCOMES.get(entry["exit_code"], "failed") if has_exit_code(entry) else "failed"
     return RecordedStage(
-        _OUTCOMES.get(entry["exit_code"], "failed") if has_exit_code(entry) else "failed",
+        "refused" if outcome == "done" and refused_files(entry) and not _is_new(entry) else outcome,
         seconds_since_1970(entry.get("started")),
         seconds_since_1970(entry.get("ended")),
         *(value if is_number(value) else None for value in map(measured.get, ("seconds", "rows_per_second"))),
     )
+
+
+def refused_files(entry: Mapping[str, Any]) -> list[str]:
+    """Return why the stage has refused files that it was to take in, one sentence per file."""
+    return [str(why) for why in mapping(mapping(entry.get("result")).get("refused")).values()]
+
+
+def _is_new(entry: Mapping[str, Any]) -> bool:
+    return mapping(entry.get("result")).get("new") is True
+
+
+def seconds_at_work(stages: Iterable[RecordedStage]) -> float | None:
+    """Return how long at least one of the stages was at work, in s; None if no times are known.
+
+    A pause, such as that between a stop and the run that goes on, does not count.
+    """
+    times = sorted((one.started, one.ended) for one in stages if one.started is not None and one.ended is not None)
+    total, until = 0.0, -math.inf
+    for started, ended in times:
+        total += max(0.0, ended - max(started, until))
+        until = max(until, ended)
+    return total if times else None
 
 
 def has_exit_code(entry: Mapping[str, Any]) -> bool:

@@ -23,6 +23,7 @@ from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, PackagedModel
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.launching.machine import threads
+from tasks.reporting.page import render
 from tasks.scoring.drift import PROFILE
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.package.fidelity import Fidelity, compare
@@ -34,6 +35,8 @@ from tasks.stages.package.timing import Speed, measure
 
 log = logging.getLogger(__name__)
 
+#: The page for people. Its figures are those of DESCRIPTION.
+PAGE = "package.html"
 #: The number of dev texts that a package keeps.
 EXAMPLE_ROWS = 16
 
@@ -67,7 +70,10 @@ def run(context: Context) -> Outcome:
     _write_examples(package, dev)
     write_json(package / PROFILE, training_profile(task, TokenTable.open(splits / "train")).as_json())
     write_mlflow_files(package, task, next(form for form in FORMS if form.name == served), train.manifest.key)
-    return Outcome({"served": served, "forms": forms, "files": {"package": DESCRIPTION}})
+    values = {"task": task.name, "package": description, "served": next(f for f in forms if f["name"] == served)}
+    page = render(Path(__file__).with_name("package.html.j2"), run=context.run.folder.name, **values)
+    (package / PAGE).write_text(page, encoding="utf-8")
+    return Outcome({"served": served, "forms": forms, "files": {"package": PAGE}})
 
 
 def _write_examples(package: Path, dev: TokenTable) -> None:

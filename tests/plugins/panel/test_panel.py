@@ -8,11 +8,15 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from airflow.models.dagrun import DagRun
+from airflow.utils.session import create_session
+from sqlalchemy import delete, update
 from starlette.testclient import TestClient
 
 from include import tracing
@@ -20,14 +24,16 @@ from include.named import load
 from include.runs import DAG_ID, Run
 from include.runs import RUN_ID as OF_DAG_RUN
 from include.stages import BadInput
+from spark_bert.panel import dag_runs, evaluation
 from spark_bert.panel import index as index_module
 from spark_bert.panel import trace as trace_module
 from spark_bert.panel.app import PAGES, STATIC
+from spark_bert.panel.dag_runs import DagRuns
 from spark_bert.panel.records import read_record
 from spark_bert.places import run_folder
 from tests.airflow_home import login
 from tests.plugins.panel.conftest import BASE, Ask
-from tests.plugins.panel.runs import HOSTILE, LINES, change_record, commit, let_train, lines, make_run
+from tests.plugins.panel.runs import HOSTILE, LINES, change_record, commit, let_train, lines, make_run, make_stages
 
 RUN_ID = "manual__2026-11-23T10:00:00+00:00"
 OF_A_RUN = ("run", "curves", "trace", "evaluation", "rows")
@@ -208,6 +214,84 @@ def test_a_run_whose_experiment_was_refused_says_why(ask: Ask, home: Path) -> No
     (row,) = ask("runs")["rows"]
     assert (row["run"], row["dag_id"], row["state"]) == (folder.name, "finetune", "failed")
     assert ask("run", run=folder.name)["stages"][0]["message"] == "unknown key training.epoch"
+
+
+def test_only_dag_runs_that_have_changed_are_read_again(
+    dag_run: Callable[[str, str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        dag_run("finetune", f"failed-{number}", "failed")
+    change_dag_runs(update(DagRun).values(updated_at=datetime.now(UTC) - timedelta(days=1)))
+    read: list[int] = []
+    execute = dag_runs._execute
+
+    def counted(statement: Any) -> list[Any]:
+        rows = execute(statement)
+        read.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(dag_runs, "_execute", counted)
+    known = DagRuns()
+    assert {run.state for run in known.states().values()} == {"failed"}
+    dag_run("finetune", "new", "queued")
+    assert known.states()[dag_runs.folder_name("finetune", "new")].state == "running"
+    for _ in range(3):
+        read.clear()
+        assert len(known.states()) == 10 and sum(read) <= 3
+    change_dag_runs(update(DagRun).where(DagRun.run_id == "failed-3").values(state="success"))
+    assert known.states()[dag_runs.folder_name("finetune", "failed-3")].state == "success"
+    change_dag_runs(delete(DagRun).where(DagRun.run_id.in_(["failed-4", "new"])))
+    assert len(known.states()) == 8
+
+
+def change_dag_runs(statement: Any) -> None:
+    with create_session() as session:
+        session.execute(statement)
+
+
+def test_the_time_of_a_run_leaves_out_its_pauses(ask: Ask, home: Path) -> None:
+    run = make_run(home, "finetune", RUN_ID)
+    stages = Run(home / "runs" / run).record()["stages"]
+    times = {"train": (1000.0, 1100.0), "evaluate": (9000.0, 9030.0)}
+    changed = {name: {**stages[name], "started": began, "ended": ended} for name, (began, ended) in times.items()}
+    overlapping = {**changed["train"], "key": "", "started": 1050.0, "ended": 1120.0}
+    change_record(Run(home / "runs" / run), stages={**changed, "validate": overlapping})
+    assert ask("runs", columns="seconds")["rows"][0]["values"] == [150.0]
+    assert [stage["stage"] for stage in ask("run", run=run)["stages"]] == ["train", "validate", "evaluate"]
+
+
+def test_a_run_that_took_in_nothing_but_a_malformed_file_was_refused(ask: Ask, home: Path) -> None:
+    refused = {"new": False, "refused": {"bad.csv": "drop/bad.csv has no column 'label': correct it"}}
+    run = make_stages(home, "retrain", RUN_ID, 1000, {"ingest": refused})
+    page = ask("run", run=run)
+    assert (page["state"], page["stages"][0]["state"]) == ("refused", "refused")
+    assert page["stages"][0]["message"] == refused["refused"]["bad.csv"]  # type: ignore[index]
+    other = make_stages(home, "retrain", "other", 1000, {"ingest": {**refused, "new": True}})
+    assert ask("run", run=other)["state"] == "done" and "bad.csv" in ask("run", run=other)["stages"][0]["message"]
+
+
+@pytest.mark.parametrize("query", [{"q": "a " * 300}, {"columns": "x," * 15_000}, {"sort": "x" * 999}])
+def test_a_question_that_would_keep_the_server_busy_is_refused(
+    server: TestClient, viewer: dict[str, str], home: Path, query: dict[str, str]
+) -> None:
+    run = make_run(home, "finetune", RUN_ID)
+    route = "rows" if "q" in query else "runs"
+    assert server.get(f"{BASE}/api/{route}", params={**query, "run": run}, headers=viewer).status_code == 422
+
+
+def test_the_table_has_each_column_once_and_not_too_many(ask: Ask, home: Path) -> None:
+    make_run(home, "finetune", RUN_ID)
+    assert [one["key"] for one in ask("runs", columns="score,data.task,score")["columns"]] == ["score", "data.task"]
+    assert "At most 300" in ask("runs", status=400, columns=",".join(map(str, range(301))))["detail"]
+
+
+def test_texts_and_files_of_rows_have_a_limit(ask: Ask, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "_CHARACTERS", 4)
+    run = make_run(home, "finetune", RUN_ID)
+    assert [row["texts"] for row in ask("rows", run=run)["rows"]][1] == ["a fi"]
+    monkeypatch.setattr(evaluation, "_LARGEST", 10)
+    evaluation.dev_rows.cache_clear()
+    assert ask("rows", run=run)["rows"] == []
 
 
 def test_a_run_of_the_command_line_is_running_while_it_writes(ask: Ask, home: Path) -> None:

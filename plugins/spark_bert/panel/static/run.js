@@ -40,10 +40,9 @@ function head(run) {
   ]
 }
 
-/** Why the run did not succeed. */
-function message(run) {
-  const failed = run.stages.filter(({ state, message }) => ['failed', 'refused', 'stopped'].includes(state) && message)
-  return failed.map((stage) => h('p', { class: `message ${stage.state}` }, h('b', {}, stage.stage), ': ', stage.message))
+/** Why stages did not succeed, or refused some of their files. */
+function messages(run) {
+  return run.stages.filter(({ message }) => message).map((stage) => h('p', { class: `message ${stage.state}` }, h('b', {}, stage.stage), ': ', stage.message))
 }
 
 function tiles(run) {
@@ -81,7 +80,7 @@ async function refresh() {
   const found = await curves.fetch(whichRun, now.metric)
   document.getElementById('curves').hidden = !found
   show('head', head(now))
-  show('message', message(now))
+  show('message', messages(now))
   show('tiles', tiles(now))
   if (now.state === 'running' || traced !== now.changed) timeline.traces = (await fetchJson('trace', whichRun)).stages
   traced = now.changed

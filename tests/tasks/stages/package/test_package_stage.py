@@ -93,6 +93,8 @@ def test_the_package_says_how_every_form_did_and_names_the_fastest(package: Path
         assert form["megabytes"] > 0 and (package / form["file"]).exists()
     fastest = max((form for form in said["forms"] if form["offered"]), key=lambda form: form["times_torch"])
     assert said["served"] == fastest["name"] and found["torch-fp32"]["times_torch"] == 1
+    page = (package / json.loads((package / "manifest.json").read_text())["result"]["files"]["package"]).read_text()
+    assert all(form["name"] in page for form in said["forms"]) and "of the model" in page
     for form in said["forms"]:
         assert bool(form["reasons"]) != form["offered"]
     result = json.loads((package / "manifest.json").read_text())["result"]
