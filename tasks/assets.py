@@ -27,6 +27,7 @@ from include.scratch import scratch_folder
 from include.sections import Runtime
 from include.stages import BadInput, Transient
 from include.written import shorten
+from tasks import outside
 from tasks.context import cache_folder
 
 log = logging.getLogger(__name__)
@@ -242,7 +243,7 @@ def _digests(name: str, files: tuple[str, ...], runtime: Runtime) -> list[str]:
     folder = encoder_folder(name, runtime)
     if name in ENCODERS:  # encoder_folder has compared the files with these digests
         return [ENCODERS[name].files[file] for file in files]
-    return [sha256(folder / file) for file in files]
+    return [outside.digest(folder / file) for file in files]
 
 
 def _hub_folder(name: str, download: bool) -> Path:

@@ -5,8 +5,8 @@ imports nothing of what its work needs:
 
 - stage.py: `run(context) -> Outcome` does the work, or raises StageError when it cannot.
 - fingerprint.py: `fingerprint(experiment, run) -> str` returns a text that changes with what the stage reads besides
-  its inputs, such as raw files, weights, and other runs, or raises StageError. A stage that reads nothing else has no
-  such module.
+  its inputs, such as raw files, weights, and other runs, or raises StageError. Files that it hashes with
+  `outside.digest` must not have changed when the work is done. A stage that reads nothing else has no such module.
 - committed.py: `committed(artifact, run)` does what follows from the artifact outside the store. It is called when the
   artifact is found, too, because it may have been missed. Few stages have it.
 """
@@ -32,6 +32,7 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import STAGES, BadInput, StageError, Stopped
 from tasks.context import Context, Outcome
+from tasks.outside import check_unchanged, noting
 from tasks.refusal import explain
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ def _run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     started = round(time.time(), 3)
     try:
         run.folder.mkdir(parents=True, exist_ok=True)  # before the work, for where it cannot be the work would be lost
-        artifact, reused = _find_or_make(name, experiment, run, started)
+        with noting():
+            artifact, reused = _find_or_make(name, experiment, run, started)
         run.add(artifact, experiment, started, reused)
         _hook(name, "committed", artifact, run)
         return artifact
@@ -116,10 +118,12 @@ def _make(
         try:
             outcome: Outcome = stage.run(Context(experiment, run, inputs, folder, checkpoints, manifest, plan))
         except BadInput as error:
+            check_unchanged()  # a file that is still being copied is malformed, too
             if any(checkpoints.glob("step-*")):
                 again = f"the next try goes on from the checkpoints in {checkpoints}"
                 raise BadInput(f"{error}; {again}: remove that folder to start anew") from error
             raise
+        check_unchanged()
         result: dict[str, Any] = {
             **outcome.result,
             "stage": manifest.stage,

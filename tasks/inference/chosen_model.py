@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from include.artifacts import sha256
 from include.experiment import Experiment
 from include.paths import user_path
 from include.runs import Run
 from include.sections import Prediction
 from include.stages import BadInput
+from tasks import outside
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.trained_model import TrainedModel, is_package
 from tasks.tracking.loading import MANIFEST_SHA256, load_champion, load_package
@@ -113,6 +113,6 @@ def _of_folder(folder: Path, prediction: Prediction, section: Naming) -> Model:
             f"{folder} is not the folder of a model or of a package, because it has no config.json and no "
             f"package.json in it: correct {section}.model"
         )
-    digests = [f"{file.relative_to(folder)} {sha256(file)}" for file in files]
+    digests = [f"{file.relative_to(folder)} {outside.digest(file)}" for file in files]
     digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()
     return Model(f"sha256:{digest[:16]}", digest, TrainedModel.of(folder, prediction))

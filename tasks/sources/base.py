@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from include.artifacts import sha256
 from include.stages import BadInput
+from tasks import outside
 from tasks.sources.lines import BLANK, Row, check_file, remarks
 
 
@@ -87,7 +87,7 @@ class Source(ABC):
         """
         for path in self.paths.values():
             check_file(path)
-        digests = "".join(sha256(path) for path in self.paths.values())
+        digests = "".join(outside.digest(path) for path in self.paths.values())
         return hashlib.sha256(digests.encode()).hexdigest()
 
     def to_records(self, rows: Iterable[Row], columns: Columns, split: str) -> Iterator[Record]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from include.artifacts import sha256
 from include.glue import SPLITS, Task
 from include.stages import BadInput
+from tasks import outside
 from tasks.sources.base import Columns, Record, Source
 from tasks.sources.lines import Row, nul_problem
 
@@ -43,7 +43,7 @@ class HubDataset(Source):
     def fingerprint(self) -> str:
         """Return a digest of the cached files that the rows are read from."""
         files = [Path(entry["filename"]) for split in SPLITS for entry in self.splits[split].cache_files]
-        return hashlib.sha256("".join(sha256(file) for file in files).encode()).hexdigest()
+        return hashlib.sha256("".join(outside.digest(file) for file in files).encode()).hexdigest()
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the rows of the split, with the hub's label ids converted to the labels of GLUE's own files."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from include.at_work import AtWork, at_work
+from include.experiment import Experiment
 from include.logs import VARIABLE
 from include.named import load
 from include.runs import DAG_ID, MAP_INDEX, RUN_ID, Run
@@ -62,6 +63,31 @@ def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPa
     )
     runner.run_stage("validate", EXPERIMENT, run)
     assert run.record()["stages"]["validate"] == made  # this run has made it, and then
+
+
+@pytest.mark.parametrize("ending", [Outcome({}), BadInput("half a row")])
+def test_a_file_that_is_replaced_while_it_is_read_is_not_kept_under_its_old_key(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: Outcome | BadInput
+) -> None:
+    import tasks.stages.validate.stage as stage
+
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\ngood\t1\n")
+
+    def work(context: Context) -> Outcome:
+        file = tmp_path / "dev.tsv"
+        times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+        file.write_text("sentence\tlabel\nevil\t1\n")
+        os.utime(file, ns=times)  # as copies do that keep the time
+        if isinstance(ending, BadInput):
+            raise ending
+        return ending
+
+    data = {"task": "SST-2", "source": "files", "path": str(tmp_path)}
+    monkeypatch.setattr(stage, "run", work)
+    with pytest.raises(Transient, match=r"dev\.tsv was changed while it was read, so nothing was kept"):
+        runner.run_stage("validate", Experiment.model_validate({"data": data}), run)
+    assert not list((tmp_path / "artifacts/validate").iterdir())
 
 
 def test_a_stage_at_work_can_be_seen_until_it_ends_in_any_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

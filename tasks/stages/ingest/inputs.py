@@ -9,10 +9,11 @@ from typing import TextIO
 from include.artifacts import ArtifactStore
 from include.experiment import Experiment
 from include.glue import SPLITS
-from include.stages import BadInput, Transient
+from include.stages import BadInput
+from tasks import outside
 from tasks.sources import Source, open_source
 from tasks.sources.quarantine import Quarantine
-from tasks.stages.ingest.plan import Plan, check_left_alone, check_unchanged, drop_folder
+from tasks.stages.ingest.plan import Plan, check_left_alone, drop_folder
 from tasks.stages.ingest.rows import Row, UsableRows, read
 from tasks.stages.ingest.version import layout, of_files
 
@@ -50,23 +51,13 @@ def read_inputs(experiment: Experiment, store: ArtifactStore, plan: Plan, quaran
 
     Raises:
         BadInput: If the experiment's own data or the last version is malformed.
-        Transient: If a file has changed since the plan was made, or if it is malformed and may still be being copied.
+        Transient: If a file is malformed and may still be being copied.
     """
-    try:
-        known, warnings = _known(experiment, store, plan, quarantine)
-        files, refused, more = _files(experiment, plan, quarantine)
-    except BadInput:
-        _check_still(experiment, plan)  # a file that is still being copied is malformed, too
-        raise
-    _check_still(experiment, plan)
+    known, warnings = _known(experiment, store, plan, quarantine)
+    files, refused, more = _files(experiment, plan, quarantine)
+    outside.check_unchanged()  # before the malformed ones are looked at again
     check_left_alone(drop_folder(experiment.dataset.drop), refused)
     return Inputs(known, files, refused, [*warnings, *more])
-
-
-def _check_still(experiment: Experiment, plan: Plan) -> None:
-    check_unchanged(drop_folder(experiment.dataset.drop), plan.files)
-    if plan.source and open_source(experiment).fingerprint() != plan.source:
-        raise Transient("the experiment's own data was changed while it was read: run ingest again")
 
 
 def _known(

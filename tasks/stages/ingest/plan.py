@@ -15,6 +15,7 @@ from include.datasets import is_finished
 from include.paths import user_path
 from include.stages import BadInput, Transient
 from include.text import is_unwritable
+from tasks import outside
 
 log = logging.getLogger(__name__)
 
@@ -90,16 +91,9 @@ def new_files(folder: Path, known: Collection[str]) -> dict[str, str]:
         digest = sha256(file)
         if digest not in known and digest not in found.values():
             _check_settled(file)  # follows the reading, so that it detects changes of the file during the reading
+            outside.note(file, digest)
             found[file.name] = digest
     return found
-
-
-def check_unchanged(folder: Path, files: dict[str, str]) -> None:
-    """Raise Transient if one of the plan's files was replaced or removed."""
-    for name, digest in files.items():
-        file = folder / name
-        if not file.is_file() or sha256(file) != digest:
-            raise Transient(f"{file} was changed while it was read, so nothing was ingested: run ingest again")
 
 
 def check_left_alone(folder: Path, refused: Mapping[str, str]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from include.artifacts import sha256
 from include.experiment import Experiment
 from include.paths import user_path
 from include.runs import Run
+from tasks import outside
 from tasks.assets import encoder_fingerprint
 from tasks.stages.pretrain.text import check_file
 
@@ -16,4 +16,4 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
         return ""
     file = user_path(experiment.pretraining.text)
     check_file(file)
-    return f"{sha256(file)}-{encoder_fingerprint(experiment.model.name, experiment.runtime)}"
+    return f"{outside.digest(file)}-{encoder_fingerprint(experiment.model.name, experiment.runtime)}"

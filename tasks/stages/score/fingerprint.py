@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from include.artifacts import sha256
@@ -23,6 +24,11 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
         raise BadInput("scoring.input is empty: name the table to score, for example reviews.csv")
     files, model = [] if scoring.is_database else table_files(scoring.input), chosen(experiment, run, "scoring")
     check_texts(experiment, read_head(Path(model.trained.folder)), model, "scoring")
-    digests = [f"{format_of(file)} {sha256(file)}" for file in files]
-    table = hashlib.sha256("\n".join(digests).encode()).hexdigest() if files else run.folder.name
+    table = digest_of(files) if files else run.folder.name
     return json.dumps({"table": table, "model": model.as_json()}, sort_keys=True)
+
+
+def digest_of(files: Sequence[Path]) -> str:
+    """Return a digest of a table's files."""
+    digests = [f"{format_of(file)} {sha256(file)}" for file in files]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()

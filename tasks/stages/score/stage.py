@@ -33,6 +33,7 @@ from tasks.sources.chunks import Chunk, parquet_chunks, table_files, text_chunks
 from tasks.sources.formats import format_of
 from tasks.spark import partitions, session
 from tasks.stages.score.database import driver, write_parquet
+from tasks.stages.score.fingerprint import digest_of
 from tasks.stages.score.json_lines import json_chunks
 from tasks.stages.score.label import ScorePart, part_file
 from tasks.stages.score.table import ASIDE, ROWS, Counts, take_in
@@ -45,10 +46,11 @@ def run(context: Context) -> Outcome:
     """Score the table. The result has the numbers of rows, and of those set aside by reason."""
     assert context.manifest is not None and context.checkpoints is not None  # set by the runner
     experiment, kept = context.experiment, context.checkpoints
-    model = Model.from_json(json.loads(context.manifest.fingerprint)["model"])
+    found = json.loads(context.manifest.fingerprint)
+    model = Model.from_json(found["model"])
     with locked(kept), session(experiment, "score", *driver(experiment.scoring)) as spark:
         if not (kept / "table").exists():
-            _take_in(spark, experiment, model, kept)
+            _take_in(spark, experiment, model, kept, found["table"])
         counts = Counts.read(kept / "table")
         _score(spark, experiment, model, kept, counts.rows)
     files = _write(experiment, kept, context.output)
@@ -61,15 +63,24 @@ def run(context: Context) -> Outcome:
     return Outcome(result)
 
 
-def _take_in(spark: SparkSession, experiment: Experiment, model: Model, kept: Path) -> None:
+def _take_in(spark: SparkSession, experiment: Experiment, model: Model, kept: Path, digest: str) -> None:
     """Write the folder `table` with a single rename."""
     scoring, head = experiment.scoring, read_head(Path(model.trained.folder))
     with scratch_folder(kept, ".table") as folder:
         (folder / "table").mkdir()
         chunks = _chunks(spark, experiment, folder / "spark")
-        counts = take_in(chunks, scoring.texts, head, folder / "table")
+        try:
+            counts = take_in(chunks, scoring.texts, head, folder / "table")
+        finally:  # a file that is still being copied is malformed, too
+            _check_unchanged(scoring, digest)
         (folder / "table").rename(kept / "table")
     log.info("%d rows: %d to score, %d set aside %s", counts.rows_in, counts.rows, counts.aside, counts.reasons or "")
+
+
+def _check_unchanged(scoring: Scoring, digest: str) -> None:
+    """Raise Transient if the table has not been the same since its digest became part of the artifact's key."""
+    if not scoring.is_database and digest_of(table_files(scoring.input)) != digest:
+        raise Transient(f"{scoring.input} was changed while it was read, so nothing was kept: run score again")
 
 
 def _chunks(spark: SparkSession, experiment: Experiment, folder: Path) -> Iterator[tuple[str, Chunk]]:

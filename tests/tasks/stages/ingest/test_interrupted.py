@@ -6,19 +6,20 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from include.artifacts import Manifest, locked
+from include.artifacts import locked
 from include.datasets import Dataset
 from include.stages import BadInput, Transient
-from tasks.context import Context
-from tasks.stages.ingest.fingerprint import fingerprint
-from tasks.stages.ingest.stage import run
+from tasks.stages.ingest import stage
+from tasks.stages.ingest.inputs import Inputs, read_inputs
 from tests.tasks.stages.ingest.homes import Home, table
+from tests.tasks.stages.validate import made_up
 
 ROW = "a fine film\t1"
 
@@ -68,37 +69,41 @@ def test_while_another_is_accepted_a_version_waits(home: Home) -> None:
     assert home.ingest().manifest.result["new"] and len(home.versions()) == 1
 
 
+def changing(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """Change something after the plan was made, and before what it names is read."""
+
+    def read(*arguments: Any) -> Inputs:
+        change()
+        return read_inputs(*arguments)
+
+    monkeypatch.setattr(stage, "read_inputs", read)
+
+
 @pytest.mark.parametrize("text", ["a worse film\t0", "no label", None])
-def test_a_file_that_changes_while_it_is_read_is_not_taken(home: Home, text: str | None) -> None:
+def test_a_file_that_changes_while_it_is_read_is_not_taken(
+    home: Home, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
     home.ingest()
     file = home.put("a.tsv", ROW)
-    experiment, this = home.experiment(), home.run("second")
-    planned = Manifest("ingest", "0" * 16, 1, {}, {}, fingerprint(experiment, this), "")
-    output = home.root / "output"
-    output.mkdir()
-    context = Context(experiment, this, {}, output, manifest=planned)
-    if text is None:
-        file.unlink()
-    else:
+
+    def change() -> None:
         times = file.stat().st_atime_ns, file.stat().st_mtime_ns
-        home.put("a.tsv", text)
-        os.utime(file, ns=times)
-    with pytest.raises(
-        Transient, match=r"a\.tsv was changed while it was read, so nothing was ingested: run ingest again"
-    ):
-        run(context)
-    assert not (output / "train.tsv").exists()
+        file.unlink()
+        if text is not None:
+            home.put("a.tsv", text)
+            os.utime(file, ns=times)
+
+    changing(monkeypatch, change)
+    with pytest.raises(Transient, match=r"a\.tsv was changed while it was read, so nothing was kept: run"):
+        home.ingest("second")
+    assert len(home.versions()) == 1 and not (home.drop / "refused").exists()
 
 
-def test_the_experiments_own_data_must_not_change_either(home: Home) -> None:
-    experiment, this = home.experiment(), home.run()
-    planned = Manifest("ingest", "0" * 16, 1, {}, {}, fingerprint(experiment, this), "")
-    with (home.data / "dev.tsv").open("a") as stream:
-        stream.write("one more\t1\n")
-    output = home.root / "output"
-    output.mkdir()
-    with pytest.raises(Transient, match="own data was changed while it was read"):
-        run(Context(experiment, this, {}, output, manifest=replace(planned, key="1" * 16)))
+def test_the_experiments_own_data_must_not_change_either(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    changing(monkeypatch, lambda: made_up.append(home.data / "dev.tsv", b"one more\t1"))
+    with pytest.raises(Transient, match=r"dev\.tsv was changed while it was read"):
+        home.ingest()
+    assert home.versions() == []
 
 
 def test_later_versions_need_the_original_data_no_more(home: Home) -> None:

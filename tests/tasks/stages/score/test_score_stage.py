@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from include.artifacts import Artifact
 from include.named import build
 from include.runs import Run
-from include.stages import BadInput
+from include.stages import BadInput, Transient
 from tasks.inference import openvino_backend
 from tasks.inference.runner import Runner
 from tasks.inference.torch_backend import TorchBackend
@@ -30,6 +30,7 @@ from tasks.launching.launch import ROOT
 from tasks.runner import run_stage
 from tasks.scoring.predictions import predict
 from tasks.stages.score.label import part_file
+from tasks.stages.score.table import take_in
 from tests.tasks.stages.package.packages import SENTENCES, packaged
 from tests.tasks.stages.score.models import CLASSES, SCORES, SETS, trained
 
@@ -217,6 +218,32 @@ def test_a_package_scores_with_the_backend_that_is_named(
     predicted, probabilities = expected(package / "model", [(text,) for text in SENTENCES])
     assert table["prediction"].to_pylist() == predicted and probabilities.std() > 0.05
     np.testing.assert_allclose(table["probability:positive"].to_numpy(), probabilities[:, 1], atol=1e-4)
+
+
+def test_a_table_that_is_replaced_while_it_is_read_is_not_kept_under_its_old_key(
+    spark: SparkSession, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tasks.stages.score import stage
+
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"text": texts(3)}), tmp_path / f"in/{name}.parquet")
+    changes = [
+        lambda: pq.write_table(pa.table({"text": ["other"] * 3}), tmp_path / "in/a.parquet"),
+        (tmp_path / "in/b.parquet").unlink,
+    ]
+
+    def taken(*arguments: Any) -> Any:
+        changes.pop()()
+        return take_in(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "take_in", taken)
+        while changes:
+            with pytest.raises(Transient, match="in was changed while it was read, so nothing was kept: run score"):
+                score(tmp_path, tmp_path / "in", model)
+    assert not list((tmp_path / "checkpoints/score").glob("*/table"))
+    assert score(tmp_path, tmp_path / "in", model).manifest.result["rows"] == 3
 
 
 def test_another_model_or_table_is_another_result(
