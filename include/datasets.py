@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 from include.artifacts import locked, write_json
+from include.folders import Dropped
 from include.stages import BadInput, Transient
 from include.text import is_unwritable
 
@@ -16,8 +17,8 @@ from include.text import is_unwritable
 _UNFINISHED = (".part", ".tmp")
 
 
-def is_finished(file: Path) -> bool:
-    """Return whether a file in a drop folder is ready to be ingested.
+def is_finished(file: Dropped) -> bool:
+    """Return whether a file in a drop folder is ready to be read.
 
     Hidden files and files whose names end in .part or .tmp are not ready. Files whose names are not valid UTF-8 are
     ignored too, because such a name cannot be stored in a record or an Airflow event.

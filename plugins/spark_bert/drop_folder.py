@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Asset, AssetWatcher, Context
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from include.datasets import is_finished
+from include.folders import Dropped
 from spark_bert.places import data_path
 
 #: The key in the asset's state store of the digest of the event that a run has acknowledged last.
@@ -81,7 +81,7 @@ class DropFolderTrigger(BaseEventTrigger):
         unchanged_for = since_event = 0.0  # seconds
         unacknowledged = False
         while True:
-            current = await asyncio.to_thread(_list, Path(self.folder))
+            current = await asyncio.to_thread(_list, Dropped(self.folder))
             unchanged_for = unchanged_for + self.interval if current == previous else 0.0
             since_event += self.interval
             # Removed files are no reason to fire, so only what is new in the listing counts.
@@ -110,7 +110,7 @@ def _digest(listing: _Listing) -> str:
     return hashlib.sha256(repr(sorted(listing)).encode()).hexdigest()[:16]
 
 
-def _list(folder: Path) -> _Listing:
+def _list(folder: Dropped) -> _Listing:
     """List the finished files. A folder that cannot be read counts as empty, because a later listing may succeed."""
     try:
         found = [(file.name, file.stat()) for file in folder.iterdir() if is_finished(file)]

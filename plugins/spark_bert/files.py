@@ -20,7 +20,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 
 from include.artifacts import MANIFEST
-from spark_bert.folders import open_file
+from include.folders import open_file
 from spark_bert.places import home, run_folder
 
 #: Reports contain text from the data, so browsers must not run scripts in them or load anything from other servers.

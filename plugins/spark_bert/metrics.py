@@ -21,8 +21,8 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
+from include.folders import open_file, open_folder
 from spark_bert.files import current_user
-from spark_bert.folders import open_file, open_folder
 from spark_bert.panel import columns
 from spark_bert.panel.index import INDEX, Row
 from spark_bert.panel.stages import outcome_of

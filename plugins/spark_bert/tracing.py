@@ -13,8 +13,8 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from include.folders import open_file
 from include.tracing import FOLDER, SERVICE, TRACEPARENT, VARIABLES, WrittenSpan, read
-from spark_bert.folders import open_file
 from spark_bert.places import run_folder, run_name
 
 if TYPE_CHECKING:

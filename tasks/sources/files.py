@@ -29,13 +29,14 @@ class OwnFiles(Source):
     Args:
         data: The experiment's data section, which names the folder, the files and the columns.
         task: The task, which defines the roles of the columns.
+        folder: The folder, if it is not data.path as it is.
 
     Raises:
         BadInput: If a file name does not end in one of FORMATS.
     """
 
-    def __init__(self, data: Data, task: Task) -> None:
-        root = user_path(data.path)
+    def __init__(self, data: Data, task: Task, folder: Path | None = None) -> None:
+        root = folder or user_path(data.path)
         super().__init__({split: root / getattr(data, split) for split in SPLITS})
         for path in self.paths.values():
             if format_of(path) not in FORMATS:

@@ -37,10 +37,11 @@ class UserParquet:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._stream = path, path.open("rb")
         try:
-            self._file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+            self._file = pq.ParquetFile(self._stream, coerce_int96_timestamp_unit="us")
         except _UNREADABLE as error:
+            self._stream.close()
             raise _damaged(f"{path} is not a Parquet file", error) from error
         if old := _int96_columns(self._file):
             self._keep_nanoseconds(old)
@@ -50,7 +51,7 @@ class UserParquet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._stream.close()
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order.
@@ -81,7 +82,7 @@ class UserParquet:
         Spark, Hive and Impala write times as INT96: a day and the nanoseconds in it. Arrow represents them as
         nanoseconds since 1970, which reach from 1677 to 2262 only and wrap without an error, or as microseconds.
         """
-        exact = pq.ParquetFile(self._path)
+        exact = pq.ParquetFile(self._stream)
         rounded = wrapped = False
         for coarse, fine in zip(self._read(self._file, columns), self._read(exact, columns), strict=True):
             rounded = rounded or not coarse.cast(fine.schema, safe=False).equals(fine)  # it wraps as INT96 does
@@ -92,10 +93,7 @@ class UserParquet:
                 "1677 or after 2262 in others, which no type of Arrow can represent together: write microseconds"
             )
         if rounded:
-            self._file.close()
             self._file = exact
-        else:
-            exact.close()
 
 
 def _int96_columns(file: pq.ParquetFile) -> list[str]:

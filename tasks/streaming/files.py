@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTr
 from pyspark.sql.types import StructType
 
 from include.datasets import is_finished
+from include.folders import Dropped
 from include.stages import BadInput
 from tasks.sources.chunks import FORMATS, ROWS_IN_CHUNK, Chunk, decoding_problem, parquet_chunks, text_chunks
 from tasks.sources.encoding import undecodable
@@ -72,7 +73,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what the log has between two offsets, {"files": number of lines}."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._folder, self._log = Path(options["folder"]), Path(options["log"])
+        self._folder, self._log = Dropped(options["folder"]), Path(options["log"])
         self._settle, self._files = float(options["settle"]), int(options["files"])
         self._partitions = int(options["partitions"])
         self._target: int | None = None
@@ -113,7 +114,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of the partition's files."""
         assert isinstance(partition, Files)
         for path in partition.paths:
-            yield from rows(Path(path))
+            yield from rows(Dropped(path))
 
     def _look(self) -> list[str]:
         """Note new files in the log. Return the names of all."""
@@ -131,7 +132,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the names of the new finished files, the oldest first."""
         found = []
         try:
-            files = [file for file in self._folder.iterdir() if file.name not in known and _is_own(file)]
+            files = [file for file in self._folder.iterdir() if file.name not in known and is_finished(file)]
         except FileNotFoundError as error:
             raise BadInput(f"there is no folder {self._folder}: make it, or correct streaming.folder") from error
         for file in files:
@@ -170,11 +171,6 @@ def read_log(file: Path) -> list[str]:
     if len(whole) < len(data):
         os.truncate(file, len(whole))
     return [json.loads(line) for line in whole.splitlines()]
-
-
-def _is_own(file: Path) -> bool:
-    """Return whether a file is finished, and no link to a file that whoever made the link may not read."""
-    return is_finished(file) and not file.is_symlink()
 
 
 def rows(file: Path) -> Iterator[pa.RecordBatch]:

@@ -49,6 +49,7 @@ def test_it_fires_for_what_is_there_and_for_every_change_that_has_come_to_rest(t
 def test_it_takes_no_notice_of_unfinished_files(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("half")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "link.tsv").symlink_to(__file__)
     assert asyncio.run(_next(watch(tmp_path))) is None
 
 

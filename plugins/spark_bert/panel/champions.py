@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from include.folders import open_file
 from include.runs import DECISION, TRIAL
-from spark_bert.folders import open_file
 from spark_bert.panel import dag_runs
 from spark_bert.panel.index import Row
 from spark_bert.panel.records import read_record, seconds_since_1970

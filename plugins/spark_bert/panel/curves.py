@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from spark_bert.folders import open_file
+from include.folders import open_file
 from spark_bert.panel.index import Row
 from spark_bert.panel.records import artifact_key, mapping, open_artifact, parse, read_at_work, read_record
 from spark_bert.places import home

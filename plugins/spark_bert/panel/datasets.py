@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from include.folders import open_file, open_folder
 from include.text import is_unwritable
-from spark_bert.folders import open_file, open_folder
 from spark_bert.panel.index import Row
 from spark_bert.panel.records import read_json, read_record
 from spark_bert.panel.results import Source, read_artifact, read_file, result_of

@@ -15,10 +15,10 @@ from typing import Any
 
 from include.at_work import AT_WORK
 from include.experiment import Experiment
+from include.folders import open_file
 from include.glue import TASKS
 from include.stages import STAGES, flatten
 from include.text import is_unwritable
-from spark_bert.folders import open_file
 from spark_bert.panel.dag_runs import DagRuns, DagRunState
 from spark_bert.panel.records import dag_of, mapping, read_at_work, read_record, seconds_since_1970
 from spark_bert.panel.stages import (

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 
 from include.artifacts import MANIFEST
 from include.at_work import AT_WORK
-from spark_bert.folders import open_file, open_folder
+from include.folders import open_file, open_folder
 from spark_bert.places import home, indexed, run_folder
 
 #: The largest JSON file that is read, in bytes. Those that stages write are far smaller.

@@ -8,9 +8,9 @@ from contextlib import suppress
 from heapq import nlargest
 from typing import Any
 
+from include.folders import open_file
 from include.stages import STAGES
 from include.tracing import FOLDER, WrittenSpan, read
-from spark_bert.folders import open_file
 from spark_bert.places import home
 
 #: The most of a stage's file that is read, in bytes. It is the end, because further tries append to the file.

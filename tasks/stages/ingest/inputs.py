@@ -12,6 +12,7 @@ from include.glue import SPLITS
 from include.stages import BadInput
 from tasks import outside
 from tasks.sources import Source, open_source
+from tasks.sources.files import OwnFiles
 from tasks.sources.quarantine import Quarantine
 from tasks.stages.ingest.plan import Plan, check_left_alone, drop_folder
 from tasks.stages.ingest.rows import Row, UsableRows, read
@@ -87,11 +88,11 @@ def _files(
     found: dict[str, UsableRows] = {}
     refused: dict[str, str] = {}
     warnings: list[str] = []
+    folder = drop_folder(experiment.dataset.drop)
     for name in plan.files:
         try:
-            source = open_source(
-                of_files(experiment, drop_folder(experiment.dataset.drop), **dict.fromkeys(SPLITS, name))
-            )
+            data = of_files(experiment, folder, **dict.fromkeys(SPLITS, name)).data
+            source = OwnFiles(data, experiment.task, folder)
             found[name] = _read(experiment, source, "train", quarantine)
             warnings += source.remarks("train")
         except BadInput as error:

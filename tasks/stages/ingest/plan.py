@@ -7,11 +7,11 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Self
 
 from include.artifacts import sha256
 from include.datasets import is_finished
+from include.folders import Dropped
 from include.paths import user_path
 from include.stages import BadInput, Transient
 from include.text import is_unwritable
@@ -49,7 +49,7 @@ class Plan:
         return cls(**json.loads(text))
 
 
-def drop_folder(name: str) -> Path:
+def drop_folder(name: str) -> Dropped:
     """Return the folder of new files.
 
     Args:
@@ -63,14 +63,14 @@ def drop_folder(name: str) -> Path:
     folder = user_path(name)
     if not folder.is_dir():
         raise BadInput(f"dataset.drop {folder} is not a folder: create it, or name the folder for new files")
-    return folder
+    return Dropped(folder)
 
 
-def new_files(folder: Path, known: Collection[str]) -> dict[str, str]:
+def new_files(folder: Dropped, known: Collection[str]) -> dict[str, str]:
     """Find the new files in a folder.
 
-    Hidden files and files that end in .part or .tmp are ignored. So are files with a name that is not UTF-8, but with a
-    warning.
+    Hidden files and files that end in .part or .tmp are ignored. So are links and files with a name that is not UTF-8,
+    but with a warning.
 
     Args:
         folder: The drop folder.
@@ -86,6 +86,8 @@ def new_files(folder: Path, known: Collection[str]) -> dict[str, str]:
     for file in sorted(folder.iterdir()):
         if is_unwritable(file.name):
             log.warning("%a is ignored, because its name is not UTF-8: rename it", str(file))
+        elif file.is_symlink():
+            log.warning("%s is ignored, because it is a link: put the file itself there", file)
         if not is_finished(file):
             continue
         digest = sha256(file)
@@ -96,7 +98,7 @@ def new_files(folder: Path, known: Collection[str]) -> dict[str, str]:
     return found
 
 
-def check_left_alone(folder: Path, refused: Mapping[str, str]) -> None:
+def check_left_alone(folder: Dropped, refused: Mapping[str, str]) -> None:
     """Raise Transient if one of the malformed files may be an incomplete copy.
 
     Args:
@@ -107,7 +109,7 @@ def check_left_alone(folder: Path, refused: Mapping[str, str]) -> None:
         _check_settled(folder / name, _LEFT_ALONE, f" ({reason})")
 
 
-def _check_settled(file: Path, seconds: float = _SETTLED, remark: str = "") -> None:
+def _check_settled(file: Dropped, seconds: float = _SETTLED, remark: str = "") -> None:
     age = time.time() - file.stat().st_mtime
     if abs(age) < seconds:
         raise Transient(

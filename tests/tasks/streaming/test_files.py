@@ -59,6 +59,31 @@ def test_the_case_of_an_ending_does_not_matter(tmp_path: Path, name: str) -> Non
     assert row["problem"] is None and json.loads(row["row"]) == {"text": 'a "good" film'}
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_takes_the_place_of_a_noted_file_is_neither_waited_for_nor_followed(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    file, secret = tmp_path / "in" / name, tmp_path / "secret.jsonl"
+    file.parent.mkdir()
+    file.write_text("text\ngood film\n")
+    source = reader(file.parent, 0)
+    (files,) = source.partitions({"files": 0}, source.latestOffset({"files": 0}, source.getDefaultReadLimit()))
+    file.unlink()
+    secret.write_text('{"text": "secret"}\n')
+    {"link": lambda: file.symlink_to(secret), "pipe": lambda: os.mkfifo(file), "folder": file.mkdir}[kind]()
+    (row,) = [row for batch in source.read(files) for row in batch.to_pylist()]
+    assert row["row"] is None and "secret" not in row["problem"]
+    assert len(reader(file.parent, 0)._look()) == 1  # as the log has it
+
+
+def test_links_are_not_noted(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "a.csv").write_text("text\nsecret\n")
+    (tmp_path / "in/a.csv").symlink_to(tmp_path / "a.csv")
+    assert reader(tmp_path / "in", 0)._look() == []
+
+
 def test_what_follows_unreadable_rows_does_not_take_the_place_of_another_row(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text('text,n\ngood,1\nshort\nfilm,2\n"never closed\n')

@@ -13,6 +13,7 @@ import pytest
 
 from include.artifacts import sha256
 from include.experiment import Experiment
+from include.folders import Dropped
 from include.runs import Run
 from include.stages import BadInput, ExitCode, Transient
 from tasks.__main__ import main
@@ -179,7 +180,7 @@ def test_a_file_that_was_mended_meanwhile_is_not_set_aside(home: Home) -> None:
     file = home.put("a.tsv", "fine\tyes")
     wrong = sha256(file)
     home.put("a.tsv", "fine\t1")
-    set_aside(file, wrong, "label 'yes'")
+    set_aside(Dropped(file), wrong, "label 'yes'")
     assert file.is_file() and not (home.drop / "refused").exists()
 
 
@@ -191,6 +192,23 @@ def test_where_the_drop_folder_cannot_be_written_a_malformed_file_stays_and_is_n
     for run in ("second", "third"):
         assert {"a.tsv", "refused"} == home.ingest(run).manifest.result["refused"].keys()
     assert file.is_file()
+
+
+def test_a_link_is_no_file_and_nothing_is_written_through_one(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    home.ingest()
+    outside = home.root / "outside"
+    outside.mkdir()
+    (outside / "secret.tsv").write_text("sentence\tlabel\nsecret\tyes\n")
+    (home.drop / "a.tsv").symlink_to(outside / "secret.tsv")
+    (home.drop / "refused").symlink_to(outside)
+    bad = home.put("b.tsv", "fine\tyes")
+    assert home.ingest("second").manifest.result["refused"].keys() == {"b.tsv"}
+    assert "a.tsv is ignored, because it is a link: put the file itself there" in caplog.text and bad.is_file()
+    (home.drop / "refused").unlink()
+    (home.drop / "refused" / sha256(bad)[:16]).mkdir(parents=True)
+    (home.drop / "refused" / sha256(bad)[:16] / "reason.txt").symlink_to(outside / "reason.txt")
+    home.ingest("third")
+    assert [file.name for file in outside.iterdir()] == ["secret.tsv"] and not bad.exists()
 
 
 def test_few_unusable_rows_are_set_aside(home: Home) -> None:

@@ -99,6 +99,25 @@ def test_a_file_that_changes_while_it_is_read_is_not_taken(
     assert len(home.versions()) == 1 and not (home.drop / "refused").exists()
 
 
+@pytest.mark.parametrize("name", ["a.tsv", "a.parquet"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_link_or_pipe_that_takes_the_place_of_a_file_is_not_opened(
+    home: Home, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    home.ingest()
+    file, secret = home.put(name, ROW), home.root / "secret"
+    secret.write_text("secret\tno label\n")
+
+    def change() -> None:
+        file.unlink()
+        file.symlink_to(secret) if kind == "link" else os.mkfifo(file)
+
+    changing(monkeypatch, change)
+    with pytest.raises(Transient):
+        home.ingest("second")
+    assert not any(b"secret" in each.read_bytes() for each in home.folder.rglob("*") if each.is_file())
+
+
 def test_the_experiments_own_data_must_not_change_either(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     changing(monkeypatch, lambda: made_up.append(home.data / "dev.tsv", b"one more\t1"))
     with pytest.raises(Transient, match=r"dev\.tsv was changed while it was read"):

@@ -1,21 +1,22 @@
-"""Open folders and files that stages write, level by level and without following links.
+"""Open folders and files where others write, level by level and without following links.
 
-A stage that may write into a folder can replace anything in it by a link at any time. A check of a path is therefore
+Whoever may write into a folder can replace anything in it by a link at any time. A check of a path is therefore
 outdated as soon as it is made, while the descriptor of an open folder always refers to the same folder.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import BinaryIO
+from pathlib import Path, PosixPath
+from typing import Any, BinaryIO
 
 from include.stages import BadInput
 
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a named pipe would otherwise wait for its other end
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -60,12 +61,43 @@ def open_file(root: Path, *names: str) -> BinaryIO:
     """
     *folders, name = names
     with open_folder(root, *folders) as folder:
-        # _FILE has O_NONBLOCK, because opening a named pipe would otherwise wait for its writer.
-        file = os.fdopen(os.open(_one_level(name), _FILE, dir_fd=folder), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise FileNotFoundError(f"{name} is not a regular file")
-    return file
+        return os.fdopen(_open_regular(_one_level(name), os.O_RDONLY, folder), "rb")
+
+
+class Dropped(PosixPath):
+    """The path of a file in a folder in which others may write.
+
+    It opens regular files only, without waiting for one, and never sees through a link that bears its name. The folder
+    itself may be a link.
+    """
+
+    def open(
+        self,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> Any:
+        """Open the file as Path.open does. Raise OSError if it is a link, a pipe, or another special file."""
+        return open(self, mode, buffering, encoding, errors, newline, opener=_open_regular)
+
+    def stat(self, *, follow_symlinks: bool = False) -> os.stat_result:
+        """Return the status of the file or link itself, which also is_file, is_dir and exists look at."""
+        return super().stat(follow_symlinks=False)
+
+
+def _open_regular(path: str, flags: int, folder: int | None = None) -> int:
+    try:
+        descriptor = os.open(path, flags | _FILE, dir_fd=folder)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise FileNotFoundError(f"{path} is a link") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(f"{path} is not a regular file")
+    return descriptor
 
 
 def _one_level(name: str) -> str:
