@@ -8,8 +8,8 @@ from airflow.sdk import Asset
 #: extra is the content of arm.json.
 ABLATION_ARM = Asset("ablation-arm", uri="spark-bert://ablation-arm")
 
-#: Updated when the Dag finetune has finished, so that its model has passed the gate. The event's partition is the task,
-#: and its extra names the run.
+#: Updated when the Dag finetune has finished, so that its model has passed the gate. The event's extra names the
+#: task and the run; its partition is the task, if that is one that glue_submission waits for.
 FINETUNED = Asset("finetuned", uri="spark-bert://finetuned")
 
 #: Updated when the rows of a stream have drifted. The event's extra names the stream and has the windows that drifted.
