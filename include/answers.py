@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 ROW, PREDICTION, LABEL, PROBABILITY = "row", "prediction", "predicted_label", "probability"
 #: The column that a scored table has besides: the version of the model.
 MODEL_VERSION = "model_version"
 
 
-def probability_of(label: str) -> str:
-    """Return the name of the column that holds the probability of a class."""
-    return f"{PROBABILITY}:{label}"
+def probability_columns(labels: Sequence[str]) -> list[str]:
+    """Return the names of the columns that hold the probabilities of the labels.
+
+    Spark and DuckDB refuse files with columns whose names differ only in case. Labels that do (yes, Yes) are followed
+    by the number of their class.
+    """
+    counts = Counter(label.casefold() for label in labels)
+    return [
+        f"{PROBABILITY}:{label}" + (f" ({at})" if counts[label.casefold()] > 1 else "")
+        for at, label in enumerate(labels)
+    ]
 
 
 def reserved(column: str) -> bool:
     """Return whether a column of the user's file has a name that the predictions use. Case is ignored."""
     name = column.casefold()
-    return name in (ROW, PREDICTION, LABEL, PROBABILITY) or name.startswith(probability_of(""))
+    return name in (ROW, PREDICTION, LABEL, PROBABILITY) or name.startswith(f"{PROBABILITY}:")

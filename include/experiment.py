@@ -217,9 +217,9 @@ class Experiment(Section):
         keep = self.data.keep
         if keep and self._source not in ("files", ""):
             yield f"data.keep works only with data.source files, not with {self.data.source}: remove data.keep"
-        for name in dict.fromkeys(keep):
-            if keep.count(name) > 1:
-                yield f"data.keep names {name!r} twice: name it once"
+        for at, name in enumerate(keep):
+            if name.casefold() in [other.casefold() for other in keep[:at]]:
+                yield f"data.keep names {name!r} twice (case is ignored, as Spark does): name it once, or rename it"
             if reserved(name):
                 yield (
                     f"data.keep names {name!r}, but the predictions have a column of that name: rename it in your file"

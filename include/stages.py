@@ -211,7 +211,7 @@ _PIPELINE = (
         name="evaluate",
         does="score the dev split and write the report",
         version=3,
-        reads=("gate",),
+        reads=("gate", "prediction.escape_formulas"),
         inputs=("validate", "preprocess", "train"),
         limits={"memory": "6g", "cpus": 8},
     ),

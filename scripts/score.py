@@ -15,6 +15,9 @@ from typing import Any
 from include.scratch import scratch_folder
 from include.stages import ExitCode, StageError, parse_result
 
+#: The fields of the section scoring that have a flag, and a variable of `make score`.
+_GIVEN = ("input", "text", "text2", "model")
+
 
 def main() -> int:
     """Run the stage, copy its files if that is asked for, and print what was made. The exit code is the stage's."""
@@ -24,6 +27,8 @@ def main() -> int:
         print(f"error: {output} is there already: name a new folder as OUTPUT", file=sys.stderr)
         return ExitCode.BAD_INPUT
     done = subprocess.run(_command(options), stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode == ExitCode.BAD_INPUT:
+        print(f"(make score: {', '.join(f'scoring.{name} is {name.upper()}' for name in _GIVEN)})", file=sys.stderr)
     if done.returncode:
         return done.returncode
     result = parse_result(done.stdout.splitlines()[-1])
@@ -34,7 +39,7 @@ def main() -> int:
 
 
 def _command(options: argparse.Namespace) -> list[str]:
-    given = {"input": options.input, "text": options.text, "text2": options.text2, "model": options.model}
+    given = {name: getattr(options, name) for name in _GIVEN}
     overrides = [f"scoring.{name}={json.dumps(value)}" for name, value in given.items() if value]
     command = [sys.executable, "-m", "tasks", "score", "--experiment", options.experiment, "--run", str(_run(options))]
     return [*command, *(part for text in (*overrides, *options.set) for part in ("--set", text))]

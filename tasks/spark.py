@@ -141,6 +141,8 @@ def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> Spark
     }
     if jars:
         settings["spark.jars"] = ",".join(str(jar.absolute()) for jar in jars)
+        settings["spark.executor.extraJavaOptions"] = "-Duser.timezone=UTC"  # databases write times in a zone
+        settings["spark.driver.extraJavaOptions"] += " -Duser.timezone=UTC"
     if master.startswith("local"):
         settings |= _LOCAL
         os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -31,6 +31,12 @@ class Prediction(Section):
         "computes; torch, onnxruntime, openvino: the fastest form of that library. A model that is not a package has "
         "only torch.",
     )
+    escape_formulas: bool = Field(
+        False,
+        description="Write an apostrophe before each text in predictions.csv and scored.csv that begins with =, +, -, "
+        "@, a tab or a line end. A spreadsheet takes it for a formula, which may read files and send them. The "
+        "Parquet files always have the texts as they are.",
+    )
 
 
 class Submission(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from include.answers import LABEL, PREDICTION, PROBABILITY, probability_of
+from include.answers import LABEL, PREDICTION, PROBABILITY, probability_columns
 from include.glue import Kind, Task
 from tasks.scoring import metrics
 from tasks.scoring.metrics import Array
 from tasks.scoring.thresholds import HALF
+from tasks.sources.values import is_text
+
+#: What a spreadsheet takes for the beginning of a formula, also as characters of full width, and what replaces it.
+_FORMULA = ("^([=+@\\t\\r\\n\uff1d\uff0b\uff0d\uff20-])", r"'\1")
 
 
 def answer_columns(kind: Kind, names: Sequence[str], predicted: Array, probabilities: Array | None) -> dict[str, Any]:
@@ -34,7 +39,7 @@ def answer_columns(kind: Kind, names: Sequence[str], predicted: Array, probabili
     """
     if probabilities is None:
         return {PREDICTION: predicted}
-    every = {probability_of(name): probabilities[:, at] for at, name in enumerate(names)}
+    every = {column: probabilities[:, at] for at, column in enumerate(probability_columns(names))}
     if kind == "multilabel":
         return {PREDICTION: label_sets(names, predicted), **every}
     return {
@@ -109,20 +114,25 @@ def label_sets(names: Sequence[str], chosen: Array) -> pa.Array:
     return pa.array([every[row == 1].tolist() for row in chosen], pa.list_(pa.string()))
 
 
-def write_csv(table: pa.Table, file: Path, separator: str) -> None:
+def write_csv(table: pa.Table, file: Path, separator: str, escape: bool = False) -> None:
     """Write a UTF-8 CSV file with a header. All texts are quoted, so they may contain commas and line ends.
 
     Args:
         table: The table.
         file: The file to write.
         separator: What separates the elements of lists, which become texts.
+        escape: Whether to write an apostrophe before texts that a spreadsheet would take for formulas.
     """
-    csv.write_csv(without_lists(table, separator), file)
+    csv.write_csv(sheet(table, separator, escape), file)
 
 
-def without_lists(table: pa.Table, separator: str) -> pa.Table:
-    """Return a table with texts in place of lists of texts."""
+def sheet(table: pa.Table, separator: str, escape: bool = False) -> pa.Table:
+    """Return a table as `write_csv` writes it, with texts in place of lists of texts."""
     for place, field in enumerate(table.schema):
+        column = table.column(place)
         if pa.types.is_list(field.type):
-            table = table.set_column(place, field.name, pc.binary_join(table[field.name], separator))
-    return table
+            column = pc.binary_join(column, separator)
+        if escape and is_text(column.type):
+            column = pc.replace_substring_regex(column, *_FORMULA)
+        table = table.set_column(place, field.name, column)
+    return table.rename_columns([re.sub(*_FORMULA, name) for name in table.column_names]) if escape else table

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 from typing import Any
 
 from tasks.sources.chunks import decoding_problem
+
+#: The only field of an object that stands for bytes which are no text.
+BYTES = "base64"
 
 
 def parse(data: bytes) -> tuple[dict[str, Any], str]:
@@ -32,3 +37,29 @@ def _has_half_a_pair(row: dict[str, Any]) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def written(row: dict[str, Any]) -> str:
+    """Return a row as a JSON object: dates and the like as text, NaN and infinity as null, and bytes as BYTES says."""
+    try:
+        return json.dumps(row, ensure_ascii=False, default=_as_text, allow_nan=False)
+    except ValueError:  # JSON has no NaN
+        return json.dumps(_finite(row), ensure_ascii=False, default=_as_text, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with null for NaN, which pandas writes for missing texts too, and for infinity."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _as_text(value: Any) -> str | dict[str, str]:
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode("utf-8")  # not every program marks its texts as such, and Parquet then takes them for bytes
+    except UnicodeDecodeError:
+        return {BYTES: base64.b64encode(value).decode("ascii")}

@@ -7,9 +7,7 @@ of lines in that log, so that a batch that is repeated has the same files.
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -30,9 +27,10 @@ from include.stages import BadInput
 from tasks.sources.chunks import FORMATS, ROWS_IN_CHUNK, Chunk, decoding_problem, parquet_chunks, text_chunks
 from tasks.sources.encoding import undecodable
 from tasks.sources.formats import format_of
+from tasks.sources.json_row import written
 from tasks.sources.lines import check_file
 from tasks.sources.values import python_value
-from tasks.streaming.rows import ARROW, BYTES, SCHEMA
+from tasks.streaming.rows import ARROW, SCHEMA
 
 
 class FileSource(DataSource):
@@ -225,7 +223,7 @@ def _of_chunk(chunk: Chunk) -> _Rows:
 def _row(batch: pa.RecordBatch, at: int) -> tuple[str | None, str | None]:
     """Return a row and its problem."""
     try:
-        return _as_json({name: python_value(batch.column(name)[at]) for name in batch.schema.names}), None
+        return written({name: python_value(batch.column(name)[at]) for name in batch.schema.names}), None
     except UnicodeDecodeError as error:  # Parquet does not check its texts
         return None, undecodable(error.object[error.start])
 
@@ -238,31 +236,6 @@ def _lines(file: Path) -> Iterator[_Rows]:
             lines = [line.strip() for _, line in some]
             texts: list[str | None] = [line.decode("utf-8", "replace").removeprefix("\ufeff") for line in lines]
             yield [number for number, _ in some], texts, [decoding_problem(line) or None for line in lines]
-
-
-def _as_json(row: dict[str, Any]) -> str:
-    try:
-        return json.dumps(row, ensure_ascii=False, default=_as_text, allow_nan=False)
-    except ValueError:  # JSON has no NaN
-        return json.dumps(_finite(row), ensure_ascii=False, default=_as_text, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """Return the value with null for NaN, which pandas writes for missing texts too, and for infinity."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _as_text(value: Any) -> str | dict[str, str]:
-    if not isinstance(value, bytes):
-        return str(value)
-    try:
-        return value.decode("utf-8")  # not every program marks its texts as such, and Parquet then takes them for bytes
-    except UnicodeDecodeError:
-        return {BYTES: base64.b64encode(value).decode("ascii")}
 
 
 def _batch(

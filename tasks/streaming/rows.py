@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-#: The only field of an object that stands for bytes.
-BYTES = "base64"
 #: The problem of a message that has no value.
 NO_VALUE = "no value (a tombstone)"
 #: The columns, as Spark writes them.

@@ -197,6 +197,12 @@ def test_an_impossible_pair_is_refused(data: dict[str, object], message: str) ->
         build({"data": data}, "the experiment")
 
 
+def test_kept_columns_differ_in_more_than_case() -> None:
+    data = {"task": "classification", "source": "files", "path": "x", "labels": ["a", "b"], "keep": ["id", "x", "ID"]}
+    with pytest.raises(BadInput, match=r"data\.keep names 'ID' twice \(case is ignored, as Spark does\): name it once"):
+        build({"data": data}, "mine")
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [

@@ -45,7 +45,8 @@ def run(context: Context) -> Outcome:
     summary = summarize(dev, heldout, limits)
     evidence = Evidence(summary, dev.labels, dev.predicted)
     verdict = judge(experiment, evidence, expected_rows(experiment, inputs))
-    write(context.output, dev, summary, verdict, trained / "metrics.jsonl", provenance_of(context))
+    history, escape = trained / "metrics.jsonl", experiment.prediction.escape_formulas
+    write(context.output, dev, summary, verdict, history, provenance_of(context), escape)
     log.info("%s: %s %s on %d rows", task.name, task.metric, summary["metrics"][task.metric], len(dev))
     files = {"report": "report.html", "predictions": "predictions.csv"}
     return Outcome({"metrics": summary["metrics"], "rows": len(dev), "files": files})
@@ -72,12 +73,18 @@ def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
 
 
 def write(
-    folder: Path, dev: ScoredSplit, summary: Mapping[str, Any], verdict: Verdict, history: Path, provenance: Provenance
+    folder: Path,
+    dev: ScoredSplit,
+    summary: Mapping[str, Any],
+    verdict: Verdict,
+    history: Path,
+    provenance: Provenance,
+    escape: bool = False,
 ) -> None:
-    """Write the artifact's files."""
+    """Write the artifact's files. `escape` is prediction.escape_formulas."""
     write_json(folder / "metrics.json", summary)
     pq.write_table(predictions_table(dev), folder / "predictions.parquet")
-    write_csv(listing(dev), folder / "predictions.csv", dev.task.separator)
+    write_csv(listing(dev), folder / "predictions.csv", dev.task.separator, escape)
     write_json_lines(dev, folder / "rows.jsonl")
     images = _draw(folder, dev, summary, history)
     html = report.render(dev.task, summary, verdict, mistakes.worst(dev), images, provenance)

@@ -46,7 +46,8 @@ def run(context: Context) -> Outcome:
     kept = _kept(inputs["validate"].path, found["row"]) if experiment.data.keep else {}
     table = pa.table({"row": found["row"], **kept, **_answers(experiment.task, found)})
     pq.write_table(table, context.output / "predictions.parquet")
-    write_csv(table, context.output / "predictions.csv", experiment.task.separator)
+    escape = experiment.prediction.escape_formulas
+    write_csv(table, context.output / "predictions.csv", experiment.task.separator, escape)
     result: dict[str, Any] = {"rows": rows, "rows_per_second": round(speed, 1), "partitions": partitions(rows)}
     result["form"] = model.form
     result["files"] = {"predictions": "predictions.csv", "parquet": "predictions.parquet"}

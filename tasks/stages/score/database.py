@@ -4,40 +4,57 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrameReader, SparkSession
+from pyspark.sql.types import DataType, DateType, DecimalType, TimestampNTZType, TimestampType
 
 from include.paths import check_file, user_path
 from include.secrets import DATABASE, VARIABLE
 from include.sections import Scoring
 from include.stages import BadInput, Transient
+from tasks.sources.chunks import Chunk
+from tasks.stages.score.exact import exact_chunks
 
 _FETCHED_ROWS = 10_000  # PostgreSQL's driver reads a whole table into the memory unless it is told otherwise
+_INEXACT = ("date", "time", "interval", "decimal")  # in the name of a type, such as array<decimal(38,18)>
 
 
-def write_parquet(spark: SparkSession, scoring: Scoring, folder: Path) -> list[Path]:
-    """Read the table, and return the Parquet files of its rows in their order.
+def database_chunks(spark: SparkSession, scoring: Scoring, folder: Path) -> Iterator[Chunk]:
+    """Yield the rows of the table.
+
+    Dates, times and decimal numbers are read as the text that the database itself writes: the types of Java and Spark
+    move hours that a time zone lacks, round, and take `infinity` for a common date.
 
     Args:
         spark: The session, which must have loaded the driver.
         scoring: The experiment's scoring section.
-        folder: The folder to write, which must not exist.
+        folder: The folder to write what Spark reads to, which must not exist.
 
     Raises:
-        BadInput: If the driver is no driver.
+        BadInput: If the driver is no driver, or if the names of two columns differ only in case.
         Transient: If the database does not give the table.
     """
+    reader = _reader(spark, scoring)
     try:
-        _of_database(spark, scoring).write.parquet(str(folder.absolute()))
+        schema = reader.load().schema
+        kinds = {field.name: kind for field in schema if (kind := _exact_type(field.dataType)) is not None}
+        as_text = ", ".join(f"{_quoted(name)} STRING" for name in kinds)
+        (reader.option("customSchema", as_text) if kinds else reader).load().write.parquet(str(folder.absolute()))
     except AnalysisException as error:
         first = str(error).splitlines()[0]
+        if error.getCondition() == "COLUMN_ALREADY_EXISTS":
+            raise BadInput(
+                f"{scoring.table} has columns whose names differ only in case: rename one ({first})"
+            ) from error
         raise Transient(
             f"{scoring.table} of {scoring.input} cannot be read ({first} {_cause(error)}): check that the database "
             "answers, the login, and scoring.table"
         ) from error
-    return sorted(folder.glob("part-*.parquet"))
+    return exact_chunks(sorted(folder.glob("part-*.parquet")), kinds)
 
 
 def driver(scoring: Scoring) -> tuple[Path, ...]:
@@ -78,7 +95,25 @@ def _cause(error: AnalysisException) -> str:
     return "" if cause is None else str(cause.getMessage())
 
 
-def _of_database(spark: SparkSession, scoring: Scoring) -> DataFrame:
+def _reader(spark: SparkSession, scoring: Scoring) -> DataFrameReader:
     reader = spark.read.format("jdbc").option("url", scoring.input).option("dbtable", scoring.table)
     reader = reader.option("driver", driver_class(user_path(scoring.driver))).option("fetchsize", _FETCHED_ROWS)
-    return reader.options(**login()).load()
+    return reader.option("preferTimestampNTZ", True).options(**login())
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _exact_type(kind: DataType) -> pa.DataType | None:
+    """Return the type of a column that is read as text; None for one that Spark reads without changing a value."""
+    match kind:
+        case DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case DateType():
+            return pa.date32()
+        case TimestampNTZType():
+            return pa.timestamp("us")
+        case TimestampType():
+            return pa.timestamp("us", "UTC")
+    return pa.string() if any(name in kind.simpleString() for name in _INEXACT) else None

@@ -115,8 +115,9 @@ class _Shape:
             return None if items is None else pa.list_(items)
         if self.kinds == {"object"}:
             fields = {name: shape.type() for name, shape in self.fields.items()}
-            # Parquet has no type for objects without fields.
-            return pa.struct(fields) if fields and None not in fields.values() else None
+            # Parquet has no type for objects without fields, and Spark none for fields that differ only in case.
+            distinct = len({name.casefold() for name in fields}) == len(fields)
+            return pa.struct(fields) if fields and distinct and None not in fields.values() else None
         return next((one for one, kinds in _TYPES if self.kinds <= kinds), None)
 
 

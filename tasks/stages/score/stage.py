@@ -1,4 +1,4 @@
-"""The stage score: write the rows of a table with the predictions of a model, as Parquet and for text files as CSV.
+"""The stage score: write the rows of a table with the predictions of a model, as Parquet and in the table's format.
 
 The rows without a text are set aside in aside.jsonl, and the stage checks that no row is lost. First the table is taken
 in, which fixes its rows and their order; then Spark scores it in parts. Both are kept as checkpoints, so that a run
@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import csv
 from pyspark.sql import SparkSession
 
 from include.artifacts import locked
@@ -28,18 +25,17 @@ from tasks.context import Context, Outcome
 from tasks.encoder.loading import read_head
 from tasks.inference.chosen_model import Model
 from tasks.inference.progress import progress
-from tasks.scoring.predictions import without_lists
 from tasks.sources.chunks import Chunk, parquet_chunks, table_files, text_chunks
 from tasks.sources.formats import format_of
 from tasks.spark import partitions, session
-from tasks.stages.score.database import driver, write_parquet
+from tasks.stages.score.database import database_chunks, driver
+from tasks.stages.score.files import TEXT, write_files
 from tasks.stages.score.fingerprint import digest_of
 from tasks.stages.score.json_lines import json_chunks
 from tasks.stages.score.label import ScorePart, part_file
-from tasks.stages.score.table import ASIDE, ROWS, Counts, take_in
+from tasks.stages.score.table import ROWS, Counts, take_in
 
 log = logging.getLogger(__name__)
-_TEXT = (".csv", ".tsv")
 
 
 def run(context: Context) -> Outcome:
@@ -53,7 +49,7 @@ def run(context: Context) -> Outcome:
             _take_in(spark, experiment, model, kept, found["table"])
         counts = Counts.read(kept / "table")
         _score(spark, experiment, model, kept, counts.rows)
-    files = _write(experiment, kept, context.output)
+    files = write_files(experiment, kept, context.output)
     written = pq.ParquetFile(context.output / files["parquet"]).metadata.num_rows
     if written != counts.rows or written + counts.aside != counts.rows_in:
         raise Transient(f"{counts.rows_in} rows went in, {written} were scored and {counts.aside} set aside: try again")
@@ -87,19 +83,17 @@ def _chunks(spark: SparkSession, experiment: Experiment, folder: Path) -> Iterat
     """Yield the name of a file, or of a database's table, and some of its rows."""
     scoring = experiment.scoring
     files = [] if scoring.is_database else table_files(scoring.input)
-    if _is_text(scoring):
+    kind = format_of(files[0]) if files else ""
+    if kind in TEXT:
         for file in files:
             yield from ((str(file), chunk) for chunk in text_chunks(file, ", ".join(scoring.texts)))
-    elif files and format_of(files[0]) == ".parquet":
+    elif kind == ".parquet":
         for file in files:
             yield from ((str(file), chunk) for chunk in parquet_chunks(file))
     elif files:
         yield from json_chunks(files, scoring.texts)
     else:
-        number = 1
-        for part in write_parquet(spark, scoring, folder):
-            yield from ((scoring.table, chunk) for chunk in parquet_chunks(part, number))
-            number += pq.ParquetFile(part).metadata.num_rows
+        yield from ((scoring.table, chunk) for chunk in database_chunks(spark, scoring, folder))
 
 
 def _score(spark: SparkSession, experiment: Experiment, model: Model, kept: Path, rows: int) -> None:
@@ -117,30 +111,3 @@ def _score(spark: SparkSession, experiment: Experiment, model: Model, kept: Path
     )  # fmt: skip
     with progress(lambda: done.value, rows):
         spark.range(0, len(missing), 1, len(missing)).mapInArrow(work, "part long").collect()
-
-
-def _write(experiment: Experiment, kept: Path, output: Path) -> dict[str, str]:
-    """Join the parts in their order. Return the names of the files, as the result lists them."""
-    shutil.copy(kept / "table" / ASIDE, output / ASIDE)
-    files = {"parquet": "scored.parquet", "aside": ASIDE}
-    parts = sorted((kept / "parts").glob("part-*.parquet"))
-    with pq.ParquetWriter(output / "scored.parquet", pq.read_schema(parts[0])) as writer:
-        for batch in _batches(parts):
-            writer.write_batch(batch)
-    if _is_text(experiment.scoring):
-        files["scored"] = "scored.csv"
-        separator = experiment.data.label_separator
-        schema = without_lists(pq.read_schema(parts[0]).empty_table(), separator).schema
-        with csv.CSVWriter(output / "scored.csv", schema) as sheet:
-            for batch in _batches(parts):
-                sheet.write_table(without_lists(pa.table(batch), separator))
-    return files
-
-
-def _is_text(scoring: Scoring) -> bool:
-    return not scoring.is_database and format_of(table_files(scoring.input)[0]) in _TEXT
-
-
-def _batches(parts: list[Path]) -> Iterator[pa.RecordBatch]:
-    for part in parts:
-        yield from pq.ParquetFile(part).iter_batches()

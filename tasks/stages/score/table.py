@@ -12,7 +12,7 @@ from typing import Any, Self, TextIO
 import numpy as np
 import pyarrow as pa
 
-from include.answers import LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, probability_of
+from include.answers import LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, probability_columns
 from include.artifacts import sync, write_json
 from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
@@ -74,8 +74,10 @@ def take_in(chunks: Iterable[tuple[str, Chunk]], texts: Sequence[str], head: Hea
             writer.write(file, chunk.rows.filter(pa.array(good)))
             rows_in += len(problems) + len(chunk.unreadable)
             rows += int(good.sum())
+    if not rows_in:
+        raise BadInput("the table has no rows, so there is nothing to score: add some, or correct scoring.input")
     if not rows:
-        found = ", ".join(f"{count} x {reason}" for reason, count in reasons.items()) or "it has no rows"
+        found = ", ".join(f"{count} x {reason}" for reason, count in reasons.items())
         raise BadInput(f"the table has no row that can be scored ({found}): correct scoring.input or scoring.text")
     counts = Counts(rows_in, rows, dict(reasons))
     for name in (ROWS, ASIDE):
@@ -102,7 +104,7 @@ def check_columns(file: str, schema: pa.Schema, texts: Sequence[str], labels: Se
             )
         if not is_text(schema.field(name).type):
             raise BadInput(f"{file}: the column {name!r} has the type {schema.field(name).type}, but it must be text")
-    added = {name.casefold() for name in (PREDICTION, LABEL, PROBABILITY, MODEL_VERSION, *map(probability_of, labels))}
+    added = {name.casefold() for name in (PREDICTION, LABEL, PROBABILITY, MODEL_VERSION, *probability_columns(labels))}
     for name in schema.names:
         if name.casefold() in added:
             raise BadInput(f"{file} has a column {name!r}, a name that the predictions need: rename the column")

@@ -19,10 +19,9 @@ from include.sections import Prediction
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel, worker_runner
 from tasks.scoring.predictions import answer_columns, predict
-from tasks.sources.json_row import parse
+from tasks.sources.json_row import BYTES, parse
 from tasks.sources.usable import text_problem
 from tasks.stages.stream.counted import Counted
-from tasks.streaming.rows import BYTES
 
 #: The columns of a labeled row before its texts and the answers.
 COLUMNS = ("source", "position", "time", "row")

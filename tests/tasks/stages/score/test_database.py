@@ -11,15 +11,24 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
+from include.sections import Scoring
 from include.stages import BadInput, ExitCode
 from tasks.launching.launch import ROOT
-from tasks.stages.score.database import driver_class, login
+from tasks.sources.chunks import Chunk
+from tasks.stages.score.database import database_chunks, driver_class, login
+from tasks.stages.score.exact import exact_chunks
 from tests.tasks.stages.score.models import trained
 
 PASSWORD = "correct horse"
@@ -51,6 +60,73 @@ def test_a_driver_names_its_class(tmp_path: Path) -> None:
     jar.write_text("no archive")
     with pytest.raises(BadInput, match=r"driver\.jar is not a JDBC driver"):
         driver_class(jar)
+
+
+def test_a_column_has_its_type_only_if_that_holds_every_value_exactly(tmp_path: Path) -> None:
+    kinds = {
+        "price": pa.decimal128(6, 2), "most": pa.decimal128(38, 18), "many": pa.decimal128(38, 18),
+        "nan": pa.decimal128(6, 2), "at": pa.timestamp("us"), "ever": pa.timestamp("us"),
+        "zone": pa.timestamp("us", "UTC"), "day": pa.date32(), "old": pa.date32(), "clock": pa.timestamp("us"),
+    }  # fmt: skip
+    rows = [
+        ("9.50", "12345678901234567890.5", "9" * 30, "NaN", "9999-12-31 23:59:59.999999", "infinity",
+         "2026-03-29 02:30:00.5+01", "9999-12-31", "0044-03-15 BC", "12:00:01.5"),
+        ("-0.01", "0.1234567890123456789", "1", "1.00", "0001-01-01 00:00:00", "2026-01-31 12:00:00",
+         "0001-01-01 00:00:00+00", "0001-01-01", "2026-01-31", None),
+        (None,) * 10,
+    ]  # fmt: skip
+    parts = []
+    for number, row in enumerate(rows):
+        parts.append(tmp_path / f"part-{number}.parquet")
+        columns = {name: pa.array([value], pa.string()) for name, value in zip(kinds, row, strict=True)}
+        pq.write_table(pa.table({"id": [number], **columns}), parts[-1])
+    chunks = list(exact_chunks(parts, kinds))
+    table = pa.Table.from_batches([chunk.rows for chunk in chunks])
+    assert [place for chunk in chunks for place in chunk.places] == [1, 2, 3]
+    typed = ["price", "at", "zone", "day"]
+    assert [name for name, kind in kinds.items() if table.schema.field(name).type == kind] == typed
+    for name in kinds:
+        written = [row[list(kinds).index(name)] for row in rows]
+        assert table[name].to_pylist() == pa.array(written).to_pylist() or name in typed
+    assert [str(one) for one in table["price"].to_pylist()] == ["9.50", "-0.01", "None"]
+    assert table["at"].to_pylist() == [datetime.max, datetime.min, None]
+    assert table["day"].to_pylist() == [date.max, date.min, None]
+    assert str(table["zone"][0].as_py()) == "2026-03-29 01:30:00.500000+00:00"
+
+
+#: A database that is part of Spark.
+DERBY = next(Path(pyspark.__file__).parent.glob("jars/derby-*.jar"))
+
+
+def derby(spark: SparkSession, folder: Path, *statements: str) -> list[Chunk]:
+    """Read the table t of a database in memory that these statements make."""
+    java: Any = spark._jvm
+    java.java.lang.System.setProperty("derby.stream.error.file", str(folder / "derby.log"))
+    address = f"jdbc:derby:memory:{folder};create=true"
+    with closing(java.java.sql.DriverManager.getConnection(address)) as connection:
+        for statement in statements:
+            connection.createStatement().execute(statement)
+        scoring = Scoring(input=address, table="t", driver=str(DERBY))
+        return list(database_chunks(spark, scoring, folder / "spark"))
+
+
+def test_values_of_a_database_are_read_exactly(spark: SparkSession, tmp_path: Path) -> None:
+    columns = '"b`ody" varchar(9), n decimal(31), price decimal(6, 2), day date, "at" timestamp, "clock" time, d double'
+    first = f"'good', {'9' * 31}, 9.50, '9999-12-31', '9999-12-31 23:59:59.999999', '02:30:00', 1e-300"
+    second = "'bad', NULL, -0.01, '0001-01-01', '0001-01-01 00:00:00', NULL, NULL"
+    chunks = derby(spark, tmp_path, f"create table t ({columns})", f"insert into t values ({first}), ({second})")
+    table = pa.Table.from_batches([chunk.rows for chunk in chunks])
+    assert table.to_pydict() == {
+        "b`ody": ["good", "bad"], "N": [Decimal("9" * 31), None], "PRICE": [Decimal("9.50"), Decimal("-0.01")],
+        "DAY": [date.max, date.min], "at": [datetime.max, datetime.min], "clock": ["02:30:00", None],
+        "D": [1e-300, None],
+    }  # fmt: skip
+    assert table.schema.field("at").type == pa.timestamp("us")
+
+
+def test_columns_that_differ_only_in_case_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"t has columns whose names differ only in case: rename one .*`id`"):
+        derby(spark, tmp_path, 'create table t (id int, "id" int, body varchar(9))')
 
 
 @pytest.fixture
@@ -87,10 +163,13 @@ def _serve(folder: Path) -> Iterator[int]:
     call("pg_ctl", "-D", data, "-w", "-l", str(folder / "log"), "-o", f"-p {port} -k {folder}", "start")
     try:
         call("createdb", "-U", "ada", "shop")
-        table = "CREATE TABLE reviews (id int, body text, at timestamp, price numeric(6, 2));"
-        rows = ", ".join(f"({number}, 'good film {number}', '2026-01-31 12:00', 9.50)" for number in range(40))
-        extra = "(40, NULL, NULL, NULL), (41, ' ', now(), 1), (42, 'caf\u00e9', now(), 1)"
-        call("psql", "-q", "-U", "ada", "shop", script=f"{table} INSERT INTO reviews VALUES {rows}, {extra};")
+        columns = "id int, body text, at timestamp, price numeric(6, 2), n numeric, tz timestamptz"
+        # Berlin has no 02:30 on this day.
+        values = "'2026-03-29 02:30', 9.50, 123456789012345678901234567890, '9999-12-31 23:59:59.999999+00'"
+        rows = ", ".join(f"({number}, 'good film {number}', {values})" for number in range(40))
+        few = ("(40, NULL), (41, ' ')", "(42, 'caf\u00e9', 'epoch', 1, 'NaN')")
+        script = "".join(f"INSERT INTO reviews VALUES {some};" for some in (rows, *few))
+        call("psql", "-q", "-U", "ada", "shop", script=f"CREATE TABLE reviews ({columns}); {script}")
         yield port
     finally:
         call("pg_ctl", "-D", data, "-w", "-m", "fast", "stop")
@@ -119,7 +198,7 @@ def test_a_table_of_a_database_is_scored_with_its_types_and_no_trace_of_the_logi
         "--run",
         str(run),
     ]
-    environment = {**os.environ, "SPARK_BERT_SECRETS": str(secrets)}
+    environment = {**os.environ, "SPARK_BERT_SECRETS": str(secrets), "TZ": "Europe/Berlin"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
@@ -128,7 +207,12 @@ def test_a_table_of_a_database_is_scored_with_its_types_and_no_trace_of_the_logi
     table = pq.read_table(Path(result["artifact"]) / "scored.parquet")
     assert table["id"].to_pylist() == [*range(40), 42] and table["body"][40].as_py() == "caf\u00e9"
     assert table.schema.field("id").type == pa.int32() and str(table["price"][0].as_py()) == "9.50"
-    assert pa.types.is_timestamp(table.schema.field("at").type)
+    assert table["at"].to_pylist() == [*[datetime(2026, 3, 29, 2, 30)] * 40, datetime(1970, 1, 1)]
+    assert table["n"].to_pylist() == [*["123456789012345678901234567890"] * 40, "NaN"]
+    assert table["tz"][0].as_py() == datetime.max.replace(tzinfo=UTC)
+    assert table.schema.field("tz").type == pa.timestamp("us", "UTC")
+    footer = pq.ParquetFile(Path(result["artifact"]) / "scored.parquet").schema
+    assert "NANOS" not in str(footer).upper()  # which Spark refuses
     assert set(table["predicted_label"].to_pylist()) <= {"no", "yes"}
     everything = [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
     assert all(PASSWORD.encode() not in file.read_bytes() for file in everything)

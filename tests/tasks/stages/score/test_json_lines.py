@@ -65,6 +65,7 @@ def test_what_is_no_object_is_set_aside_with_its_file_and_line_and_blank_lines_d
 def test_types_fit_the_values_of_all_files(tmp_path: Path) -> None:
     first: dict[str, Any] = {"text": "x", "whole": 1, "number": 1, "flag": True, "list": [], "more": {"a": None}}
     first |= {"mixed": 1, "none": None, "exact": 2**53 + 1, "huge": 2**70, "empty": {}, "deep": [[1], [True]]}
+    first["case"] = {"a": 1, "A": 2}
     second: dict[str, Any] = {"late": 5, **first, "number": 2.5, "list": [1.5], "more": {"b": ["z"]}, "mixed": ["y"]}
     second["exact"] = 0.5
     _, rows, _ = taken(tmp_path / "in", {"a.jsonl": lines(first), "b.jsonl": lines(second)})
@@ -74,10 +75,10 @@ def test_types_fit_the_values_of_all_files(tmp_path: Path) -> None:
     assert rows.column_names == [*first, "late"]
     assert rows["list"].to_pylist() == [[], [1.5]] and rows["late"].to_pylist() == [None, 5]
     assert rows["more"].to_pylist() == [{"a": None, "b": None}, {"a": None, "b": ["z"]}]
-    texts = {name: rows[name].to_pylist() for name in ("mixed", "exact", "huge", "empty", "deep")}
+    texts = {name: rows[name].to_pylist() for name in ("mixed", "exact", "huge", "empty", "deep", "case")}
     assert texts == {
         "mixed": ["1", '["y"]'], "exact": [str(2**53 + 1), "0.5"], "huge": [str(2**70)] * 2, "empty": ["{}"] * 2,
-        "deep": ["[[1], [true]]"] * 2,
+        "deep": ["[[1], [true]]"] * 2, "case": ['{"a": 1, "A": 2}'] * 2,
     }  # fmt: skip
     pq.write_table(rows, tmp_path / "rows.parquet")
     assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == rows.to_pylist()
@@ -93,7 +94,7 @@ def test_a_value_that_is_nested_very_deeply_is_text(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"[]\n{}\n", r"no row that can be scored \(1 x not a JSON object, 1 x no text\)"),
-        (b"", r"no row that can be scored \(it has no rows\)"),
+        (b"", "the table has no rows, so there is nothing to score: add some, or correct"),
         (b'{"text": 1}\n', "the column 'text' has the type int64, but it must be text"),
         (b'{"text": "x", "ID": 1}\n{"id": 1}\n', "has the columns 'ID' and 'id': rename one of them"),
         (b'{"body": "x"}\n', "has no column 'text'; found: body"),

@@ -29,6 +29,7 @@ from tasks.inference.torch_backend import TorchBackend
 from tasks.launching.launch import ROOT
 from tasks.runner import run_stage
 from tasks.scoring.predictions import predict
+from tasks.stages.score.files import write_files
 from tasks.stages.score.label import part_file
 from tasks.stages.score.table import take_in
 from tests.tasks.stages.package.packages import SENTENCES, packaged
@@ -107,7 +108,8 @@ def test_json_lines_lose_no_row(spark: SparkSession, model: Path, tmp_path: Path
     assert (result["rows_in"], result["rows"]) == (35, 30)
     assert result["reasons"] == {"not a JSON object": 2, "broken encoding: byte 0xe9 is not UTF-8": 1, "no text": 2}
     assert [entry["line"] for entry in aside(artifact)] == [11, 12, 13, 14, 15]
-    assert "scored" not in result["files"]
+    written = (artifact.path / result["files"]["scored"]).read_text(encoding="utf-8").split("\n")[:-1]
+    assert result["files"]["scored"] == "scored.jsonl" and [json.loads(line) for line in written] == table.to_pylist()
 
 
 def test_a_model_of_cleaned_texts_cleans_what_it_reads_and_leaves_the_table_as_it_is(
@@ -176,7 +178,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("tasks.stages.score.stage._write", stop)
+        patch.setattr("tasks.stages.score.stage.write_files", stop)
         score(tmp_path, tmp_path / "in.parquet", model)
     assert not (tmp_path / "runs/one/run.json").exists()
     [kept] = (tmp_path / "checkpoints/score").iterdir()
@@ -186,16 +188,13 @@ def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
     (kept / "parts/.part-00002.parquet.7").write_bytes(b"half of it")
     unchanged: list[bool] = []
     with monkeypatch.context() as patch:
-        from tasks.stages.score import stage
-
-        write = stage._write
 
         def looked_at(*arguments: Any) -> dict[str, str]:
             after = [part.stat().st_mtime_ns for part in parts]
             unchanged.extend(old == new for old, new in zip(before, after, strict=True))
-            return write(*arguments)
+            return write_files(*arguments)
 
-        patch.setattr(stage, "_write", looked_at)
+        patch.setattr("tasks.stages.score.stage.write_files", looked_at)
         artifact = score(tmp_path, tmp_path / "in.parquet", model)
     assert unchanged == [True, True, False, True]
     table = pq.read_table(artifact.path / "scored.parquet")

@@ -124,7 +124,7 @@ def test_a_folder_is_one_table_and_parts_hold_each_row_once(tmp_path: Path) -> N
         ("text,probability:yes\nx,1\n", "has a column 'probability:yes', a name that"),
         ("text,model_version\nx,1\n", "has a column 'model_version', a name that"),
         ("text,id,ID\nx,1,1\n", "has the columns 'id' and 'ID': rename one of them"),
-        ("text\n", r"no row that can be scored \(it has no rows\)"),
+        ("text\n", "the table has no rows, so there is nothing to score: add some, or correct"),
         ("text,id\n,1\n", r"no row that can be scored \(1 x empty text\): correct"),
         ('text\n"x\n', "unbalanced quotes"),
     ],
