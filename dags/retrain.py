@@ -59,12 +59,9 @@ with DAG(
     trial = Trial(task_id="trial", doc_md="let the service answer with the challenger beside the champion")
     approve = PromotionApproval(task_id="approve", doc_md="ask a person if the experiment says so", trigger_rule=JOIN)
     promote = stage_task(
-        "promote",
-        experiment_of=versioned_experiment,
-        told=answers,
-        trigger_rule=JOIN,
+        "promote", experiment_of=versioned_experiment, told=answers, trigger_rule=JOIN,
         on_success_callback=Notice("promotion"),
-    )
+    )  # fmt: skip
     ingest = stage_task(
         "ingest",
         experiment_of=retraining_experiment,
