@@ -41,8 +41,7 @@ def ablation_form() -> dict[str, Param]:
             1,
             title="Seed",
             type="integer",
-            minimum=0,
-            maximum=2**31 - 1,
+            allOf=[{"minimum": 0, "maximum": 2**31 - 1}],  # the form would change a number beyond them in silence
             section="Study",
             description_md="The seed of the classification head, dropout and the order of the rows (training.seed). "
             "Default: **1**.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from airflow.sdk import Context, Param
@@ -21,9 +22,14 @@ from spark_bert.inputs import masters
 
 #: The keywords of the model's JSON schema that are copied to a Param unchanged.
 _RULES = (
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "pattern", "examples",
-    "items", "minItems", "maxItems", "additionalProperties", "propertyNames",
+    "minLength", "pattern", "examples", "items", "minItems", "maxItems", "additionalProperties", "propertyNames",
 )  # fmt: skip
+#: Those that are put where Airflow's form does not see them: it would change a number beyond its limits in silence.
+_LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+#: What is chosen in the form for a boolean field, and its value.
+_SWITCH = {"yes": True, "no": False}
+#: What the form shows for the choice of an empty field.
+_EMPTY = {"null": "as in the experiment"}
 
 #: The value of a text field that removes the named experiment's text.
 NOTHING = "none"
@@ -85,7 +91,7 @@ def resolve(params: Mapping[str, Any]) -> Experiment:
     if name not in names():
         raise BadInput(f"unknown experiment {name!r}: write one of {', '.join(names())}")
     given: dict[str, Any] = {"runtime.spark_master": masters()[0]} if masters() else {}
-    absent = {field.key for field in _fields(Experiment.model_fields) if _may_be_absent(field.default)}
+    absent = {field.key for field in _all_fields().values() if _may_be_absent(field.default)}
     for key, value in filled(params).items():
         given[key] = "" if value == NOTHING and key in absent else value
     del given["experiment"]
@@ -93,8 +99,15 @@ def resolve(params: Mapping[str, Any]) -> Experiment:
 
 
 def filled(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params that are not empty. An empty one keeps the value of the named experiment."""
-    return {key: value for key, value in params.items() if value is not None and value != ""}
+    """Return the params that are not empty. An empty one keeps the value of the named experiment.
+
+    What the form sends as text because a field takes other values too, `yes` or a number, is the value.
+    """
+    return {
+        key: _typed(value, _types(key)) if isinstance(value, str) else value
+        for key, value in params.items()
+        if value is not None and value != ""
+    }
 
 
 def from_form(context: Context) -> Experiment:
@@ -117,6 +130,11 @@ def _remark(default: Any) -> str:
     return f" Write **{NOTHING}** to remove the text of the named experiment." if _may_be_absent(default) else ""
 
 
+@cache
+def _all_fields() -> dict[str, _Field]:
+    return {field.key: field for field in _fields(Experiment.model_fields)}
+
+
 def _fields(sections: Collection[str]) -> Iterator[_Field]:
     for section, info in Experiment.model_fields.items():
         if section not in sections:
@@ -128,16 +146,34 @@ def _fields(sections: Collection[str]) -> Iterator[_Field]:
             yield _Field(f"{section}.{name}", section, schema["description"], defaults[name], schema)
 
 
+def _choices(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    return [choice for choice in schema.get("anyOf", [schema]) if choice["type"] != "null"]
+
+
+def _types(key: str) -> list[str]:
+    return [choice["type"] for choice in _choices(_all_fields()[key].schema)] if key in _all_fields() else []
+
+
+def _typed(text: str, types: list[str]) -> Any:
+    """Return the value of a text from the form for a field that takes these types."""
+    if types == ["boolean"]:
+        return _SWITCH.get(text, text)
+    return int(text) if types == ["string", "integer"] and text.isdecimal() else text
+
+
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON schema of a field in the form that Airflow's trigger form understands, with null allowed."""
-    choices = [choice for choice in schema.get("anyOf", [schema]) if choice["type"] != "null"]
+    choices = _choices(schema)
     if len(choices) > 1:
         return _union(choices)
     schema = choices[0]
-    rules = {key: schema[key] for key in _RULES if key in schema}
+    if schema["type"] == "boolean":
+        return _switch()
+    rules = {key: schema[key] for key in _RULES if key in schema} | _limits(schema)
     rules["type"] = [schema["type"], "null"]
     if "const" in schema or "enum" in schema:
         rules["enum"] = [*schema.get("enum", [schema.get("const")]), None]
+        rules["values_display"] = _EMPTY
     if "prefixItems" in schema:  # a pair: the form supports only arrays whose items have one type
         rules["items"] = {"type": schema["prefixItems"][0]["type"]}
     if "enum" in rules.get("items", {}):  # the form offers the examples of an array as choices
@@ -145,11 +181,30 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     return rules
 
 
-def _union(choices: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the schema of a field that takes a number or a word.
+def _limits(schema: dict[str, Any]) -> dict[str, Any]:
+    limits = {key: schema[key] for key in _LIMITS if key in schema}
+    return {"allOf": [limits]} if limits else {}
 
-    The rules need no separate branches: JSON schema applies limits to numbers only, and patterns to text only.
+
+def _union(choices: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the schema of a field that takes a whole number or a word, which the form sends as text.
+
+    The rules need no separate branches: JSON schema applies limits to numbers only, and patterns to text only. With
+    examples, the form has a line of text for the field, instead of an area of it.
     """
-    rules = {key: choice[key] for choice in choices for key in _RULES if key in choice}
-    words = "|".join(choice["const"] for choice in choices if "const" in choice)
-    return {**rules, "type": [*(choice["type"] for choice in choices), "null"], "pattern": f"^({words})$"}
+    words = [choice["const"] for choice in choices if "const" in choice]
+    (limits,) = filter(None, map(_limits, choices))
+    types = [*(choice["type"] for choice in choices), "null"]
+    return {**limits, "type": types, "pattern": f"^({'|'.join(words)}|[0-9]+)$", "examples": words}
+
+
+def _switch() -> dict[str, Any]:
+    """Return the schema of a boolean field: a choice, for the form's switches are off also where the default is true.
+
+    Airflow's form reads `enum`. In draft 7, a validator reads nothing beside `$ref`, so true and false are allowed.
+    """
+    return {
+        "type": ["string", "null"], "enum": [None, *_SWITCH], "values_display": _EMPTY,
+        "$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/value",
+        "definitions": {"value": {"enum": [None, *_SWITCH, *_SWITCH.values()]}},
+    }  # fmt: skip

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import ParamValidationError
 from include.experiment import Experiment
 from include.named import load, names
 from include.stages import BadInput
-from spark_bert.params import explain, form, resolve
+from spark_bert.params import explain, filled, form, resolve
 
 
 def _submitted(conf: dict[str, Any]) -> dict[str, Any]:
@@ -84,8 +84,32 @@ def test_the_deployments_cluster_is_for_runs_that_name_no_other(monkeypatch: pyt
 
 def test_a_field_may_take_a_word_or_a_number() -> None:
     assert _schema("training.ranks")["type"] == ["string", "integer", "null"]
-    for ranks in ("auto", 2, None):
-        assert resolve(_submitted({"training.ranks": ranks})).training.ranks == (ranks or "auto")
+    for ranks, expected in (("auto", "auto"), (2, 2), ("2", 2), (None, "auto")):
+        assert resolve(_submitted({"training.ranks": ranks})).training.ranks == expected
+    assert filled({"training.ranks": "2", "data.name": "2"}) == {"training.ranks": 2, "data.name": "2"}
+    with pytest.raises(BadInput, match=r"training\.ranks"):
+        resolve(_submitted({"training.ranks": "0"}))
+
+
+@pytest.mark.parametrize("key", ["gate.beat_baseline", "training.fused_layers", "training.compiled_layers"])
+def test_a_switch_is_a_choice_of_the_experiments_value_yes_and_no(key: str) -> None:
+    """Airflow's form shows a boolean field as a switch that is off, also where the default is true."""
+    assert _schema(key)["type"] == ["string", "null"] and _schema(key)["enum"] == [None, "yes", "no"]
+    section, name = key.split(".")
+    default = getattr(getattr(load("movies"), section), name)
+    for sent, expected in ((None, default), ("yes", True), ("no", False), (True, True), (False, False)):
+        assert getattr(getattr(resolve(_submitted({key: sent})), section), name) is expected
+    assert filled({key: "no", "data.name": "no"}) == filled({key: False, "data.name": "no"})
+
+
+def test_what_an_empty_field_means_is_shown_for_every_choice() -> None:
+    choices = [param.schema for key, param in form().items() if "enum" in param.schema and key != "experiment"]
+    assert len(choices) > 20 and all(schema["values_display"] == {"null": "as in the experiment"} for schema in choices)
+
+
+def test_the_form_changes_no_number_in_silence() -> None:
+    """It reads minimum and maximum beside the type, and would make the largest number of one that is too large."""
+    assert not [key for key, param in form().items() if {"minimum", "maximum"} & set(param.schema)]
 
 
 NAMED = """
@@ -129,8 +153,7 @@ def test_the_form_says_which_text_can_be_taken_away() -> None:
 
 
 def test_rules_reach_the_form() -> None:
-    assert _schema("training.epochs")["exclusiveMinimum"] == 0
-    assert _schema("training.epochs")["maximum"] == 100
+    assert _schema("training.epochs")["allOf"] == [{"exclusiveMinimum": 0, "maximum": 100}]
     assert _schema("training.precision")["enum"] == ["auto", "fp32", "bf16", "fp16", None]
     assert _schema("gate.accuracy")["type"] == ["number", "null"]
     assert _schema("data.score_range")["items"] == {"type": "number"}
@@ -150,7 +173,7 @@ def test_rules_reach_the_form() -> None:
         ("training.learning_rate", 1e9),
         ("training.ranks", 1.5),
         ("training.ranks", 0),
-        ("training.ranks", "2"),
+        ("training.ranks", 1025),
         ("training.ranks", "all"),
         ("training.precision", "fp8"),
         ("preprocessing.max_length", 0),
@@ -163,7 +186,8 @@ def test_rules_reach_the_form() -> None:
         ("gate.accuracy", 92.7),
         ("gate.slices", {"length:long": "high"}),
         ("model.name", ""),
-        ("runtime.download", "yes"),
+        ("runtime.download", "maybe"),
+        ("preprocessing.sample", 5),
         ("runtime.spark_master", "somewhere"),
     ],
 )
