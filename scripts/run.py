@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TextIO
 from airflow.sdk.configuration import conf as airflow_conf
 
 from include.experiment import Experiment
+from include.glue import AUTO
 from include.named import load, names, parse_overrides, read, require_threshold
 from include.runs import Run
 from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient, flatten
@@ -31,6 +32,8 @@ from spark_bert.places import REPOSITORY, run_folder, tasks_python
 from spark_bert.progress import Display, Event, Listener, display
 from spark_bert.summary import files, summary
 
+#: The options that name columns of the user's own files.
+_ROLES = {"text": "the text", "text2": "the second text of a pair", "label": "the label or the score"}
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -218,14 +221,25 @@ def _stop(signum: int, frame: FrameType | None) -> NoReturn:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--experiment", default="movies", help=f"{', '.join(names())} or a YAML file")
-    parser.add_argument("--data", type=Path, help="the folder of the experiment's data (data.path)")
+    parser.add_argument("--data", type=Path, help="the folder of the data, or one file with all rows (data.path)")
+    for role, what in _ROLES.items():
+        parser.add_argument(f"--{role}", help=f"the column with {what}, in files of your own (data.columns)")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE")
     parser.add_argument("--open", action="store_true", help="open the report in a browser")
     return parser.parse_args()
 
 
 def _overrides(options: argparse.Namespace) -> list[str]:
-    return [*options.set, *([f"data.path={json.dumps(str(options.data.resolve()))}"] if options.data else [])]
+    """Return what to change in the experiment. Own files need none, because their labels say what the task is."""
+    given: dict[str, Any] = {"data.path": str(options.data.resolve())} if options.data else {}
+    columns = {"sentence": options.text, "sentence2": options.text2, "label": options.label}
+    if named := {role: name for role, name in columns.items() if name}:
+        given["data.columns"] = read(options.experiment).get("data", {}).get("columns", {}) | named
+    if named or (options.data and options.data.is_file()):
+        given["data.source"] = "files"
+        if options.experiment == names()[0]:
+            given["data.task"] = AUTO
+    return [*(f"{key}={json.dumps(value)}" for key, value in given.items()), *options.set]
 
 
 def experiment_of(options: argparse.Namespace) -> Experiment:

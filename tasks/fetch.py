@@ -11,6 +11,7 @@ from include.sections import Data
 from include.stages import BadInput
 from tasks.assets import encoder_folder, wordnet_folder
 from tasks.sources import open_source
+from tasks.sources.describe import describe
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ def fetch(experiment: Experiment) -> None:
         log.info("WordNet: %s", wordnet_folder(online))
     source = open_source(experiment.model_copy(update={"runtime": online}))
     log.info("data: sha256 %s", source.fingerprint())
+    if not experiment.is_described:
+        describe(experiment)
 
 
 def _check_path(data: Data) -> None:
@@ -37,7 +40,8 @@ def _check_path(data: Data) -> None:
     if data.source == "bundled" and data.path:
         raise BadInput(
             f"data.path names {data.path}, but the experiment trains on bundled data: choose an experiment for this "
-            "folder, such as sst2 or your own YAML file, or leave data.path (DATA) empty"
+            "folder, such as sst2 or your own YAML file, name the columns of your own files (TEXT, LABEL), or leave "
+            "data.path (DATA) empty"
         )
 
 

@@ -29,7 +29,8 @@ from include import tracing
 from include.artifacts import Artifact, Manifest, artifact_key
 from include.at_work import AtWork, at_work
 from include.experiment import Experiment
-from include.runs import Run
+from include.named import build, merge
+from include.runs import Run, descendants
 from include.stages import STAGES, BadInput, StageError, Stopped
 from tasks.context import Context, Outcome
 from tasks.outside import check_unchanged, noting
@@ -54,6 +55,7 @@ def _run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     started = round(time.time(), 3)
     try:
         run.folder.mkdir(parents=True, exist_ok=True)  # before the work, for where it cannot be the work would be lost
+        experiment = _described(name, experiment, run)
         with noting():
             artifact, reused = _find_or_make(name, experiment, run, started)
         run.add(artifact, experiment, started, reused)
@@ -68,6 +70,19 @@ def _run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
         with suppress(StageError, OSError):
             run.fail(name, Stopped("the stage was stopped: run it again, and it goes on"), experiment, started)
         raise
+
+
+def _described(stage: str, experiment: Experiment, run: Run) -> Experiment:
+    """Return the experiment with what it leaves open about the labels: as validate finds it, or has found it."""
+    if experiment.is_described or stage not in {"validate", *descendants("validate")}:
+        return experiment
+    if stage == "validate":
+        from tasks.sources.describe import describe
+
+        return describe(experiment)
+    found = run.artifact("validate").manifest.part["data"]
+    changes = {f"data.{field}": found[field] for field in ("task", "labels", "score_range")}
+    return build(merge(experiment.model_dump(mode="json"), changes), "the experiment")
 
 
 def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -> tuple[Artifact, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -24,36 +25,49 @@ TaskName = Annotated[str, known_name("task", _tasks), listed_names(_tasks)]
 class Data(Section):
     """The task to learn and the source of its data."""
 
-    task: TaskName = Field("movie-reviews", description="The task to learn. Tasks are listed in include/glue.py.")
+    task: TaskName = Field(
+        "movie-reviews",
+        description="The task to learn. Tasks are listed in include/glue.py. auto: classification, multi-label or "
+        "regression, whichever the labels in your own files are.",
+    )
     source: Literal["bundled", "glue", "hub", "files"] = Field(
         "bundled",
         description="Where the data comes from. bundled: the movie-review corpus that the set-up downloads; glue: a "
-        "folder in GLUE's layout; hub: GLUE from the Hugging Face hub, downloaded beforehand; files: your own CSV, TSV "
-        "or Parquet files.",
+        "folder in GLUE's layout; hub: GLUE from the Hugging Face hub, downloaded beforehand; files: your own files, "
+        "whose names end in .csv, .tsv, .jsonl (JSON Lines) or .parquet.",
     )
     path: str = Field(
         "",
-        description="The folder that holds the data. A relative path starts from the checkout. Applies only if "
-        "data.source is glue or files.",
+        description="The folder that holds the data; or one file with all rows, 8:1:1 of which become train, dev and "
+        "test. A relative path starts from the checkout. Applies only if data.source is glue or files.",
     )
     train: str = Field(
-        "train.tsv", description="The training file, relative to data.path. Applies only if data.source is files."
+        "train.tsv",
+        description="The training file, relative to data.path. Applies only if data.source is files and data.path a "
+        "folder, like data.dev and data.test.",
     )
-    dev: str = Field(
-        "dev.tsv",
-        description="The labeled file for metrics and gate, relative to data.path. Applies only if data.source is "
-        "files.",
-    )
+    dev: str = Field("dev.tsv", description="The labeled file for metrics and gate, relative to data.path.")
     test: str = Field(
         "test.tsv",
-        description="The file to predict, relative to data.path. Its labels are not read. Applies only if "
-        "data.source is files.",
+        description="The file to predict, relative to data.path. Its labels are not read. If there is no test.tsv, "
+        "nothing is predicted.",
     )
     columns: dict[Literal["sentence", "sentence2", "label"], str] = Field(
         {},
         description='The names of your columns, for example {"sentence": "review", "label": "stars"}. A column that is '
         "not listed has the name of its role: sentence or label. List sentence2 for pairs. Applies only if data.source "
         "is files.",
+    )
+    delimiter: str = Field(
+        "",
+        max_length=3,
+        description="The character between the columns of a CSV or TSV file, such as ; (or the word tab). If it is "
+        "empty, it is a comma in CSV files and a tab in TSV files. Applies only if data.source is files.",
+    )
+    encoding: str = Field(
+        "utf-8",
+        description="The encoding of CSV and TSV files, such as cp1252 for files of older Windows programs. Applies "
+        "only if data.source is files.",
     )
     keep: tuple[str, ...] = Field(
         (),
@@ -63,19 +77,45 @@ class Data(Section):
     labels: tuple[str, ...] = Field(
         (),
         description="The labels as they are written in your files, in the order of their class ids. Of two classes, "
-        "the second is the positive one. Applies only if data.task is classification or multi-label.",
+        "the second is the positive one. If none are listed, they are those of train and dev in alphabetical order. If "
+        "data.task is multi-label, they may also be the names of columns with 0 and 1. Not for regression.",
+    )
+    label_map: dict[str, str] = Field(
+        {},
+        description="Other spellings of labels in your files, with the label that each stands for, for example "
+        '{"Yes ": "yes", "1.0": "yes"}. Applies only if data.source is files.',
     )
     label_separator: str = Field(
         "|",
         min_length=1,
         description="The text between the labels of a row, as in acting|plot. A row whose label is empty has no label. "
-        "A column of lists in a Parquet file needs no separator. Predictions are written with it, too. Applies only if "
-        "data.task is multi-label.",
+        "A column of lists, or of texts such as ['acting', 'plot'], needs no separator. Predictions are written with "
+        "it, too. Applies only if data.task is multi-label.",
     )
     score_range: tuple[float, float] | None = Field(
         None,
-        description="The lowest and the highest score, for example [0, 5]. Applies only if data.task is regression.",
+        description="The lowest and the highest score, for example [0, 5]. If it is empty, they are those of train and "
+        "dev. Applies only if data.task is regression.",
     )
+
+    @field_validator("delimiter")
+    @classmethod
+    def _delimiter_is_one_character(cls, delimiter: str) -> str:
+        found = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
+        if len(found) > 1 or found in ("\n", "\r", '"'):
+            raise ValueError(f"{delimiter!r} cannot separate columns: write one character, such as ; or the word tab")
+        return found
+
+    @field_validator("encoding")
+    @classmethod
+    def _encoding_is_known(cls, encoding: str) -> str:
+        try:
+            "".encode(encoding)
+        except (LookupError, ValueError):
+            raise ValueError(
+                f"there is no encoding {encoding[:40]!r}: write, for example, utf-8, cp1252 or utf-16"
+            ) from None
+        return "utf-8" if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig") else encoding
 
     @field_validator("label_separator")
     @classmethod

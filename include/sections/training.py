@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
+from include.glue import Metric
 from include.losses import LOSSES
 from include.sections.base import Section, Share, known_name, listed_names
 from include.written import shown
@@ -202,10 +203,11 @@ class Training(Section):
         "with one thread per CPU that the machine or the container grants.",
     )
     evaluations: int = Field(2, ge=1, le=1000, description="Number of evaluations on the dev split per epoch.")
-    best_by: Literal["metric", "loss"] = Field(
+    best_by: Literal["metric", "loss", Metric] = Field(
         "metric",
-        description="How the best model is selected on the dev split. metric: by the task's selection metric; loss: by "
-        "the loss.",
+        description="How the best model is selected on the dev split. metric: by the task's selection metric (accuracy "
+        "for most, which says little if a class is rare); loss: by the loss; or the name of a metric that the gate can "
+        "require, such as f1.",
     )
     patience: int = Field(
         4,

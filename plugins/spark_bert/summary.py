@@ -58,7 +58,9 @@ def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what the results of the stages say about the run. A gate that was not passed has a result, too."""
     results = {stage: entry["result"] for stage, entry in record["stages"].items() if "result" in entry}
     if "validate" in results:
-        yield "data", f"{record['experiment']['data']['task']}: {_validated(results['validate'])}"
+        data = record["experiment"]["data"]
+        yield "data", f"{data['task']}: {_validated(results['validate'])}"
+        yield from (("data", text) for text in _described(data))
     if "train" in results:
         yield "training", _trained(results["train"])
     for check in results.get("gate", {}).get("checks", []):
@@ -86,6 +88,14 @@ def _failures(stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _validated(result: Result) -> str:
     removed = f"{result['quarantined']} set aside, {result['overlap_removed']} removed as overlap"
     return f"{_rows(result)}; {removed}"
+
+
+def _described(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the labels of the user's own files are."""
+    if data["labels"]:
+        yield f"labels {', '.join(data['labels'])}"
+    if data["score_range"]:
+        yield "scores from {:g} to {:g}".format(*data["score_range"])
 
 
 def _preprocessed(result: Result) -> str:
@@ -143,6 +153,8 @@ def _packaged(result: Result) -> str:
 
 
 def _predicted(result: Result) -> str:
+    if not result["rows"]:
+        return "nothing, because there is no test file"
     return f"{result['rows']:,} rows, {result['rows_per_second']:,.0f} rows per second"
 
 
@@ -159,6 +171,6 @@ _OUTCOMES: dict[str, Callable[[Result], str]] = {
     "gate": lambda result: "passed",
     "package": _packaged,
     "predict": _predicted,
-    "export": lambda result: result["files"]["submission"],
+    "export": lambda result: result["files"].get("submission", "nothing, because there is no test file"),
     "track": _tracked,
 }

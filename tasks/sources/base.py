@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from include.glue import SPLITS
 from include.stages import BadInput
 from tasks import outside
-from tasks.sources.lines import BLANK, Row, check_file, remarks
+from tasks.sources.labels import ReadLabel
+from tasks.sources.lines import BLANK, PLAIN, Dialect, Row, check_file, remarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +45,31 @@ class Columns:
     Attributes:
         width: The number of fields per row.
         sentences: The positions of the sentence columns.
-        label: The position of the label; None in the test split.
+        label: Returns the label, given the fields; None in the test split.
         index: The position of the index column; None if the rows are not numbered.
     """
 
     width: int
     sentences: tuple[int, ...]
-    label: int | None
+    label: ReadLabel | None
     index: int | None = None
 
 
 class Source(ABC):
-    """The train, dev and test splits of a task. Subclasses with one file per split only implement `records`."""
+    """The train, dev and test splits of a task. Subclasses with one file per split only implement `records`.
 
-    def __init__(self, paths: dict[str, Path]) -> None:
-        self.paths = paths
+    Args:
+        paths: Split to its file.
+        dialect: How text files are written.
+
+    Attributes:
+        splits: The splits that there are. Only the user's own files may lack test.
+    """
+
+    splits: Sequence[str] = SPLITS
+
+    def __init__(self, paths: dict[str, Path], dialect: Dialect = PLAIN) -> None:
+        self.paths, self.dialect = paths, dialect
         self.ignored: dict[str, int] = {}  # split to the number of its blank rows, once it has been read
 
     @abstractmethod
@@ -74,7 +86,7 @@ class Source(ABC):
 
     def remarks(self, split: str) -> list[str]:
         """Return one sentence for each irregularity of the file that was corrected while reading."""
-        found = remarks(self.paths[split])
+        found = remarks(self.paths[split], self.dialect.encoding)
         if blank := self.ignored.get(split):
             found.append(f"{self.paths[split]}: {blank} blank rows at the end were ignored")
         return found
@@ -86,7 +98,7 @@ class Source(ABC):
             BadInput: If a file is missing or is not text.
         """
         for path in self.paths.values():
-            check_file(path)
+            check_file(path, self.dialect.encoding)
         digests = "".join(outside.digest(path) for path in self.paths.values())
         return hashlib.sha256(digests.encode()).hexdigest()
 
@@ -114,16 +126,21 @@ class Source(ABC):
 
 
 def _record(number: int, row: Row, columns: Columns) -> Record:
-    fields, problem = row.fields, row.problem
+    fields, problem, label = row.fields, row.problem, ""
     if not problem and len(fields) != columns.width:
         problem = f"wrong number of fields: {len(fields)} instead of {columns.width}"
+    if not problem and columns.label is not None:
+        try:
+            label = columns.label(fields)
+        except ValueError as error:
+            problem = str(error)
     if problem:
         return Record(number, row.line, (), problem=problem, raw=row.text)
     return Record(
         number,
         row.line,
         tuple(fields[position] for position in columns.sentences),
-        "" if columns.label is None else fields[columns.label],
+        label,
         "" if columns.index is None else fields[columns.index],
         raw=row.text,
     )

@@ -11,8 +11,9 @@ import pyarrow as pa
 from include.paths import check_file, user_path
 from include.stages import BadInput
 from tasks.sources.formats import format_of
-from tasks.sources.lines import Row, read_header, read_rows
+from tasks.sources.lines import Row
 from tasks.sources.parquet import ROWS_IN_BATCH, UserParquet
+from tasks.sources.table import column_names, column_rows
 
 FORMATS = (".csv", ".tsv", ".parquet", ".jsonl")
 #: The largest number of rows in a chunk.
@@ -81,13 +82,11 @@ def text_chunks(file: Path, expected: str) -> Iterator[Chunk]:
         file: The file.
         expected: The columns that it must have, for messages.
     """
-    rows = read_rows(file)
-    names = read_header(file, rows, expected)
+    names = column_names(file, expected)
     check_names(file, names)
-    for some in _blocks(rows):
-        problems = [_problem(row, len(names)) for row in some]
-        good = [row for row, problem in zip(some, problems, strict=True) if not problem]
-        bad = [Unreadable(row.line, why, row.text) for row, why in zip(some, problems, strict=True) if why]
+    for some in _blocks(column_rows(file, names)):
+        good = [row for row in some if not row.problem]
+        bad = [Unreadable(row.line, row.problem, row.text) for row in some if row.problem]
         columns = [pa.array([row.fields[at] for row in good], pa.string()) for at in range(len(names))]
         yield Chunk(pa.RecordBatch.from_arrays(columns, names), [row.line for row in good], bad)
 
@@ -105,15 +104,6 @@ def parquet_chunks(file: Path, first: int = 1) -> Iterator[Chunk]:
         for batch in opened.batches():
             yield Chunk(batch, range(number, number + len(batch)), ())
             number += len(batch)
-
-
-def decoding_problem(value: bytes) -> str:
-    """Return why a text cannot be decoded, or "" if it can."""
-    try:
-        value.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return f"broken encoding: byte {value[error.start]:#04x} is not UTF-8"
-    return ""
 
 
 def check_names(file: Path, names: Sequence[str]) -> None:
@@ -140,9 +130,3 @@ def _blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
         raise
     if block:
         yield block
-
-
-def _problem(row: Row, width: int) -> str:
-    if row.problem or len(row.fields) == width:
-        return row.problem
-    return f"wrong number of fields: {len(row.fields)} instead of {width}"

@@ -1,30 +1,26 @@
-"""The user's own CSV, TSV or Parquet files, with a mapping of column names."""
+"""The user's own files: one for each split, or one with all rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-
-from include.glue import SPLITS, Task
+from include.glue import AUTO, SPLITS, Task
+from include.own_data import FORMATS, file_names
 from include.paths import user_path
 from include.sections import Data
 from include.stages import BadInput
 from tasks.sources.base import Columns, Record, Source
-from tasks.sources.encoding import undecodable
-from tasks.sources.formats import format_of
-from tasks.sources.header import hint
-from tasks.sources.lines import Row, check_file, nul_problem, read_header, read_rows
-from tasks.sources.parquet import UserParquet
-from tasks.sources.values import is_text, python_value
+from tasks.sources.labels import ReadLabel, read_cell, read_flags
+from tasks.sources.lines import Dialect
+from tasks.sources.split import RULE, split_rows
+from tasks.sources.table import check_column, column_names, column_rows
 
-FORMATS = (".csv", ".tsv", ".parquet")
+_OPTIONS = {"sentence": "TEXT", "sentence2": "TEXT2", "label": "LABEL"}
 
 
 class OwnFiles(Source):
-    """Three files below data.path. Columns that have no role in the task are not read.
+    """Files below data.path, or the file data.path itself. Columns that have no role in the task are not read.
 
     Args:
         data: The experiment's data section, which names the folder, the files and the columns.
@@ -32,73 +28,103 @@ class OwnFiles(Source):
         folder: The folder, if it is not data.path as it is.
 
     Raises:
-        BadInput: If a file name does not end in one of FORMATS.
+        BadInput: If the name of a file does not end in one of FORMATS.
     """
 
     def __init__(self, data: Data, task: Task, folder: Path | None = None) -> None:
         root = folder or user_path(data.path)
-        super().__init__({split: root / getattr(data, split) for split in SPLITS})
+        self._is_one = not root.is_dir() and root.suffix.lower() in FORMATS
+        found = {split: root if self._is_one else _find(root, data, split) for split in SPLITS}
+        paths = {split: path for split, path in found.items() if path is not None}
+        super().__init__(paths, Dialect(data.delimiter, data.encoding))
         for path in self.paths.values():
-            if format_of(path) not in FORMATS:
+            if path.suffix.lower() not in FORMATS:
                 raise BadInput(f"{path}: the format is unknown; the file name must end in {', '.join(FORMATS)}")
-        self.separator = task.separator
+        self.splits = tuple(self.paths)
+        self._data, self._task, self._parts = data, task, list[str]()
         columns = {str(role): name for role, name in data.columns.items()}
         self.names = {role: columns.get(role, role) for role in (*task.sentences, "label")}
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the rows of the split's file. The test file needs no label column."""
-        path = self.paths[split]
-        names = {role: name for role, name in self.names.items() if role != "label" or split != "test"}
-        if format_of(path) == ".parquet":
-            check_file(path)
-            rows, header = _parquet_rows(path, names, self.separator), list(names.values())
-        else:
-            rows = read_rows(path)
-            header = read_header(path, rows, ", ".join(names.values()))
-        return self.to_records(rows, _columns(path, header, names), split)
+        """Yield the rows of a split; none if it has no file. Rows of test need no label.
+
+        The rows of a file with all rows keep the numbers that they have there.
+        """
+        if split not in self.paths:
+            return
+        if not self._is_one:
+            yield from self._records(split, labeled=split != "test")
+            return
+        if not self._parts:
+            self._parts = split_rows(self._records(split), self._task)
+        for part, record in zip(self._parts, self._records(split, labeled=split != "test"), strict=True):
+            if part == split:
+                yield record
+
+    def labeled(self) -> Iterator[Record]:
+        """Yield the rows of train and dev or, of a file with all rows, every row."""
+        for split in ("train",) if self._is_one else ("train", "dev"):
+            yield from self._records(split)
+
+    def file(self, split: str) -> str:
+        """Return the path of the split's file; "" if there is none."""
+        return str(self.paths.get(split, ""))
+
+    def remarks(self, split: str) -> list[str]:
+        """Return one sentence for each irregularity of the file, and one if there is no test file."""
+        if split not in self.paths:
+            folder = user_path(self._data.path)
+            return [
+                f"there is no file {folder / self._data.test}, so nothing is predicted: put it there, or name another"
+            ]
+        return super().remarks(split) if split == "train" or not self._is_one else []
+
+    def fingerprint(self) -> str:
+        """Return a string that changes whenever a file, or the rule that splits one file, changes."""
+        return f"{super().fingerprint()}-{RULE}" if self._is_one else super().fingerprint()
+
+    def has_flags(self) -> bool:
+        """Return whether the training file has a column of 0 and 1 for each label, and no column of labels."""
+        return len(self._columns(self.paths["train"])) - len(self._task.sentences) > 1
+
+    def _records(self, split: str, labeled: bool = True) -> Iterator[Record]:
+        path, texts = self.paths[split], len(self._task.sentences)
+        columns = self._columns(path, labeled)
+        read = self._read_label(columns[texts:]) if labeled else None
+        rows = column_rows(path, columns, self.dialect, columns[:texts])
+        yield from self.to_records(rows, Columns(len(columns), tuple(range(texts)), read), split)
+
+    def _columns(self, path: Path, labeled: bool = True) -> list[str]:
+        """Return the names of the columns with the texts, and of those with the label or the labels."""
+        header = column_names(path, ", ".join(self.names.values()), self.dialect)
+        roles = {role: name for role, name in self.names.items() if role != "label" or labeled}
+        labels = self._data.labels if labeled and (self._task.kind == "multilabel" or self._task.name == AUTO) else ()
+        if labels and self.names["label"] not in header and set(labels) <= set(header):
+            del roles["label"]
+            roles |= {f"label {label}": label for label in labels}
+        for role, name in roles.items():
+            option = f", or as {_OPTIONS[role]} of make run" if role in _OPTIONS else ""
+            remedy = f"Name the column in data.columns, as {{{role!r}: 'column name'}}{option}"
+            check_column(path, header, name, f" for the role {role}", remedy)
+        return list(roles.values())
+
+    def _read_label(self, columns: list[str]) -> ReadLabel:
+        place = len(self._task.sentences)
+        if columns == [self.names["label"]]:
+            return read_cell(self._data, place, several=self._task.kind == "multilabel")
+        return read_flags({name: at for at, name in enumerate(columns, place)}, self._task.separator)
 
 
-def _columns(path: Path, header: list[str], names: dict[str, str]) -> Columns:
-    positions = {role: _position(path, header, role, name) for role, name in names.items()}
-    label = positions.pop("label", None)
-    return Columns(len(header), tuple(positions.values()), label)
+def _find(root: Path, data: Data, split: str) -> Path | None:
+    """Return the file of a split; None if there is no test file.
 
-
-def _position(path: Path, header: list[str], role: str, name: str) -> int:
-    if header.count(name) != 1:
-        known = "two columns" if name in header else "no column"
-        raise BadInput(
-            f"{path} has {known} {name!r} for the role {role}; found: {', '.join(header)[:200]}"
-            f"{hint(header, [name])}. Name the column in data.columns, as {{{role!r}: 'column name'}}"
-        )
-    return header.index(name)
-
-
-def _parquet_rows(path: Path, names: dict[str, str], separator: str) -> Iterator[Row]:
-    """Yield the columns of the roles, in their order, with all values as text. The separator joins those of lists."""
-    number = 0
-    with UserParquet(path) as file:
-        for role, name in names.items():
-            kind = file.schema.field(_position(path, file.schema.names, role, name)).type
-            if role != "label" and not is_text(kind):
-                raise BadInput(f"{path}: the column {name!r} has the type {kind}, but {role} must be text")
-        for batch in file.batches(list(names.values())):
-            for at in range(len(batch)):
-                number += 1
-                yield _row(number, [column[at] for column in batch.columns], separator)
-
-
-def _row(number: int, values: list[pa.Scalar], separator: str) -> Row:
-    try:
-        fields = [_as_text(python_value(value), separator) for value in values]
-    except UnicodeDecodeError as error:  # Parquet does not check its texts
-        shown = "\t".join(_as_text(python_value(value, "replace"), separator) for value in values)
-        return Row(number, [], undecodable(error.object[error.start]), shown)
-    text = "\t".join(fields)
-    return Row(number, fields, nul_problem(text), text)
-
-
-def _as_text(value: Any, separator: str) -> str:
-    if isinstance(value, list):
-        return separator.join(_as_text(one, separator) for one in value)
-    return "" if value is None else str(value)
+    Raises:
+        BadInput: If there are several with the default name and different formats.
+    """
+    names = file_names(data, split)
+    found = [name for name in names if name and (root / name).exists()]
+    if len(found) > 1 and found[0] != names[0]:
+        raise BadInput(f"{root} has {' and '.join(found)}: name one of them as data.{split}")
+    if not found and split == "test" and (len(names) > 1 or not names[0]):
+        return None
+    return root / (found or names)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 
 from include.glue import SPLITS, Split, Task
@@ -62,5 +63,5 @@ def _columns(task: Task, split: str) -> Columns:
     names = task.splits[split].columns
     sentences = tuple(names.index(name) for name in task.sentences)
     if split != "test":
-        return Columns(len(names), sentences, names.index(task.label))
+        return Columns(len(names), sentences, itemgetter(names.index(task.label)))
     return Columns(len(names), sentences, None, 0 if names[0] in _INDEX_COLUMNS else None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class HubDataset(Source):
     def __init__(self, task: Task) -> None:
         super().__init__({})
         self.task = task
-        self.splits = {split: _load(task, split) for split in SPLITS}
+        self._loaded = {split: _load(task, split) for split in SPLITS}
 
     def file(self, split: str) -> str:
         """Return the repository, the configuration and the split, separated by slashes."""
@@ -42,7 +43,7 @@ class HubDataset(Source):
 
     def fingerprint(self) -> str:
         """Return a digest of the cached files that the rows are read from."""
-        files = [Path(entry["filename"]) for split in SPLITS for entry in self.splits[split].cache_files]
+        files = [Path(entry["filename"]) for split in SPLITS for entry in self._loaded[split].cache_files]
         return hashlib.sha256("".join(outside.digest(file) for file in files).encode()).hexdigest()
 
     def records(self, split: str) -> Iterator[Record]:
@@ -51,13 +52,13 @@ class HubDataset(Source):
         assert hub is not None  # the experiment's validation guarantees it
         sentences = hub.sentences or self.task.sentences
         names = [*sentences, "label", "idx"]
-        columns = Columns(len(names), tuple(range(len(sentences))), len(sentences), None)
+        columns = Columns(len(names), tuple(range(len(sentences))), itemgetter(len(sentences)))
         if split == "test":
             columns = Columns(len(names), columns.sentences, None, index=len(sentences) + 1)
         return self.to_records(self._rows(split, names), columns, split)
 
     def _rows(self, split: str, names: list[str]) -> Iterator[Row]:
-        data = self.splits[split]
+        data = self._loaded[split]
         missing = sorted(set(names) - set(data.column_names))
         if missing:
             raise BadInput(

@@ -1,13 +1,59 @@
-"""Rows that are JSON objects."""
+"""Rows that are JSON objects, and files with one on each line."""
 
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tasks.sources.chunks import decoding_problem
+from tasks.sources.encoding import check_text, undecodable
+
+_HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLine:
+    """A line of a file.
+
+    Attributes:
+        number: Its 1-based number.
+        values: The values of the row by the names of their columns.
+        problem: Why it cannot be read; "" if it can.
+        data: The line as it is.
+    """
+
+    number: int
+    values: dict[str, Any]
+    problem: str
+    data: bytes
+
+
+def read_lines(file: Path) -> Iterator[JsonLine]:
+    """Yield the lines of a file. Blank lines are no rows. Raise BadInput if the file is not UTF-8 text."""
+    with file.open("rb") as stream:
+        head = stream.read(_HEAD)
+        if head:
+            check_text(file, head)
+        stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
+        for number, data in enumerate(stream, start=1):
+            if data.strip():
+                values, problem = parse(data)
+                yield JsonLine(number, values, problem, data)
+
+
+def decoding_problem(value: bytes) -> str:
+    """Return why a text cannot be decoded, or "" if it can."""
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return undecodable(value[error.start])
+    return ""
+
 
 #: The only field of an object that stands for bytes which are no text.
 BYTES = "base64"

@@ -12,18 +12,20 @@ from pyarrow import csv
 from include.stages import BadInput
 from tasks.scoring.metrics import Array
 from tasks.sources.formats import format_of
-from tasks.sources.lines import read_header, read_rows
+from tasks.sources.lines import PLAIN, Dialect
 from tasks.sources.parquet import UserParquet
+from tasks.sources.table import check_column, column_names, column_rows
 from tasks.sources.values import python_value
 
 
-def kept_columns(path: Path, names: Sequence[str], rows: Array) -> pa.Table:
+def kept_columns(path: Path, names: Sequence[str], rows: Array, dialect: Dialect = PLAIN) -> pa.Table:
     """Read columns of a file at the given rows.
 
     Args:
-        path: The test file. Columns of a Parquet file keep their types; those of a CSV or TSV file are text.
+        path: The file with the test rows. Columns of a Parquet file keep their types; those of other files are text.
         names: The names of the columns.
         rows: The 0-based numbers of the data rows, in ascending order, [n].
+        dialect: How a text file is written.
 
     Returns:
         A table of n rows with the columns in the given order.
@@ -33,18 +35,15 @@ def kept_columns(path: Path, names: Sequence[str], rows: Array) -> pa.Table:
     """
     if format_of(path) == ".parquet":
         return _of_parquet(path, names).take(pa.array(rows))
-    lines = read_rows(path)
-    header = read_header(path, lines, ", ".join(names))
-    places = [_place(path, header, name) for name in names]
+    _check(path, column_names(path, ", ".join(names), dialect), names)
     wanted = set(rows.tolist())
-    fields = [line.fields for number, line in enumerate(lines) if number in wanted]
-    return pa.table({name: [row[place] for row in fields] for name, place in zip(names, places, strict=True)})
+    fields = [row.fields for number, row in enumerate(column_rows(path, names, dialect)) if number in wanted]
+    return pa.table({name: [row[place] for row in fields] for place, name in enumerate(names)})
 
 
 def _of_parquet(path: Path, names: Sequence[str]) -> pa.Table:
     with UserParquet(path) as file:
-        for name in names:
-            _place(path, file.schema.names, name)
+        _check(path, file.schema.names, names)
         table = pa.Table.from_batches(file.batches(names), pa.schema([file.schema.field(name) for name in names]))
     try:
         table.validate(full=True)
@@ -76,11 +75,6 @@ def _check_dates(column: pa.ChunkedArray) -> None:
                 raise pa.ArrowInvalid(f"{found} is not in the years 1 to 9999")
 
 
-def _place(path: Path, header: list[str], name: str) -> int:
-    if header.count(name) != 1:
-        known = "two columns" if name in header else "no column"
-        raise BadInput(
-            f"{path} has {known} {name!r}, which data.keep names; found: {', '.join(header)[:200]}. "
-            "data.keep must name columns of the test file"
-        )
-    return header.index(name)
+def _check(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
+    for name in names:
+        check_column(path, header, name, ", which data.keep names", "data.keep must name columns of the test file")

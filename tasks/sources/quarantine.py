@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
@@ -11,9 +12,12 @@ from typing import TextIO
 from include.glue import Kind, Task
 from include.text import is_blank
 from tasks.sources.base import Record
+from tasks.sources.encoding import BROKEN, WINDOWS
+from tasks.sources.labels import listed, map_hint, spellings
 
 _SHOWN_TEXT = 200  # characters of a row that the quarantine keeps
 _EXAMPLES = 3  # rows that an error message names
+_MOST = 1000  # different labels of quarantined rows that are counted
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,13 @@ class QuarantineSummary:
         set_aside: The number of quarantined rows.
         examples: The lines of the first quarantined rows with the reasons, as " (line 3: empty text; ...)"; "" if none
             was quarantined.
+        hints: What may help many of them at once, each as "; if ..., write ...".
     """
 
     read: int
     set_aside: int
     examples: str
+    hints: str = ""
 
 
 class Quarantine:
@@ -39,19 +45,34 @@ class Quarantine:
         self._stream, self._split, self._file = stream, split, file
         self._rows = 0
         self._examples: list[str] = []
+        self._labels: Counter[str] = Counter()
+        self._undecodable = False
 
     def add(self, record: Record, reason: str) -> None:
         """Quarantine a row, and write down the reason."""
         self._rows += 1
         if self._rows <= _EXAMPLES:
             self._examples.append(f"line {record.line}: {reason}")
+        self._undecodable = self._undecodable or (reason.startswith(BROKEN) and "UTF-8" in reason)
+        if record.label in self._labels or len(self._labels) < _MOST:
+            self._labels[record.label] += 1
         entry = {"split": self._split, "file": self._file, "line": record.line, "reason": reason}
         self._stream.write(json.dumps(entry | {"text": record.raw[:_SHOWN_TEXT]}, ensure_ascii=False) + "\n")
 
-    def summary(self, read: int) -> QuarantineSummary:
-        """Return the summary, given the number of rows that were read."""
+    def summary(self, read: int, task: Task) -> QuarantineSummary:
+        """Return the summary, given the number of rows that were read, and the task whose labels they should have."""
         examples = "; ".join([*self._examples, *(["..."] if self._rows > _EXAMPLES else [])])
-        return QuarantineSummary(read, self._rows, f" ({examples})" if examples else "")
+        hints = [WINDOWS] if self._undecodable else []
+        counts: Counter[str] = Counter()
+        for cell, rows in self._labels.items():
+            counts.update(dict.fromkeys(task.labels_in(cell) if task.kind == "multilabel" else [cell], rows))
+        unknown = {label: rows for label, rows in counts.items() if label not in (*task.labels, "")}
+        if task.labels and (alike := spellings(unknown, task.labels)):
+            found = listed({label: unknown[label] for label in alike})
+            hints.append(f"if {found} are labels in another spelling, write {map_hint(alike)}")
+        return QuarantineSummary(
+            read, self._rows, f" ({examples})" if examples else "", "".join(f"; {hint}" for hint in hints)
+        )
 
 
 def problem(record: Record, task: Task, split: str) -> str:
@@ -92,18 +113,18 @@ def _labels_problem(cell: str, task: Task) -> str:
 def _score_problem(label: str, task: Task) -> str:
     assert task.score_range is not None  # every regression has one
     low, high = task.score_range
-    score = _number(label)
+    score = number(label)
     if score is None:
         point = label.replace(",", ".")
-        remedy = f": write {point.strip()[:20]}, with a decimal point" if _number(point) is not None else ""
+        remedy = f": write {point.strip()[:20]}, with a decimal point" if number(point) is not None else ""
         return f"score {label[:20]!r} is not a number{remedy}"
     if not math.isfinite(score) or not low <= score <= high:
         return f"score {label[:20]} is not between {low:g} and {high:g}"
     return ""
 
 
-def _number(text: str) -> float | None:
-    """Parse a number, but reject what only Python accepts: 1_0, and digits of other scripts."""
+def number(text: str) -> float | None:
+    """Return the number that a text is, or None. What only Python accepts is none: 1_0, and digits of other scripts."""
     try:
         return float(text) if text.isascii() and "_" not in text else None
     except ValueError:

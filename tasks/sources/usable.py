@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from include.text import is_blank
 from tasks.encoder.cleaning import clean
-from tasks.sources.chunks import decoding_problem
+from tasks.sources.json_row import decoding_problem
 from tasks.sources.lines import nul_problem
 
 

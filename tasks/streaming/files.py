@@ -24,10 +24,10 @@ from pyspark.sql.types import StructType
 from include.datasets import is_finished
 from include.folders import Dropped
 from include.stages import BadInput
-from tasks.sources.chunks import FORMATS, ROWS_IN_CHUNK, Chunk, decoding_problem, parquet_chunks, text_chunks
+from tasks.sources.chunks import FORMATS, ROWS_IN_CHUNK, Chunk, parquet_chunks, text_chunks
 from tasks.sources.encoding import undecodable
 from tasks.sources.formats import format_of
-from tasks.sources.json_row import written
+from tasks.sources.json_row import decoding_problem, written
 from tasks.sources.lines import check_file
 from tasks.sources.values import python_value
 from tasks.streaming.rows import ARROW, SCHEMA

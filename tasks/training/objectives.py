@@ -65,8 +65,8 @@ class FineTuning(Objective):
     def __init__(self, job: Job) -> None:
         """Load data and model. Raises BadInput when encoder, data and experiment do not fit each other."""
         experiment = job.experiment
-        self.task, self.metric = experiment.task, experiment.task.metric
-        self.best_by = experiment.training.best_by
+        self.task, self.best_by = experiment.task, experiment.training.best_by
+        self.metric = self.task.metric if self.best_by in ("metric", "loss") else self.best_by
         self.length = experiment.preprocessing.max_length if experiment.batching.kind == "static" else 0
         self.train, self.dev = TokenTable.open(job.data / "train"), TokenTable.open(job.data / "dev")
         self.model = load_pretrained(job.encoder, job.head)
@@ -89,7 +89,7 @@ class FineTuning(Objective):
         return score(self.model, self.dev, self.task, self.criterion, layout)
 
     def selection_metric(self, metrics: dict[str, float]) -> float:
-        """Return the task's main metric, or the negative loss where the experiment says so."""
+        """Return the metric that the experiment names, or the negative loss."""
         return -metrics[LOSS] if self.best_by == "loss" else metrics[self.metric]
 
 

@@ -129,7 +129,7 @@ def test_truncation_leaves_the_key_of_preprocess_as_it_was() -> None:
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(BadInput) as error:
-        load("movies", ["data.task=classification", "data.columns={sentence: text}", "training.ranks=3"])
+        load("movies", ["data.task=classification", "data.labels=[yes]", "training.ranks=3"])
     for remedy in ("write data.source: files;", "needs data.path", "needs two or more data.labels", "write 30"):
         assert remedy in str(error.value)
     assert "remove data.columns" not in str(error.value)  # they belong to files
@@ -182,14 +182,21 @@ def test_ranks_need_not_divide_a_batch_size_that_is_not_used(kind: str) -> None:
     ("data", "message"),
     [
         ({"task": "SST-2", "source": "glue"}, "needs data.path"),
-        ({"task": "classification", "source": "files", "path": "x"}, "needs two or more data.labels"),
-        ({"task": "regression", "source": "files", "path": "x", "score_range": [5, 0]}, "needs data.score_range"),
+        ({"task": "classification", "source": "files", "path": "x", "labels": ["a"]}, "needs two or more data.labels"),
+        (
+            {"task": "regression", "source": "files", "path": "x", "score_range": [5, 0]},
+            r"data.score_range \[5, 0\] is reversed: write \[0, 5\]",
+        ),
+        ({"task": "regression", "source": "files", "path": "x", "score_range": [5, 5]}, "write the lowest and highest"),
         (
             {"task": "regression", "source": "hub", "score_range": [0, 5]},
             "is not available from data.source hub: write data.source: files",
         ),
         ({"task": "SST-2", "source": "files", "path": "x", "labels": ["a", "b"]}, "has its own labels"),
         ({"task": "SST-2", "source": "glue", "path": "x", "columns": {"label": "y"}}, "data.columns works only with"),
+        ({"task": "SST-2", "source": "glue", "path": "x", "label_map": {"a": "0"}}, "data.label_map works only with"),
+        ({"delimiter": ";;"}, "';;' cannot separate columns: write one character, such as ; or the word tab"),
+        ({"encoding": "cp12525"}, "there is no encoding 'cp12525': write, for example, utf-8, cp1252"),
     ],
 )
 def test_an_impossible_pair_is_refused(data: dict[str, object], message: str) -> None:

@@ -17,10 +17,11 @@ from scripts.run import conf_of, experiment_of
 from spark_bert.params import form, resolve
 
 
-def run_of(experiment: str, *overrides: str, data: Path | None = None) -> Experiment:
+def run_of(experiment: str, *overrides: str, data: Path | None = None, **columns: str) -> Experiment:
     """The experiment of the run that make run starts."""
     params = ParamsDict(form())
-    options = Namespace(experiment=experiment, set=list(overrides), data=data)
+    names = dict.fromkeys(("text", "text2", "label")) | columns
+    options = Namespace(experiment=experiment, set=list(overrides), data=data, **names)
     params.update(conf_of(options, experiment_of(options)))
     return resolve(params.validate())
 
@@ -38,6 +39,26 @@ def test_values_have_the_types_of_the_form() -> None:
 def test_data_is_the_folder_as_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_of("cola", data=Path("glue")).data.path == str(tmp_path / "glue")
+
+
+def test_a_file_with_all_rows_needs_no_experiment(tmp_path: Path) -> None:
+    file = tmp_path / "all rows.csv"
+    file.touch()
+    found = run_of("movies", "data.delimiter=;", data=file, text="the body", label="no").data
+    assert (found.source, found.task, found.path) == ("files", "auto", str(file))
+    assert found.columns == {"sentence": "the body", "label": "no"}
+    assert found.delimiter == ";"
+    folder = run_of("movies", "data.task=regression", data=tmp_path, text="a", text2="b", label="score")
+    assert (folder.data.task, folder.task.sentences) == ("regression", ("sentence", "sentence2"))
+    assert folder.thresholds == {"pearson": 0}
+    assert not folder.is_described
+
+
+def test_columns_are_added_to_those_of_an_experiment(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("data: {task: classification, source: files, columns: {sentence: body, label: urgent}}\n")
+    found = run_of(str(own), data=tmp_path, label="class").data
+    assert (found.task, found.columns) == ("classification", {"sentence": "body", "label": "class"})
 
 
 def test_a_file_starts_from_the_defaults_and_not_from_the_default_experiment(

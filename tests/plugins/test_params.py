@@ -149,7 +149,7 @@ def test_the_form_says_where_its_experiment_differs_from_the_defaults() -> None:
 def test_the_form_says_which_text_can_be_taken_away() -> None:
     params = form(more=("dataset",))
     told = {key for key, param in params.items() if "**none** to remove the text" in param.schema["description_md"]}
-    assert told == {"data.path", "pretraining.text", "dataset.name", "dataset.drop"}
+    assert told == {"data.path", "data.delimiter", "pretraining.text", "dataset.name", "dataset.drop"}
 
 
 def test_rules_reach_the_form() -> None:

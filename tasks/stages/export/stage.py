@@ -22,9 +22,13 @@ ARCHIVE = "submission.zip"
 def run(context: Context) -> Outcome:
     """Write, zip and check the predictions of this run and of the runs in submission.runs.
 
-    With submission.all_tasks, the archive also contains placeholders for all other GLUE tasks.
+    With submission.all_tasks, the archive also contains placeholders for all other GLUE tasks. If there is no test
+    split, nothing is written.
     """
     experiment, inputs = context.experiment, context.inputs
+    if inputs["predict"].manifest.result.get("rows") == 0:
+        log.warning("there is no test file, so there are no predictions to export")
+        return Outcome({"rows": 0, "tasks": [], "placeholders": [], "warnings": [], "files": {}})
     origin = str(context.run.record().get("from", ""))  # the run that this one continues, if any
     own = Member(origin, experiment.task, inputs["validate"], inputs["predict"])
     members = _by_file([own, *other_runs(experiment, context.run)])

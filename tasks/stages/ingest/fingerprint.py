@@ -17,9 +17,15 @@ def fingerprint(experiment: Experiment, run: Run) -> str:
     """Return the plan: the last version and the new files.
 
     Raises:
-        BadInput: If there is no drop folder, or if the dataset belongs to another task.
+        BadInput: If there is no drop folder, if the experiment leaves open what the labels are, or if the dataset
+            belongs to another task.
         Transient: If a file may still be being copied.
     """
+    if not experiment.is_described:
+        raise BadInput(
+            "a dataset needs a data.task with data.labels or data.score_range, since rows that arrive later could have "
+            "others than the first ones: write them"
+        )
     folder = drop_folder(experiment.dataset.drop)
     last = next(iter(dataset_of(experiment, run).versions()), "")
     if not last:

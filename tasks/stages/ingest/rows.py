@@ -76,11 +76,12 @@ def read(source: Source, split: str, task: Task, share: float, quarantine: Quara
         else:
             rows.append(Row(record.sentences, record.label, text_key(record.sentences), overlap_key(record.sentences)))
             records.append(record)
-    summary = quarantine.summary(count)
+    summary = quarantine.summary(count, task)
     if summary.set_aside > math.floor(share * count):
         raise BadInput(
             f"{source.file(split)}: {summary.set_aside:,} of {count:,} rows cannot be used{summary.examples}; nothing "
             f"was ingested: correct them (validation.max_quarantine allows a share of {share:g}, and 0 in test)"
+            f"{summary.hints}"
         )
     return UsableRows(rows, records, count, quarantine)
 

@@ -40,7 +40,8 @@ def dataset_of(experiment: Experiment, run: Run) -> Dataset:
 
 def layout(task: Task) -> dict[str, Any]:
     """Return the fields of the data section for a version's tables. For pairs, they include the second column."""
-    return {**_TABLES, "columns": {"sentence2": "sentence2"} if len(task.sentences) == 2 else {}}
+    columns = {"sentence2": "sentence2"} if len(task.sentences) == 2 else {}
+    return {**_TABLES, "columns": columns, "delimiter": "", "encoding": "utf-8", "label_map": {}}
 
 
 def identity(task: Task) -> dict[str, Any]:

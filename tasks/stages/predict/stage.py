@@ -34,9 +34,13 @@ log = logging.getLogger(__name__)
 
 
 def run(context: Context) -> Outcome:
-    """Write the predictions as Parquet, for programs, and as CSV, for people."""
+    """Write the predictions as Parquet, for programs, and as CSV, for people; nothing if there is no test split."""
     experiment, inputs = context.experiment, context.inputs
-    model, split = TrainedModel.of(inputs["package"].path, experiment.prediction), inputs["preprocess"].path / "test"
+    split = inputs["preprocess"].path / "test"
+    if not split.exists():
+        log.warning("there is no test file, so nothing is predicted")
+        return Outcome({"rows": 0, "files": {}})
+    model = TrainedModel.of(inputs["package"].path, experiment.prediction)
     rows = len(TokenTable.open(split).documents)
     log.info("predicting %d rows in %d partitions with %s", rows, partitions(rows), model.form)
     with session(experiment, "predict") as spark:

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -33,7 +34,10 @@ log = logging.getLogger(__name__)
 
 
 def run(context: Context) -> Outcome:
-    """Write a folder of token ids for each split. The result counts rows, their windows, and truncated rows."""
+    """Write a folder of token ids for each split. The result counts rows, their windows, and truncated rows.
+
+    There is no folder for test if it has no rows.
+    """
     experiment = context.experiment
     encoder = encoder_folder(experiment.model.name, experiment.runtime)
     tokenizer, options = encoder / "tokenizer.json", experiment.preprocessing
@@ -77,6 +81,8 @@ def _splits(spark: SparkSession, experiment: Experiment, validated: Artifact) ->
         splits["train"] = sample(splits["train"], options.sample, by, options.seed)
     if options.augment:
         splits["train"] = add_copies(splits["train"], options.augment)
+    if not pq.ParquetFile(validated.path / "test.parquet").metadata.num_rows:  # there is no test file
+        del splits["test"]
     return splits
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +13,8 @@ import pyarrow as pa
 
 from include.stages import BadInput
 from tasks.sources.chunks import ROWS_IN_CHUNK, Chunk, Unreadable, check_names
-from tasks.sources.encoding import check_text
-from tasks.sources.json_row import parse
+from tasks.sources.json_row import JsonLine, read_lines
 
-_HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
 _DEEPEST = 32  # levels of arrays and objects that become types; what is nested deeper becomes text
 _FIELDS = 256  # of an object; more are keys of a map rather than fields, and become text
 _COLUMNS = 2000
@@ -47,7 +44,7 @@ def json_chunks(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[s
     """
     shapes: dict[str, _Shape] = {}
     for file in files:
-        for line in _lines(file):
+        for line in read_lines(file):
             for name, value in line.values.items():
                 shapes.setdefault(name, _Shape()).add(value)
             if len(shapes) > _COLUMNS:
@@ -58,26 +55,9 @@ def json_chunks(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[s
         check_names(file, list(shapes))
     types = {name: shape.type() for name, shape in shapes.items()} or dict.fromkeys(texts, pa.string())
     for file in files:
-        lines = _lines(file)
+        lines = read_lines(file)
         while some := list(islice(lines, ROWS_IN_CHUNK)):
             yield str(file), _chunk(some, types)
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line of a file.
-
-    Attributes:
-        number: Its 1-based number.
-        values: The values of the row by the names of their columns.
-        problem: Why it cannot be read; "" if it can.
-        data: The line as it is.
-    """
-
-    number: int
-    values: dict[str, Any]
-    problem: str
-    data: bytes
 
 
 @dataclass(slots=True)
@@ -132,19 +112,7 @@ def _kind(value: Any) -> str:
     return kinds[type(value)]
 
 
-def _lines(file: Path) -> Iterator[_Line]:
-    with file.open("rb") as stream:
-        head = stream.read(_HEAD)
-        if head:
-            check_text(file, head)
-        stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
-        for number, data in enumerate(stream, start=1):
-            if data.strip():
-                values, problem = parse(data)
-                yield _Line(number, values, problem, data)
-
-
-def _chunk(lines: Sequence[_Line], types: dict[str, pa.DataType | None]) -> Chunk:
+def _chunk(lines: Sequence[JsonLine], types: dict[str, pa.DataType | None]) -> Chunk:
     good = [line for line in lines if not line.problem]
     bad = [
         Unreadable(line.number, line.problem, line.data.decode("utf-8", "replace")) for line in lines if line.problem

@@ -17,7 +17,7 @@ from include.artifacts import sync, write_json
 from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
 from tasks.sources.chunks import Chunk
-from tasks.sources.header import hint
+from tasks.sources.header import visible
 from tasks.sources.usable import text_problem
 from tasks.sources.values import is_text, python_value
 
@@ -97,10 +97,9 @@ def check_columns(file: str, schema: pa.Schema, texts: Sequence[str], labels: Se
     """Raise BadInput if the table lacks a text column, or has a column that scoring adds."""
     for name in texts:
         if name not in schema.names:
-            known = ", ".join(schema.names)[:200]
             raise BadInput(
-                f"{file} has no column {name!r}; found: {known}{hint(schema.names, [name])}. Name the column with the "
-                "text in scoring.text, and the second of a pair in scoring.text2"
+                f"{file} has no column {name!r}; found: {visible(schema.names, [name])}. Name the column with the text "
+                "in scoring.text, and the second of a pair in scoring.text2"
             )
         if not is_text(schema.field(name).type):
             raise BadInput(f"{file}: the column {name!r} has the type {schema.field(name).type}, but it must be text")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader
 
-from include.glue import SPLITS
 from tasks.stages.validate.rule_result import RuleResult
 
 
@@ -19,10 +18,10 @@ def write_index(docs: Path, title: str, rows: Mapping[str, int], findings: Seque
     Args:
         docs: The folder with the pages of Great Expectations.
         title: The title of the page.
-        rows: Split to number of rows.
+        rows: Each split that was checked, with its number of rows.
         findings: The results of all rules.
     """
-    pages = {split: next((docs / "validations" / split).rglob("*.html")).relative_to(docs) for split in SPLITS}
+    pages = {split: next((docs / "validations" / split).rglob("*.html")).relative_to(docs) for split in rows}
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     page = environment.get_template("index.html.j2").render(title=title, rows=rows, findings=findings, pages=pages)
     index = docs / "index.html"

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from include.artifacts import write_json
 from include.experiment import Experiment
-from include.glue import SPLITS
+from include.glue import SPLITS, Task
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
 from tasks.sources import Source, open_source
@@ -45,14 +45,16 @@ def run(context: Context) -> Outcome:
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=output) as scratch:
         summaries = _read(experiment, source, Path(scratch), output)
         rows = _compare(experiment, source, Path(scratch), output)
-        if experiment.data.keep:
-            _keep(experiment.data.keep, source.paths["test"], output)
-        findings = _check(experiment, summaries, rows, Path(scratch), output)
-    write_index(output / DATA_DOCS, f"{experiment.task.name} from {experiment.data.source}", rows, findings)
+        if experiment.data.keep and "test" in source.splits:
+            _keep(experiment.data.keep, source, output)
+        checked = {split: rows[split] for split in source.splits}
+        findings = _check(experiment, summaries, checked, Path(scratch), output)
+    write_index(output / DATA_DOCS, f"{experiment.task.name} from {experiment.data.source}", checked, findings)
     write_json(output / "validation.json", {"rules": [asdict(finding) for finding in findings]})
     set_aside = sum(summary.set_aside for summary in summaries.values())
     removed = summaries["train"].read - summaries["train"].set_aside - rows["train"]
     remarks = [remark for split in SPLITS for remark in source.remarks(split)]
+    remarks += _unlearnable(output / "train.parquet", experiment.task)
     overlap = {finding.split: finding.observed for finding in findings if finding.rule == "overlap"}
     counts = {"rows": rows, "quarantined": set_aside, "overlap_removed": removed, "overlap": overlap}
     return _outcome(counts, remarks, findings)
@@ -82,10 +84,22 @@ def _compare(experiment: Experiment, source: Source, scratch: Path, output: Path
     }  # fmt: skip
 
 
-def _keep(columns: Sequence[str], file: Path, output: Path) -> None:
+def _unlearnable(train: Path, task: Task) -> list[str]:
+    """Return one sentence for each class that no training row has."""
+    if task.kind != "classification":
+        return []
+    there = set(pq.read_table(train, columns=["label"])["label"].to_pylist())
+    return [
+        f"no row of train has the label {name!r}, so the model cannot learn it: add some, or remove it from data.labels"
+        for label, name in enumerate(task.label_names)
+        if label not in there
+    ]
+
+
+def _keep(columns: Sequence[str], source: Source, output: Path) -> None:
     """Write kept.parquet for predict: the columns of data.keep with the number of each test row."""
     rows = pq.read_table(output / "test.parquet", columns=["row"])
-    kept = kept_columns(file, columns, rows["row"].to_numpy())
+    kept = kept_columns(source.paths["test"], columns, rows["row"].to_numpy(), source.dialect)
     pq.write_table(pa.table([rows["row"], *kept.columns], names=["row", *columns]), output / "kept.parquet")
 
 
@@ -96,22 +110,22 @@ def _check(
     from tasks.stages.validate.suite import rules
 
     task, limits = experiment.task, experiment.validation
-    suites = {split: rules(task, split, limits, summaries[split], rows[split]) for split in SPLITS}
-    with _frames(experiment, scratch, sum(rows.values())) as frames:
+    suites = {split: rules(task, split, limits, summaries[split], left) for split, left in rows.items()}
+    with _frames(experiment, scratch, rows) as frames:
         return check(frames, suites, output / DATA_DOCS)
 
 
 @contextmanager
-def _frames(experiment: Experiment, scratch: Path, rows: int) -> Iterator[dict[str, Any]]:
+def _frames(experiment: Experiment, scratch: Path, rows: dict[str, int]) -> Iterator[dict[str, Any]]:
     """Open the checked tables as data frames of the engine that the experiment or the number of rows selects."""
     engine = experiment.validation.engine
-    if engine == "spark" or (engine == "auto" and rows >= SPARK_FROM):
+    if engine == "spark" or (engine == "auto" and sum(rows.values()) >= SPARK_FROM):
         from tasks.spark import session
 
         with session(experiment, "validate") as spark:
-            yield {split: spark.read.parquet(str(_checked(scratch, split))) for split in SPLITS}
+            yield {split: spark.read.parquet(str(_checked(scratch, split))) for split in rows}
     else:
-        yield {split: pd.read_parquet(_checked(scratch, split)) for split in SPLITS}
+        yield {split: pd.read_parquet(_checked(scratch, split)) for split in rows}
 
 
 def _outcome(result: dict[str, Any], remarks: list[str], findings: list[RuleResult]) -> Outcome:

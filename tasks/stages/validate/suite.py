@@ -73,9 +73,10 @@ def _quarantine(split: str, limits: Validation, summary: QuarantineSummary, rows
     seen = f"{summary.set_aside:,} of {summary.read:,} rows cannot be used{summary.examples}"
     why = "every test row needs a prediction" if split == "test" else f"validation.max_quarantine is {share:g}"
     kind, whole = gxe.ExpectTableRowCountToBeBetween, rows + summary.set_aside
-    yield _rule(kind, "quarantine", WARNING, seen, "quarantine.jsonl lists them", min_value=whole)
+    yield _rule(kind, "quarantine", WARNING, seen, f"quarantine.jsonl lists them{summary.hints}", min_value=whole)
     yield _rule(
-        kind, "quarantine limit", CRITICAL, seen, f"correct the rows that quarantine.jsonl lists ({why})",
+        kind, "quarantine limit", CRITICAL, seen,
+        f"correct the rows that quarantine.jsonl lists ({why}){summary.hints}",
         min_value=whole - math.floor(share * summary.read),
     )  # fmt: skip
 
@@ -146,7 +147,7 @@ def _classes(task: Task) -> Iterator[Expectation]:
         yield _rule(
             gxe.ExpectColumnValuesToBeInSet, "class balance", WARNING,
             f"{{good}} of {{rows}} rows are {task.label_names[label]}",
-            "collect more of them, and use f1 for the gate",
+            "collect more of them, and use f1 for the gate and in training.best_by",
             column="label", value_set=[label], mostly=SMALLEST_CLASS / len(classes),
         )  # fmt: skip
 

@@ -62,7 +62,7 @@ def read_split(source: Source, split: str, task: Task, draft: Path, quarantine: 
         while chunk := list(islice(records, _CHUNK)):
             read += len(chunk)
             writer.write_table(pa.Table.from_pylist(list(_usable(chunk, task, split, quarantine)), schema))
-    return quarantine.summary(read)
+    return quarantine.summary(read, task)
 
 
 def finish_split(draft: Path, task: Task, facts: Facts, checked: Path, table: Path) -> int:

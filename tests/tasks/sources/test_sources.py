@@ -212,7 +212,7 @@ def test_own_parquet_with_numbers_for_text_or_damaged_is_refused(tmp_path: Path)
     pq.write_table(pa.table({"label": [1], "sentence": [3]}), tmp_path / "train.parquet")
     (tmp_path / "dev.parquet").write_bytes(b"PAR1 and then nothing")
     source = own(tmp_path, {}, train="train.parquet", dev="dev.parquet")
-    with pytest.raises(BadInput, match="the column 'sentence' has the type int64, but sentence must be text"):
+    with pytest.raises(BadInput, match="the column 'sentence' has the type int64, but it must be text"):
         list(source.records("train"))
     with pytest.raises(BadInput, match=r"dev\.parquet is not a Parquet file"):
         list(source.records("dev"))

@@ -1,0 +1,132 @@
+"""Find out from the user's own files what a model has to learn: the kind of task, and its labels or its scores."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from include.experiment import Experiment
+from include.glue import AUTO, TASKS
+from include.named import build, merge
+from include.sections import Data
+from include.stages import BadInput
+from include.text import is_blank
+from tasks.sources import open_source
+from tasks.sources.files import OwnFiles
+from tasks.sources.labels import as_list, labels_in, listed, map_hint, spellings
+from tasks.sources.quarantine import number
+
+log = logging.getLogger(__name__)
+
+_FEW = 20  # different values that may be classes, however few rows there are
+_NUMBERS = 0.95  # share of the rows with numbers, from which on others are errors
+
+
+def describe(experiment: Experiment) -> Experiment:
+    """Return the experiment with data.task, data.labels and data.score_range as train and dev have them.
+
+    Raises:
+        BadInput: If the label column may mean different things; the message says what to write.
+    """
+    source = open_source(experiment)
+    assert isinstance(source, OwnFiles)  # the others have tasks whose labels are known
+    data, flags = experiment.data, source.has_flags()
+    cells = Counter(record.label for record in source.labeled() if not (record.problem or is_blank(record.label)))
+    where = f"the column {source.names['label']!r} of {source.file('train')}"
+    task = data.task if data.task != AUTO else "multi-label" if flags else _kind(data, cells, where)
+    found: dict[str, Any] = {"data.task": task}
+    if TASKS[task].kind == "regression":
+        found["data.score_range"] = data.score_range or _score_range(cells, where)
+        log.info("%s has scores from %g to %g", where, *found["data.score_range"])
+    else:
+        counts = _labels(data, cells, several=TASKS[task].kind == "multilabel")
+        found["data.labels"] = data.labels or _names(counts, where)
+        log.info("%s, %s: %s", where, task, listed(counts))
+    return build(merge(experiment.model_dump(mode="json"), found), "the experiment")
+
+
+def _kind(data: Data, cells: Mapping[str, int], where: str) -> str:
+    """Return the task that the cells of the label column belong to."""
+    rows = sum(cells.values())
+    numbers = {cell for cell in cells if number(cell) is not None}
+    if any(map(_is_list, cells)):
+        return "multi-label"
+    if data.score_range or data.labels:
+        return "regression" if data.score_range else "classification"
+    if numbers and sum(cells[cell] for cell in numbers) >= _NUMBERS * rows:
+        return _kind_of_numbers(numbers, where)
+    if any(data.label_separator in cell for cell in cells) and len(_labels(data, cells, several=True)) < len(cells):
+        raise BadInput(
+            f"{where} has {listed(cells)}: write data.task: multi-label if {data.label_separator!r} separates labels, "
+            "or data.task: classification if it does not"
+        )
+    if len(cells) > _FEW and len(cells) * 5 > rows:
+        raise BadInput(
+            f"{where} has {len(cells):,} different values in {rows:,} rows, such as {listed(cells)}, which seem to be "
+            "texts and not labels: name the column with the labels in data.columns (LABEL), or write "
+            "data.task: classification"
+        )
+    return "classification"
+
+
+def _kind_of_numbers(numbers: set[str], where: str) -> str:
+    values = {float(cell) for cell in numbers}
+    whole = all(value.is_integer() for value in values)
+    if not whole or len(values) > _FEW:
+        return "regression"
+    if len(values) <= 2:
+        return "classification"
+    shown = ", ".join(f"{value:g}" for value in sorted(values))
+    raise BadInput(
+        f"{where} has the whole numbers {shown}: are they classes or scores? Write data.task: classification or "
+        "data.task: regression"
+    )
+
+
+def _labels(data: Data, cells: Mapping[str, int], several: bool) -> dict[str, int]:
+    """Return each label with the number of its rows."""
+    counts: Counter[str] = Counter()
+    for cell, rows in cells.items():
+        for label in _parts(data, cell) if several else [cell]:
+            counts[label] += rows
+    return counts
+
+
+def _parts(data: Data, cell: str) -> list[str]:
+    try:
+        return [data.label_map.get(label, label) for label in labels_in(cell, data.label_separator)]
+    except ValueError:  # a list without commas, which is quarantined
+        return []
+
+
+def _is_list(cell: str) -> bool:
+    try:
+        return as_list(cell) is not None
+    except ValueError:
+        return True
+
+
+def _names(counts: Mapping[str, int], where: str) -> tuple[str, ...]:
+    """Return the labels in their order. Raise BadInput if there are too few, or if some may be the same."""
+    if len(counts) < 2:
+        raise BadInput(f"{where} has {listed(counts) or 'no labels'}: a model needs at least two labels to learn from")
+    if alike := spellings(counts, ()):
+        both = {label: counts[label] for label in (*alike, *alike.values())}
+        raise BadInput(
+            f"{where} has labels that differ only in case, blanks, or the form of a number: {listed(both)}. If they "
+            f"are the same, write {map_hint(alike)}; if not, list all labels in data.labels"
+        )
+    numbers = [number(label) for label in counts]
+    by_size = dict(zip(counts, numbers, strict=True))
+    return tuple(sorted(counts, key=str if None in numbers else lambda label: by_size[label] or 0.0))
+
+
+def _score_range(cells: Mapping[str, int], where: str) -> tuple[float, float]:
+    scores = [score for cell in cells if (score := number(cell)) is not None]
+    if len(set(scores)) < 2:
+        raise BadInput(
+            f"{where} has {listed(cells) or 'no values'}: a regression needs different numbers to learn from"
+        )
+    return min(scores), max(scores)

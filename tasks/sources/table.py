@@ -1,0 +1,144 @@
+"""Read columns of the users' files as rows of texts, whatever the format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from include.stages import BadInput
+from tasks.sources.encoding import undecodable
+from tasks.sources.formats import format_of
+from tasks.sources.header import visible
+from tasks.sources.json_row import read_lines
+from tasks.sources.lines import PLAIN, Dialect, Row, check_file, nul_problem, read_header, read_rows
+from tasks.sources.parquet import UserParquet
+from tasks.sources.values import is_text, python_value
+
+_LINES = 1000  # of a file of JSON Lines, whose names are those of its columns
+
+
+def column_names(path: Path, expected: str, dialect: Dialect = PLAIN) -> list[str]:
+    """Return the names of a file's columns; of JSON Lines those that occur in its first lines.
+
+    Args:
+        path: The file.
+        expected: The columns that it must have, for messages.
+        dialect: How a text file is written.
+
+    Raises:
+        BadInput: If the file cannot be read.
+    """
+    match format_of(path):
+        case ".parquet":
+            check_file(path)
+            with UserParquet(path) as file:
+                return list(file.schema.names)
+        case ".jsonl":
+            check_file(path)
+            return list(dict.fromkeys(name for line in islice(read_lines(path), _LINES) for name in line.values))
+        case _:
+            return read_header(path, read_rows(path, dialect), expected)
+
+
+def column_rows(path: Path, names: Sequence[str], dialect: Dialect = PLAIN, texts: Sequence[str] = ()) -> Iterator[Row]:
+    """Yield all rows of a file with the fields of these columns, in the given order, as texts.
+
+    What is missing is "". A list is written as JSON.
+
+    Args:
+        path: The file.
+        names: The columns, each of which exists once, unless in JSON Lines, where a row may lack it.
+        dialect: How a text file is written.
+        texts: The columns that must be texts in a file with types.
+
+    Raises:
+        BadInput: If the file cannot be read, or if a column of Parquet should have texts and does not.
+    """
+    match format_of(path):
+        case ".parquet":
+            yield from _parquet_rows(path, names, texts)
+        case ".jsonl":
+            yield from _json_rows(path, names, texts)
+        case _:
+            rows = read_rows(path, dialect)
+            header = read_header(path, rows, ", ".join(names))
+            places = [header.index(name) for name in names]
+            for row in rows:
+                yield _selected(row, places, len(header))
+
+
+def check_column(path: Path, header: Sequence[str], name: str, role: str, remedy: str) -> None:
+    """Raise BadInput unless the header has the column once.
+
+    Args:
+        path: The file, for messages.
+        header: The names of its columns.
+        name: The name of the column.
+        role: What it is for, such as " for the role label".
+        remedy: What to write instead.
+    """
+    if header.count(name) != 1:
+        known = "two columns" if name in header else "no column"
+        raise BadInput(f"{path} has {known} {name!r}{role}; found: {visible(header, [name])}. {remedy}")
+
+
+def _selected(row: Row, places: Sequence[int], width: int) -> Row:
+    problem = row.problem
+    if not problem and len(row.fields) != width:
+        problem = f"wrong number of fields: {len(row.fields)} instead of {width}"
+    return Row(row.line, [] if problem else [row.fields[place] for place in places], problem, row.text)
+
+
+def _json_rows(path: Path, names: Sequence[str], texts: Sequence[str]) -> Iterator[Row]:
+    check_file(path)
+    for line in read_lines(path):
+        values = [line.values.get(name) for name in names]
+        wrong = [
+            f"{name!r} is not text"
+            for name, value in zip(names, values, strict=True)
+            if name in texts and not (value is None or isinstance(value, str))
+        ]
+        fields = [_json_text(value) for value in values]
+        problem = line.problem or next(iter(wrong), "") or nul_problem("".join(fields))
+        yield Row(line.number, [] if problem else fields, problem, line.data.decode("utf-8", "replace").strip())
+
+
+def _json_text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _parquet_rows(path: Path, names: Sequence[str], texts: Sequence[str]) -> Iterator[Row]:
+    check_file(path)
+    number = 0
+    with UserParquet(path) as file:
+        for name in texts:
+            kind = file.schema.field(name).type
+            if not is_text(kind):
+                raise BadInput(f"{path}: the column {name!r} has the type {kind}, but it must be text")
+        for batch in file.batches(names):
+            for at in range(len(batch)):
+                number += 1
+                yield _typed_row(number, [column[at] for column in batch.columns])
+
+
+def _typed_row(number: int, values: list[pa.Scalar]) -> Row:
+    try:
+        fields = [_as_text(python_value(value)) for value in values]
+    except UnicodeDecodeError as error:  # Parquet does not check its texts
+        shown = "\t".join(_as_text(python_value(value, "replace")) for value in values)
+        return Row(number, [], undecodable(error.object[error.start]), shown)
+    text = "\t".join(fields)
+    return Row(number, fields, nul_problem(text), text)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, list):
+        return json.dumps([_as_text(one) for one in value], ensure_ascii=False)
+    return "" if value is None else str(value)
