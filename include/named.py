@@ -221,5 +221,7 @@ def _elsewhere(field: str) -> list[str]:
 
 
 def _hint(word: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    meant = [*difflib.get_close_matches(word, list(known), n=1), *elsewhere]
+    names, lower = list(known), word.lower()
+    longer = [name for name in names if lower.startswith(f"{name}_")]  # f1_score
+    meant = [*(longer or difflib.get_close_matches(lower, names, n=1))[:1], *elsewhere]
     return f", did you mean {' or '.join(meant)}?" if meant else ""

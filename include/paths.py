@@ -19,6 +19,16 @@ def user_path(text: str) -> Path:
         raise BadInput(f"{text}: there is no user of that name here: write the absolute path") from error
 
 
+def user_folder(text: str) -> Path:
+    """Return the absolute path of a folder that a user names, also by one of its files, such as a package.json.
+
+    Raises:
+        BadInput: if there is no user of the name behind ~.
+    """
+    path = user_path(text).absolute()
+    return path.parent if path.is_file() else path
+
+
 def check_file(path: Path, remedy: str) -> None:
     """Check that a path is a regular file without opening it, because opening a pipe would block.
 

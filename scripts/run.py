@@ -25,6 +25,7 @@ from include.glue import AUTO
 from include.named import load, names, parse_overrides, read, require_threshold
 from include.runs import Run
 from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient, flatten
+from spark_bert.operators.base import StageOperator
 from spark_bert.operators.stage_log import parse_log_tail
 from spark_bert.params import NOTHING
 from spark_bert.pipeline import runtime
@@ -206,7 +207,7 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def _stop(signum: int, frame: FrameType | None) -> NoReturn:
+def _stop(signum: int, frame: FrameType | None) -> None:
     """Stop the stage that runs, if one does, as Airflow would on a killed task; then end without another try."""
     from airflow.sdk import BaseOperator, get_current_context
 
@@ -215,6 +216,14 @@ def _stop(signum: int, frame: FrameType | None) -> NoReturn:
         task = get_current_context()["task"]
         assert isinstance(task, BaseOperator)
         task.on_kill()
+        if isinstance(task, StageOperator):  # its log is read when this function has returned
+            threading.Thread(target=_end_after, args=(task,), daemon=True).start()
+            return
+    os._exit(ExitCode.STOPPED)
+
+
+def _end_after(task: StageOperator) -> None:
+    task.wait()
     os._exit(ExitCode.STOPPED)
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from include.artifacts import sha256, sync, write_json
-from include.paths import user_path
+from include.paths import user_folder
 from include.scratch import scratch_folder
 from include.sections import Runtime
 from include.stages import BadInput, Transient
@@ -204,7 +204,7 @@ def encoder_folder(name: str, runtime: Runtime) -> Path:
     """
     if name in ENCODERS:
         return _asset_folder(ENCODERS[name], f"encoders/{name}", runtime, f"model.name={name}")
-    folder = user_path(name) if is_folder(name) else _hub_folder(name, runtime.download)
+    folder = user_folder(name) if is_folder(name) else _hub_folder(name, runtime.download)
     missing = [file for file in ENCODER_FILES if not (folder / file).is_file()]
     if missing:
         conversions = [_conversion(folder, file) for file in missing]

@@ -30,7 +30,7 @@ from include.artifacts import Artifact, Manifest, artifact_key
 from include.at_work import AtWork, at_work
 from include.experiment import Experiment
 from include.named import build, merge
-from include.runs import Run, descendants
+from include.runs import DAG_ID, Run, descendants
 from include.stages import STAGES, BadInput, StageError, Stopped
 from tasks.context import Context, Outcome
 from tasks.outside import check_unchanged, noting
@@ -41,6 +41,11 @@ log = logging.getLogger(__name__)
 
 def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     """The stage's artifact, made now or found; the run's record points at it, or says why there is none."""
+    if STAGES[name].inputs and not run.folder.exists() and DAG_ID not in os.environ:
+        # A name that a person has mistyped must not become a run. An Airflow task has the name of its own run.
+        raise BadInput(
+            f"there is no run {run.folder}: name one that is there, or run the stage {STAGES[name].inputs[0]} first"
+        )
     file = run.folder / tracing.FOLDER / f"{name}.jsonl"
     with tracing.recording(file, tracing.Origin.of_stage(run.folder, name), name) as span:
         artifact = _run_stage(name, experiment, run)

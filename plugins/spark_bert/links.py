@@ -76,7 +76,11 @@ def base_path() -> str:
 
 #: The buttons of each stage.
 LINKS: dict[str, tuple[ArtifactLink, ...]] = {
-    "validate": (ArtifactLink("Data Docs", "data_docs"),),
+    "validate": (
+        ArtifactLink("Data Docs", "data_docs"),
+        ArtifactLink("Rows set aside", "quarantine"),
+        ArtifactLink("Rows removed as overlap", "overlap"),
+    ),
     "evaluate": (ArtifactLink("Report", "report"), ArtifactLink("Dev predictions", "predictions")),
     "gate": (ArtifactLink("Verdict", "verdict"),),
     "package": (ArtifactLink("Package", "package"),),

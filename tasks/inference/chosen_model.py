@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from include.experiment import Experiment
-from include.paths import user_path
+from include.paths import user_folder
 from include.runs import Run
 from include.sections import Prediction
 from include.stages import BadInput
@@ -63,7 +63,7 @@ def chosen(experiment: Experiment, run: Run, section: Naming) -> Model:
         Transient: If MLflow does not answer.
     """
     if named := getattr(experiment, section).model:
-        return _of_folder(user_path(named).absolute(), experiment.prediction, section)
+        return _of_folder(user_folder(named), experiment.prediction, section)
     registry = Registry.of(experiment, run)
     found = load_champion(registry, run.store)
     if found is None:

@@ -29,7 +29,8 @@ def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interv
 
     Args:
         task: The task.
-        metric: accuracy, f1, matthews, f1_micro, f1_macro, pearson or spearman.
+        metric: accuracy, f1, matthews, f1_micro, f1_macro, pearson, spearman, or, if all rows have the same label, its
+            recall.
         labels: Class ids or scores, [n], or zeros and ones, [n, labels].
         predicted: Predicted class ids or scores, [n], or zeros and ones, [n, labels].
 
@@ -38,7 +39,7 @@ def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interv
     """
     if not len(labels) or not np.isfinite(predicted).all():
         return None
-    if metric == "accuracy":
+    if metric in ("accuracy", "recall"):
         return wilson(int((labels == predicted).sum()), len(labels))
     return _middle(_resampled(task, metric, labels, predicted))
 

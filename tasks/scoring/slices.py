@@ -10,6 +10,9 @@ import numpy as np
 from tasks.scoring.metrics import NAMES, Array
 from tasks.scoring.scored import ScoredSplit
 
+#: The metric of the rows that have a label: the share of them that are right.
+RECALL = "recall"
+
 
 @dataclass(frozen=True)
 class Slice:
@@ -50,8 +53,8 @@ def _lengths(scored: ScoredSplit) -> Iterator[Slice]:
 
 
 def _labels(scored: ScoredSplit) -> Iterator[Slice]:
-    """Yield one slice per label. Its only metric is accuracy, the label's recall: other metrics need several labels."""
+    """Yield one slice per label. Its only metric is the label's recall: other metrics need several labels."""
     several = scored.task.kind == "multilabel"
     for label, name in enumerate(scored.task.label_names):
         mask = scored.labels[:, label] == 1 if several else scored.labels == label
-        yield Slice(f"label:{name}", f"labeled {name}", mask, ("accuracy",), label if several else None)
+        yield Slice(f"label:{name}", f"labeled {name}", mask, (RECALL,), label if several else None)

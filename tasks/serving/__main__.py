@@ -18,7 +18,7 @@ import uvloop
 from include.experiment import Experiment
 from include.logs import configure
 from include.named import load
-from include.paths import user_path
+from include.paths import user_folder
 from include.runs import Run
 from include.secrets import SERVING, VARIABLE
 from include.stages import BadInput, ExitCode, StageError
@@ -92,7 +92,7 @@ def _check_address(host: str, port: int) -> None:
 async def _load(service: Service, experiment: Experiment, home: Path) -> None:
     """Load the model that the experiment names, or each champion."""
     if experiment.serving.model:
-        folder = user_path(experiment.serving.model).absolute()
+        folder = user_folder(experiment.serving.model)
         await service.use(
             await asyncio.to_thread(open_model, folder, "spark-bert", folder.name, experiment.serving.threads)
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from include.named import load
-from include.paths import user_path
+from include.paths import user_folder, user_path
 from include.stages import BadInput
 from include.written import from_json, from_yaml
 
@@ -96,6 +96,12 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path, make: object, message: st
 
 def test_json_may_be_as_deep_as_python_reads() -> None:
     assert from_json("[[[]]]") == [[[]]]
+
+
+def test_a_file_stands_for_the_folder_that_it_lies_in(tmp_path: Path) -> None:
+    (tmp_path / "package.json").touch()
+    assert user_folder(str(tmp_path / "package.json")) == user_folder(str(tmp_path)) == tmp_path
+    assert user_folder(str(tmp_path / "nowhere")) == tmp_path / "nowhere"
 
 
 def test_a_home_folder_is_found_or_its_users_name_refused(monkeypatch: pytest.MonkeyPatch) -> None:

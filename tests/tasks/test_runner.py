@@ -147,7 +147,7 @@ def test_work_goes_on_where_it_cannot_be_recorded(run: Run, caplog: pytest.LogCa
 def test_a_stage_notes_the_dag_run_that_has_started_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadInput):
         runner.run_stage("train", EXPERIMENT, run)
-    assert not run.record().keys() & {"dag_id", "run_id"}
+    assert not run.folder.exists(), "a mistyped name does not become a run"
     monkeypatch.setenv(DAG_ID, "finetune")
     monkeypatch.setenv(RUN_ID, "manual__2026-01-01T00:00:00+00:00")
     monkeypatch.setenv(MAP_INDEX, "3")
@@ -218,7 +218,10 @@ def test_what_the_system_will_refuse_again_is_bad_input(
 
 
 def test_a_stage_without_its_input_says_what_to_run(run: Run) -> None:
-    with pytest.raises(BadInput, match="run the stage preprocess first"):
+    with pytest.raises(BadInput, match=r"there is no run .*first: name one that is .*run the stage preprocess first"):
+        runner.run_stage("train", EXPERIMENT, run)
+    run.folder.mkdir(parents=True)
+    with pytest.raises(BadInput, match="first has no preprocess yet: run the stage preprocess first"):
         runner.run_stage("train", EXPERIMENT, run)
 
 
@@ -283,6 +286,7 @@ def test_the_last_line_on_stdout_is_the_result(tmp_path: Path) -> None:
 
 def test_a_log_in_json_names_run_stage_and_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "json")
+    (tmp_path / "runs" / "first").mkdir(parents=True)
     done = _command(tmp_path, "train", "--run", str(tmp_path / "runs" / "first"))
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = map(json.loads, done.stderr.splitlines())

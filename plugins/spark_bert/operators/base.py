@@ -91,6 +91,9 @@ class StageOperator(BaseOperator):
     def run_stage(self, context: Context) -> Outcome:
         """Run the command, stream its log to the log of the Airflow task, and return how it ended."""
 
+    def wait(self) -> None:
+        """Wait for the end of what on_kill has only asked to stop."""
+
     def python(self) -> list[str]:
         """Return the beginning of the command. It is empty where the image's entry point is `python -m tasks`."""
         return []

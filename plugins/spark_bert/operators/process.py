@@ -60,6 +60,11 @@ class ProcessStageOperator(StageOperator):
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
 
+    def wait(self) -> None:
+        """Wait until no process of the stage is left. Its log has to be read meanwhile, as `run_stage` does."""
+        if self._process is not None:
+            self._process.wait()
+
     def _follow(self, process: subprocess.Popen[str]) -> Outcome:
         assert process.stdin and process.stdout and process.stderr
         with ThreadPoolExecutor(1) as pool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from include.sections import Retraining
@@ -11,7 +11,7 @@ from tasks.scoring import paired
 from tasks.scoring.metrics import as_json
 from tasks.scoring.paired import Comparison
 from tasks.scoring.scored import ScoredSplit
-from tasks.scoring.slices import slices_of
+from tasks.scoring.slices import RECALL, slices_of
 from tasks.stages.challenge.costs import Cost
 
 
@@ -106,6 +106,8 @@ def _slices(model: ScoredSplit, champion: ScoredSplit, margin: float) -> dict[st
     for part in slices_of(model):
         sides = (model.labels, model.predicted, champion.predicted)
         found = paired.compare(model.task, *(part.of(side) for side in sides))
+        if part.metrics == (RECALL,):
+            found = replace(found, metric=RECALL)
         held[part.name] = _hold(found, f"{part.name} ({part.about})", "retraining.slice_margin", margin)
     return held
 

@@ -9,7 +9,7 @@ import numpy as np
 from tasks.scoring.intervals import interval
 from tasks.scoring.metrics import as_json
 from tasks.scoring.scored import ScoredSplit
-from tasks.scoring.slices import Slice, slices_of
+from tasks.scoring.slices import RECALL, Slice, slices_of
 
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -40,7 +40,7 @@ def _entry(scored: ScoredSplit, part: Slice) -> dict[str, Any]:
     metric, labels, predicted = part.metrics[0], part.of(scored.labels), part.of(scored.predicted)
     between = interval(scored.task, metric, labels, predicted)
     about = {"about": part.about, "rows": len(labels), "metric": metric, "interval": between}
-    if part.label is not None:
+    if metric == RECALL:
         return about | {metric: float((labels == predicted).mean())}
     found = as_json(scored.at(part.mask).metrics())
     return about | {name: found[name] for name in part.metrics}

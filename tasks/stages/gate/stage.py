@@ -15,7 +15,6 @@ from tasks.reporting import page
 from tasks.scoring.verdict import Evidence, Verdict, expected_rows, judge
 
 TEMPLATE = Path(__file__).with_name("verdict.html.j2")
-REMEDY = "train longer, use a larger encoder (model.name), or lower the threshold"
 
 
 def run(context: Context) -> Outcome:
@@ -44,4 +43,14 @@ def read_evidence(evaluate: Artifact) -> Evidence:
 
 
 def _message(verdict: Verdict) -> str:
-    return f"the model of {verdict.task} did not pass the gate: {'; '.join(verdict.reasons)}. Remedy: {REMEDY}"
+    return f"the model of {verdict.task} did not pass the gate: {'; '.join(verdict.reasons)}{_remedy(verdict)}"
+
+
+def _remedy(verdict: Verdict) -> str:
+    """Return what helps a model that is not good enough. Other reasons say themselves what to do."""
+    failed = [check for check in verdict.checks if check.reason and check.value is not None]
+    if not failed:
+        return ""
+    lower = any(check.value < check.threshold for check in failed if check.value is not None)
+    ways = ["train longer", "use a larger encoder (model.name)", *(["lower the threshold"] if lower else [])]
+    return f". Remedy: {', '.join(ways[:-1])}, or {ways[-1]}"

@@ -29,6 +29,11 @@ from tasks.stages.validate.tables import finish_split, read_split
 
 SPARK_FROM = 1_000_000  # rows; with fewer rows, pandas finishes before Spark has started
 DATA_DOCS = "data_docs"
+#: The rules that fail because the limit of another one is exceeded, by that one's name.
+_FOLLOWS = {
+    "quarantine limit": ("quarantine", "row count", "one class only", "class balance", "label balance"),
+    "overlap limit": ("overlap",),
+}
 
 log = logging.getLogger(__name__)
 
@@ -129,15 +134,27 @@ def _frames(experiment: Experiment, scratch: Path, rows: dict[str, int]) -> Iter
 
 
 def _outcome(result: dict[str, Any], remarks: list[str], findings: list[RuleResult]) -> Outcome:
-    failed = [finding for finding in findings if not finding.success]
+    failed = _causes([finding for finding in findings if not finding.success])
     warnings = remarks + [finding.message for finding in failed if finding.severity == "warning"]
     critical = [finding.message for finding in failed if finding.severity == "critical"]
     for warning in warnings:
         log.warning("%s", warning)
-    result |= {"warnings": warnings, "files": {"data_docs": f"{DATA_DOCS}/index.html"}}
+    files = {"quarantine": result["quarantined"], "overlap": result["overlap_removed"]}
+    listed = {name: f"{name}.jsonl" for name, rows in files.items() if rows}
+    result |= {"warnings": warnings, "files": {"data_docs": f"{DATA_DOCS}/index.html", **listed}}
     if critical:
         return Outcome(result, ExitCode.BAD_INPUT, f"the data cannot be used. {'. '.join(critical)}")
     return Outcome(result)
+
+
+def _causes(failed: list[RuleResult]) -> list[RuleResult]:
+    """Leave out what follows from another failure of the split: too few rows, where too many were set aside."""
+    told = {(finding.split, finding.rule) for finding in failed}
+    return [
+        finding
+        for finding in failed
+        if not any((finding.split, cause) in told and finding.rule in rules for cause, rules in _FOLLOWS.items())
+    ]
 
 
 def _draft(scratch: Path, split: str) -> Path:

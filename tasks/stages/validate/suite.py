@@ -103,7 +103,7 @@ def _texts(task: Task) -> Iterator[Expectation]:
     )  # fmt: skip
     yield _rule(
         length, "long tail", WARNING, f"{{bad}} of {{rows}} texts have more than {CUT:,} characters",
-        "tokens beyond preprocessing.max_length are cut off, unless preprocessing.long is windows", column="characters",
+        "preprocessing.max_length and preprocessing.long decide what becomes of long texts", column="characters",
         max_value=CUT, mostly=0.99,
     )  # fmt: skip
     yield _rule(

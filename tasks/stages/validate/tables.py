@@ -26,6 +26,17 @@ _CHUNK = 20_000  # rows in memory at a time
 _OF_THE_ROW = pa.schema([("text_key", pa.int64()), ("overlap_key", pa.int64()), ("characters", pa.int64())])
 _OF_ALL_ROWS = pa.schema([("labels_of_text", pa.int64()), ("overlaps", pa.bool_())])
 
+#: What the columns mean that the rules check and no file has.
+MEANINGS = {
+    "row": "the number of the row in its split",
+    "line": "the line of the file that it was read from",
+    "text_key": "a number that equal texts of a split have in common",
+    "overlap_key": "a number that texts have in common which count as equal in different splits",
+    "characters": "the length of the text",
+    "labels_of_text": "how many different labels the rows with this text have",
+    "overlaps": "whether the text also occurs in train; for train, whether it occurs in dev or test",
+}
+
 
 def sentence_columns(task: Task) -> list[str]:
     """Return the names of the sentence columns: sentence1 and, for a task on pairs, sentence2."""

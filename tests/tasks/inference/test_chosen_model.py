@@ -56,3 +56,4 @@ def test_every_file_of_a_folder_counts(tmp_path: Path) -> None:
     before = champion(tmp_path, model=str(tmp_path)).version
     (tmp_path / "model.onnx").touch()
     assert champion(tmp_path, model=str(tmp_path)).version != before
+    assert champion(tmp_path, model=str(tmp_path / "config.json")) == champion(tmp_path, model=str(tmp_path))

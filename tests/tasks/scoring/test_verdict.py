@@ -168,5 +168,5 @@ def test_a_correlation_below_zero_passes_no_gate() -> None:
 
 def test_a_slice_has_no_baseline() -> None:
     """Every row of a label has that label: a constant is always right there."""
-    found = evidence(slices={"label:positive": {"rows": 50, "metric": "accuracy", "accuracy": 0.9}})
+    found = evidence(slices={"label:positive": {"rows": 50, "metric": "recall", "recall": 0.9}})
     assert judged(SST2, {"accuracy": 0.5}, {"label:positive": 0.8}, found, 100).passed

@@ -46,7 +46,7 @@ def test_a_classifier_that_says_one_class_only_is_refused_by_the_labels() -> Non
     assert verdict.slices["label:acceptable"].outcome == "not worse"
     assert verdict.metrics["model"] is not None and verdict.metrics["model"]["matthews"] == 0
     (reason,) = [reason for reason in verdict.reasons if "label:unacceptable" in reason]
-    assert reason.startswith("accuracy 0.0000 on label:unacceptable (labeled unacceptable) is 0.7000 below")
+    assert reason.startswith("recall 0.0000 on label:unacceptable (labeled unacceptable) is 0.7000 below")
     assert "more than retraining.slice_margin = 0.1 and more than chance (120 rows, 95 % interval" in reason
 
 

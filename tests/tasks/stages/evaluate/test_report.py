@@ -189,7 +189,7 @@ def test_a_report_on_several_labels(tmp_path: Path, history: Path) -> None:
         assert escape(name) in html
         assert all(f"{row[figure]:.4f}" in html for figure in ("threshold", "precision", "recall", "f1"))
         recall = summary["slices"][f"label:{name}"]
-        assert (recall["metric"], recall["accuracy"]) == ("accuracy", pytest.approx(row["recall"]))
+        assert (recall["metric"], recall["recall"]) == ("recall", pytest.approx(row["recall"]))
         assert recall["rows"] == row["rows"]
     for metrics in (summary["metrics"], *summary["other_thresholds"].values()):
         assert all(f"{value:.4f}" in html for value in metrics.values())

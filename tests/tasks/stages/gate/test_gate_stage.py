@@ -58,9 +58,15 @@ def test_red_keeps_the_verdict_and_says_what_to_do(tmp_path: Path) -> None:
     assert outcome.message.startswith(
         "the model of SST-2 did not pass the gate: accuracy 0.9000 is 0.0270 below gate.accuracy"
     )
-    assert "train longer" in outcome.message
+    assert outcome.message.endswith("Remedy: train longer, use a larger encoder (model.name), or lower the threshold")
     assert "below gate.accuracy" in (tmp_path / "output" / "verdict.html").read_text(encoding="utf-8")
     assert not json.loads((tmp_path / "output" / "verdict.json").read_text())["passed"]
+
+
+def test_a_model_below_its_baseline_is_not_told_to_lower_the_threshold(tmp_path: Path) -> None:
+    message = gate(tmp_path, accuracy=0.5, gate={"accuracy": 0.4}).message
+    assert "does not beat its baseline" in message
+    assert message.endswith("Remedy: train longer, or use a larger encoder (model.name)")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ def test_rows_are_those_of_validate_or_of_the_new_split(
 def test_a_task_without_a_threshold_of_its_own_is_red(tmp_path: Path) -> None:
     outcome = gate(tmp_path, accuracy=1.0, data={"task": "QNLI", "source": "glue", "path": "glue"})
     assert outcome.exit_code == ExitCode.GATE_FAILED
-    assert "set gate.accuracy" in outcome.message
+    assert "set gate.accuracy" in outcome.message and "train longer" not in outcome.message
 
 
 def test_the_registrys_threshold_is_part_of_the_key(tmp_path: Path) -> None:

@@ -51,6 +51,17 @@ def test_too_many_bad_rows_stop_the_run(tmp_path: Path, file: str, rows: list[by
     assert message in refused(tmp_path, made_up.sst2(tmp_path))
 
 
+def test_what_follows_from_rows_that_were_set_aside_is_not_told_too(tmp_path: Path) -> None:
+    folder = made_up.write_sst2(tmp_path)
+    train = folder / "train.tsv"
+    train.write_text(train.read_text().replace("\t1\n", "\tYes\n").replace("\t0\n", "\tNo\n"))
+    message = refused(tmp_path, made_up.sst2(tmp_path))
+    assert message.startswith("the data cannot be used. train: quarantine limit: 200 of 200 rows cannot be used")
+    assert message.count("train: ") == 1
+    warnings = Run(tmp_path / "work/runs/first").record()["stages"]["validate"]["result"]["warnings"]
+    assert not any("cannot be used" in warning for warning in warnings)
+
+
 def test_one_class_only_stops_the_run(tmp_path: Path) -> None:
     folder = made_up.write_sst2(tmp_path)
     (folder / "train.tsv").write_bytes(b"\n".join([b"sentence\tlabel", *MANY]))

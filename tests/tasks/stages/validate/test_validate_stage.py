@@ -97,7 +97,9 @@ class Links(HTMLParser):
         values = dict(attrs)
         if tag == "a":
             self.links.append(values.get("href") or "")
-        self.loads += [values[name] or "" for name in ("src",) if name in values]
+        self.loads += [values["src"] or ""] if "src" in values else []
+        self.loads += [values.get("href") or ""] if tag == "link" else []
+        self.loads += ["a script"] if tag == "script" else []
 
 
 def test_data_docs_can_be_moved_and_opened(sound: Artifact, tmp_path: Path) -> None:
@@ -107,10 +109,26 @@ def test_data_docs_can_be_moved_and_opened(sound: Artifact, tmp_path: Path) -> N
     assert len(front.links) == 3
     for link in front.links:
         page = docs / link
+        assert Links(page).loads == [] and "url(" not in page.read_text()
         local = [href for href in Links(page).links if href and not href.startswith(("#", "http"))]
         assert local
         assert all((page.parent / href).resolve().is_file() for href in local)
     assert str(sound.path.parent) not in "".join(page.read_text() for page in docs.rglob("*.html"))
+
+
+def test_every_page_has_a_verdict_and_explains_our_columns(sound: Artifact) -> None:
+    for page in (sound.path / "data_docs").rglob("validations/train/**/*.html"):
+        text = page.read_text(encoding="utf-8")
+        top = text[: text.index("Expectation Validation Result")]
+        assert "train: can be used, with warnings (quarantine, encoding, length, duplicates" in top
+        assert "<dt>labels_of_text</dt><dd>how many different labels" in top
+        assert text.count("✔ passed") > 5 and text.count("✘ failed") == 5
+        assert 'class="fas' not in text
+
+
+def test_rows_set_aside_and_overlaps_are_files_of_the_result(sound: Artifact) -> None:
+    files = sound.manifest.result["files"]
+    assert (files["quarantine"], files["overlap"]) == ("quarantine.jsonl", "overlap.jsonl")
 
 
 def test_no_text_of_the_data_becomes_markup(sound: Artifact) -> None:
