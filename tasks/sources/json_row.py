@@ -64,7 +64,9 @@ def parse(data: bytes) -> tuple[dict[str, Any], str]:
     if problem := decoding_problem(data):
         return {}, problem
     try:
-        row = json.loads(data.decode("utf-8"))
+        row = _DECODER.decode(data.decode("utf-8"))
+    except _RepeatedKey:
+        return {}, "an object has the same key twice"
     except (ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
@@ -75,6 +77,20 @@ def parse(data: bytes) -> tuple[dict[str, Any], str]:
     except RecursionError:  # writing needs a few levels more than reading
         return {}, "not a JSON object"
     return row, ""
+
+
+class _RepeatedKey(Exception):
+    """An object has two values for one key, of which Python would drop the first."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _RepeatedKey
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _has_half_a_pair(row: dict[str, Any]) -> bool:
