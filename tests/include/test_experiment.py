@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from include.experiment import Experiment
 from include.losses import LOSSES
-from include.named import build, load, names, parse_overrides
+from include.named import build, load, names, parse_overrides, require_threshold
 from include.stages import STAGES, BadInput
 
 
@@ -443,6 +443,21 @@ def test_what_several_labels_do_not_support_is_refused(values: dict[str, dict[st
     with pytest.raises(BadInput) as error:
         build({**values, "data": {**MULTI_LABEL, **values.get("data", {})}}, "mine")
     assert message in str(error.value)
+
+
+def test_any_metric_of_the_gate_can_choose_the_best_checkpoint() -> None:
+    assert load("movies", ["training.best_by=f1"]).training.best_by == "f1"
+    with pytest.raises(BadInput, match=r"training\.best_by f1_macro does not exist for the classification task"):
+        load("movies", ["training.best_by=f1_macro"])
+    auto = {"task": "auto", "source": "files", "path": "x"}
+    assert build({"data": auto, "training": {"best_by": "f1_macro"}}, "mine").training.best_by == "f1_macro"
+
+
+def test_own_data_without_a_threshold_has_to_beat_a_constant_answer() -> None:
+    own = {"data": {"task": "regression", "source": "files", "path": "x"}}
+    assert require_threshold(build(own, "mine")).thresholds == {"pearson": 0}
+    with pytest.raises(BadInput, match=r"has no threshold of its own, .*: set gate\.pearson"):
+        require_threshold(build({**own, "gate": {"beat_baseline": False}}, "mine"))
 
 
 def test_the_metrics_of_several_labels_are_refused_for_classes() -> None:

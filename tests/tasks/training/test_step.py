@@ -81,6 +81,14 @@ def test_the_best_model_by_loss_is_the_one_kept(root: Path, average_decay: float
     assert kept == pytest.approx(scored[best][LOSS], rel=1e-5)
 
 
+def test_the_best_model_by_another_metric_is_the_one_kept(root: Path) -> None:
+    job = train(root, best_by="f1", epochs=2, learning_rate=1e-2, batch_size=4)
+    scored = {line["step"]: line["f1"] for line in lines(job.output) if LOSS in line}
+    found = summary(job)
+    assert (found["metric"], found["best"]) == ("f1", max(scored.values()))
+    assert scored[found["best_step"]] == found["best"]
+
+
 def test_patience_with_the_loss(root: Path) -> None:
     job = train(root, best_by="loss", patience=2, learning_rate=1e-12, epochs=20, evaluations=1)
     assert summary(job)["steps"] == 3 * 8

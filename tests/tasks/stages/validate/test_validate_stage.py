@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,7 +11,13 @@ import pytest
 
 from include.artifacts import Artifact
 from include.experiment import Experiment
-from include.stages import ExitCode
+from include.named import build
+from include.runs import Run
+from include.stages import BadInput, ExitCode
+from tasks.context import Context
+from tasks.runner import run_stage
+from tasks.stages.export.stage import run as export
+from tasks.stages.predict.stage import run as predict
 from tests.tasks.stages.validate import made_up
 
 
@@ -169,3 +176,46 @@ def test_scores_of_pairs(tmp_path: Path) -> None:
     last = pq.read_table(artifact.path / "train.parquet").to_pylist()[-1]
     assert last == {"row": 112, "line": 114, "sentence1": "Same!", "sentence2": "pair", "label": 5.0}
     assert made_up.rules(artifact)["train", "contradictory labels"]["observed"] == 2
+
+
+def test_a_folder_without_test_and_labels_goes_through_all_stages(tmp_path: Path, encoder: Path, spark: object) -> None:
+    for split, count in (("train", 30), ("dev", 10)):
+        rows = [f"{split} sentence {number}\t{('good', 'bad', 'so-so')[number % 3]}" for number in range(count)]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *rows, ""]))
+    data = {"task": "auto", "source": "files", "path": str(tmp_path)}
+    asked = Experiment.model_validate({"data": data, "model": {"name": str(encoder)}})
+    artifact = made_up.validate(tmp_path, asked)
+    assert artifact.manifest.message == ""
+    assert artifact.manifest.result["rows"] == {"train": 30, "dev": 10, "test": 0}
+    assert artifact.manifest.result["warnings"] == [
+        f"there is no file {tmp_path / 'test.tsv'}, so nothing is predicted: put it there, or name another"
+    ]
+    run = Run(tmp_path / "work" / "runs" / "first")
+    tokens = run_stage("preprocess", asked, run)  # finds the labels that validate has found
+    assert sorted(path.name for path in tokens.path.iterdir() if path.is_dir()) == ["dev", "train"]
+    found = build(run.record()["experiment"], "the run's")
+    assert (found.data.task, found.data.labels) == ("classification", ("bad", "good", "so-so"))
+    output = tmp_path / "output"
+    predicted = predict(Context(found, run, {"preprocess": tokens}, output))
+    assert predicted.result == {"rows": 0, "files": {}}
+    without = Artifact(output, replace(artifact.manifest, stage="predict", result=predicted.result))
+    assert export(Context(found, run, {"predict": without}, output)).result["files"] == {}
+    assert made_up.validate(tmp_path, found).path == artifact.path
+    (tmp_path / "train.tsv").unlink()
+    with pytest.raises(BadInput, match=r"has no validate yet: run the stage validate first"):
+        run_stage("preprocess", asked, Run(tmp_path / "work" / "runs" / "second"))
+
+
+def test_a_label_that_no_training_row_has_is_said(tmp_path: Path) -> None:
+    rows = [f"sentence {number}\t{('good', 'bad')[number % 2]}" for number in range(40)]
+    (tmp_path / "all.tsv").write_text("\n".join(["sentence\tlabel", *rows, "one more\tFine ", ""]))
+    labels = ["bad", "good", "fine"]
+    data = {"task": "classification", "source": "files", "path": str(tmp_path / "all.tsv"), "labels": labels}
+    artifact = made_up.validate(tmp_path, Experiment.model_validate({"data": data}))
+    assert artifact.manifest.result["rows"] == {"train": 32, "dev": 4, "test": 4}
+    assert artifact.manifest.result["warnings"][0] == (
+        "no row of train has the label 'fine', so the model cannot learn it: add some, or remove it from data.labels"
+    )
+    assert artifact.manifest.message.endswith(
+        '; if \'Fine \' (1 row) are labels in another spelling, write data.label_map: {"Fine ": "fine"}'
+    )
