@@ -14,7 +14,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LASTING = {
     errno.EACCES: "user {user} has no permission to use it: give that user access, or choose another path",
     errno.EPERM: "user {user} has no permission to do this: give that user access, or choose another path",
-    errno.EROFS: "the file system is read-only: mount it with write access, or choose another path",
     errno.ENOTDIR: "there is a file where a folder is expected: move it away, or choose another path",
     errno.EEXIST: "there is a file where a folder is expected: move it away, or choose another path",
     errno.EISDIR: "there is a folder where a file is expected: move it away, or choose another path",
@@ -37,7 +36,11 @@ def explain(error: StageError | OSError, place: Path | None) -> StageError:
         return error
     if error.errno in _FULL:
         return Transient(f"no space is left below {place}: free some space and run the stage again (nothing was kept)")
+    path = place if error.filename is None else error.filename
+    if error.errno == errno.EROFS:  # as which the kernel mounts a disk again that has had an error
+        return Transient(
+            f"{shorten(str(path))}: the file system is read-only: mount it with write access, or choose another path"
+        )
     if error.errno in _LASTING:
-        path = place if error.filename is None else error.filename
         return BadInput(f"{shorten(str(path))}: {_LASTING[error.errno].format(user=os.getuid())}")
     return Transient(f"{error}; nothing was kept")

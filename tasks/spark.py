@@ -1,5 +1,7 @@
 """The Spark session of a stage. By default it runs on this machine, and it ends with the stage.
 
+It is pyspark's own Spark, whatever the environment says of another installation.
+
 Executors on other machines need the same Python packages as the driver and the artifact store under the same path.
 The project's own code and the tokenizer are sent to them.
 """
@@ -20,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.errors import PySparkException
@@ -40,6 +43,10 @@ SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 #: A stage's JVM lives for seconds only. Stopping at the quick compiler halves the CPU time of preprocess.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOGGING = f"-Dlog4j2.configurationFile={(ROOT / 'tasks' / 'log4j2.properties').as_uri()}"
+
+#: The variables of Spark that keep their value: addresses of this machine, the Python of executors, and a folder with
+#: settings of the user's.
+_OURS = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS", "PYSPARK_PYTHON", "SPARK_CONF_DIR")
 
 _COMMON = {
     "spark.log.level": "ERROR",
@@ -70,7 +77,7 @@ def session(experiment: Experiment, name: str, *jars: Path) -> Iterator[SparkSes
         jars: Java libraries that a new session loads, such as the driver of a database.
 
     Raises:
-        BadInput: If Java is missing or too old.
+        BadInput: If Java is missing or too old, or if no program can be run from the folder for temporary files.
         Transient: If a Spark job fails.
     """
     running = SparkSession.getActiveSession()
@@ -79,6 +86,7 @@ def session(experiment: Experiment, name: str, *jars: Path) -> Iterator[SparkSes
             yield running
         return
     _check_java()
+    _check_temporary(Path(tempfile.gettempdir()))
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also raises every error that it logs
     with scratch_folder(Path(tempfile.gettempdir()), "spark-bert") as scratch:
         try:
@@ -146,6 +154,7 @@ def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> Spark
     if master.startswith("local"):
         settings |= _LOCAL
         os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    _leave_other_installation(local=master.startswith("local"))
     # The driver's JVM starts Python too, to plan the sources of streams, and does not show it what addPyFile adds.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     os.environ["PYSPARK_PIN_THREAD"] = "false"  # otherwise an interrupted call blocks the next one
@@ -187,6 +196,27 @@ def _code(scratch: Path) -> Path:
             for file in sorted((ROOT / package).rglob("*.py")):
                 archive.write(file, file.relative_to(ROOT))
     return path
+
+
+def _leave_other_installation(local: bool) -> None:
+    """Remove the settings of another Spark or Hadoop from the environment, apart from how a cluster is reached."""
+    of_hadoop = ("HADOOP_", "YARN_", "HIVE_") if local else ()
+    for name in list(os.environ):
+        if (
+            name.startswith(("SPARK_", "PYSPARK_", *of_hadoop))
+            and not name.startswith("SPARK_BERT_")
+            and name not in _OURS
+        ):
+            del os.environ[name]
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+
+
+def _check_temporary(folder: Path) -> None:
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise BadInput(
+            f"{folder} is on a file system that is mounted noexec, but Spark loads libraries from there: set TMPDIR to "
+            "another folder"
+        )
 
 
 def _check_java() -> None:

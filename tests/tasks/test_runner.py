@@ -167,6 +167,7 @@ def test_a_stage_notes_the_dag_run_that_has_started_it(run: Run, monkeypatch: py
     [
         (OSError(errno.ENOSPC, "No space left on device"), "no space is left below"),
         (OSError(errno.EIO, "Input/output error"), "nothing was kept"),
+        (OSError(errno.EROFS, "Read-only", "/data/x"), "/data/x: the file system is read-only: mount it with write"),
     ],
 )
 def test_a_full_or_broken_disk_keeps_nothing(
@@ -195,7 +196,6 @@ def test_a_full_or_broken_disk_keeps_nothing(
             "/data/x.tsv: user {user} has no permission to use it: give that user access, or choose another path",
         ),
         (errno.EPERM, "/data/x.tsv: user {user} has no permission to do this"),
-        (errno.EROFS, "/data/x.tsv: the file system is read-only: mount it with write access"),
         (errno.ENOTDIR, "/data/x.tsv: there is a file where a folder is expected: move it away"),
         (errno.EISDIR, "/data/x.tsv: there is a folder where a file is expected: move it away"),
         (errno.ENAMETOOLONG, "/data/x.tsv: the name is longer than the file system allows"),

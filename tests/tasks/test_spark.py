@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,7 +22,7 @@ from include.experiment import Experiment
 from include.scratch import kernel
 from include.stages import BadInput, Transient
 from include.tracing import Origin, recording
-from tasks.spark import _code, _explain, is_local, keep_workers, partitions, session, ship, shipped
+from tasks.spark import _check_temporary, _code, _explain, is_local, keep_workers, partitions, session, ship, shipped
 from tasks.spark_jobs import jobs_as_spans
 from tests.spans import attributes, read_spans
 
@@ -58,6 +60,14 @@ except StageError as error:
 """
 
 
+#: What another installation of Spark leaves in the environment of its users.
+ELSEWHERE: dict[str, Any] = {
+    "SPARK_HOME": "/nowhere", "SPARK_REMOTE": "sc://nowhere:15002", "PYSPARK_SUBMIT_ARGS": "--master yarn",
+    "SPARK_LOCAL_DIRS": "/proc", "PYSPARK_DRIVER_PYTHON": "jupyter", "PYSPARK_GATEWAY_PORT": "1",
+    "SPARK_SUBMIT_OPTS": "-Xnonsense",
+}  # fmt: skip
+
+
 def start(work: str, begun: Path = Path(os.devnull), **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM.replace("{work}", work), str(begun)],
@@ -91,12 +101,18 @@ def test_a_signal_ends_jvm_and_scratch_files(
 
 
 def test_a_refusal_on_an_executor_is_the_stages(tmp_path: Path) -> None:
-    """And what a killed session left in TMPDIR is swept, and Spark says nothing of its own log levels."""
-    (tmp_path / f"spark-bert-abcdefgh-{kernel()}").mkdir()
-    with start("refuse", TMPDIR=str(tmp_path)) as process:
+    """And what a killed session left in TMPDIR is swept, and Spark says nothing of its own log levels.
+
+    The environment of another installation changes nothing.
+    """
+    temporary, hadoop = tmp_path / "tmp", tmp_path / "hadoop"
+    (temporary / f"spark-bert-abcdefgh-{kernel()}").mkdir(parents=True)
+    hadoop.mkdir()
+    (hadoop / "core-site.xml").write_text("this is no XML")
+    with start("refuse", TMPDIR=str(temporary), HADOOP_CONF_DIR=str(hadoop), **ELSEWHERE) as process:
         output, logged = process.communicate(timeout=120)
     assert "log level" not in logged and "log4j" not in logged
-    assert list(tmp_path.iterdir()) == []
+    assert list(temporary.iterdir()) == []
     started, message = output.splitlines()
     assert (message, process.returncode) == ("the model is damaged: train again", 2)
     assert_nothing_is_left(started)
@@ -128,6 +144,14 @@ def test_java_too_old_or_missing(version: str, says: str, tmp_path: Path) -> Non
         output, _ = process.communicate(timeout=60)
     assert process.returncode == BadInput.exit_code
     assert says in output and "openjdk-17-jre-headless" in output
+
+
+def test_temporary_files_on_noexec_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java unpacks libraries there, and could not load them."""
+    _check_temporary(tmp_path)
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_NOEXEC))  # mounting one takes root
+    with pytest.raises(BadInput, match=f"{tmp_path} is on a file system that is mounted noexec, .*: set TMPDIR to"):
+        _check_temporary(tmp_path)
 
 
 def test_partitions_of_five_thousand_and_four_at_least() -> None:
