@@ -60,6 +60,7 @@ _COMMON = {
 _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    "spark.authenticate": "true",  # the driver would deserialize what any user of the machine sends to its port
     "spark.driver.memory": "2g",  # a local master runs the executors in the driver's JVM, so they share this memory
     "spark.sql.shuffle.partitions": "4",
 }

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from ipaddress import ip_address
 from itertools import count, takewhile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -162,6 +166,26 @@ def test_a_session_inside_a_session_is_that_one(spark: SparkSession) -> None:
     with session(Experiment(), "inner") as inner:
         assert inner is spark
     assert spark.range(3).count() == 3
+
+
+def test_a_session_has_no_port_beyond_the_loopback_and_takes_no_objects_from_strangers(spark: SparkSession) -> None:
+    spark.range(1).mapInArrow(lambda batches: batches, "id long").collect()  # starts Python's own server
+    own = psutil.Process()
+    ports = [port for process in (own, *own.children(recursive=True)) for port in process.net_connections("inet")]
+    addresses = {port.laddr.ip.removeprefix("::ffff:") for port in ports if port.status == psutil.CONN_LISTEN}
+    assert addresses and all(ip_address(address).is_loopback for address in addresses)
+    answer = send_object(int(spark.conf.get("spark.driver.port") or 0))
+    assert b"Expected SaslMessage" in answer and b"RpcFailure" not in answer
+
+
+def send_object(port: int) -> bytes:
+    """Send an object of Java to an endpoint that every driver has, as Spark's own protocol does; return the answer."""
+    utf = [struct.pack(">H", len(text)) + text for text in (b"127.0.0.1", b"endpoint-verifier", b"from a stranger")]
+    message = b"\0\1" + utf[0] + struct.pack(">i", port) + utf[1] + b"\xac\xed\0\5t" + utf[2]
+    request = struct.pack(">BqI", 3, 7, len(message)) + message
+    with socket.create_connection(("127.0.0.1", port), 60) as connection:
+        connection.sendall(struct.pack(">q", 8 + len(request)) + request)
+        return connection.recv(4096)
 
 
 def test_the_code_for_other_machines_is_whole(tmp_path: Path) -> None:
