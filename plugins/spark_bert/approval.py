@@ -49,7 +49,7 @@ class PromotionApproval(ApprovalOperator):
         _answer(run).unlink(missing_ok=True)  # an earlier try may have asked about another comparison
         self.response_timeout = timedelta(hours=options.timeout_hours)
         self.assigned_users = [HITLUser(id=name, name=name) for name in approvers()] or None
-        self.subject = f"Make version {_version(context)} the champion?"
+        self.subject = f"Make version {_asked_about(context)['version']} the champion?"
         self.body = request_body(context, options.timeout_hours)
         return super().execute(context)
 
@@ -65,7 +65,7 @@ class PromotionApproval(ApprovalOperator):
             "by": person["name"] if person else "nobody, in time",
             "at": event["responded_at"].isoformat(timespec="seconds"),
             "timed_out": bool(event.get("timedout")),
-            "version": _version(context),
+            **_asked_about(context),
         }
         write_json(_answer(this_run(context)), decision)
         return decision
@@ -80,9 +80,10 @@ def answers(context: Context) -> dict[str, str]:
     return {ANSWERS: json.dumps({name: value for name, value in returned.items() if value is not None})}
 
 
-def _version(context: Context) -> str:
-    """Return the version that register has made, as Airflow's database has it."""
-    return str(context["ti"].xcom_pull(task_ids="register")["version"])
+def _asked_about(context: Context) -> dict[str, str]:
+    """Return the model and the version that register has made, as Airflow's database has them."""
+    entry = context["ti"].xcom_pull(task_ids="register")
+    return {name: entry[name] for name in ("model", "version")}
 
 
 def _answer(run: Run) -> Path:

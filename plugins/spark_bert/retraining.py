@@ -70,7 +70,9 @@ def versioned_experiment(context: Context) -> Experiment:
             "preprocessing.resplit selects new dev rows from every version, but the champion was trained on some of "
             "them and cannot be compared on them: write preprocessing.resplit: false"
         )
-    changes = dict(ingested["data"])
+    # A stage says this. It could not do without the approvers, or have another model replaced.
+    changes = {name: value for name, value in ingested["data"].items() if name.startswith("data.")}
+    changes["data.task"] = wanted.data.task
     champion = stages.get("champion", {}).get("result", {}).get("folder")
     if wanted.retraining.start == "champion" and champion:
         changes["model.name"] = champion

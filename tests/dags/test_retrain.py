@@ -47,7 +47,7 @@ def context(run: str = "now", results: dict[str, Any] | None = None, /, **conf: 
     """Return the context of a task; `results` are those of the other Airflow tasks of the run."""
     params = ParamsDict(form(EXPERIMENT, more=("dataset", "retraining")))
     params.update(conf)
-    pull = lambda task_ids: {"register": {"version": "3"}, **(results or {})}.get(task_ids)  # noqa: E731
+    pull = lambda task_ids: {"register": {"model": "reviews", "version": "3"}, **(results or {})}.get(task_ids)  # noqa: E731
     ti = SimpleNamespace(run_id=run, map_index=-1, xcom_pull=pull)
     return {"params": params.validate(), "dag_run": SimpleNamespace(dag_id="retrain", run_id=run), "ti": ti}
 
@@ -177,6 +177,17 @@ def test_after_a_refused_ingest_there_is_no_version_but_the_run_is_tracked(dag: 
     assert isinstance(track, StageOperator)
     track.render_template_fields(now)
     assert track.command[-1] == str(this_run(now).folder)
+
+
+def test_what_a_stage_says_of_its_data_changes_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every stage may write the record of its run."""
+    monkeypatch.setenv("SPARK_BERT_APPROVERS", "ann")
+    now = context()
+    forged = {"retraining.approval": False, "runtime.spark_master": "spark://x:1", "data.task": "regression"}
+    made(now, "ingest", data=VERSION | forged)
+    experiment = versioned_experiment(now)
+    assert experiment.data.path == VERSION["data.path"] and experiment.data.task == from_form(now).data.task
+    assert experiment.retraining.approval and experiment.runtime.spark_master == "local[*]"
 
 
 def test_training_begins_with_the_champion_where_the_experiment_says_so() -> None:
@@ -323,7 +334,7 @@ def test_the_answer_is_returned_for_promote_and_kept_in_the_run(
     kept = json.loads((this_run(now).folder / "decision.json").read_text())
     assert kept == returned == {
         "decision": expected, "by": "ada" if person else "nobody, in time", "at": "2026-01-02T00:00:00+00:00",
-        "timed_out": person is None, "version": "3",
+        "timed_out": person is None, "model": "reviews", "version": "3",
     }  # fmt: skip
     (this_run(now).folder / "decision.json").write_text('{"decision": "approved"}')  # as any stage can
     promote: Any = dag.get_task("promote")

@@ -165,7 +165,8 @@ def test_no_answer_in_time_is_a_rejection(call: Call) -> None:
     state, tasks = to_end(call, retrain(call, **ASKED, **{"retraining.timeout_hours": 0.001}))
     assert state == "success"
     assert xcom(call, tasks, "approve") | {"at": ""} == {
-        "decision": "rejected", "by": "nobody, in time", "at": "", "timed_out": True, "version": "2"
+        "decision": "rejected", "by": "nobody, in time", "at": "", "timed_out": True,
+        "model": "spark-bert-movie-reviews", "version": "2",
     }  # fmt: skip
     assert xcom(call, tasks, "promote")["champion"] == "1"
 

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ValidationError
 from include.runs import ANSWERS
 from include.sections import Retraining
 from include.stages import BadInput
-from tasks.tracking.registry import now
+from tasks.tracking.registry import Version, now
 
 COMPARISON, ROLLBACK, TRIED = "comparison", "rollback", "trial"
-_EXAMPLE = '{"approve": {"decision": "approved", "by": "NAME", "at": "2026-01-31T12:00:00+00:00", "version": "1"}}'
+_EXAMPLE = '{"approve": {"decision": "approved", "by": "NAME", "at": "2026-01-31", "model": "MODEL", "version": "1"}}'
 
 
 class Decision(BaseModel):
@@ -47,9 +47,11 @@ class Answer(Decision):
     """A person's decision.
 
     Attributes:
-        version: The number of the version that the person was asked about.
+        model: The name of the registered model.
+        version: The number of its version that the person was asked about.
     """
 
+    model: str
     version: str
 
 
@@ -126,7 +128,7 @@ def of_trial(found: Figures | None, version: str, options: Retraining) -> Decisi
     return Decision(decision="held", by=TRIED, at=now(), why=why)
 
 
-def of_person(answer: Answer | None, version: str) -> Decision:
+def of_person(answer: Answer | None, version: Version) -> Decision:
     """Return a person's decision about the version.
 
     Raises:
@@ -137,9 +139,9 @@ def of_person(answer: Answer | None, version: str) -> Decision:
             "retraining.approval requires a person's decision, and Airflow knows of none: clear the Airflow task "
             f"approve. Without Airflow, write {ANSWERS}='{_EXAMPLE}' before the command"
         )
-    if answer.version != version:
+    if (answer.model, answer.version) != (version.model, version.number):
         raise BadInput(
-            f"{answer.by or 'a person'} was asked about version {answer.version}, not {version}: clear the Airflow "
-            "task approve"
+            f"{answer.by or 'a person'} was asked about version {answer.version} of {answer.model}, not {version}: "
+            "clear the Airflow task approve"
         )
     return answer

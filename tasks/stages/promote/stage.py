@@ -52,7 +52,7 @@ def _decided(context: Context, version: Version, outcome: str) -> Decision:
     """
     told = Answers.told()
     if context.experiment.retraining.approval:
-        return of_person(told.approve, version.number)
+        return of_person(told.approve, version)
     tags, decided_before = version.tags, context.run.record()["stages"].get("promote", {}).get("key")
     if tags.get("rolled_back", "") > tags.get("promoted", "") and not decided_before:
         return of_rollback(tags["rolled_back"])

@@ -59,7 +59,7 @@ def ingested(home: Path, name: str) -> Run:
 
 def answer(decision: str, version: str = "2", **changes: Any) -> dict[str, Any]:
     """Return a person's answer as Airflow has it."""
-    about = {"at": "2026-01-31T12:00:00+00:00", "timed_out": False, "version": version}
+    about = {"at": "2026-01-31T12:00:00+00:00", "timed_out": False, "model": MODEL, "version": version}
     return {"decision": decision, "by": "Ada", **about, **changes}
 
 
