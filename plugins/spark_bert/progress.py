@@ -18,7 +18,7 @@ from rich.text import Text
 
 from include.logs import PROGRESS
 from include.runs import Run
-from include.stages import STAGES
+from include.stages import STAGES, ExitCode
 from spark_bert.places import run_folder, run_name
 from spark_bert.summary import outcome
 
@@ -116,6 +116,8 @@ def _outcome(event: Event) -> str:
     """Say how a stage has ended: in its own words if its record agrees with the event, or else in Airflow's."""
     entry = Run(event.folder).record()["stages"].get(event.stage)
     if entry and event.succeeded == (entry["exit_code"] == 0):
+        if entry["exit_code"] in (ExitCode.BAD_INPUT, ExitCode.GATE_FAILED):  # the run ends, and its summary says why
+            return "failed"
         return outcome(event.stage, entry)
     return "done" if event.succeeded else event.reason
 

@@ -8,8 +8,12 @@ from typing import Any
 
 from include.runs import Run
 from spark_bert.links import LINKS
+from spark_bert.simpler import simpler_winner
 
 _INDENT = 12
+#: The form that computes what transformers computes.
+EXACT = "torch-fp32"
+_INEXACT = "whose answers to near-ties may differ from transformers'; prediction.backend=torch computes the same"
 Result = Mapping[str, Any]
 
 
@@ -29,7 +33,13 @@ def outcome(stage: str, entry: Mapping[str, Any]) -> str:
 def summary(run: Run) -> str:
     """Return the summary: data, training, metrics, verdict, warnings, failures, the model, and the files to open."""
     record = run.record()
-    lines = [("run", str(run.folder)), *_facts(record), *_warnings(record["stages"]), *_failures(record["stages"])]
+    lines = [
+        ("run", str(run.folder)),
+        *_facts(record),
+        *_better(run, record),
+        *_warnings(record["stages"]),
+        *_failures(record["stages"]),
+    ]
     if "result" in record["stages"].get("train", {}):
         lines.append(("model", str(run.store.path("train", record["stages"]["train"]["key"]) / "model")))
     lines += [("open", f"{title:24}{file}") for title, file in files(run).items()]
@@ -69,8 +79,15 @@ def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "verdict", "passed" if results["gate"]["passed"] else "not passed"
     if "package" in results:
         yield "package", _packaged(results["package"])
+    if form := results.get("predict", {}).get("form", ""):
+        yield "predicted", form if form == EXACT else f"with {form}, {_INEXACT}"
     if "track" in results:
         yield "MLflow", _tracked(results["track"])
+
+
+def _better(run: Run, record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if found := simpler_winner(run, record):
+        yield "simpler", found
 
 
 def _warnings(stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -92,17 +109,18 @@ def _validated(result: Result) -> str:
 
 def _described(data: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the labels of the user's own files are."""
-    if data["labels"]:
+    if data.get("labels"):
         yield f"labels {', '.join(data['labels'])}"
-    if data["score_range"]:
+    if data.get("score_range"):
         yield "scores from {:g} to {:g}".format(*data["score_range"])
 
 
 def _preprocessed(result: Result) -> str:
     length = f"{result['mean_length']['train']:.0f} tokens per"
+    cut = result.get("truncated", {}).get("train")
     if "windows" in result:
         return f"{_rows(result)}; {result['windows']['train']:,} windows of train, {length} window"
-    return f"{_rows(result)}; {length} row of train"
+    return f"{_rows(result)}; {length} row of train{f', {cut:,} of them cut off' if cut else ''}"
 
 
 def _rows(result: Result) -> str:

@@ -75,6 +75,14 @@ def test_a_stage_that_could_not_start_shows_airflows_reason_and_no_time(
     assert lines.getvalue().splitlines()[-1] == "export                there is no image"
 
 
+def test_a_refusal_is_explained_by_the_summary_alone(shown: Display, lines: io.StringIO, run: Run) -> None:
+    refused = {"key": "1", "exit_code": 2, "message": "the data cannot be used"}
+    write_json(run.file, {"run": "one", "stages": {"validate": refused}})
+    shown.show(Event(run.folder, "validate", running=True))
+    shown.show(Event(run.folder, "validate"))
+    assert lines.getvalue() == "validate         0 s  failed\n"
+
+
 def test_a_record_that_contradicts_airflow_is_not_shown(shown: Display, lines: io.StringIO, run: Run) -> None:
     shown.show(Event(run.folder, "predict", succeeded=True))  # its record is that of an earlier try
     assert lines.getvalue() == "predict               done\n"

@@ -78,6 +78,50 @@ def test_predictions_are_to_be_opened_as_csv_and_parquet(run: Run) -> None:
     ]
 
 
+def test_the_form_of_the_predictions_is_named(run: Run) -> None:
+    assert "predicted   torch-fp32" in said(run, predict=done({"form": "torch-fp32"}))
+    (line,) = said(run, predict=done({"form": "openvino-bf16"}))
+    assert line.startswith("predicted   with openvino-bf16, whose answers to near-ties may differ from transformers'")
+    assert said(run, predict=done({"rows": 0})) == []
+
+
+def trained(run: Run, kind: str, accuracy: float, seconds: float, data: str = "a") -> dict[str, Any]:
+    """A run's record of an evaluated model."""
+    results: dict[str, Any] = {
+        "preprocess": {"rows": {"dev": 100}}, "evaluate": {"metrics": {"accuracy": accuracy}},
+        "train": {**TRAINED, "seconds": seconds},
+    }  # fmt: skip
+    stages = {name: done(result) for name, result in results.items()}
+    stages["validate"] = {"key": data, "exit_code": 0, "message": ""}
+    experiment = {"data": {"task": "movie-reviews"}, "model": {"kind": kind}}
+    run.folder.mkdir(parents=True, exist_ok=True)
+    write_json(run.file, {"run": run.folder.name, "experiment": experiment, "stages": stages})
+    return stages
+
+
+@pytest.mark.parametrize(
+    ("kind", "accuracy", "data", "told"),
+    [
+        ("tfidf", 0.8, "a", True),
+        ("tfidf", 0.7, "a", False),
+        ("tfidf", 0.8, "b", False),
+        ("encoder", 0.9, "a", False),
+    ],
+)
+def test_a_simpler_model_that_is_better_is_named(run: Run, kind: str, accuracy: float, data: str, told: bool) -> None:
+    runs = run.folder.parent
+    trained(Run(runs / "other"), kind, accuracy, 73, data)
+    trained(Run(runs / "worse"), "textcnn", 0.77, 50, data)
+    (runs / "broken").mkdir()
+    (runs / "broken" / "run.json").write_text("{")
+    trained(run, "encoder", 0.79, 1200)
+    lines = [line for line in summary(run).splitlines() if line.startswith("simpler")]
+    line = (
+        "simpler     tfidf reaches accuracy 0.8000 after 73 s of training (run other), this model 0.7900 after 1,200 s"
+    )
+    assert lines == ([line] if told else [])
+
+
 def test_a_failed_gate_keeps_its_numbers(run: Run) -> None:
     failed = {"key": "1", "exit_code": 3, "message": "not good enough", "result": {**GATE, "passed": False}}
     lines = said(run, gate=failed)
@@ -102,6 +146,11 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
             "preprocess",
             done({"rows": {"train": 9}, "mean_length": {"train": 26.6}}),
             "9 train rows; 27 tokens per row of train",
+        ),
+        (
+            "preprocess",
+            done({"rows": {"train": 9}, "truncated": {"train": 4}, "mean_length": {"train": 26.6}}),
+            "9 train rows; 27 tokens per row of train, 4 of them cut off",
         ),
         (
             "preprocess",
