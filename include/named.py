@@ -107,17 +107,20 @@ def build(values: Mapping[str, Any], label: str) -> Experiment:
         raise BadInput(f"{label}: {'; '.join([*problems[:_PROBLEMS], *more])}") from None
 
 
-def require_threshold(experiment: Experiment) -> Experiment:
+def require_threshold(experiment: Experiment, stated: bool = False) -> Experiment:
     """Return the experiment if its gate has a threshold. Ablations need none, so this is not a rule of Experiment.
 
+    Args:
+        experiment: the experiment.
+        stated: whether a task of the user's own needs one that is written down, since nobody looks at each model.
+
     Raises:
-        BadInput: if there is none, because the gate would refuse every model, after its training.
+        BadInput: if there is none, before a training whose model the gate could not judge.
     """
-    if not experiment.thresholds:
+    if not (experiment.gate.thresholds or experiment.task.gate is not None if stated else experiment.thresholds):
         task = experiment.task
         raise BadInput(
-            f"{task.name} has no threshold of its own, so the gate would refuse every model: set gate.{task.metric}, "
-            f"the lowest acceptable {task.metric}"
+            f"{task.name} has no threshold of its own: set gate.{task.metric}, the lowest acceptable {task.metric}"
         )
     return experiment
 

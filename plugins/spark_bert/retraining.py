@@ -47,7 +47,7 @@ def retraining_experiment(context: Context) -> Experiment:
     Raises:
         BadInput: if the params make no valid experiment, or one whose gate has no threshold.
     """
-    experiment = require_threshold(from_form(context))
+    experiment = require_threshold(from_form(context), stated=True)
     if not approvers():
         return experiment
     return build(merge(experiment.model_dump(mode="json"), {"retraining.approval": True}), "the retraining")

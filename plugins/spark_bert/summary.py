@@ -108,7 +108,7 @@ def _validated(result: Result) -> str:
 
 
 def _described(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the labels of the user's own files are."""
+    """Yield what the labels of the user's own files are. Old records do not have the fields."""
     if data.get("labels"):
         yield f"labels {', '.join(data['labels'])}"
     if data.get("score_range"):

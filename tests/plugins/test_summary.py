@@ -41,11 +41,14 @@ def run(tmp_path: Path) -> Run:
 
 def said(run: Run, **stages: dict[str, Any]) -> list[str]:
     """The summary's lines for a run with these stages, without the blank line and the one of the run's folder."""
-    experiment = {"data": {"task": "movie-reviews"}}
-    write_json(run.file, {"run": "one", "experiment": experiment, "stages": stages})
+    write_run(run, {"task": "movie-reviews"}, stages)
     blank, first, *lines = summary(run).splitlines()
     assert (blank, first) == ("", f"run         {run.folder}")
     return lines
+
+
+def write_run(run: Run, data: dict[str, Any], stages: dict[str, Any]) -> None:
+    write_json(run.file, {"run": "one", "experiment": {"data": data}, "stages": stages})
 
 
 def done(result: dict[str, Any]) -> dict[str, Any]:
@@ -67,6 +70,14 @@ def test_every_fact_has_a_line(run: Run) -> None:
         f"open        Data Docs               {run.store.root}/validate/1/data_docs/index.html",
         f"            Verdict                 {run.store.root}/gate/1/verdict.html",
     ]
+
+
+def test_what_was_found_out_about_labels_is_listed(run: Run) -> None:
+    stages = {"validate": done(VALIDATED)}
+    write_run(run, {"task": "classification", "labels": ["no", "yes"], "score_range": None}, stages)
+    assert "            labels no, yes\n" in summary(run)
+    write_run(run, {"task": "regression", "labels": [], "score_range": [0.5, 5]}, stages)
+    assert "            scores from 0.5 to 5\n" in summary(run)
 
 
 def test_predictions_are_to_be_opened_as_csv_and_parquet(run: Run) -> None:
@@ -167,6 +178,8 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
         ("pretrain", done({"pretrained": False}), "no unlabeled text, so nothing to do"),
         ("package", done(PACKAGED), "onnx, 1.50 times PyTorch; 2 of 3 offered"),
         ("predict", done({"rows": 989, "rows_per_second": 1842.4}), "989 rows, 1,842 rows per second"),
+        ("predict", done({"rows": 0, "files": {}}), "nothing, because there is no test file"),
+        ("export", done({"rows": 0, "files": {}}), "nothing, because there is no test file"),
         ("train", {"key": "", "exit_code": 75, "message": "no space left"}, "no space left"),
     ],
 )
