@@ -105,6 +105,8 @@ class OwnFiles(Source):
         for role, name in roles.items():
             option = f", or as {_OPTIONS[role]} of make run" if role in _OPTIONS else ""
             remedy = f"Name the column in data.columns, as {{{role!r}: 'column name'}}{option}"
+            if len(header) == 1 and len(roles) > 1:
+                remedy = f"Name the character between columns in data.delimiter. {remedy}"
             check_column(path, header, name, f" for the role {role}", remedy)
         return list(roles.values())
 

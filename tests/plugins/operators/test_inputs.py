@@ -24,12 +24,15 @@ FILES = {"data.task": "SST-2", "data.source": "files"}
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The deployment's folder of data, with two links in it, beside a folder that is none of the runs' business."""
+    """The deployment's folder of data, with links in it, beside a folder that is none of the runs' business."""
     monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path / "data"))
     for folder in ("data/glue/SST-2", "secret"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "data/out").symlink_to(tmp_path / "secret")
     (tmp_path / "data/circle").symlink_to(tmp_path / "data/circle")
+    (tmp_path / "data/linked").mkdir()
+    for link in ("data/linked/train.parquet", "data/all.csv"):
+        (tmp_path / link).symlink_to(tmp_path / "secret/rows")
     return tmp_path / "data"
 
 
@@ -57,6 +60,8 @@ OUTSIDE: list[tuple[str, dict[str, str]]] = [
     ("validate", {**FILES, "data.path": "{root}", "data.dev": "../secret/dev.tsv"}),
     ("validate", {**FILES, "data.path": "{root}", "data.test": "/etc/passwd"}),
     ("validate", {**FILES, "data.path": "{root}", "data.test": "out/test.tsv"}),
+    ("validate", {**FILES, "data.path": "{root}/linked"}),
+    ("validate", {**FILES, "data.path": "{root}/all.csv"}),
     ("ingest", {"dataset.drop": "{root}/../secret"}),
     ("pretrain", {"pretraining.text": "/etc/passwd"}),
     ("score", {"scoring.input": "/etc/passwd"}),
@@ -99,6 +104,7 @@ def test_what_lies_below_the_data_is_read(root: Path, home: Path) -> None:
         ("validate", {**GLUE, "data.path": "data/glue"}),
         ("validate", {**FILES, "data.path": str(root), "data.test": "glue/../test.tsv"}),
         ("validate", {**FILES, "data.path": str(version)}),
+        ("validate", {**FILES, "data.path": str(root / "one.csv")}),
         ("train", {"model.name": str(champion)}),
         ("train", {"model.name": "all-mpnet-base-v2"}),
         ("train", {"model.name": "google/bert_uncased_L-2_H-128_A-2"}),
