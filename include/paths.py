@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from include.stages import BadInput
@@ -46,3 +47,25 @@ def check_file(path: Path, remedy: str) -> None:
     if path.exists():
         raise BadInput(f"{path} is a pipe, a socket or a device, not a file: {remedy}")
     raise BadInput(f"{path} is missing: {remedy}")
+
+
+def check_home(home: Path) -> None:
+    """Check that a home is where it was made, which scripts/home.sh writes into it.
+
+    Records, MLflow's database and Airflow's configuration name its path, so that whoever works in a copy would write
+    into the first one.
+
+    Raises:
+        BadInput: if it was copied or moved.
+    """
+    made = Path()
+    with suppress(OSError):
+        made = Path((home / ".path").read_text(encoding="utf-8"))
+        if made.samefile(home):
+            return
+    if made != Path():
+        raise BadInput(
+            f"{home} was made as {made} and then copied or moved: its records, MLflow's database and airflow.cfg name "
+            "that path, and runs would write there. Name another SPARK_BERT_HOME, move the folder back, or, if "
+            f"{made} is gone, write ln -s {home.resolve()} {made}"
+        )

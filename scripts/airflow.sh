@@ -7,6 +7,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 export SPARK_BERT_HOME=${SPARK_BERT_HOME:-$root/work}
 export SPARK_BERT_TASKS_PYTHON=${SPARK_BERT_TASKS_PYTHON:-$root/.venv/tasks/bin/python}
 export AIRFLOW_HOME=${AIRFLOW_HOME:-$SPARK_BERT_HOME/airflow}
+"$root/scripts/home.sh" "$SPARK_BERT_HOME"
+mkdir -p "$AIRFLOW_HOME"
+chmod go-rwx "$AIRFLOW_HOME"
 # On a busy machine, one of Airflow's processes may write for longer than the 5 seconds that SQLite waits by itself. The
 # API server would then answer 500. It must not wait for minutes either: where two of its requests wait for each other,
 # only the end of this wait lets them go on.
@@ -19,17 +22,26 @@ export AIRFLOW__CORE__LOAD_EXAMPLES=False AIRFLOW__CORE__EXECUTOR=LocalExecutor
 export AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=False
 export AIRFLOW__API__HOST=${AIRFLOW__API__HOST:-127.0.0.1} AIRFLOW__API__PORT=${AIRFLOW__API__PORT:-8080}
 export AIRFLOW__CORE__EXECUTION_API_SERVER_URL=http://localhost:$AIRFLOW__API__PORT/execution/
+export AIRFLOW__API__BASE_URL=${AIRFLOW__API__BASE_URL:-http://localhost:$AIRFLOW__API__PORT} # of links in notices
+# Airflow reads globs with a class of pathspec that warns in each task's log. The one pattern is both.
+export AIRFLOW__CORE__DAG_IGNORE_FILE_SYNTAX=regexp
 export PYTHONPATH=$root:$root/plugins PATH=$root/.venv/airflow/bin:$PATH
 
 # The database is made once; the stamp, not the file, says that it was made to the end.
 if [ "$(cat "$AIRFLOW_HOME/.migrated" 2>/dev/null)" != "$(sha256sum <"$root/requirements/airflow.lock")" ]; then
     echo "==> Airflow's database" >&2
-    mkdir -p "$AIRFLOW_HOME"
     airflow db migrate >"$AIRFLOW_HOME/migrate.log" 2>&1 || { tail -20 "$AIRFLOW_HOME/migrate.log" >&2; exit 1; }
     sha256sum <"$root/requirements/airflow.lock" >"$AIRFLOW_HOME/.migrated"
 fi
 if [ "$1" = ui ]; then
-    exec airflow standalone
+    # Only an interrupt makes standalone end its processes. A SIGTERM, or the end of the terminal, would leave them.
+    exec python -c '
+import signal, sys
+from airflow.__main__ import main
+for ending in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(ending, signal.default_int_handler)
+sys.argv = ["airflow", "standalone"]
+main()'
 fi
 # Quiet, but for what the stages say.
 export AIRFLOW__LOGGING__NAMESPACE_LEVELS="airflow=ERROR airflow.sdk.definitions.dag=ERROR alembic=ERROR task=ERROR py.warnings=ERROR airflow.task.operators=INFO"

@@ -46,6 +46,7 @@ prepare() {
             return 2
             ;;
     esac
+    scripts/home.sh "$SPARK_BERT_HOME"
     mkdir -p "$SPARK_BERT_CACHE" "$SPARK_BERT_DATA" "$SPARK_BERT_SECRETS"/{service,stream} \
         "$SPARK_BERT_HOME"/{artifacts/stream,checkpoints,datasets,runs,streams} "$platform"/{logs,mlflow,monitoring,postgres,prometheus,secrets}
     chmod 700 "$platform"

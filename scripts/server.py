@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -178,7 +177,9 @@ def _is_ready(url: str) -> bool:
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
     family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
-    os.killpg(server.pid, signal.SIGTERM)
-    _, alive = psutil.wait_procs(family, timeout=15)
+    server.terminate()  # it ends the others
+    _, alive = psutil.wait_procs(family, timeout=60)
     for process in alive:
         process.kill()
+    if alive:
+        raise TimeoutError(f"Airflow did not stop: {[process.name() for process in alive]} had to be killed")

@@ -18,6 +18,7 @@ from typing import NoReturn
 from include.experiment import Experiment
 from include.logs import configure
 from include.named import load, names
+from include.paths import check_home
 from include.runs import Run
 from include.stages import STAGES, BadInput, ExitCode, StageError, result_line
 from include.tracing import Origin
@@ -55,6 +56,7 @@ def _run(stage: str, experiment: Experiment, folder: Path | None) -> int:
 
     if folder is None:
         raise BadInput("--run FOLDER is missing: the folder where this run keeps its record, such as work/runs/first")
+    check_home(folder.absolute().parent.parent)
     if not (experiment.runtime.download or STAGES[stage].uploads):
         os.environ["HF_HUB_OFFLINE"] = "1"
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():  # a person may know better

@@ -1,0 +1,95 @@
+"""The home that scripts/airflow.sh makes: closed to other users, under its own path, with an Airflow that ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from include.paths import check_home
+from include.stages import BadInput
+
+REPOSITORY = Path(__file__).parents[2]
+#: Stands in for Airflow's command line, and ends as `airflow standalone` does.
+AIRFLOW = """
+import sys, time
+
+def main():
+    try:
+        print(*sys.argv, flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("its processes are stopped", flush=True)
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with a stand-in for Airflow."""
+    for file in ("scripts/airflow.sh", "scripts/home.sh", "requirements/airflow.lock"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        shutil.copy(REPOSITORY / file, tmp_path / file)
+    (tmp_path / "airflow").mkdir()
+    (tmp_path / "airflow/__main__.py").write_text(AIRFLOW)
+    tools = tmp_path / ".venv/airflow/bin"
+    tools.mkdir(parents=True)
+    (tools / "python").symlink_to(sys.executable)
+    (tools / "airflow").write_text("#!/bin/sh\n")
+    (tools / "airflow").chmod(0o755)
+    return tmp_path
+
+
+def command(checkout: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "SPARK_BERT"))}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [checkout / "scripts/airflow.sh", *arguments],
+        text=True, stdout=pipe, stderr=pipe, env=environment | {"AIRFLOW__API__PORT": "8081"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_the_page_takes_its_processes_with_it(checkout: Path, ending: signal.Signals) -> None:
+    with command(checkout, "ui") as server:
+        assert server.stdout and server.stdout.readline() == "airflow standalone\n"
+        server.send_signal(ending)
+        assert server.stdout.read() == "its processes are stopped\n"
+    assert server.returncode == 0
+
+
+def test_links_in_notices_lead_to_the_page(checkout: Path) -> None:
+    printed, _ = command(checkout, "env").communicate()
+    assert "AIRFLOW__API__BASE_URL=http://localhost:8081\n" in printed
+
+
+def test_no_other_user_reads_databases_passwords_and_rows(checkout: Path) -> None:
+    (checkout / "work/airflow").mkdir(parents=True)
+    for folder in ("work", "work/airflow"):
+        (checkout / folder).chmod(0o755)
+    assert command(checkout, "true").wait() == 0
+    assert [(checkout / folder).stat().st_mode & 0o777 for folder in ("work", "work/airflow")] == [0o700, 0o700]
+
+
+def test_a_copied_or_moved_home_is_refused_and_the_first_stays_as_it_is(checkout: Path) -> None:
+    home = checkout / "work"
+    assert [command(checkout, "true").wait() for _ in range(2)] == [0, 0]
+    check_home(home)
+    shutil.copytree(home, checkout / "copy")
+    with pytest.raises(BadInput, match=rf"copy was made as {home} and then copied or moved: .* SPARK_BERT_HOME"):
+        check_home(checkout / "copy")
+    home.rename(checkout / "first")
+    (checkout / "copy").rename(home)  # in the place of the first one, a copy is as good as it
+    check_home(home)
+    shutil.rmtree(home)
+    with pytest.raises(BadInput, match=f"write ln -s {checkout}/first {home}"):
+        check_home(checkout / "first")
+    done = subprocess.run([checkout / "scripts/home.sh", checkout / "first"], capture_output=True, text=True)
+    assert done.returncode == 2 and f"write ln -s {checkout}/first {home}" in done.stderr and not home.exists()
+    home.symlink_to(checkout / "first")
+    check_home(checkout / "first")
+    assert command(checkout, "true").wait() == 0
