@@ -6,14 +6,14 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from spark_bert.orphans import end_orphans
+from spark_bert.orphans import end_orphans, may_outlive
 from spark_bert.pipeline import DEFAULTS
 
 DOC = """
 Every hour, **end_orphans** stops and removes the containers or pods of this deployment whose Airflow task has ended.
 They are left behind when a worker is killed before it can stop them, or is lost during the last try of an Airflow task.
 A training that is stopped writes a checkpoint and continues from it when its Airflow task is cleared. Where stages run
-as processes, the Dag has nothing to do.
+as processes, the Dag has nothing to do and does not start.
 
 It has no parameters, and it is active as soon as Airflow has loaded it.
 """
@@ -22,7 +22,7 @@ with DAG(
     "housekeeping",
     description="Stop the containers and pods that earlier runs have left behind.",
     doc_md=DOC,
-    schedule="@hourly",
+    schedule="@hourly" if may_outlive() else None,
     catchup=False,
     is_paused_upon_creation=False,
     max_active_runs=1,

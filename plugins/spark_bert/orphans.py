@@ -40,6 +40,11 @@ class Workload(NamedTuple):
     end: Callable[[], None]
 
 
+def may_outlive() -> bool:
+    """Return whether a stage can outlive its worker in the deployment's runtime. Its processes never do."""
+    return runtime() in _ENGINES
+
+
 @task(doc_md="stop the containers and pods of stages whose Airflow task has ended")
 def end_orphans() -> list[str]:
     """Stop and remove every container or pod of this deployment whose Airflow task has ended.
@@ -52,8 +57,8 @@ def end_orphans() -> list[str]:
     Returns:
         The names of the containers or pods.
     """
-    if runtime() not in _ENGINES:
-        return []  # the processes of a stage end with their worker
+    if not may_outlive():
+        return []
     found = importlib.import_module(f"spark_bert.operators.{_ENGINES[runtime()]}").list_workloads()
     ended = list(find_orphans(found, get_current_context()["ti"]))
     for workload in ended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from spark_bert.operators import cluster as pods
 from spark_bert.operators import engine
 from spark_bert.orphans import end_orphans, find_orphans
 from spark_bert.retries import Unreachable
+from tests.airflow_home import ROOT
 from tests.plugins.operators.cluster import Cluster, running
 from tests.plugins.operators.conftest import home
 from tests.plugins.operators.daemon import RUN, Daemon, context
@@ -39,6 +41,15 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
     made = Daemon()
     monkeypatch.setattr(engine, "APIClient", lambda **_: made)
     return made
+
+
+@pytest.mark.parametrize(("runtime", "schedule"), [("process", None), ("docker", "@hourly"), ("kubernetes", "@hourly")])
+def test_it_looks_every_hour_where_there_can_be_any(
+    runtime: str, schedule: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_BERT_RUNTIME", runtime)
+    dag = runpy.run_path(str(ROOT / "dags/housekeeping.py"))["dag"]
+    assert dag.schedule == schedule
 
 
 @pytest.mark.parametrize("state", ["failed", "success", "skipped", None, "unknown"])
