@@ -21,20 +21,24 @@ from spark_bert.places import data_path
 
 #: The key in the asset's state store of the digest of the event that a run has acknowledged last.
 ACKNOWLEDGED = "drop-folder"
+#: The seconds without any change after which files count as complete, unless a run waits longer.
+_SETTLE = 10.0
 #: The largest number of files that an event names. It is a row of Airflow's database, and a folder may hold many files.
 _NAMED = 100
 #: The contents of the drop folder: name, size in bytes and modification time in nanoseconds of every file.
 _Listing = frozenset[tuple[str, int, int]]
 
 
-def arriving_files(name: str, folder: str) -> Asset:
+def arriving_files(name: str, folder: str, settle: float = 0) -> Asset:
     """Return an asset that producers update, and so do new files in a folder.
 
     Args:
         name: the name of the asset.
         folder: the folder, as an experiment names it; "" if there is none to be watched.
+        settle: the seconds for which a file must not have changed before a run reads it. A run that came earlier would
+            acknowledge a file and leave it.
     """
-    trigger = DropFolderTrigger(folder=str(data_path(folder)))
+    trigger = DropFolderTrigger(folder=str(data_path(folder)), settle=max(settle, _SETTLE))
     watchers = [AssetWatcher(name="drop-folder", trigger=trigger)] if folder else []
     return Asset(name, uri=f"spark-bert://{name}", watchers=watchers)
 
@@ -64,7 +68,7 @@ class DropFolderTrigger(BaseEventTrigger):
         repeat: the seconds after which an event is repeated.
     """
 
-    def __init__(self, folder: str, settle: float = 10, interval: float = 5, repeat: float = 300) -> None:
+    def __init__(self, folder: str, settle: float = _SETTLE, interval: float = 5, repeat: float = 300) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.folder, self.settle, self.interval, self.repeat = folder, settle, interval, repeat
 

@@ -24,7 +24,8 @@ from spark_bert.retraining import EXPERIMENT
 
 def incoming_rows() -> Asset:
     """Return the asset of new unlabeled rows, which new files in the stream's folder update, if it has one."""
-    return arriving_files("incoming-rows", load(EXPERIMENT).streaming.folder)
+    streaming = load(EXPERIMENT).streaming
+    return arriving_files("incoming-rows", streaming.folder, streaming.settle)
 
 
 def stream_experiment(context: Context) -> Experiment:

@@ -93,6 +93,16 @@ def test_a_run_ends_even_if_the_experiment_goes_on(
     assert json.loads(task.command[-3])["streaming"] == {"folder": "data/incoming", "interval": 5.0}
 
 
+@pytest.mark.parametrize(("settle", "waits"), [("", 10), ("settle: 45", 45)])
+def test_a_run_starts_no_sooner_than_it_would_read_the_file(
+    settle: str, waits: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "retrain.yaml").write_text(f"streaming: {{folder: data/incoming, {settle}}}")
+    monkeypatch.setattr("include.named.FOLDER", tmp_path)
+    (watcher,) = incoming_rows().watchers
+    assert isinstance(watcher.trigger, DropFolderTrigger) and watcher.trigger.settle == waits
+
+
 def test_there_is_always_one_watch(watch: DAG) -> None:
     assert (
         isinstance(watch.timetable, ContinuousTimetable)
