@@ -34,14 +34,20 @@ if [ "$(cat "$AIRFLOW_HOME/.migrated" 2>/dev/null)" != "$(sha256sum <"$root/requ
     sha256sum <"$root/requirements/airflow.lock" >"$AIRFLOW_HOME/.migrated"
 fi
 if [ "$1" = ui ]; then
-    # Only an interrupt makes standalone end its processes. A SIGTERM, or the end of the terminal, would leave them.
-    exec python -c '
-import signal, sys
-from airflow.__main__ import main
-for ending in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-    signal.signal(ending, signal.default_int_handler)
-sys.argv = ["airflow", "standalone"]
-main()'
+    stopped=0 code=0
+    # Standalone would leave its processes behind on a SIGTERM, or wait for a training to end. So each signal ends its
+    # whole group: a stage stops with its worker, and goes on from its checkpoint later.
+    set -m # which gives it a group of its own
+    trap stopped=1 TERM HUP INT
+    airflow standalone &
+    wait $! || code=$?
+    kill -- -$! 2>/dev/null || true
+    for _ in $(seq 300); do
+        kill -0 -- -$! 2>/dev/null || exit $((stopped ? 0 : code))
+        sleep 0.2
+    done
+    kill -KILL -- -$!
+    exit 1
 fi
 # Quiet, but for what the stages say.
 export AIRFLOW__LOGGING__NAMESPACE_LEVELS="airflow=ERROR airflow.sdk.definitions.dag=ERROR alembic=ERROR task=ERROR py.warnings=ERROR airflow.task.operators=INFO"

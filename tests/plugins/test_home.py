@@ -6,25 +6,20 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from include.paths import check_home
 from include.stages import BadInput
 
 REPOSITORY = Path(__file__).parents[2]
-#: Stands in for Airflow's command line, and ends as `airflow standalone` does.
-AIRFLOW = """
-import sys, time
-
-def main():
-    try:
-        print(*sys.argv, flush=True)
-        time.sleep(60)
-    except KeyboardInterrupt:
-        print("its processes are stopped", flush=True)
+#: Stands in for Airflow's command line: its process has another one, which ends later than itself.
+AIRFLOW = """#!/usr/bin/env bash
+[ "$1" = standalone ] || exit 0
+(trap 'sleep 0.3; echo saved; exit' TERM; echo $$ $BASHPID; while :; do sleep 0.05; done) & # their numbers
+wait
 """
 
 
@@ -34,12 +29,9 @@ def checkout(tmp_path: Path) -> Path:
     for file in ("scripts/airflow.sh", "scripts/home.sh", "requirements/airflow.lock"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / file, tmp_path / file)
-    (tmp_path / "airflow").mkdir()
-    (tmp_path / "airflow/__main__.py").write_text(AIRFLOW)
     tools = tmp_path / ".venv/airflow/bin"
     tools.mkdir(parents=True)
-    (tools / "python").symlink_to(sys.executable)
-    (tools / "airflow").write_text("#!/bin/sh\n")
+    (tools / "airflow").write_text(AIRFLOW)
     (tools / "airflow").chmod(0o755)
     return tmp_path
 
@@ -56,10 +48,17 @@ def command(checkout: Path, *arguments: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_the_page_takes_its_processes_with_it(checkout: Path, ending: signal.Signals) -> None:
     with command(checkout, "ui") as server:
-        assert server.stdout and server.stdout.readline() == "airflow standalone\n"
+        assert server.stdout
+        numbers = [int(number) for number in server.stdout.readline().split()]
         server.send_signal(ending)
-        assert server.stdout.read() == "its processes are stopped\n"
-    assert server.returncode == 0
+        assert server.stdout.read() == "saved\n"
+    assert server.returncode == 0 and len(numbers) == 2
+    assert not [number for number in numbers if psutil.pid_exists(number)]
+
+
+def test_an_airflow_that_does_not_start_says_so(checkout: Path) -> None:
+    (checkout / ".venv/airflow/bin/airflow").write_text("#!/bin/sh\n[ $1 = db ] || exit 3\n")
+    assert command(checkout, "ui").wait() == 3
 
 
 def test_links_in_notices_lead_to_the_page(checkout: Path) -> None:
