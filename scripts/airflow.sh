@@ -9,7 +9,7 @@ export SPARK_BERT_TASKS_PYTHON=${SPARK_BERT_TASKS_PYTHON:-$root/.venv/tasks/bin/
 export AIRFLOW_HOME=${AIRFLOW_HOME:-$SPARK_BERT_HOME/airflow}
 "$root/scripts/home.sh" "$SPARK_BERT_HOME"
 mkdir -p "$AIRFLOW_HOME"
-chmod go-rwx "$AIRFLOW_HOME"
+if [ -O "$AIRFLOW_HOME" ]; then chmod go-rwx "$AIRFLOW_HOME"; fi
 # On a busy machine, one of Airflow's processes may write for longer than the 5 seconds that SQLite waits by itself. The
 # API server would then answer 500. It must not wait for minutes either: where two of its requests wait for each other,
 # only the end of this wait lets them go on.

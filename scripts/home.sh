@@ -13,4 +13,4 @@ fi
 printf %s "$made" >"$1/.path"
 # Other users of this machine may not read databases, passwords and logs, nor the rows that reports quote. A container
 # whose stage runs as another user is given folders below this one, and does not pass through it.
-chmod go-rwx "$1"
+if [ -O "$1" ]; then chmod go-rwx "$1"; fi
