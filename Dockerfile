@@ -34,7 +34,8 @@ ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/spark-bert:/opt/spark-bert/plugins 
     HOME=/var/lib/airflow AIRFLOW_HOME=/var/lib/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/spark-bert/dags AIRFLOW__CORE__PLUGINS_FOLDER=/opt/spark-bert/plugins \
     AIRFLOW__CORE__LOAD_EXAMPLES=False AIRFLOW__CORE__EXECUTOR=LocalExecutor \
-    AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=False AIRFLOW__CORE__DAG_IGNORE_FILE_SYNTAX=regexp
+    AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=False \
+    PYTHONWARNINGS=ignore:GitWildMatchPattern:DeprecationWarning
 WORKDIR /opt/spark-bert
 USER 1000:1000
 CMD ["airflow", "standalone"]

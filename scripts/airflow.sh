@@ -23,8 +23,8 @@ export AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION=False
 export AIRFLOW__API__HOST=${AIRFLOW__API__HOST:-127.0.0.1} AIRFLOW__API__PORT=${AIRFLOW__API__PORT:-8080}
 export AIRFLOW__CORE__EXECUTION_API_SERVER_URL=http://localhost:$AIRFLOW__API__PORT/execution/
 export AIRFLOW__API__BASE_URL=${AIRFLOW__API__BASE_URL:-http://localhost:$AIRFLOW__API__PORT} # of links in notices
-# Airflow reads globs with a class of pathspec that warns in each task's log. The one pattern is both.
-export AIRFLOW__CORE__DAG_IGNORE_FILE_SYNTAX=regexp
+# Airflow reads .airflowignore with a class of pathspec that is deprecated, which each task's log would begin with.
+export PYTHONWARNINGS=${PYTHONWARNINGS:+$PYTHONWARNINGS,}ignore:GitWildMatchPattern:DeprecationWarning
 export PYTHONPATH=$root:$root/plugins PATH=$root/.venv/airflow/bin:$PATH
 
 # The database is made once; the stamp, not the file, says that it was made to the end.
