@@ -26,7 +26,8 @@ import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, SparkFiles
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from include import tracing
 from include.experiment import Experiment
@@ -129,11 +130,28 @@ def keep_workers(spark: SparkSession) -> None:
     context.setJobDescription(None)  # type: ignore[arg-type]  # which Spark documents as its way to clear it
 
 
+def place(path: Path) -> str:
+    """Return a path as Spark takes it for this very file or folder. Hadoop does not decode it, as it would a URI."""
+    return f"file:{path.absolute()}"
+
+
+def read_parquet(spark: SparkSession, file: Path, schema: StructType | None = None) -> DataFrame:
+    """Read a Parquet file. Spark otherwise takes a path with [ ] { } ? or * for a pattern, which fits other files too.
+
+    Args:
+        spark: The session.
+        file: The file.
+        schema: Its columns, where Spark would take them for others.
+    """
+    reader = spark.read.option("__globPaths__", "false")  # Spark's own option, for the files of a stream
+    return (reader if schema is None else reader.schema(schema)).parquet(place(file))
+
+
 def ship(spark: SparkSession, file: Path) -> str:
     """Make a file readable on the executors and return the name that they pass to `shipped`."""
     if is_local(spark):
         return str(file.absolute())
-    spark.sparkContext.addFile(str(file.absolute()))
+    spark.sparkContext.addFile(file.absolute().as_uri())
     return file.name
 
 
@@ -146,10 +164,10 @@ def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> Spark
     settings = _COMMON | {
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.driver.extraJavaOptions": f"{_SHORT_LIVED} -Djava.io.tmpdir={scratch} {_LOGGING}",
+        "spark.driver.extraJavaOptions": f'{_SHORT_LIVED} -Djava.io.tmpdir="{scratch}" {_LOGGING}',
     }
     if jars:
-        settings["spark.jars"] = ",".join(str(jar.absolute()) for jar in jars)
+        settings["spark.jars"] = ",".join(map(str, _linked(jars, scratch)))
         settings["spark.executor.extraJavaOptions"] = "-Duser.timezone=UTC"  # databases write times in a zone
         settings["spark.driver.extraJavaOptions"] += " -Duser.timezone=UTC"
     if master.startswith("local"):
@@ -164,8 +182,16 @@ def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> Spark
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
     signal.signal(signal.SIGINT, on_interrupt)  # Spark's own handler would call the JVM in the middle of another call
     if not is_local(spark):
-        spark.sparkContext.addPyFile(str(_code(scratch)))
+        spark.sparkContext.addPyFile(_code(scratch).as_uri())
     return spark
+
+
+def _linked(jars: Sequence[Path], scratch: Path) -> list[Path]:
+    """Return links to the files, because no form of a path with brackets can be written into spark.jars."""
+    links = [scratch / f"{number}.jar" for number in range(len(jars))]
+    for link, jar in zip(links, jars, strict=True):
+        link.symlink_to(jar.absolute())
+    return links
 
 
 def _stop() -> None:

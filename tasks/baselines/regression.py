@@ -18,6 +18,7 @@ from scipy.sparse import csr_matrix
 from include.glue import Task
 from include.stages import BadInput
 from tasks.encoder.batching import Array
+from tasks.spark import read_parquet
 
 _STEPS = 100  # of L-BFGS, at most
 #: Features that vary less have a weight of 0. MLlib divides by the standard deviation, and its search for the minimum
@@ -124,4 +125,4 @@ def _rows(spark: SparkSession, features: csr_matrix, columns: Array, weights: Ar
     doubles = {name: pa.array(column, pa.float64()) for name, column in numbers.items()}
     pq.write_table(pa.table({"features": vectors, **doubles}), file)
     schema = [StructField("features", VectorUDT()), *(StructField(name, DoubleType()) for name in doubles)]
-    return spark.read.schema(StructType(schema)).parquet(str(file)).coalesce(1)
+    return read_parquet(spark, file, StructType(schema)).coalesce(1)

@@ -20,7 +20,7 @@ from tasks.encoder.loading import copy_tokenizer
 from tasks.encoder.models import EncoderWithHead
 from tasks.encoder.text_cnn import TextCNNConfig, TextCNNModel
 from tasks.encoder.tokens import open_tokenizer
-from tasks.spark import session
+from tasks.spark import read_parquet, session
 from tasks.training.job import Job
 
 #: Tokens that are rarer have no vector of their own to begin with. Everything else is MLlib's default.
@@ -78,7 +78,7 @@ def learn(spark: SparkSession, table: TokenTable, seed: int, folder: Path) -> tu
         raise BadInput(f"{table.folder}: no token occurs twice, so there are no word vectors to learn: add rows")
     tokens = pa.array([ids.astype(str).tolist() for ids in rows], pa.list_(pa.string()))
     pq.write_table(pa.table({"tokens": tokens}), folder / "rows.parquet")
-    texts = spark.read.parquet(str(folder / "rows.parquet")).coalesce(1)
+    texts = read_parquet(spark, folder / "rows.parquet").coalesce(1)
     size = TextCNNConfig().embedding_size
     word2vec = Word2Vec(vectorSize=size, minCount=_LEAST, seed=seed, inputCol="tokens")
     found = sorted((int(row.word), row.vector.toArray()) for row in word2vec.fit(texts).getVectors().collect())

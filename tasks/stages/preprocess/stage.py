@@ -24,7 +24,7 @@ from tasks.assets import encoder_folder
 from tasks.context import Context, Outcome
 from tasks.encoder.labels import TYPES
 from tasks.encoder.tokens import open_tokenizer
-from tasks.spark import partitions, session, ship
+from tasks.spark import partitions, read_parquet, session, ship
 from tasks.stages.preprocess.augment import add_copies, augmentation
 from tasks.stages.preprocess.clean import cleaned
 from tasks.stages.preprocess.sample import resplit, sample, stratum
@@ -74,7 +74,7 @@ def _surely_fits(encoder: Path, max_length: int) -> bool:
 
 def _splits(spark: SparkSession, experiment: Experiment, validated: Artifact) -> dict[str, DataFrame]:
     options, by = experiment.preprocessing, stratum(experiment.task)
-    splits = {name: spark.read.parquet(str(validated.path / f"{name}.parquet")) for name in ("train", "dev", "test")}
+    splits = {name: read_parquet(spark, validated.path / f"{name}.parquet") for name in ("train", "dev", "test")}
     if options.resplit:
         splits |= resplit(splits["train"], splits["dev"], splits["test"], by, options.seed)
     if options.sample < 1:

@@ -17,6 +17,7 @@ from include.secrets import DATABASE, VARIABLE
 from include.sections import Scoring
 from include.stages import BadInput, Transient
 from tasks.sources.chunks import Chunk
+from tasks.spark import place
 from tasks.stages.score.exact import exact_chunks
 
 _FETCHED_ROWS = 10_000  # PostgreSQL's driver reads a whole table into the memory unless it is told otherwise
@@ -43,7 +44,7 @@ def database_chunks(spark: SparkSession, scoring: Scoring, folder: Path) -> Iter
         schema = reader.load().schema
         kinds = {field.name: kind for field in schema if (kind := _exact_type(field.dataType)) is not None}
         as_text = ", ".join(f"{_quoted(name)} STRING" for name in kinds)
-        (reader.option("customSchema", as_text) if kinds else reader).load().write.parquet(str(folder.absolute()))
+        (reader.option("customSchema", as_text) if kinds else reader).load().write.parquet(place(folder))
     except AnalysisException as error:
         first = str(error).splitlines()[0]
         if error.getCondition() == "COLUMN_ALREADY_EXISTS":

@@ -17,7 +17,7 @@ from include.artifacts import locked
 from include.sections import Streaming
 from include.windows import in_short
 from tasks.context import Context, Outcome
-from tasks.spark import keep_workers, session
+from tasks.spark import keep_workers, place, session
 from tasks.stages.stream.batches import CHECKPOINT, Batches
 from tasks.stages.stream.drift import closed
 from tasks.stages.stream.heartbeat import Heartbeat
@@ -42,7 +42,7 @@ def run(context: Context) -> Outcome:
 
 def _follow(spark: SparkSession, rows: DataFrame, streaming: Streaming, checkpoint: Path, labeler: Labeler) -> None:
     """Label batch after batch, until there are no more rows, or for ever."""
-    writer = rows.writeStream.foreachBatch(labeler).option("checkpointLocation", checkpoint.absolute().as_uri())
+    writer = rows.writeStream.foreachBatch(labeler).option("checkpointLocation", place(checkpoint))
     if streaming.continuous:
         query = writer.trigger(processingTime=f"{streaming.interval} seconds").start()
     else:

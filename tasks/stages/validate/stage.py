@@ -125,10 +125,10 @@ def _frames(experiment: Experiment, scratch: Path, rows: dict[str, int]) -> Iter
     """Open the checked tables as data frames of the engine that the experiment or the number of rows selects."""
     engine = experiment.validation.engine
     if engine == "spark" or (engine == "auto" and sum(rows.values()) >= SPARK_FROM):
-        from tasks.spark import session
+        from tasks.spark import read_parquet, session
 
         with session(experiment, "validate") as spark:
-            yield {split: spark.read.parquet(str(_checked(scratch, split))) for split in rows}
+            yield {split: read_parquet(spark, _checked(scratch, split)) for split in rows}
     else:
         yield {split: pd.read_parquet(_checked(scratch, split)) for split in rows}
 

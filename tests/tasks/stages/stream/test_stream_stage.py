@@ -58,16 +58,19 @@ def write_csv(file: Path, rows: list[str]) -> None:
     file.write_text("\n".join(["id,text", *(f'{at},"{text}"' for at, text in enumerate(rows))]) + "\n")
 
 
-def test_new_files_are_labeled_once(spark: SparkSession, model: Path, folder: Path, tmp_path: Path) -> None:
-    rows = texts(40)
+def test_new_files_are_labeled_once(spark: SparkSession, model: Path, tmp_path: Path) -> None:
+    rows, home = texts(40), tmp_path / "home [a-z]? \u00fc%20"
+    folder = home / "in"
+    folder.mkdir(parents=True)
     write_csv(folder / "a.csv", rows[:25])
-    first = stream(tmp_path, model).manifest.result
+    first = stream(home, model).manifest.result
     assert (first["batches"], first["rows_in"], first["rows"], first["aside"]) == (1, 25, 25, 0)
     write_csv(folder / "b.csv", rows[25:])
-    second = stream(tmp_path, model, "two").manifest.result
+    second = stream(home, model, "two").manifest.result
     assert (second["batches"], second["rows"]) == (1, 15)
-    assert stream(tmp_path, model, "three").manifest.result["batches"] == 0
-    found = labeled(tmp_path)
+    assert stream(home, model, "three").manifest.result["batches"] == 0
+    found = labeled(home)
+    assert [place.name for place in tmp_path.iterdir()] == [home.name]
     assert [row["text"] for row in found] == rows and [row["source"] for row in found] == ["a.csv"] * 25 + [
         "b.csv"
     ] * 15
