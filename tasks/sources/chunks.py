@@ -11,13 +11,11 @@ import pyarrow as pa
 from include.paths import check_file, user_path
 from include.stages import BadInput
 from tasks.sources.formats import format_of
-from tasks.sources.lines import Row
-from tasks.sources.parquet import ROWS_IN_BATCH, UserParquet
+from tasks.sources.limits import in_chunks
+from tasks.sources.parquet import UserParquet
 from tasks.sources.table import column_names, column_rows
 
 FORMATS = (".csv", ".tsv", ".parquet", ".jsonl")
-#: The largest number of rows in a chunk.
-ROWS_IN_CHUNK = ROWS_IN_BATCH
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def text_chunks(file: Path, expected: str) -> Iterator[Chunk]:
     """
     names = column_names(file, expected)
     check_names(file, names)
-    for some in _blocks(column_rows(file, names)):
+    for some in in_chunks(column_rows(file, names), lambda row: len(row.text)):
         good = [row for row in some if not row.problem]
         bad = [Unreadable(row.line, row.problem, row.text) for row in some if row.problem]
         columns = [pa.array([row.fields[at] for row in good], pa.string()) for at in range(len(names))]
@@ -113,20 +111,3 @@ def check_names(file: Path, names: Sequence[str]) -> None:
         if name.casefold() in seen:
             raise BadInput(f"{file} has the columns {seen[name.casefold()]!r} and {name!r}: rename one of them")
         seen[name.casefold()] = name
-
-
-def _blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    """Yield lists of rows. Where the file cannot be read any further, the rows before that place come first."""
-    block: list[Row] = []
-    try:
-        for row in rows:
-            block.append(row)
-            if len(block) == ROWS_IN_CHUNK:
-                yield block
-                block = []
-    except BadInput:
-        if block:
-            yield block
-        raise
-    if block:
-        yield block

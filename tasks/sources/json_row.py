@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasks.sources import limits
 from tasks.sources.encoding import check_text, undecodable
 
 _HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
@@ -40,7 +41,7 @@ def read_lines(file: Path) -> Iterator[JsonLine]:
         if head:
             check_text(file, head)
         stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
-        for number, data in enumerate(stream, start=1):
+        for number, data in enumerate(limits.lines(file, stream), start=1):
             if data.strip():
                 values, problem = parse(data)
                 yield JsonLine(number, values, problem, data)

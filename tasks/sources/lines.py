@@ -11,11 +11,11 @@ from typing import NamedTuple, TextIO
 
 from include import paths
 from include.stages import BadInput
+from tasks.sources import limits
 from tasks.sources.encoding import BROKEN, WINDOWS, check_text, undecodable
 from tasks.sources.formats import format_of
 
 _HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
-_LONGEST_FIELD = 2**31 - 1  # the csv module's default is 131,072 characters
 #: The problem of a row of separators only that no other row follows, as spreadsheets leave them.
 BLANK = "blank row at the end of the file"
 
@@ -120,7 +120,7 @@ def _tsv_rows(path: Path, dialect: Dialect) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path, dialect: Dialect) -> Iterator[Row]:
-    csv.field_size_limit(_LONGEST_FIELD)
+    csv.field_size_limit(limits.BYTES)  # the default is 131,072 characters
     with _open(path, dialect, "") as stream:
         reader = csv.reader(_decoded(path, dialect, stream), strict=True, delimiter=dialect.delimiter or ",")
         start = 1
@@ -143,7 +143,7 @@ def _open(path: Path, dialect: Dialect, newline: str) -> TextIO:
 
 def _decoded(path: Path, dialect: Dialect, stream: TextIO) -> Iterator[str]:
     try:
-        yield from stream
+        yield from limits.lines(path, stream)
     except UnicodeDecodeError as error:  # encodings whose characters have several bytes, such as UTF-16
         raise BadInput(f"{path} is not {dialect.encoding} text ({error.reason}): correct data.encoding") from error
 

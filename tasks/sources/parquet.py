@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from include.stages import BadInput
+from tasks.sources import limits
 
-#: The largest number of rows in a batch.
-ROWS_IN_BATCH = 8192
 #: What pyarrow raises for an unreadable file. For a damaged page it raises an OSError without an errno.
 _UNREADABLE = (pa.ArrowException, OSError)
+_TEXTS = ("STRING", "NONE")  # the kinds of byte arrays that are texts or bytes
 _LISTS = (
     (pa.types.is_list, pa.list_),
     (pa.types.is_large_list, pa.large_list),
     (pa.types.is_list_view, pa.list_view),
     (pa.types.is_large_list_view, pa.large_list_view),
 )
+
+
+class _File(NamedTuple):
+    """An open file, and its columns with the types that they have without dictionaries and views."""
+
+    reader: pq.ParquetFile
+    schema: pa.Schema
 
 
 class UserParquet:
@@ -39,13 +46,13 @@ class UserParquet:
     def __init__(self, path: Path) -> None:
         self._path, self._stream = path, path.open("rb")
         try:
-            self._file = pq.ParquetFile(self._stream, coerce_int96_timestamp_unit="us")
+            self._file = _open(self._stream, coerce_int96_timestamp_unit="us")
         except _UNREADABLE as error:
             self._stream.close()
             raise _damaged(f"{path} is not a Parquet file", error) from error
-        if old := _int96_columns(self._file):
+        if old := _int96_columns(self._file.reader):
             self._keep_nanoseconds(old)
-        self.schema: pa.Schema = _plain_schema(self._file.schema_arrow)
+        self.schema = self._file.schema
 
     def __enter__(self) -> Self:
         return self
@@ -66,15 +73,22 @@ class UserParquet:
         for batch in self._read(self._file, columns):
             yield batch if columns is None else batch.select(list(columns))  # "a.b" is also read as b within a
 
-    def _read(self, file: pq.ParquetFile, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _read(self, file: _File, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         number, names = 1, None if columns is None else list(columns)
         try:
-            for group in range(file.num_row_groups):  # a batch cannot have the dictionaries of two
-                for batch in file.iter_batches(ROWS_IN_BATCH, [group], names):
-                    yield batch.cast(_plain_schema(batch.schema))
-                    number += len(batch)
+            for group in range(file.reader.num_row_groups):  # a batch cannot have the dictionaries of two
+                self._check_size(file.reader.metadata.row_group(group), number)
+                for batch in file.reader.iter_batches(limits.ROWS, [group], names):
+                    for part in limits.in_slices(batch, self._path, number):
+                        yield part.cast(_target(part.schema, file.schema, names))
+                        number += len(part)
         except _UNREADABLE as error:
             raise _damaged(f"{self._path}: the data from row {number} on cannot be read", error) from error
+
+    def _check_size(self, group: pq.RowGroupMetaData, first: int) -> None:
+        """Raise BadInput for rows that are too large on average, before any is in memory."""
+        if group.total_byte_size > limits.BYTES * max(group.num_rows, 1):
+            raise limits.too_large(self._path, f"row {first}", group.total_byte_size // max(group.num_rows, 1))
 
     def _keep_nanoseconds(self, columns: Sequence[str]) -> None:
         """Open the file again if some INT96 times have nanoseconds.
@@ -82,7 +96,7 @@ class UserParquet:
         Spark, Hive and Impala write times as INT96: a day and the nanoseconds in it. Arrow represents them as
         nanoseconds since 1970, which reach from 1677 to 2262 only and wrap without an error, or as microseconds.
         """
-        exact = pq.ParquetFile(self._stream)
+        exact = _open(self._stream)
         rounded = wrapped = False
         for coarse, fine in zip(self._read(self._file, columns), self._read(exact, columns), strict=True):
             rounded = rounded or not coarse.cast(fine.schema, safe=False).equals(fine)  # it wraps as INT96 does
@@ -96,9 +110,28 @@ class UserParquet:
             self._file = exact
 
 
+def _open(stream: BinaryIO, **options: Any) -> _File:
+    """Open a file so that texts and bytes keep their dictionaries: a value that occurs often is in memory once."""
+    plain = pq.ParquetFile(stream, **options)
+    leaves = [leaf for leaf in _leaves(plain.metadata) if leaf.physical_type == "BYTE_ARRAY"]
+    texts = [leaf.path for leaf in leaves if leaf.logical_type.type in _TEXTS]
+    reader = pq.ParquetFile(stream, metadata=plain.metadata, read_dictionary=texts, **options)
+    return _File(reader, _plain_schema(plain.schema_arrow))
+
+
+def _target(schema: pa.Schema, whole: pa.Schema, names: Sequence[str] | None) -> pa.Schema:
+    """Return the types of a batch, of whose columns other than `names` only parts may have been read."""
+    if names is None:
+        return whole
+    return pa.schema([whole.field(field.name) if field.name in names else _plain_field(field) for field in schema])
+
+
+def _leaves(metadata: pq.FileMetaData) -> list[pq.ColumnSchema]:
+    return [metadata.schema.column(at) for at in range(metadata.num_columns)]
+
+
 def _int96_columns(file: pq.ParquetFile) -> list[str]:
-    leaves = [file.schema.column(at) for at in range(len(file.schema))]
-    return [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+    return [leaf.path for leaf in _leaves(file.metadata) if leaf.physical_type == "INT96"]
 
 
 def _fits(batch: pa.RecordBatch, schema: pa.Schema) -> bool:

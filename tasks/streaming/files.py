@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +23,8 @@ from pyspark.sql.types import StructType
 from include.datasets import is_finished
 from include.folders import Dropped
 from include.stages import BadInput
-from tasks.sources.chunks import FORMATS, ROWS_IN_CHUNK, Chunk, parquet_chunks, text_chunks
+from tasks.sources import limits
+from tasks.sources.chunks import FORMATS, Chunk, parquet_chunks, text_chunks
 from tasks.sources.encoding import undecodable
 from tasks.sources.formats import format_of
 from tasks.sources.json_row import decoding_problem, written
@@ -231,8 +231,8 @@ def _row(batch: pa.RecordBatch, at: int) -> tuple[str | None, str | None]:
 def _lines(file: Path) -> Iterator[_Rows]:
     check_file(file)
     with file.open("rb") as stream:
-        numbered = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
-        while some := list(islice(numbered, ROWS_IN_CHUNK)):
+        numbered = ((number, line) for number, line in enumerate(limits.lines(file, stream), start=1) if line.strip())
+        for some in limits.in_chunks(numbered, lambda pair: len(pair[1])):
             lines = [line.strip() for _, line in some]
             texts: list[str | None] = [line.decode("utf-8", "replace").removeprefix("\ufeff") for line in lines]
             yield [number for number, _ in some], texts, [decoding_problem(line) or None for line in lines]

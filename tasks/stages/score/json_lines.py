@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from include.stages import BadInput
-from tasks.sources.chunks import ROWS_IN_CHUNK, Chunk, Unreadable, check_names
+from tasks.sources import limits
+from tasks.sources.chunks import Chunk, Unreadable, check_names
 from tasks.sources.json_row import JsonLine, read_lines
 
 _DEEPEST = 32  # levels of arrays and objects that become types; what is nested deeper becomes text
@@ -55,8 +55,7 @@ def json_chunks(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[s
         check_names(file, list(shapes))
     types = {name: shape.type() for name, shape in shapes.items()} or dict.fromkeys(texts, pa.string())
     for file in files:
-        lines = read_lines(file)
-        while some := list(islice(lines, ROWS_IN_CHUNK)):
+        for some in limits.in_chunks(read_lines(file), lambda line: len(line.data)):
             yield str(file), _chunk(some, types)
 
 

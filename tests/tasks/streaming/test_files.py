@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tasks.sources import limits
+from tasks.sources.chunks import parquet_chunks
 from tasks.streaming import files
 from tasks.streaming.files import FileReader, rows
 
@@ -85,6 +87,45 @@ def test_links_are_not_noted(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text\nsecret\n")
     (tmp_path / "in/a.csv").symlink_to(tmp_path / "a.csv")
     assert reader(tmp_path / "in", 0)._look() == []
+
+
+def dictionary(values: list[str], indices: list[int]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(values))
+
+
+def test_a_value_that_is_written_once_and_meant_often_is_not_in_memory_often(tmp_path: Path) -> None:
+    rows, whole = 6000, 1 << 20
+    texts = dictionary(["x" * whole, "y"], [0, 1] * (rows // 2))
+    lists = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), texts)
+    pairs = pa.StructArray.from_arrays([texts], ["text"])
+    maps = pa.MapArray.from_arrays(pa.array(range(rows + 1), pa.int32()), pa.array(map(str, range(rows))), lists)
+    table = pa.table({"text": texts, "lists": lists, "pairs": pairs, "maps": maps})
+    pq.write_table(table, tmp_path / "a.parquet", store_schema=False)
+    chunks = parquet_chunks(tmp_path / "a.parquet")
+    assert all(0 < len(next(chunks).rows) <= 64 for _ in range(3))
+    assert pa.total_allocated_bytes() < 1 << 28
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "b.parquet", "c.parquet", "a.jsonl", "a.csv", "a.tsv"])
+def test_a_row_that_is_too_large_sets_aside_what_follows_and_nothing_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(limits, "BYTES", 1 << 20)
+    file, texts = tmp_path / name, ["good film", "x" * (5 << 20), "bad film"]
+    if name == "a.parquet":
+        pq.write_table(pa.table({"text": [*texts[:1] * 9, *texts[1:]]}), file)
+    elif name == "b.parquet":  # the rows before are in a group of their own
+        pq.write_table(pa.table({"text": texts}), file, row_group_size=1)
+    elif name == "c.parquet":
+        pq.write_table(pa.table({"text": texts[:1] * 9 + [""] * 2, "all": [[""]] * 9 + [texts, [""]]}), file)
+    elif name == "a.jsonl":
+        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    else:
+        file.write_text("\n".join(["text", *texts, ""]))
+    *before, last = read(file)
+    assert before and all(json.loads(row["row"])["text"] == "good film" for row in before)
+    assert last["row"] is None and "shorten it" in last["problem"]
+    assert last["position"] == before[-1]["position"] + 1
 
 
 def test_what_follows_unreadable_rows_does_not_take_the_place_of_another_row(tmp_path: Path) -> None:

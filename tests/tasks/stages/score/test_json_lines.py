@@ -37,7 +37,7 @@ def lines(*rows: dict[str, Any]) -> bytes:
 
 
 def test_rows_come_file_by_file_and_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.stages.score.json_lines.ROWS_IN_CHUNK", 7)
+    monkeypatch.setattr("tasks.sources.limits.ROWS", 7)
     sizes = {"a.jsonl": 5, "b.jsonl": 40, "c.jsonl": 1, "d.jsonl": 0, "e.jsonl": 12}  # Spark would read b first
     files = {
         name: lines(*({"text": f"{name} {row}", "id": row} for row in range(size))) for name, size in sizes.items()
