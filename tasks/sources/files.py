@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from tasks.sources.lines import Dialect
 from tasks.sources.split import RULE, split_rows
 from tasks.sources.table import check_column, column_names, column_rows
 
+log = logging.getLogger(__name__)
+
+#: The options of make run that name columns.
 _OPTIONS = {"sentence": "TEXT", "sentence2": "TEXT2", "label": "LABEL"}
 
 
@@ -57,6 +61,8 @@ class OwnFiles(Source):
             return
         if not self._parts:
             self._parts = split_rows(self._records(split), self._task)
+            rows = ", ".join(f"{self._parts.count(name):,} {name}" for name in SPLITS)
+            log.info("the rows of %s are split: %s", self.paths[split], rows)
         for part, record in zip(self._parts, self._records(split, labeled=split != "test"), strict=True):
             if part == split:
                 yield record
