@@ -166,7 +166,7 @@ _PIPELINE = (
     Stage(
         name="validate",
         does="check the raw data with Great Expectations",
-        version=4,
+        version=5,
         reads=("data", "validation"),
         cache=True,
         spark=True,
@@ -210,7 +210,7 @@ _PIPELINE = (
     Stage(
         name="evaluate",
         does="score the dev split and write the report",
-        version=4,
+        version=5,
         reads=("gate", "prediction.escape_formulas"),
         inputs=("validate", "preprocess", "train"),
         limits={"memory": "6g", "cpus": 8},
@@ -232,7 +232,7 @@ _PIPELINE = (
     Stage(
         name="predict",
         does="label the test split on Spark",
-        version=4,
+        version=5,
         reads=("prediction",),
         inputs=("validate", "preprocess", "package"),
         spark=True,

@@ -71,8 +71,9 @@ class Data(Section):
     )
     keep: tuple[str, ...] = Field(
         (),
-        description='Columns of the test file that are copied into its predictions, for example ["id"]. Applies '
-        "only if data.source is files.",
+        description='Columns of the test file that are copied into its predictions, for example ["id"]. The dev '
+        "predictions and the mistakes in the report have those that the dev file has. Applies only if data.source is "
+        "files.",
     )
     labels: tuple[str, ...] = Field(
         (),

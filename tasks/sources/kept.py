@@ -1,4 +1,4 @@
-"""Columns of the user's own test file that are copied next to its predictions (data.keep)."""
+"""Columns of the user's own files that are copied next to their predictions (data.keep)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from tasks.sources.table import check_column, column_names, column_rows
 from tasks.sources.values import python_value
 
 
-def kept_columns(path: Path, names: Sequence[str], rows: Array, dialect: Dialect = PLAIN) -> pa.Table:
+def kept_columns(
+    path: Path, names: Sequence[str], rows: Array, dialect: Dialect = PLAIN, partial: bool = False
+) -> pa.Table:
     """Read columns of a file at the given rows.
 
     Args:
-        path: The file with the test rows. Columns of a Parquet file keep their types; those of other files are text.
+        path: The file with the rows. Columns of a Parquet file keep their types; those of other files are text.
         names: The names of the columns.
         rows: The 0-based numbers of the data rows, in ascending order, [n].
         dialect: How a text file is written.
+        partial: Whether the file may lack some of the columns, which are then left out.
 
     Returns:
         A table of n rows with the columns in the given order.
@@ -33,9 +36,12 @@ def kept_columns(path: Path, names: Sequence[str], rows: Array, dialect: Dialect
     Raises:
         BadInput: If a column is missing, exists twice, or cannot be written as CSV.
     """
+    header = column_names(path, ", ".join(names), dialect)
+    names = [name for name in names if name in header or not partial]
+    for name in names:
+        check_column(path, header, name, ", which data.keep names", "data.keep must name columns of the file")
     if format_of(path) == ".parquet":
         return _of_parquet(path, names).take(pa.array(rows))
-    _check(path, column_names(path, ", ".join(names), dialect), names)
     wanted = set(rows.tolist())
     fields = [row.fields for number, row in enumerate(column_rows(path, names, dialect)) if number in wanted]
     return pa.table({name: [row[place] for row in fields] for place, name in enumerate(names)})
@@ -43,7 +49,6 @@ def kept_columns(path: Path, names: Sequence[str], rows: Array, dialect: Dialect
 
 def _of_parquet(path: Path, names: Sequence[str]) -> pa.Table:
     with UserParquet(path) as file:
-        _check(path, file.schema.names, names)
         table = pa.Table.from_batches(file.batches(names), pa.schema([file.schema.field(name) for name in names]))
     try:
         table.validate(full=True)
@@ -73,8 +78,3 @@ def _check_dates(column: pa.ChunkedArray) -> None:
         for extreme in pc.min_max(column).values():
             if isinstance(found := python_value(extreme), str):
                 raise pa.ArrowInvalid(f"{found} is not in the years 1 to 9999")
-
-
-def _check(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
-    for name in names:
-        check_column(path, header, name, ", which data.keep names", "data.keep must name columns of the test file")

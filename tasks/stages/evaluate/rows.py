@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from include.stages import BadInput
 from tasks.encoder.labels import to_column
 from tasks.scoring.predictions import answer_columns, label_names
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import slices_of
+
+#: Columns of the user's file by their names, with one value for each row.
+Kept = Mapping[str, pa.ChunkedArray]
+NOTHING: Kept = MappingProxyType({})
+
+
+def kept_of(file: Path, scored: ScoredSplit) -> Kept:
+    """Return the columns of data.keep, as validate has kept them, for the rows of a split; nothing without the file."""
+    if not file.exists():
+        return NOTHING
+    table = pq.read_table(file)
+    places = pc.index_in(pa.array(scored.rows, pa.int64()), table["row"])
+    if places.null_count:
+        raise BadInput(f"{file} has other rows than the dev split: run validate again")
+    return {name: table[name].take(places) for name in table.column_names if name != "row"}
 
 
 def predictions_table(scored: ScoredSplit) -> pa.Table:
@@ -24,12 +43,14 @@ def predictions_table(scored: ScoredSplit) -> pa.Table:
     return pa.table(columns)
 
 
-def listing(scored: ScoredSplit) -> pa.Table:
-    """Return a readable table of all rows: the texts, the names of the labels, and the predictions."""
+def listing(scored: ScoredSplit, kept: Kept = NOTHING) -> pa.Table:
+    """Return a readable table of all rows: kept columns of the file, texts, names of the labels, and predictions."""
     texts = {f"sentence{number}": list(column) for number, column in enumerate(zip(*scored.sentences, strict=True), 1)}
     task, probabilities = scored.task, None if scored.task.kind == "regression" else scored.probabilities
     answers = answer_columns(task.kind, task.label_names, scored.predicted, probabilities)
-    return pa.table({"row": scored.rows, **texts, "label": label_names(task, scored.labels), **answers})
+    columns = {"row": scored.rows, **texts, "label": label_names(task, scored.labels), **answers}
+    others = {name: column for name, column in kept.items() if name.casefold() not in columns}  # its label is there
+    return pa.table({"row": scored.rows, **others, **columns})
 
 
 def write_json_lines(scored: ScoredSplit, file: Path) -> None:

@@ -26,7 +26,7 @@ from tasks.stages.evaluate import curves, mistakes, plots, report
 from tasks.stages.evaluate.calibration import calibrate
 from tasks.stages.evaluate.operating_points import operating_points
 from tasks.stages.evaluate.provenance import Provenance, provenance_of
-from tasks.stages.evaluate.rows import listing, predictions_table, write_json_lines
+from tasks.stages.evaluate.rows import NOTHING, Kept, kept_of, listing, predictions_table, write_json_lines
 from tasks.stages.evaluate.summary import summarize
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,9 @@ def run(context: Context) -> Outcome:
     summary = summarize(dev, heldout, limits)
     evidence = Evidence(summary, dev.labels, dev.predicted)
     verdict = judge(experiment, evidence, expected_rows(experiment, inputs))
+    kept = {} if experiment.preprocessing.resplit else kept_of(inputs["validate"].path / "kept-dev.parquet", dev)
     history, escape = trained / "metrics.jsonl", experiment.prediction.escape_formulas
-    write(context.output, dev, summary, verdict, history, provenance_of(context), escape)
+    write(context.output, dev, summary, verdict, history, provenance_of(context), kept, escape)
     log.info("%s: %s %s on %d rows", task.name, task.metric, summary["metrics"][task.metric], len(dev))
     files = {"report": "report.html", "predictions": "predictions.csv"}
     return Outcome({"metrics": summary["metrics"], "rows": len(dev), "files": files})
@@ -79,15 +80,16 @@ def write(
     verdict: Verdict,
     history: Path,
     provenance: Provenance,
+    kept: Kept = NOTHING,
     escape: bool = False,
 ) -> None:
-    """Write the artifact's files. `escape` is prediction.escape_formulas."""
+    """Write the artifact's files. `kept` are the columns of data.keep, and `escape` is prediction.escape_formulas."""
     write_json(folder / "metrics.json", summary)
     pq.write_table(predictions_table(dev), folder / "predictions.parquet")
-    write_csv(listing(dev), folder / "predictions.csv", dev.task.separator, escape)
+    write_csv(listing(dev, kept), folder / "predictions.csv", dev.task.separator, escape)
     write_json_lines(dev, folder / "rows.jsonl")
     images = _draw(folder, dev, summary, history)
-    html = report.render(dev.task, summary, verdict, mistakes.worst(dev), images, provenance)
+    html = report.render(dev.task, summary, verdict, mistakes.worst(dev, kept), images, provenance)
     (folder / "report.html").write_text(html, encoding="utf-8")
 
 

@@ -89,10 +89,10 @@ def _answers(task: Task, found: pa.Table) -> dict[str, Any]:
 
 
 def _kept(validate: Path, rows: pa.ChunkedArray) -> dict[str, Any]:
-    """Read the kept columns of these sorted rows. Raise BadInput if kept.parquet has other rows."""
-    table = pq.read_table(validate / "kept.parquet").sort_by("row")
+    """Read the kept columns of these sorted rows. Raise BadInput if kept-test.parquet has other rows."""
+    table = pq.read_table(validate / "kept-test.parquet").sort_by("row")
     if not np.array_equal(table["row"].to_numpy(), rows.to_numpy()):
-        raise BadInput(f"{validate / 'kept.parquet'} has other rows than the test split: run validate again")
+        raise BadInput(f"{validate / 'kept-test.parquet'} has other rows than the test split: run validate again")
     return {name: table[name] for name in table.column_names if name != "row"}
 
 

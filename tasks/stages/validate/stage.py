@@ -50,8 +50,8 @@ def run(context: Context) -> Outcome:
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=output) as scratch:
         summaries = _read(experiment, source, Path(scratch), output)
         rows = _compare(experiment, source, Path(scratch), output)
-        if experiment.data.keep and "test" in source.splits:
-            _keep(experiment.data.keep, source, output)
+        for split in {"dev", "test"} & set(source.splits) if experiment.data.keep else ():
+            _keep(experiment.data.keep, source, split, output)
         checked = {split: rows[split] for split in source.splits}
         findings = _check(experiment, summaries, checked, Path(scratch), output)
     write_index(output / DATA_DOCS, f"{experiment.task.name} from {experiment.data.source}", checked, findings)
@@ -101,11 +101,16 @@ def _unlearnable(train: Path, task: Task) -> list[str]:
     ]
 
 
-def _keep(columns: Sequence[str], source: Source, output: Path) -> None:
-    """Write kept.parquet for predict: the columns of data.keep with the number of each test row."""
-    rows = pq.read_table(output / "test.parquet", columns=["row"])
-    kept = kept_columns(source.paths["test"], columns, rows["row"].to_numpy(), source.dialect)
-    pq.write_table(pa.table([rows["row"], *kept.columns], names=["row", *columns]), output / "kept.parquet")
+def _keep(columns: Sequence[str], source: Source, split: str, output: Path) -> None:
+    """Write kept-SPLIT.parquet for evaluate and predict: the columns of data.keep with the number of each row.
+
+    If there is a test file, the dev file may lack some of them.
+    """
+    rows = pq.read_table(output / f"{split}.parquet", columns=["row"])["row"]
+    partial = split == "dev" and "test" in source.splits
+    kept = kept_columns(source.paths[split], columns, rows.to_numpy(), source.dialect, partial)
+    table = pa.table([rows, *kept.columns], names=["row", *kept.column_names])
+    pq.write_table(table, output / f"kept-{split}.parquet")
 
 
 def _check(

@@ -15,6 +15,7 @@ from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.verdict import Evidence, judge
 from tasks.stages.evaluate.provenance import Provenance
+from tasks.stages.evaluate.rows import NOTHING, Kept
 from tasks.stages.evaluate.stage import write
 from tasks.stages.evaluate.summary import summarize
 
@@ -26,7 +27,12 @@ PROVENANCE = Provenance("tickets (classification)", "manual__2026-11-22", FACTS)
 
 
 def write_report(
-    folder: Path, dev: ScoredSplit, heldout: ScoredSplit | None, history: Path, thresholds: Sequence[float] = ()
+    folder: Path,
+    dev: ScoredSplit,
+    heldout: ScoredSplit | None,
+    history: Path,
+    thresholds: Sequence[float] = (),
+    kept: Kept = NOTHING,
 ) -> dict[str, Any]:
     """What the stage evaluate writes, with the verdict of the registered threshold; what metrics.json says."""
     summary = summarize(dev, heldout, thresholds)
@@ -36,7 +42,7 @@ def write_report(
         data = {"task": "multi-label", "source": "files", "path": "x", "labels": dev.task.labels}
     experiment = build({"data": data}, "test")
     verdict = judge(experiment, Evidence(summary, dev.labels, dev.predicted), len(dev))
-    write(folder, dev, summary, verdict, history, PROVENANCE)
+    write(folder, dev, summary, verdict, history, PROVENANCE, kept)
     return summary
 
 

@@ -11,12 +11,15 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from include.stages import BadInput
 from tasks.scoring.intervals import wilson
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.evaluate import curves
+from tasks.stages.evaluate.rows import kept_of
 from tests.tasks.stages.evaluate.made_up import made_up, of_classes, of_labels, write_report
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -205,3 +208,22 @@ def test_the_listing_of_several_labels(tmp_path: Path, history: Path) -> None:
     assert [row["label"] for row in rows] == ["|".join(names[labels == 1]) for labels in dev.labels]
     assert [row["prediction"] for row in rows] == ["|".join(names[labels == 1]) for labels in dev.predicted]
     assert [float(row["probability:plot"]) for row in rows] == pytest.approx(dev.probabilities[:, 1].tolist())
+
+
+def test_kept_columns_of_the_dev_file_stand_in_the_csv_and_beside_the_mistakes(tmp_path: Path, history: Path) -> None:
+    dev = of_classes(("no", "yes"), 40, right=0.5).at(np.arange(39, 4, -1))
+    texts = {int(row): texts[0] for row, texts in zip(dev.rows, dev.sentences, strict=True)}
+    kept = {"row": range(45), "Label": ["x"] * 45, "id": [f"<{row}>" for row in range(45)], "n": [0] * 45}
+    pq.write_table(pa.table({**kept, "body": [texts.get(row, "") for row in range(45)]}), tmp_path / "kept.parquet")
+    write_report(tmp_path, dev, None, history, kept=kept_of(tmp_path / "kept.parquet", dev))
+    with (tmp_path / "predictions.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["id"], row["body"]) for row in rows] == [(f"<{row}>", texts[int(row)]) for row in dev.rows]
+    assert list(rows[0])[:6] == ["row", "id", "n", "body", "sentence1", "label"]  # its label is there already
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    wrong = int(dev.rows[np.flatnonzero(dev.labels != dev.predicted)[0]])
+    assert f"<td>&lt;{wrong}&gt;</td><td>0</td>" in html and "<th>body</th>" not in html
+    pq.write_table(pa.table({"row": range(39)}), tmp_path / "kept.parquet")
+    with pytest.raises(BadInput, match=r"kept\.parquet has other rows than the dev split: run validate again"):
+        kept_of(tmp_path / "kept.parquet", dev)
+    assert kept_of(tmp_path / "nothing.parquet", dev) == {}

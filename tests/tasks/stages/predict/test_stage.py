@@ -166,7 +166,7 @@ def test_kept_columns_stand_beside_the_predictions(
     rows = list(range(0, 3 * ROWS, 3))
     texts, numbers = [AWKWARD[row % 6] + str(row) for row in rows], [None if row % 2 else row for row in rows]
     kept = pa.table({"row": rows[::-1], "id": texts[::-1], "label": pa.array(numbers[::-1], pa.int32())})
-    pq.write_table(kept, tmp_path / "kept.parquet")
+    pq.write_table(kept, tmp_path / "kept-test.parquet")
     own: dict[str, Any] = {"source": "files", "labels": ["no, never", "yes"], "keep": ["id", "label"]}
     inputs = artifact(classifier, "package"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
     stage(tmp_path / "out", "classification", *inputs, **own)
@@ -182,9 +182,9 @@ def test_kept_columns_stand_beside_the_predictions(
 def test_kept_columns_of_other_rows_are_refused(
     spark: SparkSession, classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
 ) -> None:
-    pq.write_table(pa.table({"row": range(ROWS), "id": range(ROWS)}), tmp_path / "kept.parquet")
+    pq.write_table(pa.table({"row": range(ROWS), "id": range(ROWS)}), tmp_path / "kept-test.parquet")
     inputs = artifact(classifier, "package"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
-    with pytest.raises(BadInput, match=r"kept\.parquet has other rows than the test split: run validate again"):
+    with pytest.raises(BadInput, match=r"kept-test\.parquet has other rows than the test split: run validate again"):
         stage(tmp_path / "out", "classification", *inputs, source="files", labels=["no", "yes"], keep=["id"])
 
 

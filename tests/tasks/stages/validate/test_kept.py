@@ -28,13 +28,15 @@ def own(folder: Path, *keep: str, test: str = "test.csv") -> Experiment:
 
 def test_validate_keeps_them_under_their_rows(tmp_path: Path) -> None:
     for split in ("train", "dev"):
-        rows = "".join(f"{split} number {row},{('no', 'yes')[row % 2]}\n" for row in range(20))
-        (tmp_path / f"{split}.csv").write_text(f"sentence,label\n{rows}")
+        rows = "".join(f"{split} number {row},{('no', 'yes')[row % 2]},{split[0]}{row}\n" for row in range(20))
+        (tmp_path / f"{split}.csv").write_text(f"sentence,label,id\n{rows}")
     (tmp_path / "test.csv").write_text('id,sentence,note\n007,one text,"a, ""b""\nc"\n8,another text,\n')
     artifact = validate(tmp_path, own(tmp_path, "note", "id"))
     assert artifact.manifest.exit_code == 0
-    kept = pq.read_table(artifact.path / "kept.parquet").to_pydict()
+    kept = pq.read_table(artifact.path / "kept-test.parquet").to_pydict()
     assert kept == {"row": [0, 1], "note": ['a, "b"\nc', ""], "id": ["007", "8"]}
+    dev = pq.read_table(artifact.path / "kept-dev.parquet").to_pydict()
+    assert dev == {"row": list(range(20)), "id": [f"d{row}" for row in range(20)]}  # it has no column note
     assert pq.read_schema(artifact.path / "test.parquet").names == ["row", "line", "sentence1", "label"]
 
 
