@@ -97,9 +97,10 @@ class Source(ABC):
         Raises:
             BadInput: If a file is missing or is not text.
         """
-        for path in self.paths.values():
+        files = list(dict.fromkeys(self.paths.values()))
+        for path in files:
             check_file(path, self.dialect.encoding)
-        digests = "".join(outside.digest(path) for path in self.paths.values())
+        digests = "".join(map(outside.digest, files))
         return hashlib.sha256(digests.encode()).hexdigest()
 
     def to_records(self, rows: Iterable[Row], columns: Columns, split: str) -> Iterator[Record]:

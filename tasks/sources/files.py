@@ -37,7 +37,7 @@ class OwnFiles(Source):
 
     def __init__(self, data: Data, task: Task, folder: Path | None = None) -> None:
         root = folder or user_path(data.path)
-        self._is_one = not root.is_dir() and root.suffix.lower() in FORMATS
+        self._is_one = root.is_file() or (not root.is_dir() and root.suffix.lower() in FORMATS)
         found = {split: root if self._is_one else _find(root, data, split) for split in SPLITS}
         paths = {split: path for split, path in found.items() if path is not None}
         super().__init__(paths, Dialect(data.delimiter, data.encoding))

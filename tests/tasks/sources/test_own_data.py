@@ -193,6 +193,17 @@ def test_set_aside_labels_are_grouped_with_the_way_to_write_them(tmp_path: Path)
     )
 
 
+def test_what_one_file_cannot_be_is_said(tmp_path: Path) -> None:
+    (tmp_path / "all.xlsx").touch()
+    with pytest.raises(BadInput, match=r"all\.xlsx: the format is unknown; the file name must end in \.csv, .*\.jsonl"):
+        open_source(own(tmp_path / "all.xlsx"))
+    with pytest.raises(BadInput, match=r"none\.csv is missing: put the file there"):
+        open_source(own(tmp_path / "none.csv")).fingerprint()
+    (tmp_path / "all.csv").write_text("body;class\na;b\n")
+    with pytest.raises(BadInput, match=r"separated by semicolons.* Name the character between columns in data\.deli"):
+        describe(own(tmp_path / "all.csv", columns={"sentence": "body", "label": "class"}))
+
+
 def test_blanks_in_a_header_are_shown(tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text("sentence ,label\ngood,1\n")
     with pytest.raises(BadInput, match=r"found: 'sentence ', label \('sentence ' has blanks around the name"):
