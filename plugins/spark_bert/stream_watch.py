@@ -12,6 +12,7 @@ from typing import Any, Self
 from airflow.sdk import BaseOperator, Context, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
+from include.folders import Dropped
 from include.windows import in_short
 from spark_bert.assets import DRIFTED
 from spark_bert.params import from_form
@@ -56,7 +57,7 @@ class Heartbeat:
         """
         file = folder / "heartbeat.json"
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = json.loads(Dropped(file).read_text(encoding="utf-8"))  # stages write there
             found["time"] = datetime.fromisoformat(found["time"]).astimezone(UTC)
             return cls(**{name: found[name] for name in cls.__dataclass_fields__})
         except FileNotFoundError:

@@ -12,6 +12,7 @@ from airflow.sdk import Asset, Context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from include.experiment import Experiment
+from include.folders import Dropped
 from include.named import build, load, merge
 from include.windows import in_short
 from spark_bert.assets import DRIFTED
@@ -114,8 +115,8 @@ def new_windows(folder: Path, reported: Reported, known: Container[Path] = ()) -
 
 def _window(file: Path) -> dict[str, Any]:
     try:
-        window: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        window: dict[str, Any] = json.loads(Dropped(file).read_text(encoding="utf-8"))  # stages write there
         in_short(window)  # whether all is there
         return {**window, "last": int(window["last"])}
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise AirflowFailException(f"{file} describes no window ({error!r}): remove it") from error

@@ -260,6 +260,15 @@ def test_the_form_names_the_stream(stream: Stream, asset: Store) -> None:
 
 def test_a_damaged_window_is_named(stream: Stream, asset: Store) -> None:
     stream.beats()
-    (stream.folder / "windows/3-7.json").write_text('{"first": 3')
+    window, elsewhere = stream.folder / "windows/3-7.json", stream.folder / "elsewhere.json"
+    window.write_text('{"first": 3')
     with pytest.raises(AirflowFailException, match=r"windows/3-7\.json describes no window .*: remove it"):
+        watch(0.1).execute(context(asset))
+    window.rename(elsewhere)
+    window.symlink_to(elsewhere)  # as a stage could, to a file that only Airflow may read
+    with pytest.raises(AirflowFailException, match=r"windows/3-7\.json describes no window .* is a link"):
+        watch(0.1).execute(context(asset))
+    window.unlink()
+    os.mkfifo(window)
+    with pytest.raises(AirflowFailException, match=r"windows/3-7\.json describes no window .* is not a regular file"):
         watch().execute(context(asset))

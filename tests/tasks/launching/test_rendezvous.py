@@ -9,8 +9,9 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
+import pytest
 
-from tasks.launching.rendezvous import ADDRESS, PORT, rendezvous
+from tasks.launching.rendezvous import ADDRESS, PORT, guarded, rendezvous, tell
 from tests.tasks.launching.ranks import on_ranks
 
 
@@ -25,6 +26,23 @@ def test_a_rank_finds_the_others_and_nobody_else_is_answered() -> None:
                 assert ask(host, method, f"{start}/global/0", b"theirs") == 403, (method, start)
         assert ask(host, "GET", f"{own}/global/0") == 200
         assert ask(host, "GET", f"{own}/global/1") == 404
+
+
+def test_on_spark_horovods_own_launcher_starts_a_server_that_asks_for_the_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = guarded("secret")()
+    port = server.start()
+    try:
+        server.init([])
+        monkeypatch.setenv(ADDRESS, "127.0.0.1")  # as Horovod tells its ranks
+        monkeypatch.setenv(PORT, str(port))
+        assert ask(f"127.0.0.1:{port}", "PUT", "/global/0", b"theirs") == 403
+        tell("secret")
+        host, path = os.environ[ADDRESS].split("/")
+        assert ask(host, "PUT", f"/{path}:{os.environ[PORT]}/global/0", b"mine") == 200
+    finally:
+        server.stop()
 
 
 def ask(host: str, method: str, path: str, body: bytes = b"") -> int:
