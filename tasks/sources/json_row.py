@@ -91,7 +91,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+def _number(text: str) -> float | str:
+    """Return a number, or its text if it is larger than any double."""
+    return number if math.isfinite(number := float(text)) else text
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number)
 
 
 def _has_half_a_pair(row: dict[str, Any]) -> bool:

@@ -16,3 +16,9 @@ def test_an_object_with_two_values_for_a_key_is_no_row() -> None:
     for row in (b'{"text": "good", "text": "bad"}', b'{"text": "good", "more": [{"a": 1, "a": 1}]}'):
         assert parse(row) == ({}, "an object has the same key twice")
     assert parse(b' {"text": "good", "more": {"text": 1}}\n') == ({"text": "good", "more": {"text": 1}}, "")
+
+
+def test_a_number_that_no_double_holds_is_text() -> None:
+    assert parse(b'{"large": [1e400, -1e400], "small": 1.5, "whole": 1}')[0] == {
+        "large": ["1e400", "-1e400"], "small": 1.5, "whole": 1,
+    }  # fmt: skip
