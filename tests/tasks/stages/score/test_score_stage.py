@@ -295,6 +295,17 @@ def test_a_killed_process_goes_on(model: Path, tmp_path: Path) -> None:
     assert pq.read_table(Path(result["artifact"]) / "scored.parquet")["text"].to_pylist() == rows
 
 
+def test_the_command_line_says_which_variables_its_fields_are(tmp_path: Path) -> None:
+    command = [sys.executable, "scripts/score.py", "--input", str(tmp_path / "in.csv"), "--model", str(tmp_path)]
+    environment = {**os.environ, "SPARK_BERT_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    *_, said, names = done.stderr.splitlines()
+    assert done.returncode == 2 and "in.csv is missing: correct scoring.input" in said
+    assert names == (
+        "(make score: scoring.input is INPUT, scoring.text is TEXT, scoring.text2 is TEXT2, scoring.model is MODEL)"
+    )
+
+
 @pytest.mark.long
 def test_the_command_line_copies_the_files_into_a_new_folder(model: Path, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("no,a b\n1,good film\n2,\n3,bad film\n")
