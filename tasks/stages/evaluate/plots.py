@@ -17,6 +17,8 @@ from tasks.stages.evaluate.operating_points import OperatingPoints
 
 #: With more points than this, a smoothed loss is drawn over the raw one, and the points of a scatter plot are fainter.
 MANY = 60
+#: The smallest part of a metric's range that an axis shows.
+SPAN = 0.2
 
 
 def confusion(matrix: Sequence[Sequence[int]]) -> Figure:
@@ -111,12 +113,22 @@ def training(curves: Curves, metric: str) -> Figure:
     left.plot(curves.dev_loss_steps, curves.dev_losses, "o-", color=RED, markersize=4, linewidth=1.4, label="dev")
     right.plot(curves.dev_steps, curves.dev_metrics, "o-", color=RED, markersize=4, linewidth=1.4)
     left.set_ylim(bottom=0)
+    if curves.dev_metrics:
+        right.set_ylim(*_limits(curves.dev_metrics))
     for axes in (left, right):
         axes.set_xlim(left=0)
     style_axes(left, "Loss", "step", "loss")
     left.legend(frameon=False, fontsize=8.5)
     style_axes(right, f"Dev {metric}", "step", metric)
     return figure
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    """Return the limits of an axis for a metric, at least SPAN apart: a smaller change would look like a large one."""
+    low, high = min(values), max(values)
+    margin = max(SPAN - (high - low), 0.1 * (high - low)) / 2
+    top = min(high + margin, max(1.0, high))
+    return min(low - margin, top - SPAN), top
 
 
 def _smooth(values: Sequence[float]) -> list[float]:

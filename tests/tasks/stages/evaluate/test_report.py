@@ -18,7 +18,7 @@ import pytest
 from include.stages import BadInput
 from tasks.scoring.intervals import wilson
 from tasks.scoring.scored import ScoredSplit
-from tasks.stages.evaluate import curves
+from tasks.stages.evaluate import curves, plots
 from tasks.stages.evaluate.rows import kept_of
 from tests.tasks.stages.evaluate.made_up import made_up, of_classes, of_labels, write_report
 
@@ -57,6 +57,48 @@ def test_the_text_of_a_mistake_is_escaped(sst2: ScoredSplit, tmp_path: Path, his
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<script" not in html
     assert "&lt;script&gt;alert(&#39;1 &amp; 2&#39;)&lt;/script&gt; says &#34;this&#34;" in html
+
+
+def test_a_long_text_of_a_mistake_is_folded(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
+    sentences = [*sst2.sentences[:-1], ("long " * 100,)]  # of the surest mistake
+    html = page_of(tmp_path, dataclasses.replace(sst2, sentences=sentences), history)
+    (folded,) = re.findall(r"<details><summary>(.*)…</summary>(.*)</details>", html)
+    assert "".join(folded) == "long " * 100 and len(folded[0]) < 300
+
+
+@pytest.mark.parametrize("paper, ink", [("#ffffff", "#23262a"), ("#161616", "#e3e4e6")])
+def test_every_cell_of_the_confusion_matrix_can_be_read(
+    paper: str, ink: str, sst2: ScoredSplit, tmp_path: Path, history: Path
+) -> None:
+    perfect = dataclasses.replace(sst2, logits=5.0 * np.eye(2)[sst2.labels])
+    html = page_of(tmp_path, perfect, history)
+    assert f"--paper: {paper}; --ink: {ink}" in html and "color: #ffffff" not in html
+    alpha = max(map(float, re.findall(r"rgba\(49, 104, 142, ([\d.]+)\)", html)))
+    cell = [alpha * over + (1 - alpha) * under for over, under in zip((49, 104, 142), _rgb(paper), strict=True)]
+    light, dark = sorted((_luminance(cell), _luminance(_rgb(ink))), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) > 4.5, "as WCAG demands of text"
+
+
+def _rgb(color: str) -> list[float]:
+    return [int(color[at : at + 2], 16) for at in (1, 3, 5)]
+
+
+def _luminance(rgb: list[float]) -> float:
+    linear = [one / 255 / 12.92 if one / 255 <= 0.04045 else ((one / 255 + 0.055) / 1.055) ** 2.4 for one in rgb]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_both_directions_of_bad_calibration_are_explained(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
+    html = page_of(tmp_path, sst2, history)
+    assert "overconfident: it is right less often than it says" in html
+    assert "underconfident: it is right more often than it says" in html
+
+
+@pytest.mark.parametrize("values", [[0.7512, 0.7533], [0.97, 0.999], [0.5], [0.2, 0.9], [-0.01, 0.02]])
+def test_a_small_change_of_a_metric_looks_small(values: list[float]) -> None:
+    found = curves.Curves(dev_steps=[*range(len(values))], dev_metrics=values)
+    low, high = plots.training(found, "accuracy").axes[1].get_ylim()
+    assert high - low >= 0.2 - 1e-9 and low < min(values) and max(values) <= high <= 1
 
 
 def test_needs_nothing_beside_it(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
