@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -50,7 +51,7 @@ def describe(experiment: Experiment) -> Experiment:
 def _kind(data: Data, cells: Mapping[str, int], where: str) -> str:
     """Return the task that the cells of the label column belong to."""
     rows = sum(cells.values())
-    numbers = {cell for cell in cells if number(cell) is not None}
+    numbers = {cell for cell in cells if _finite(cell) is not None}
     if any(map(_is_list, cells)):
         return "multi-label"
     if data.score_range or data.labels:
@@ -118,15 +119,20 @@ def _names(counts: Mapping[str, int], where: str) -> tuple[str, ...]:
             f"{where} has labels that differ only in case, blanks, or the form of a number: {listed(both)}. If they "
             f"are the same, write {map_hint(alike)}; if not, list all labels in data.labels"
         )
-    numbers = [number(label) for label in counts]
+    numbers = [_finite(label) for label in counts]
     by_size = dict(zip(counts, numbers, strict=True))
     return tuple(sorted(counts, key=str if None in numbers else lambda label: by_size[label] or 0.0))
 
 
 def _score_range(cells: Mapping[str, int], where: str) -> tuple[float, float]:
-    scores = [score for cell in cells if (score := number(cell)) is not None]
+    scores = [score for cell in cells if (score := _finite(cell)) is not None]
     if len(set(scores)) < 2:
         raise BadInput(
             f"{where} has {listed(cells) or 'no values'}: a regression needs different numbers to learn from"
         )
     return min(scores), max(scores)
+
+
+def _finite(cell: str) -> float | None:
+    value = number(cell)
+    return value if value is not None and math.isfinite(value) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -48,7 +49,7 @@ def column_names(path: Path, expected: str, dialect: Dialect = PLAIN) -> list[st
 def column_rows(path: Path, names: Sequence[str], dialect: Dialect = PLAIN, texts: Sequence[str] = ()) -> Iterator[Row]:
     """Yield all rows of a file with the fields of these columns, in the given order, as texts.
 
-    What is missing is "". A list is written as JSON.
+    What is missing, or NaN, is "". A list is written as JSON.
 
     Args:
         path: The file.
@@ -109,9 +110,7 @@ def _json_rows(path: Path, names: Sequence[str], texts: Sequence[str]) -> Iterat
 
 
 def _json_text(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | list | dict) else _as_text(value)
 
 
 def _parquet_rows(path: Path, names: Sequence[str], texts: Sequence[str]) -> Iterator[Row]:
@@ -141,4 +140,5 @@ def _typed_row(number: int, values: list[pa.Scalar]) -> Row:
 def _as_text(value: Any) -> str:
     if isinstance(value, list):
         return json.dumps([_as_text(one) for one in value], ensure_ascii=False)
-    return "" if value is None else str(value)
+    missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if missing else str(value)

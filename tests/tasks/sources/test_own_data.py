@@ -41,13 +41,14 @@ def labels_of(experiment: Experiment, split: str = "train") -> list[str]:
     ("labels", "task", "expected"),
     [
         (["yes", "no", "yes"] * 9, "classification", ("no", "yes")),
-        ([1, 0, 1] * 9, "classification", ("0", "1")),
+        ([1, 0, 1] * 9 + [float("nan")], "classification", ("0", "1")),
         ([True, False] * 9, "classification", ("false", "true")),
         (["b", "", None, "a"] * 9, "classification", ("a", "b")),
         ([["b", "a"], [], ["c"]] * 9, "multi-label", ("a", "b", "c")),
         (["['b', \"it's\"]", "[]", "['c']"] * 9, "multi-label", ("b", "c", "it's")),
         ([0.5, 2, 3.25] * 9, "regression", (0.5, 3.25)),
         ([*range(40), "n/a"], "regression", (0, 39)),
+        ([*range(40), "inf"], "regression", (0, 39)),
     ],
 )
 def test_the_label_column_says_what_the_task_is(
