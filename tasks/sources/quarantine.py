@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
-from include.glue import Kind, Task
+from include.glue import GENERIC, Kind, Task
 from include.text import is_blank
 from tasks.sources.base import Record
 from tasks.sources.encoding import BROKEN, WINDOWS
@@ -70,6 +70,8 @@ class Quarantine:
         if task.labels and (alike := spellings(unknown, task.labels)):
             found = listed({label: unknown[label] for label in alike})
             hints.append(f"if {found} are labels in another spelling, write {map_hint(alike)}")
+        if task.name not in GENERIC and sum(unknown.values()) * 2 > read:
+            hints.append(f"if {listed(unknown)} are the labels, write data.task: auto, and they are found")
         return QuarantineSummary(
             read, self._rows, f" ({examples})" if examples else "", "".join(f"; {hint}" for hint in hints)
         )

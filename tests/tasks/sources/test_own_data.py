@@ -194,6 +194,16 @@ def test_set_aside_labels_are_grouped_with_the_way_to_write_them(tmp_path: Path)
     )
 
 
+def test_labels_of_another_task_are_said_to_be_found(tmp_path: Path) -> None:
+    experiment = one_file(tmp_path, ["good", "bad", "1"], task="movie-reviews")
+    quarantine = Quarantine(StringIO(), "train", "all.jsonl")
+    for record in open_source(experiment).records("train"):
+        quarantine.add(record, problem(record, experiment.task, "train"))
+    assert quarantine.summary(3, experiment.task).hints == (
+        "; if 'good' (1 row), 'bad' (1 row) are the labels, write data.task: auto, and they are found"
+    )
+
+
 def test_what_one_file_cannot_be_is_said(tmp_path: Path) -> None:
     (tmp_path / "all.xlsx").touch()
     with pytest.raises(BadInput, match=r"all\.xlsx: the format is unknown; the file name must end in \.csv, .*\.jsonl"):
