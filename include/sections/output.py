@@ -28,8 +28,8 @@ class Prediction(Section):
     backend: Literal["fastest", "torch", "onnxruntime", "openvino"] = Field(
         "fastest",
         description="What computes the model. fastest: the fastest form that the package offers and this processor "
-        "computes; torch, onnxruntime, openvino: the fastest form of that library. A model that is not a package has "
-        "only torch.",
+        "computes; torch: exactly what transformers computes from the model's folder, in fp32; onnxruntime, "
+        "openvino: the fastest form of that library. A model that is not a package has only torch.",
     )
     escape_formulas: bool = Field(
         False,

@@ -30,6 +30,13 @@ def test_a_date_is_the_text_that_stands_there() -> None:
     assert from_yaml("{a: 2026-02-03, b: 2026-13-45}") == {"a": "2026-02-03", "b": "2026-13-45"}
 
 
+def test_labels_of_a_file_are_the_texts_that_stand_there(tmp_path: Path) -> None:
+    text = "data: {task: classification, source: files, path: 1e3, labels: [no, 2024, 1_0, nan], columns: {label: 0}}"
+    (tmp_path / "mine.yaml").write_text(text)
+    data = load(str(tmp_path / "mine.yaml")).data
+    assert (data.path, data.labels, data.columns) == ("1e3", ("no", "2024", "1_0", "nan"), {"label": "0"})
+
+
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_bytes(b"\xef\xbb\xbf{}")
     assert load(str(tmp_path / "mine.json")) == load("{}")
