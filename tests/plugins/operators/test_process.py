@@ -255,7 +255,7 @@ def survivors(marker: str) -> list[psutil.Process]:
 FAMILY = """
 rank = [sys.executable, "-S", "-c", "import time; time.sleep(600)", sys.argv[1]]
 subprocess.Popen(rank, start_new_session=True)
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+signal.signal(signal.SIGTERM, lambda *_: time.sleep(0.2) or sys.exit(143))
 print("family is up", file=sys.stderr, flush=True)
 time.sleep(600)
 """
@@ -269,9 +269,10 @@ def test_killing_the_task_kills_the_stage_and_its_ranks(interpreter: Interpreter
     thread.start()
     wait_for(lambda: len(survivors(str(python))) >= 3)  # the guard, the stage, the rank
     training.on_kill()
+    training.wait()
+    assert survivors(str(python)) == []
     thread.join(timeout=20)
     assert endings[0].code == 143
-    assert survivors(str(python)) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
