@@ -16,6 +16,7 @@ T = TypeVar("T")
 ROWS = 8192
 #: The largest number of bytes, or characters, in a row, and in a chunk of several rows.
 BYTES = 1 << 26
+TOO_LARGE = f"a row may have {BYTES >> 20} MiB: shorten it, or leave out the columns that are so large"
 
 
 def in_chunks(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
@@ -72,10 +73,7 @@ def in_slices(batch: pa.RecordBatch, path: Path, first: int) -> Iterator[pa.Reco
 
 def too_large(path: Path, place: str, size: int) -> BadInput:
     """Return the error for a row of this size."""
-    return BadInput(
-        f"{path}: {place} has {size >> 20} MiB or more, but a row may have {BYTES >> 20}: shorten it, or leave out the "
-        "columns that are so large"
-    )
+    return BadInput(f"{path}: {place} has {size >> 20} MiB or more: {TOO_LARGE}")
 
 
 def _size(array: pa.Array) -> int:

@@ -11,9 +11,12 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -77,6 +80,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None
         self._names: list[str] | None = None
         self._ahead: dict[str, tuple[tuple[int, int], float]] = {}  # size and time of a file, and since when
+        self._missing = 0.0  # seconds until all files of the last look may be read
 
     def initialOffset(self) -> dict[str, int]:
         """Return where a new stream begins."""
@@ -87,10 +91,10 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxFiles(self._files)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read no files but those that are there now."""
+        """Read no files but those that are there now, after waiting for those that were changed just now."""
         names = self._look()
-        if self._ahead:  # nobody looks again
-            time.sleep(self._settle)
+        if self._missing:  # nobody looks again
+            time.sleep(self._missing)
             names = self._look()
         self._target = len(names)
 
@@ -120,15 +124,15 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._settled(set(known))
         if found:
             with self._log.open("ab") as stream:
-                stream.write(b"".join(json.dumps(name).encode() + b"\n" for name in found))
+                stream.write(b"".join(json.dumps(one).encode() + b"\n" for one in found))
                 stream.flush()
                 os.fsync(stream.fileno())
-        known += found
+        known += [name for name, _ in found]
         return known
 
-    def _settled(self, known: set[str]) -> list[str]:
-        """Return the names of the new finished files, the oldest first."""
-        found = []
+    def _settled(self, known: set[str]) -> list[tuple[str, int]]:
+        """Return the names and sizes of the new finished files, the oldest first."""
+        found, self._missing = [], 0.0
         try:
             files = [file for file in self._folder.iterdir() if file.name not in known and is_finished(file)]
         except FileNotFoundError as error:
@@ -138,10 +142,13 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 status = file.stat()
             except FileNotFoundError:  # it was moved away in this moment
                 continue
-            if self._age(file.name, status) >= self._settle:
-                found.append((status.st_mtime_ns, file.name))
+            age = self._age(file.name, status)
+            if age >= self._settle:
+                found.append((status.st_mtime_ns, file.name, status.st_size))
                 self._ahead.pop(file.name, None)
-        return [name for _, name in sorted(found)]
+            else:
+                self._missing = max(self._missing, self._settle - age)
+        return [(name, size) for _, name, size in sorted(found)]
 
     def _age(self, name: str, status: os.stat_result) -> float:
         """Return for how many seconds a file has not changed, as far as is known."""
@@ -168,7 +175,23 @@ def read_log(file: Path) -> list[str]:
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) < len(data):
         os.truncate(file, len(whole))
-    return [json.loads(line) for line in whole.splitlines()]
+    return [name for name, _ in _entries(whole)]
+
+
+def changed_files(folder: Path, log: Path) -> list[str]:
+    """Return the names of the files that have had another size since they were noted: nobody reads what came later."""
+    data = log.read_bytes()
+    noted = dict(_entries(data[: data.rfind(b"\n") + 1]))
+    sizes = {}
+    with suppress(FileNotFoundError):
+        sizes = {file.name: file.stat().st_size for file in Dropped(folder).iterdir() if is_finished(file)}
+    return [name for name, size in noted.items() if size is not None and sizes.get(name, size) != size]
+
+
+def _entries(data: bytes) -> list[tuple[str, int | None]]:
+    """Return the names and sizes in whole lines of a log. Those of earlier versions have no sizes."""
+    found = [json.loads(line) for line in data.splitlines()]
+    return [(one, None) if isinstance(one, str) else (one[0], one[1]) for one in found]
 
 
 def rows(file: Path) -> Iterator[pa.RecordBatch]:
@@ -182,24 +205,32 @@ def rows(file: Path) -> Iterator[pa.RecordBatch]:
     at, place = None, 0
     try:
         at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-        for places, texts, problems in _read(file):
-            yield _batch(file.name, places, at, texts, problems)
-            place = max(places, default=place)  # those of unreadable rows come last
-    except (BadInput, FileNotFoundError, PermissionError) as error:
-        why = str(error).replace(str(file), "the file")  # reasons are counted, and the row has the name of the file
-        yield _batch(file.name, [place + 1], at or datetime.now(UTC), [None], [why])
+        for some in limits.in_chunks(_read(file), lambda row: len(row.text or "")):
+            yield _batch(file.name, at, some)
+            place = max(row.place for row in some)  # those of unreadable rows come last in a chunk
+    except Exception as error:
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError):
+            raise
+        known = isinstance(error, BadInput | OSError)
+        why = str(error) if known else f"the file cannot be read ({error!r}): write it again"
+        why = why.replace(str(file), "the file")  # reasons are counted, and the row has the name of the file
+        yield _batch(file.name, at or datetime.now(UTC), [_Row(place + 1, None, why)])
 
 
-_Rows = tuple[list[int], list[str | None], list[str | None]]
+class _Row(NamedTuple):
+    """A row: its line or number, its text or JSON object, and why it cannot be read, or None."""
+
+    place: int
+    text: str | None
+    problem: str | None
 
 
-def _read(file: Path) -> Iterator[_Rows]:
-    """Yield places, rows and problems."""
+def _read(file: Path) -> Iterator[_Row]:
     kind = format_of(file)
     if kind in (".csv", ".tsv"):
-        yield from map(_of_chunk, text_chunks(file, "at least the texts"))
+        yield from chain.from_iterable(map(_of_chunk, text_chunks(file, "at least the texts")))
     elif kind == ".parquet":
-        yield from map(_of_chunk, parquet_chunks(file))
+        yield from chain.from_iterable(map(_of_chunk, parquet_chunks(file)))
     elif kind == ".jsonl":
         yield from _lines(file)
     else:
@@ -209,39 +240,34 @@ def _read(file: Path) -> Iterator[_Rows]:
         )
 
 
-def _of_chunk(chunk: Chunk) -> _Rows:
-    bad = chunk.unreadable
-    made = [_row(chunk.rows, at) for at in range(len(chunk.rows))]
-    texts, problems = [text for text, _ in made], [problem for _, problem in made]
-    return (
-        [*chunk.places, *(row.place for row in bad)],
-        texts + [row.text for row in bad],
-        problems + [row.reason for row in bad],
-    )
+def _of_chunk(chunk: Chunk) -> Iterator[_Row]:
+    for at, place in enumerate(chunk.places):
+        yield _Row(place, *_row(chunk.rows, at))
+    for row in chunk.unreadable:
+        yield _Row(row.place, row.text, row.reason)
 
 
 def _row(batch: pa.RecordBatch, at: int) -> tuple[str | None, str | None]:
     """Return a row and its problem."""
     try:
-        return written({name: python_value(batch.column(name)[at]) for name in batch.schema.names}), None
+        text = written({name: python_value(batch.column(name)[at]) for name in batch.schema.names})
+        return (text, None) if len(text) <= limits.BYTES else (None, limits.TOO_LARGE)
     except UnicodeDecodeError as error:  # Parquet does not check its texts
         return None, undecodable(error.object[error.start])
 
 
-def _lines(file: Path) -> Iterator[_Rows]:
+def _lines(file: Path) -> Iterator[_Row]:
     check_file(file)
     with file.open("rb") as stream:
-        numbered = ((number, line) for number, line in enumerate(limits.lines(file, stream), start=1) if line.strip())
-        for some in limits.in_chunks(numbered, lambda pair: len(pair[1])):
-            lines = [line.strip() for _, line in some]
-            texts: list[str | None] = [line.decode("utf-8", "replace").removeprefix("\ufeff") for line in lines]
-            yield [number for number, _ in some], texts, [decoding_problem(line) or None for line in lines]
+        for number, line in enumerate(limits.lines(file, stream), start=1):
+            if line.strip():
+                text = line.strip().decode("utf-8", "replace").removeprefix("\ufeff")
+                yield _Row(number, text, decoding_problem(line.strip()) or None)
 
 
-def _batch(
-    source: str, places: list[int], at: datetime, texts: list[str | None], problems: list[str | None]
-) -> pa.RecordBatch:
-    columns = [[source] * len(places), places, [at] * len(places), texts, problems]
+def _batch(source: str, at: datetime, rows: Sequence[_Row]) -> pa.RecordBatch:
+    places, texts, problems = zip(*rows, strict=True)
+    columns = [[source] * len(rows), places, [at] * len(rows), texts, problems]
     return pa.RecordBatch.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, ARROW, strict=True)], schema=ARROW
     )

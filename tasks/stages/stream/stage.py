@@ -19,6 +19,7 @@ from include.windows import in_short
 from tasks.context import Context, Outcome
 from tasks.spark import keep_workers, place, session
 from tasks.stages.stream.batches import CHECKPOINT, Batches
+from tasks.stages.stream.changes import Changes
 from tasks.stages.stream.drift import closed
 from tasks.stages.stream.heartbeat import Heartbeat
 from tasks.stages.stream.labeler import Labeler
@@ -34,13 +35,21 @@ def run(context: Context) -> Outcome:
     folder = context.run.store.root.parent / "streams" / streaming.name
     with locked(folder), Heartbeat(folder / "heartbeat.json") as heartbeat:
         remember(streaming, folder / "stream.json")
-        labeler = Labeler(experiment, context.run, folder, heartbeat)
+        labeler, changes = Labeler(experiment, context.run, folder, heartbeat), Changes(streaming, folder)
         with session(experiment, "stream") as spark:
-            _follow(spark, open_source(spark, streaming, folder), streaming, folder / CHECKPOINT, labeler)
-    return Outcome(_result(context.run.folder.name, folder))
+            rows = open_source(spark, streaming, folder)
+            _follow(spark, rows, streaming, folder / CHECKPOINT, labeler, changes)
+    return Outcome(_result(context.run.folder.name, folder) | {"changed": changes.names})
 
 
-def _follow(spark: SparkSession, rows: DataFrame, streaming: Streaming, checkpoint: Path, labeler: Labeler) -> None:
+def _follow(
+    spark: SparkSession,
+    rows: DataFrame,
+    streaming: Streaming,
+    checkpoint: Path,
+    labeler: Labeler,
+    changes: Changes,
+) -> None:
     """Label batch after batch, until there are no more rows, or for ever."""
     writer = rows.writeStream.foreachBatch(labeler).option("checkpointLocation", place(checkpoint))
     if streaming.continuous:
@@ -53,6 +62,8 @@ def _follow(spark: SparkSession, rows: DataFrame, streaming: Streaming, checkpoi
             status = query.status
             if not (status["isTriggerActive"] and status["isDataAvailable"]):  # the tasks of a batch keep them, too
                 keep_workers(spark)
+            changes.look()
+        changes.look()
     except StreamingQueryException:
         if labeler.error is not None:
             raise labeler.error from None

@@ -17,7 +17,7 @@ import pytest
 from tasks.sources import limits
 from tasks.sources.chunks import parquet_chunks
 from tasks.streaming import files
-from tasks.streaming.files import FileReader, rows
+from tasks.streaming.files import FileReader, changed_files, rows
 
 
 def read(file: Path) -> list[dict[str, Any]]:
@@ -47,6 +47,52 @@ def test_a_file_whose_time_lies_in_the_future_is_read_once_it_was_seen_unchanged
     once = reader(file.parent, 0.2)
     once.prepareForTriggerAvailableNow()
     assert once.latestOffset(start, limit) == {"files": 1}
+
+
+def test_who_looks_once_waits_for_files_that_have_changed_just_now(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").write_text("text\ngood film\n")
+    once = reader(tmp_path / "in", 0.5)
+    assert once.latestOffset({"files": 0}, once.getDefaultReadLimit()) == {"files": 0}
+    once.prepareForTriggerAvailableNow()
+    assert once.latestOffset({"files": 0}, once.getDefaultReadLimit()) == {"files": 1}
+
+
+def test_a_noted_file_that_grows_is_named(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.csv", "b.csv", "c.csv"):
+        (tmp_path / "in" / name).write_text("text\ngood film\n")
+    (tmp_path / "log").write_text('"a.csv"\n')  # an earlier version noted no sizes
+    assert len(reader(tmp_path / "in", 0)._look()) == 3
+    assert changed_files(tmp_path / "in", tmp_path / "log") == []
+    for name in ("a.csv", "c.csv"):
+        with (tmp_path / "in" / name).open("a") as stream:
+            stream.write("bad film\n")
+    (tmp_path / "in/b.csv").unlink()  # nothing is lost
+    assert changed_files(tmp_path / "in", tmp_path / "log") == ["c.csv"]
+    assert reader(tmp_path / "in", 0)._look() == ["a.csv", "b.csv", "c.csv"]
+
+
+def test_an_error_that_nobody_thought_of_stops_no_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_text("text\ngood film\n")
+
+    def failing(*_: object) -> None:
+        raise MemoryError("600 MB")
+
+    monkeypatch.setattr(files, "text_chunks", failing)
+    (row,) = read(tmp_path / "a.csv")
+    assert row["problem"] == "the file cannot be read (MemoryError('600 MB')): write it again"
+
+
+def test_rows_of_many_columns_come_in_batches_of_a_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BYTES", 1 << 16)
+    pq.write_table(
+        pa.table({f"a column with a long name {at}": [0] * 500 for at in range(100)}), tmp_path / "a.parquet"
+    )
+    batches = list(rows(tmp_path / "a.parquet"))
+    assert sum(map(len, batches)) == 500 and max(batch.nbytes for batch in batches) < 1 << 17
 
 
 @pytest.mark.parametrize("name", ["A.CSV", "a.Tsv", "a.NDJSON", "a.ndjson", "a.JSONL", "a.Parquet"])

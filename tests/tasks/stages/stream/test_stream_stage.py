@@ -68,7 +68,10 @@ def test_new_files_are_labeled_once(spark: SparkSession, model: Path, tmp_path: 
     write_csv(folder / "b.csv", rows[25:])
     second = stream(home, model, "two").manifest.result
     assert (second["batches"], second["rows"]) == (1, 15)
-    assert stream(home, model, "three").manifest.result["batches"] == 0
+    with (folder / "a.csv").open("a") as file:
+        file.write("25,late\n")
+    third = stream(home, model, "three").manifest.result
+    assert (third["batches"], third["changed"], second["changed"]) == (0, ["a.csv"], [])
     found = labeled(home)
     assert [place.name for place in tmp_path.iterdir()] == [home.name]
     assert [row["text"] for row in found] == rows and [row["source"] for row in found] == ["a.csv"] * 25 + [
