@@ -19,6 +19,7 @@ from spark_bert.params import from_form
 from spark_bert.streaming import last_reported, new_windows, stream_folder
 
 _REMEDY = "start its service, as docs/STREAM.md describes"
+_LONG = 60  # seconds from which the log says that a batch takes long
 _TIME = "%Y-%m-%d %H:%M:%S UTC"
 
 
@@ -36,6 +37,7 @@ class Heartbeat:
         message: why it has failed; otherwise "".
         time: when this was written.
         batch: the number of the last committed batch; None if there is none.
+        batch_since: since when the stream has been at work on the next one; None if it waits for rows.
         rows: the number of rows that this instance has labeled.
         model_version: the model that labels the rows.
     """
@@ -47,6 +49,7 @@ class Heartbeat:
     batch: int | None
     rows: int
     model_version: str
+    batch_since: str | None = None
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -59,7 +62,7 @@ class Heartbeat:
         try:
             found = json.loads(Dropped(file).read_text(encoding="utf-8"))  # stages write there
             found["time"] = datetime.fromisoformat(found["time"]).astimezone(UTC)
-            return cls(**{name: found[name] for name in cls.__dataclass_fields__})
+            return cls(**{name: found[name] for name in cls.__dataclass_fields__ if name in found})
         except FileNotFoundError:
             raise StreamDown(f"the stream {folder.name} has never run, because {file} is missing: {_REMEDY}") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -69,7 +72,10 @@ class Heartbeat:
     def progress(self) -> str:
         """Say how far the stream is."""
         batch = "no batch yet" if self.batch is None else f"batch {self.batch}"
-        return f"{self.state}, {batch}, {self.rows} rows, model {self.model_version or 'not loaded yet'}"
+        since = datetime.fromisoformat(self.batch_since).astimezone(UTC) if self.batch_since else self.time
+        long = (self.time - since).total_seconds() > _LONG
+        busy = f", at work on the next one since {since:{_TIME}}" if long else ""
+        return f"{self.state}, {batch}{busy}, {self.rows} rows, model {self.model_version or 'not loaded yet'}"
 
 
 class StreamWatch(ResumableJobMixin, BaseOperator):

@@ -18,7 +18,7 @@ from include.artifacts import write_json
 from include.stages import BadInput
 from spark_bert.assets import DRIFTED
 from spark_bert.retraining import EXPERIMENT
-from spark_bert.stream_watch import StreamDown, StreamWatch
+from spark_bert.stream_watch import Heartbeat, StreamDown, StreamWatch
 from spark_bert.streaming import drifted
 
 LONG = "the drift of length is 0.31, above dataset.max_length_drift = 0.25"
@@ -85,6 +85,12 @@ def story(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr("spark_bert.stream_watch.time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
 
     return happens
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(30, False), (90, True)])
+def test_the_log_says_that_a_batch_takes_long(stream: Stream, seconds: int, said: bool) -> None:
+    stream.beats("running", batch_since=(datetime.now(UTC) - timedelta(seconds=seconds)).isoformat())
+    assert ("running, batch 7, at work on the next one since 2" in Heartbeat.read(stream.folder).progress) == said
 
 
 def test_it_follows_a_stream_until_it_is_stopped(

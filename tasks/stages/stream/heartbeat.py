@@ -24,7 +24,8 @@ class Heartbeat:
 
     The file has the `instance`, which identifies this life of the stream; its `state`, which is starting, running,
     stopped or failed, and a `message` if it has failed; the `time` of the beat and of the start (`started`); the last
-    `batch`, the numbers of rows that this instance has labeled (`rows`) and set `aside`, and the `model_version`.
+    `batch`, and since when this instance has been at work on the next one (`batch_since`), or null; the numbers of rows
+    that it has labeled (`rows`) and set `aside`, and the `model_version`.
 
     Args:
         file: the file.
@@ -34,7 +35,7 @@ class Heartbeat:
         self._file, self._lock, self._ended = file, Lock(), Event()
         self._values: dict[str, Any] = {
             "instance": uuid.uuid4().hex, "state": "starting", "message": "", "started": _now(),
-            "batch": None, "rows": 0, "aside": 0, "model_version": "",
+            "batch": None, "batch_since": None, "rows": 0, "aside": 0, "model_version": "",
         }  # fmt: skip
         self._thread = Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -47,10 +48,14 @@ class Heartbeat:
         """Say that the stream waits for rows or labels them."""
         self._write(state="running")
 
+    def working(self) -> None:
+        """Say that a batch has begun, so that others see how long it takes."""
+        self._write(batch_since=_now())
+
     def committed(self, batch: int, rows: int, aside: int, model_version: str) -> None:
         """Say that a batch has been committed, in which rows were labeled and set aside."""
         rows, aside = self._values["rows"] + rows, self._values["aside"] + aside
-        self._write(batch=batch, rows=rows, aside=aside, model_version=model_version)
+        self._write(batch=batch, batch_since=None, rows=rows, aside=aside, model_version=model_version)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._ended.set()

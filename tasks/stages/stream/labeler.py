@@ -63,6 +63,7 @@ class Labeler:
             raise
 
     def _label(self, rows: DataFrame, number: int) -> None:
+        self.heartbeat.working()
         started, model = time.monotonic(), self._answering.model()
         with self._batches.writing(number) as folder:
             counted = self._counted(rows, model, folder)
