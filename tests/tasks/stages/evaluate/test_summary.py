@@ -89,7 +89,7 @@ def test_rows_of_equal_length_are_one_slice() -> None:
 def test_a_labels_slice_has_its_recall() -> None:
     found = slices.measure(scored([1, 1, 1, 0], [0.9, 0.9, 0.2, 0.8]))["label:positive"]
     assert found == {
-        "about": "labeled positive", "rows": 3, "metric": "accuracy", "accuracy": pytest.approx(2 / 3),
+        "about": "labeled positive", "rows": 3, "metric": "recall", "recall": pytest.approx(2 / 3),
         "interval": wilson(2, 3),
     }  # fmt: skip
 
