@@ -34,12 +34,15 @@ def test_the_first_version_is_the_experiments_own_data(home: Home) -> None:
 
 def test_new_rows_make_a_version_that_the_pipeline_trains_on(home: Home) -> None:
     first = home.ingest()
-    home.put("week-1.csv", '"a fine, ""new"" film\twith\ntwo lines",1', "a dull one,0", header="sentence,label")
+    home.put(
+        "week-1.csv", '"a fine, ""new"" film\twith\ntwo lines",1', "a dull one,0", ",", ",", header="sentence,label"
+    )
     pq.write_table(pa.table({"label": [1], "id": [7], "sentence": ["out of Parquet"]}), home.drop / "week-1.parquet")
     aged(home.drop / "week-1.parquet")
     second = home.ingest("second")
     new = ['a fine, "new" film with two lines\t1', "a dull one\t0", "out of Parquet\t1"]
     assert table(second) == [*table(first), *new]
+    assert "week-1.csv: 2 blank rows at the end were ignored" in second.manifest.result["warnings"][0]
     assert [table(second, split) for split in ("dev", "test")] == [table(first, split) for split in ("dev", "test")]
     assert (
         home.versions() == [second.manifest.key, first.manifest.key] and record(second)["parent"] == home.versions()[1]
