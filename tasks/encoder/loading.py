@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForSequenceClassification,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from include.stages import BadInput
-from include.written import shorten
-from tasks.encoder.cleaning import check_rules
+from tasks.encoder.described import CONFIG, bad_input_for, described_head, has_head, read_values
+from tasks.encoder.model_files import (
+    check_fit,
+    load_weights,
+    longest_input,
+    open_pretrained_tokenizer,
+    positions_of,
+    read_config,
+)
 from tasks.encoder.models import Classifier, EncoderWithHead, head_modules
-from tasks.encoder.padding_free import first_position
 from tasks.encoder.pooled_encoder import PooledEncoderConfig, PooledEncoderForSequenceClassification
 from tasks.encoder.spec import BASE_MODEL, CLEANING, TEXTS, THRESHOLDS, WINDOW_STRIDE, HeadSpec
 from tasks.encoder.text_cnn import TextCNNConfig, TextCNNForSequenceClassification, TextCNNModel
 from tasks.encoder.tfidf import TfidfConfig, TfidfForSequenceClassification
 
-transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # _load checks what a load reports
+transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # load_weights checks what a load reports
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-# With these, the class is loaded from this repository instead of from the file in the model's folder.
+# Only these classes are loaded for the models of this project, never the files beside the weights.
 for _config, _model in (
     (PooledEncoderConfig, PooledEncoderForSequenceClassification),
     (TfidfConfig, TfidfForSequenceClassification),
@@ -44,8 +42,11 @@ _OF_ANOTHER_MODEL = (
     "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "problem_type", "score_range",
     THRESHOLDS, CLEANING, TEXTS, WINDOW_STRIDE, BASE_MODEL, "classifier_dropout", "transformers_version",
 )  # fmt: skip
-_TOLERANCE = 1e-2  # for logits of random heads, whose magnitude is 0.1 to 1; a convolution over padding costs 1e-3
-_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+#: What the padding of a batch may change in the logits, as a share of how much they differ between rows. In fp32,
+#: encoders that leave padding out have 1e-6; convolutions over padding (ConvBERT, Nystromformer) have 1e-3 and more.
+_TOLERANCE = 1e-4
+#: The tokens of the rows that are compared.
+_LENGTHS = (2, 3, 5, 24)
 
 
 def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
@@ -65,15 +66,15 @@ def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
         BadInput: if files are missing or damaged, do not fit one another or do not allow inputs of spec.max_length
             tokens, or if the encoder cannot be used with this head.
     """
-    config = _read_config(folder)
+    config = read_config(folder)
     if isinstance(config, TfidfConfig):
         raise BadInput(f"{folder} contains a model on TF-IDF, which has no layers to train: choose an encoder")
-    if _has_head(config) and HeadSpec.of(config, spec.max_length).meaning == spec.meaning:
-        classifier = Classifier.of_saved(_load(AutoModelForSequenceClassification, folder, config), spec)
+    if has_head(config.to_dict()) and HeadSpec.of(config, spec.max_length).meaning == spec.meaning:
+        classifier = _with_own_head(folder, load_weights(AutoModelForSequenceClassification, folder, config), spec)
         _describe(classifier.model, spec)
     else:
         classifier = add_head(_load_encoder(folder, config), spec)
-    _check_fit(folder, classifier.encoder, spec.max_length)
+    check_fit(folder, classifier.encoder, spec.max_length)
     return classifier.train()
 
 
@@ -84,39 +85,46 @@ def add_head(encoder: PreTrainedModel, spec: HeadSpec) -> Classifier:
         BadInput: if transformers has no head for the encoder's family, or the encoder cannot be used with this head.
     """
     kind = encoder.config.model_type
-    with _bad_input_for(f"transformers has no head for this encoder ({kind}): write model.pooling: mean"):
+    with bad_input_for(f"transformers has no head for this encoder ({kind}): write model.pooling: mean"):
         model: Any = AutoModelForSequenceClassification.from_config(_config_with(encoder, spec))  # type: ignore[no-untyped-call]
     _exchange_poolers(encoder, model.base_model)
     setattr(model, model.base_model_prefix, encoder)
     _describe(model, spec)
-    classifier = Classifier(model, spec)
-    _check_head(classifier)
+    classifier, other = Classifier(model, spec), "mean" if spec.pooling == "native" else "native"
+    _check_answers(
+        classifier,
+        f"the encoder ({kind}) cannot be used with model.pooling: {spec.pooling}: write model.pooling: {other}, or "
+        "choose another encoder",
+    )
     return classifier
 
 
 def load_trained(folder: Path) -> Classifier:
-    """Load a model that the stage train wrote.
+    """Load a model with a trained head, of the stage train or of other origin.
 
     Returns:
         The model in evaluation mode.
 
     Raises:
-        BadInput: if files are missing or damaged.
+        BadInput: if files are missing or damaged, do not fit one another or do not say what the outputs mean, or if
+            the padding of a batch would change the answers.
     """
     config = _config_of_trained(folder)
-    model = _load(AutoModelForSequenceClassification, folder, config)
-    return Classifier.of_saved(model, _head(folder, model)).eval()
+    model = load_weights(AutoModelForSequenceClassification, folder, config)
+    classifier = _with_own_head(folder, model, _head(folder, model)).eval()
+    check_fit(folder, classifier.encoder, classifier.spec.max_length)
+    return classifier
 
 
 def read_head(folder: Path) -> HeadSpec:
-    """Return the head of a model that the stage train wrote, without loading its weights.
+    """Return the head of a model as load_trained does, without loading its weights.
 
     Raises:
-        BadInput: if files are missing or damaged.
+        BadInput: if files are missing or damaged, or do not say what the outputs mean.
     """
     config = _config_of_trained(folder)
-    with _bad_input_for(f"{folder / 'config.json'} does not describe a model"), torch.device("meta"):
-        model = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
+    with bad_input_for(f"{folder / CONFIG} does not describe a model"), torch.device("meta"):
+        model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
     return _head(folder, model)
 
 
@@ -133,8 +141,8 @@ def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
     Raises:
         BadInput: if files are missing or damaged, do not fit one another or do not allow inputs of max_length tokens.
     """
-    encoder = _load_encoder(folder, _read_config(folder))
-    _check_fit(folder, encoder, max_length)
+    encoder = _load_encoder(folder, read_config(folder))
+    check_fit(folder, encoder, max_length)
     return encoder
 
 
@@ -144,11 +152,11 @@ def check_encoder(folder: Path, max_length: int) -> None:
     Raises:
         BadInput: if it does not, or if its files are damaged or do not fit one another.
     """
-    config = _read_config(folder)
-    with _bad_input_for(f"{folder / 'config.json'} does not describe an encoder"), torch.device("meta"):
+    config = read_config(folder)
+    with bad_input_for(f"{folder / CONFIG} does not describe an encoder"), torch.device("meta"):
         pooled = isinstance(config, PooledEncoderConfig)
         model = (AutoModelForSequenceClassification if pooled else AutoModel).from_config(config)  # type: ignore[no-untyped-call]
-    _check_fit(folder, model.base_model if pooled else model, max_length)
+    check_fit(folder, model.base_model if pooled else model, max_length)
 
 
 def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_length: int) -> None:
@@ -161,34 +169,31 @@ def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_lengt
         max_length: maximum length of an input in tokens, which the copy truncates inputs to where it is asked to.
     """
     inputs = ["input_ids", *(["token_type_ids"] if model.segments else []), "attention_mask"]
-    _tokenizer(source, model_max_length=max_length, model_input_names=inputs).save_pretrained(target)
-
-
-def _has_head(config: Any) -> bool:
-    architectures = getattr(config, "architectures", None) or []
-    return any(name.endswith("ForSequenceClassification") for name in architectures)
+    open_pretrained_tokenizer(source, model_max_length=max_length, model_input_names=inputs).save_pretrained(target)
 
 
 def _config_of_trained(folder: Path) -> Any:
-    config = _read_config(folder)
-    if not _has_head(config):
-        raise BadInput(f"{folder / 'config.json'} does not describe a trained head: run the stage train again")
+    config = read_config(folder)
+    described_head(folder, read_values(folder))
     return config
 
 
 def _head(folder: Path, model: PreTrainedModel) -> HeadSpec:
-    limit, positions = _tokenizer(folder).model_max_length, _positions(cast(PreTrainedModel, model.base_model))
-    # A tokenizer that sets no limit names a very large one.
-    spec = HeadSpec.of(model.config, limit if positions is None else min(limit, positions))
-    with _bad_input_for(f"{folder / 'config.json'} is of another version of this project"):
-        check_rules(spec.cleaning)
-    return spec
+    return HeadSpec.of(model.config, longest_input(folder, cast(PreTrainedModel, model.base_model)))
+
+
+def _with_own_head(folder: Path, model: PreTrainedModel, spec: HeadSpec) -> Classifier:
+    refusal = f"the model in {folder} ({model.config.model_type}) cannot be used: choose another model"
+    with bad_input_for(refusal):
+        classifier = Classifier.of_saved(model, spec)
+    _check_answers(classifier, refusal)
+    return classifier
 
 
 def _load_encoder(folder: Path, config: Any) -> PreTrainedModel:
     if isinstance(config, PooledEncoderConfig):
-        return cast(PreTrainedModel, _load(AutoModelForSequenceClassification, folder, config).base_model)
-    return _load(AutoModel, folder, config)
+        return cast(PreTrainedModel, load_weights(AutoModelForSequenceClassification, folder, config).base_model)
+    return load_weights(AutoModel, folder, config)
 
 
 def _config_with(encoder: PreTrainedModel, spec: HeadSpec) -> Any:
@@ -216,87 +221,30 @@ def _describe(model: PreTrainedModel, spec: HeadSpec) -> None:
 
 
 @torch.no_grad()
-def _check_head(classifier: Classifier) -> None:
-    """Raise BadInput if the logits of a row depend on the padding behind it, or cannot be computed at all.
+def _check_answers(classifier: Classifier, refusal: str) -> None:
+    """Raise BadInput if the logits of a row depend on the batch that it is in, or cannot be computed at all.
 
-    The heads of decoders such as GPT-2 look for the last token before the padding, whose id must be theirs.
+    The heads of decoders such as GPT-2 look for the last token before the padding, whose id must be theirs. Other
+    models compute averages, convolutions or Fourier transforms over the padding.
     """
     encoder, spec, training = classifier.encoder, classifier.spec, classifier.training
-    kind, other = encoder.config.model_type, "mean" if spec.pooling == "native" else "native"
-    refusal = f"the encoder ({kind}) cannot be used with model.pooling: {spec.pooling}: write model.pooling: {other}"
-    with _bad_input_for(f"{refusal}, or choose another encoder"):
+    with bad_input_for(refusal):
         if spec.score_range is not None and classifier.output_layer.bias is None:
             raise ValueError("the head has no bias, so it cannot predict scores in a range")
-        lengths = (2, 3, 4, 6)
-        ids = (torch.arange(2, 26) * (encoder.config.vocab_size // 26)).view(len(lengths), 6)
-        mask = (torch.arange(6) < torch.tensor(lengths)[:, None]).long()
+        longest = min(_LENGTHS[-1], positions_of(encoder) or _LENGTHS[-1])
+        lengths = torch.tensor([min(length, longest) for length in _LENGTHS])
+        numbers = torch.arange(len(lengths) * longest).view(len(lengths), longest)
+        ids = 2 + numbers * 7919 % max(1, encoder.config.vocab_size - 2)  # 7919 is prime, so the words differ
+        mask = (numbers[0] < lengths[:, None]).long()
         classifier.eval()
-        together = classifier(ids * mask, mask)
-        alone = [classifier(ids[row, None, :n], mask[row, None, :n]) for row, n in enumerate(lengths)]
-        if not torch.allclose(together, torch.cat(alone), rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True):
-            raise ValueError("the padding of a batch changes its logits")
+        together = classifier(ids * mask, mask, ids * 0)
+        alone = torch.cat([
+            classifier(ids[row, None, :length], mask[row, None, :length], ids[row, None, :length] * 0)
+            for row, length in enumerate(lengths)
+        ])  # fmt: skip
+        allowed = _TOLERANCE * (alone - alone.mean(0)).abs().max() + 1e-6 * alone.abs().max()
+        if not torch.allclose(together, alone, rtol=0, atol=float(allowed.nan_to_num()), equal_nan=True):
+            raise ValueError(
+                "the padding of a batch changes the logits, so the answer to a text would depend on the texts beside it"
+            )
     classifier.train(training)
-
-
-def _read_config(folder: Path) -> Any:
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise BadInput(f"{folder / name} is missing: the folder of an encoder must contain this file")
-    with _bad_input_for(f"{folder / 'config.json'} is not the configuration of a known encoder"):
-        config = AutoConfig.from_pretrained(folder, **_LOCAL)
-    if config.is_encoder_decoder:
-        raise BadInput(
-            f"{folder} contains an encoder-decoder model ({config.model_type}): choose a model without a decoder"
-        )
-    return config
-
-
-def _load(kind: Any, folder: Path, config: Any) -> PreTrainedModel:
-    """Load a model of one of transformers' auto classes. Only the weights of an encoder's pooler may be missing."""
-    weights = f"{folder / 'model.safetensors'} cannot be read into the model that config.json describes"
-    with _bad_input_for(f"{weights}: fetch the model again"):
-        model, report = kind.from_pretrained(
-            folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **_LOCAL
-        )  # fmt: skip
-    missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
-    if missing:
-        raise BadInput(f"{folder / 'model.safetensors'} lacks {len(missing)} weights, for example {missing[0]}: "
-                       "use the file that belongs to config.json")  # fmt: skip
-    return cast(PreTrainedModel, model)
-
-
-@contextmanager
-def _bad_input_for(what: str) -> Iterator[None]:
-    """Raise BadInput for any error within, because transformers has no class of errors for damaged files."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:
-        message = shorten(" ".join(str(error).split()))
-        raise BadInput(f"{what} ({type(error).__name__}: {message})") from error
-
-
-def _tokenizer(folder: Path, **values: Any) -> Any:
-    # AutoTokenizer would build another tokenizer than that of tokenizer.json for some of transformers' classes.
-    with _bad_input_for(f"{folder} does not contain a valid tokenizer: fetch the model again"):
-        return PreTrainedTokenizerFast.from_pretrained(folder, **values, **_LOCAL)
-
-
-def _check_fit(folder: Path, encoder: Any, max_length: int) -> None:
-    words = len(_tokenizer(folder))
-    if words > encoder.config.vocab_size:
-        raise BadInput(f"{folder}: the tokenizer has {words} words, but the encoder only {encoder.config.vocab_size}. "
-                       "tokenizer.json belongs to another model: fetch the model again")  # fmt: skip
-    positions = _positions(encoder)
-    if positions is not None and max_length > positions:
-        raise BadInput(
-            f"preprocessing.max_length is {max_length}, but the encoder in {folder} has {positions} positions: "
-            f"write preprocessing.max_length: {positions} or less"
-        )
-
-
-def _positions(encoder: PreTrainedModel) -> int | None:
-    """Return the maximum length of an input in tokens, or None if the encoder sets no limit."""
-    limit = getattr(encoder.config, "max_position_embeddings", None)
-    return None if limit is None or limit <= 0 else limit - first_position(encoder)

@@ -85,7 +85,7 @@ class HeadSpec:
             config: the configuration of a model for sequence classification.
             max_length: maximum length of an input, in tokens.
         """
-        kind = _kind_of(config)
+        kind = kind_of(config.problem_type, config.num_labels)
         names = tuple(name for _, name in sorted(config.id2label.items()))
         score_range = getattr(config, "score_range", None) if kind == "regression" else None
         return cls(
@@ -97,13 +97,14 @@ class HeadSpec:
             stride=getattr(config, WINDOW_STRIDE, None),
             label_names=() if kind == "regression" else names,
             score_range=score_range and tuple(score_range),
-            thresholds=tuple(getattr(config, THRESHOLDS, ())) if kind == "multilabel" else (),
+            thresholds=tuple(getattr(config, THRESHOLDS, None) or ()) if kind == "multilabel" else (),
             cleaning=tuple(getattr(config, CLEANING, None) or ()),
             texts=getattr(config, TEXTS, None),
         )
 
 
-def _kind_of(config: Any) -> Kind:
-    if config.problem_type == _PROBLEM_TYPES["multilabel"]:
+def kind_of(problem_type: str | None, outputs: int) -> Kind:
+    """Return the kind of task of a head, by transformers' name for it and its number of outputs."""
+    if problem_type == _PROBLEM_TYPES["multilabel"]:
         return "multilabel"
-    return "regression" if config.num_labels == 1 else "classification"
+    return "regression" if outputs == 1 else "classification"

@@ -236,7 +236,8 @@ def test_a_champion_with_other_labels_is_refused(movies: Home, tmp_path: Path) -
     folder = tmp_path / "other"
     shutil.copytree(movies.model, folder)
     config = json.loads((folder / "config.json").read_text())
-    write_json(folder / "config.json", {**config, "id2label": {"0": "positive", "1": "negative"}})
+    names = {"id2label": {"0": "positive", "1": "negative"}, "label2id": {"positive": 0, "negative": 1}}
+    write_json(folder / "config.json", {**config, **names})
     movies.crown(folder)
     with pytest.raises(BadInput, match=r"a classification of 2 classes \(positive, negative\), but movie-reviews"):
         challenge(movies)
