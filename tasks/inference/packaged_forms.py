@@ -8,13 +8,15 @@ from typing import Any
 
 #: The largest change of a probability, or of a score as a share of the task's range, that a form may make.
 LARGEST_CHANGE = 0.02
+#: The libraries that compute forms.
+ENGINES = ("torch", "onnxruntime", "openvino")
 #: What package.json says of a form.
 Form = dict[str, Any]
 
 
 def computable(form: Form) -> bool:
     """Return whether the library of a form is installed, and the processor computes in its precision."""
-    if not find_spec(form["engine"]):
+    if form["engine"] not in ENGINES or not find_spec(form["engine"]):
         return False
     if form["engine"] != "openvino":
         return True

@@ -1,15 +1,16 @@
 """A model from the folder of a package: MLflow's python_function, and whoever opens one of the package's forms.
 
-This file, the backends beside it, and cleaning.py and windows.py of tasks/encoder are saved with every package, in the
-same folders, so they import nothing else of the project, and one another by relative names. They need numpy, pandas and
-tokenizers, and the library of the form: onnxruntime, openvino, or torch and transformers.
+This file, the backends beside it, and some modules of tasks/encoder are saved with every package, in the same folders,
+so they import nothing else of the project, and one another by relative names. They need numpy, pandas and tokenizers,
+and the library of the form: onnxruntime, openvino, or torch and transformers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,14 @@ DESCRIPTION, MODEL = "package.json", "model"
 #: Some texts, with the logits that the served form had for them when the model was packaged.
 EXAMPLES = "examples.json"
 _ROWS = 32  # per batch
+#: The models that transformers lacks: their module of tasks/encoder and its class, by the model_type in config.json.
+_OWN = {
+    "pooled-encoder": ("pooled_encoder", "PooledEncoderForSequenceClassification"),
+    "tfidf": ("tfidf", "TfidfForSequenceClassification"),
+    "text-cnn": ("text_cnn", "TextCNNForSequenceClassification"),
+}
+#: Loads a model in PyTorch from its folder, and returns a backend.
+OpenTorch = Callable[[Path], Any]
 
 
 class PackagedModel:
@@ -37,12 +46,13 @@ class PackagedModel:
         folder: the folder of the package.
         form: the form to compute in, one of those that package.json offers; "" for the one it names as served.
         threads: number of CPU threads of onnxruntime or OpenVINO; 0 for their choice.
+        torch: loads the form of PyTorch; None for plain transformers.
 
     Raises:
         ValueError: if the package does not offer the form.
     """
 
-    def __init__(self, folder: Path, form: str = "", threads: int = 0) -> None:
+    def __init__(self, folder: Path, form: str = "", threads: int = 0, torch: OpenTorch | None = None) -> None:
         described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         self.columns: list[str] = described["columns"]
         self.kind: str = described["kind"]
@@ -52,7 +62,7 @@ class PackagedModel:
         self.score_range: list[float] | None = described.get("score_range")
         self.max_length: int = described["max_length"]
         self.cleaning: list[str] = described.get("cleaning", [])
-        self.backend = open_form(folder, described, form, threads)
+        self.backend = _open_form(folder, described, form, threads, torch or _TransformersBackend)
         self._tokenizer = Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._stride: int | None = described.get("stride")  # None: long texts are truncated
@@ -137,31 +147,41 @@ class PackagedModel:
         return logits
 
 
-def open_form(folder: Path, described: Mapping[str, Any], form: str = "", threads: int = 0) -> Any:
-    """Load one form of a package.
+def file_of(folder: Path, form: Mapping[str, Any]) -> Path:
+    """Return the file of a form, or for PyTorch the folder of the model.
 
     Args:
         folder: the folder of the package.
-        described: the content of its package.json.
-        form: the name of the form; "" for the served one.
-        threads: number of CPU threads of onnxruntime or OpenVINO; 0 for their choice.
-
-    Returns:
-        A backend (tasks/inference/backend.py).
+        form: what its package.json says of the form.
 
     Raises:
-        ValueError: if the package does not offer the form.
+        ValueError: if the file is not in the package.
     """
+    name = PurePosixPath(form["file"])
+    if name.is_absolute() or ".." in name.parts:
+        raise ValueError(f"the file {form['file']!r} of the form {form['name']!r} is not in the package")
+    return folder / (MODEL if form["engine"] == "torch" else name)
+
+
+def _open_form(folder: Path, described: Mapping[str, Any], form: str, threads: int, torch: OpenTorch) -> Any:
+    """Load one form of a package, the served one if it is not named. Return a backend (tasks/inference/backend.py)."""
     offered = {each["name"]: each for each in described["forms"] if each["offered"]}
     name = form or described["served"]
     if name not in offered:
         raise ValueError(f"{folder} does not offer the form {name!r}: choose one of {', '.join(offered)}")
     chosen = offered[name]
-    return backend_of(folder / chosen["file"], chosen["engine"], chosen["precision"], described["max_length"], threads)
+    file, engine = file_of(folder, chosen), chosen["engine"]
+    if engine == "torch":
+        return torch(file)
+    return backend_of(file, engine, chosen["precision"], described["max_length"], threads)
 
 
 def backend_of(file: Path, engine: str, precision: str, longest: int, threads: int = 0) -> Any:
-    """Load a model's file, or for PyTorch its folder, in a library ("torch", "onnxruntime" or "openvino")."""
+    """Load a model's file in a library, "onnxruntime" or "openvino".
+
+    Raises:
+        ValueError: if the library is another one.
+    """
     if engine == "onnxruntime":
         from .onnx_backend import OnnxBackend
 
@@ -170,19 +190,26 @@ def backend_of(file: Path, engine: str, precision: str, longest: int, threads: i
         from .openvino_backend import OpenVinoBackend
 
         return OpenVinoBackend(file, precision, longest, threads)  # type: ignore[arg-type]  # package.json has only these
-    return _TransformersBackend(file)
+    raise ValueError(f"there is no form of {engine!r}")
 
 
 class _TransformersBackend:
-    """A trained model in plain transformers, in fp32, with as many threads as PyTorch has in this process."""
+    """A trained model in plain transformers, in fp32, with as many threads as PyTorch has in this process.
+
+    The classes are those of transformers and of the modules beside this one. None is loaded from the model's folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         import torch
         from transformers import AutoModelForSequenceClassification
 
-        # The class of a model with model.pooling mean or cls is a file of the package, as this one is.
-        self._model = AutoModelForSequenceClassification.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=True, dtype=torch.float32
+        family: Any = AutoModelForSequenceClassification
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+        if kind in _OWN:
+            module, name = _OWN[kind]
+            family = getattr(import_module(f"..encoder.{module}", __package__), name)
+        self._model = family.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
         ).eval()
         # As in training: see EncoderWithHead.
         config = getattr(self._model.config, "encoder", self._model.config)

@@ -13,7 +13,7 @@ from include.stages import BadInput
 from tasks.encoder.loading import read_head
 from tasks.inference.backend import Backend
 from tasks.inference.packaged_forms import Form, computable, fastest
-from tasks.inference.packaged_model import DESCRIPTION, MODEL, backend_of
+from tasks.inference.packaged_model import DESCRIPTION, MODEL, backend_of, file_of
 from tasks.inference.runner import Runner
 from tasks.inference.torch_backend import TorchBackend
 
@@ -53,8 +53,8 @@ class TrainedModel:
                     "folder of a package"
                 )
             return cls(str(folder), str(folder))
-        form = _chosen(folder / DESCRIPTION, wanted)
-        return cls(str(folder / MODEL), str(folder / form["file"]), form["engine"], form["precision"])
+        form, file = _chosen(folder / DESCRIPTION, wanted)
+        return cls(str(folder / MODEL), str(file), form["engine"], form["precision"])
 
     @property
     def form(self) -> str:
@@ -96,14 +96,15 @@ def is_package(folder: Path) -> bool:
     return (folder / DESCRIPTION).is_file() and (folder / MODEL / "config.json").is_file()
 
 
-def _chosen(description: Path, wanted: str) -> Form:
-    """Return the fastest offered form of a backend that this processor can compute."""
+def _chosen(description: Path, wanted: str) -> tuple[Form, Path]:
+    """Return the fastest offered form of a backend that this processor can compute, and its file."""
     try:
         forms: list[Form] = json.loads(description.read_bytes())["forms"]
         offered = [form for form in forms if form["offered"] and computable(form)]
         found = [form for form in offered if wanted in ("fastest", form["engine"])]
         if found:
-            return fastest(found)
+            form = fastest(found)
+            return form, file_of(description.parent, form)
         why = "; ".join(f"{form['name']}: {_reason(form)}" for form in forms if form["engine"] == wanted)
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{description} is damaged ({error!r}): package the model again") from error

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from include.stages import BadInput
+from tasks.encoder.described import described_head, read_values
 from tasks.inference.packaged_forms import LARGEST_CHANGE, Form, computable, fastest
-from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, Array, PackagedModel
+from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, MODEL, Array, PackagedModel
 from tasks.inference.shapes import padded_length
 
 #: Maximum number of tokens of the batches that warm a model. OpenVINO takes tens of milliseconds for the first batch of
@@ -71,13 +72,34 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
         )
     try:
         form = _fastest(folder, _read(folder / DESCRIPTION)["forms"])
-        package = PackagedModel(folder, form, threads)
+        package = PackagedModel(folder, form, threads, lambda model: _in_torch(model, threads))
+        _check_head(package, folder / MODEL)
         _check(package, folder / EXAMPLES)
     except BadInput:
         raise
     except Exception as error:  # whatever a damaged file makes a library raise
         raise BadInput(f"{folder} cannot be loaded ({error!r:.500}): package the model again") from error
     return ServedModel(name, version, form, package)
+
+
+def _in_torch(model: Path, threads: int) -> Any:
+    """Load the form of PyTorch, for machines that have no other."""
+    import torch  # which the image of the service does not have
+
+    from tasks.inference.torch_backend import TorchBackend
+
+    return TorchBackend.open(model, threads or torch.get_num_threads())
+
+
+def _check_head(package: PackagedModel, model: Path) -> None:
+    """Raise BadInput if the package says something else of the head than the model itself."""
+    head = described_head(model, read_values(model))
+    labels = [] if head.kind == "regression" else head.names
+    if (package.kind, package.labels) != (head.kind, labels):
+        raise BadInput(
+            f"{model.parent / DESCRIPTION} describes a {package.kind} of {package.labels}, but {model} is a "
+            f"{head.kind} of {labels}: package the model again"
+        )
 
 
 def _read(file: Path) -> dict[str, Any]:

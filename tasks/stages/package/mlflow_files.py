@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from include.glue import Task
-from tasks.encoder import cleaning, windows
+from tasks.encoder import cleaning, pooled_encoder, text_cnn, tfidf, windows
 from tasks.inference import onnx_backend, openvino_backend, packaged_model, shapes
 from tasks.inference.packaged_model import MODEL
 from tasks.stages.package.forms import Form
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 #: The file that describes the folder, and the package below code/ that loads it.
 MLMODEL, _CODE = "MLmodel", "spark_bert_model"
-_MODULES = (cleaning, windows, packaged_model, shapes, onnx_backend, openvino_backend)
+_MODULES = (
+    cleaning, windows, pooled_encoder, tfidf, text_cnn, packaged_model, shapes, onnx_backend, openvino_backend,
+)  # fmt: skip
 _LIBRARIES = {
     "torch": ("torch", "transformers", "safetensors"),
     "onnxruntime": ("onnxruntime",),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,20 @@ from include.artifacts import write_json
 from include.sections import Prediction
 from include.stages import BadInput
 from tasks.inference import openvino_backend
+from tasks.inference.packaged_model import PackagedModel
 from tasks.inference.runner import Runner
+from tasks.inference.torch_backend import TorchBackend
 from tasks.inference.trained_model import TrainedModel
-from tests.tasks.stages.package.packages import SENTENCES, packaged, unchanged_package
+from tasks.serving.served_model import open_model
+from tests.tasks.encoder.samples import edit_config
+from tests.tasks.stages.package.packages import CLASSES, SENTENCES, packaged, trained, unchanged_package
 
 FORMS = {
     "torch": "torch-fp32", "onnxruntime": "onnxruntime-fp32", "openvino": "openvino-fp32", "fastest": "openvino-fp32",
 }  # fmt: skip
+
+#: Token ids, attention mask and segments of a batch.
+ONE_ROW = (np.array([[2, 6, 9, 3]]), np.ones((1, 4), np.int64), np.zeros((1, 4), np.int64))
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +104,58 @@ def test_a_damaged_description_is_named(tmp_path: Path, package: Path, content: 
     (tmp_path / "package.json").write_text(content)
     with pytest.raises(BadInput, match=r"package\.json is damaged .*: package the model again"):
         TrainedModel.of(tmp_path, prediction("fastest"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"engine": "json"},  # a module of Python, which a package may not choose
+        {"engine": "os.path"},
+        {"engine": "onnxruntime", "file": "../elsewhere.onnx"},
+        {"engine": "onnxruntime", "file": "/elsewhere.onnx"},
+    ],
+)
+def test_a_package_names_no_library_and_no_file_elsewhere(tmp_path: Path, values: dict[str, str]) -> None:
+    folder = described(tmp_path, [{**form("onnxruntime", "fp32", 1), **values}])
+    with pytest.raises(BadInput, match=r"package\.json is damaged|has no form for prediction\.backend=fastest"):
+        TrainedModel.of(folder, prediction("fastest"))
+    with pytest.raises(BadInput):
+        open_model(folder, "", "", 1)
+    with pytest.raises((ValueError, KeyError)):
+        PackagedModel(folder, form(values["engine"], "fp32", 1)["name"])
+
+
+@pytest.mark.parametrize("kind", ["evil", "pooled-encoder"])
+def test_no_code_of_a_package_is_ever_run(tmp_path: Path, kind: str) -> None:
+    """With a pickle, a module for each auto class, and only the form of PyTorch."""
+    folder, mark, model = tmp_path / "package", tmp_path / "mark", tmp_path / "model"
+    spec = CLASSES if kind == "evil" else replace(CLASSES, pooling="mean")
+    logits = TorchBackend(trained(model, "bert", spec), 1).logits(*ONE_ROW)
+    unchanged_package(folder, model)
+    examples = {"texts": [["good"]], "logits": PackagedModel(folder).logits([["good"]]).tolist()}
+    write_json(folder / "examples.json", examples)
+    for file in ("evil.py", "pooled_encoder.py"):
+        (folder / "model" / file).write_text(f"from pathlib import Path\nPath({str(mark)!r}).touch()\n")
+    names = {"AutoConfig": "evil.Config", "AutoModelForSequenceClassification": "evil.Model", "AutoModel": "evil.Model"}
+    edit_config(folder / "model", model_type=kind, auto_map=names)
+    loads: list[Callable[[], Any]] = [
+        lambda: open_model(folder, "", "", 1).package.backend,
+        lambda: TrainedModel.of(folder, prediction("fastest")).open(1),
+        lambda: PackagedModel(folder).backend,
+    ]
+    for load in loads:
+        if kind == "evil":
+            with pytest.raises((BadInput, ValueError), match=r"is never run|does not recognize this|custom code"):
+                load()
+        else:
+            np.testing.assert_allclose(load().logits(*ONE_ROW), logits, atol=1e-5)
+    assert not mark.exists()
+
+
+def test_a_package_that_says_something_else_than_its_model_is_not_served(tmp_path: Path) -> None:
+    trained(tmp_path / "model", "bert", CLASSES)
+    unchanged_package(tmp_path / "package", tmp_path / "model")
+    write_json(tmp_path / "package/examples.json", {"texts": [["good"]], "logits": [[0.0, 0.0]]})
+    edit_config(tmp_path / "package/model", id2label={"0": "positive", "1": "negative"}, label2id=None)
+    with pytest.raises(BadInput, match=r"describes a classification of \['negative', 'positive'\], but .*package the"):
+        open_model(tmp_path / "package", "", "", 1)
