@@ -85,15 +85,27 @@ class ArtifactStore:
         """Where the artifact lies, or would lie."""
         return self.root / stage / key
 
-    def find(self, stage: str, key: str) -> Artifact | None:
-        """The artifact, None when it was never committed. Raises BadInput when it is damaged."""
+    def find(self, stage: str, key: str, hashed: bool = False) -> Artifact | None:
+        """The artifact, None when it was never committed. Raises BadInput when it is damaged.
+
+        Args:
+            stage: the stage that has made it.
+            key: its key.
+            hashed: whether every file is hashed, as in a store with full_check.
+        """
         path = self.path(stage, key)
         if not (path / MANIFEST).is_file():
             return None
         manifest = read_manifest(path)
-        file = damaged(path, manifest.files, {} if self.full_check else manifest.modified)
+        file = damaged(path, manifest.files, {} if hashed or self.full_check else manifest.modified)
         if file is not None:
             raise BadInput(f"{file} is missing or damaged: remove {path} and run {stage} again")
+        file = _unlisted(path, manifest.files)
+        if file is not None:
+            raise BadInput(
+                f"{file} is not listed in {MANIFEST}: remove it if you have put it there, otherwise remove {path} and "
+                f"run {stage} again"
+            )
         return Artifact(path, manifest)
 
     def checkpoints(self, stage: str, key: str) -> Path:
@@ -177,6 +189,13 @@ def damaged(folder: Path, files: Files, modified: Mapping[str, int] | None = Non
         if file.stat().st_mtime_ns != known.get(name) and sha256(file) != digest:
             return file
     return None
+
+
+def _unlisted(folder: Path, files: Files) -> Path | None:
+    """The first file below the folder that its manifest does not list, but for code that Python has compiled."""
+    known = {folder / name for name in (MANIFEST, *files)}
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.parent.name != "__pycache__")
+    return next((path for path in found if path not in known), None)
 
 
 @contextmanager

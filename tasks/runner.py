@@ -38,6 +38,10 @@ from tasks.refusal import explain
 
 log = logging.getLogger(__name__)
 
+#: The inputs with the rows, which may be many gigabytes. All others, such as weights and predictions, are hashed before
+#: a stage works with them: a verdict, a package or a promotion is never that of bytes that nobody has trained.
+_ROWS = ("validate", "preprocess")
+
 
 def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     """The stage's artifact, made now or found; the run's record points at it, or says why there is none."""
@@ -134,6 +138,8 @@ def _make(
     stage = importlib.import_module(f"tasks.stages.{manifest.stage}.stage")
     started = time.monotonic()
     checkpoints = run.store.checkpoints(manifest.stage, progress)
+    for name in inputs.keys() - set(_ROWS):
+        run.store.find(name, inputs[name].manifest.key, hashed=True)
     with run.store.writing(manifest.stage, manifest.key) as folder:
         try:
             outcome: Outcome = stage.run(Context(experiment, run, inputs, folder, checkpoints, manifest, plan))

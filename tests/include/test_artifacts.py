@@ -51,6 +51,8 @@ def test_a_file_that_looks_unchanged_is_hashed_only_in_a_full_check(tmp_path: Pa
     assert ArtifactStore(tmp_path).find("validate", "k1") is not None
     with pytest.raises(BadInput, match=r"data\.txt is missing or damaged"):
         ArtifactStore(tmp_path, full_check=True).find("validate", "k1")
+    with pytest.raises(BadInput, match=r"data\.txt is missing or damaged"):
+        ArtifactStore(tmp_path).find("validate", "k1", hashed=True)
 
 
 def test_a_copy_with_other_times_is_hashed_and_accepted(tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_the_leftovers_of_a_killed_stage_are_swept(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "artifacts/validate").iterdir()] == ["k1"]
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "manifest"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "manifest", "emptied manifest", "another file"])
 def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
     store = ArtifactStore(tmp_path)
     made = _commit(store, _manifest())
@@ -125,6 +127,11 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
             file.unlink()
         case "manifest":
             (made.path / MANIFEST).write_text('{"stage": ')
+        case "emptied manifest":
+            manifest = json.loads((made.path / MANIFEST).read_text())
+            write_json(made.path / MANIFEST, {**manifest, "files": {}, "modified": {}})
+        case "another file":
+            (made.path / "sub/more.txt").touch()
     with pytest.raises(BadInput, match=r"remove .*k1 and run"):
         store.find("validate", "k1")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from include.artifacts import Manifest
 from include.at_work import AtWork, at_work
 from include.experiment import Experiment
 from include.logs import VARIABLE
@@ -215,6 +216,22 @@ def test_what_the_system_will_refuse_again_is_bad_input(
         runner.run_stage("validate", EXPERIMENT, run)
     assert message.format(user=os.getuid()) in str(error.value)
     assert run.record()["stages"]["validate"]["exit_code"] == 2
+
+
+@pytest.mark.parametrize("stage", ["evaluate", "package"])
+def test_weights_are_hashed_before_they_are_used(run: Run, stage: str) -> None:
+    """A flipped byte that keeps size and time, as a disk or a person may leave it."""
+    for name in ("validate", "preprocess", "train", "gate"):
+        with run.store.writing(name, "k1") as folder:
+            (folder / "data").write_text("weights")
+            manifest = Manifest(name, "k1", STAGES[name].version, STAGES[name].part(EXPERIMENT), {}, "", "")
+            run.add(run.store.commit(folder, manifest), EXPERIMENT)
+    file = run.store.path("train", "k1") / "data"
+    state = file.stat()
+    file.write_text("weightz")
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(BadInput, match=f"{file} is missing or damaged: remove .* and run train again"):
+        runner.run_stage(stage, EXPERIMENT, run)
 
 
 def test_a_stage_without_its_input_says_what_to_run(run: Run) -> None:

@@ -89,7 +89,7 @@ def load_champion(
     """
     name, folder = f"the champion, version {champion['version']} of {champion['model']}", Path(champion["folder"])
     try:
-        store.find("train", champion["train"])  # raises BadInput if a file is damaged
+        store.find("train", champion["train"], hashed=True)  # raises BadInput if a file is damaged
         classifier = load_trained(folder)
         spec = classifier.spec
         _check_task(task, spec)
@@ -98,7 +98,7 @@ def load_champion(
         if table.largest_id() >= classifier.encoder.config.vocab_size:
             raise BadInput(f"{folder / 'tokenizer.json'} belongs to another encoder")
         logits = predict_logits(classifier, table)
-        package = store.find("package", champion.get("package") or "none")
+        package = store.find("package", champion.get("package") or "none", hashed=True)
         if not np.isfinite(logits).all():
             raise BadInput(f"the logits of {folder} are not finite")
     except BadInput as error:

@@ -9,6 +9,7 @@ from tasks.context import Context, Outcome
 from tasks.stages.promote.decision import Answers, Decision, of_comparison, of_person, of_rollback, of_trial
 from tasks.tracking.challengers import remove_challenger
 from tasks.tracking.champions import Champions, champion_lock
+from tasks.tracking.loading import load, load_package
 from tasks.tracking.registry import Version, now
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ def run(context: Context) -> Outcome:
         tags = {"decision": decision.decision, "decision.by": decision.by, "decision.at": decision.at}
         if decision.decision == "approved":
             _check(registry.model, champion, outcome["champion"])
+            load(version, context.run.store)  # both raise BadInput if a file is not as it was registered
+            load_package(version, context.run.store)
             tags |= {"promoted": now(), "promoted.by": decision.by, "replaces": champion.number if champion else ""}
         registry.tag(version, tags)
         if decision.decision == "approved":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,18 @@ def registered(home: Path, name: str, outcome: str = "", **changes: Any) -> Run:
     run = challenged(home, name, outcome, **changes)
     stage("register", run)
     return run
+
+
+@pytest.mark.parametrize("damaged", ["train", "package"])
+def test_a_model_that_was_changed_since_it_was_registered_is_not_promoted(tmp_path: Path, damaged: str) -> None:
+    run = registered(tmp_path, "first")
+    file = run.artifact(damaged).path / "model/config.json"
+    state = file.stat()
+    file.write_text(file.read_text()[::-1])
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(BadInput, match=f"{file} of version 1 of {MODEL} is missing or damaged"):
+        stage("promote", run)
+    assert champion(run) == ""
 
 
 TRIED: dict[str, Any] = {"retraining__trial_texts": 100, "retraining__min_agreement": 0.55}
