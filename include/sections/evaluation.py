@@ -20,7 +20,7 @@ class Gate(Section):
     f1: Threshold = Field(
         None,
         description="Lowest acceptable F1 score on dev: that of the positive class, or macro F1 for more than two "
-        "classes.",
+        "classes, which leaves out classes that no dev row has and that are never predicted.",
     )
     matthews: Threshold = Field(None, description="Lowest acceptable Matthews correlation coefficient on dev.")
     f1_micro: Threshold = Field(

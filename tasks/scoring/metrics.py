@@ -3,13 +3,16 @@
 A metric that cannot be computed is NaN, so that it is never mistaken for a good value. This applies to all metrics if
 there are no rows or a logit is not finite, to correlations if all labels or all scores are equal, and to R2 if all
 labels are equal. Matthews correlation and F1 are 0 by convention for a classifier that predicts a single class.
+
+As in scikit-learn, a mean over classes leaves out those that no row has and that are never predicted, and a mean over
+the labels of a multi-label task is over all of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -95,15 +98,28 @@ def multilabel_metrics(labels: Array, predicted: Array) -> dict[str, float]:
         right labels; and the Hamming loss, the share of wrong decisions. The F1 of a label that neither occurs nor is
         predicted is 0, as in scikit-learn.
     """
-    micro, macro = (
-        float(sk.f1_score(labels, predicted, average=average, zero_division=0)) for average in ("micro", "macro")
-    )
     return {
-        "f1_micro": micro,
-        "f1_macro": macro,
+        "f1_micro": averages(labels, predicted, "micro")["f1"],
+        "f1_macro": averages(labels, predicted, "macro")["f1"],
         "subset_accuracy": float((labels == predicted).all(axis=1).mean()),
         "hamming_loss": float((labels != predicted).mean()),
     }
+
+
+def averages(
+    labels: Array, predicted: Array, kind: Literal["micro", "macro", "weighted"], of: list[int] | None = None
+) -> dict[str, float]:
+    """Return averages of precision, recall and F1 over classes, or over the labels of a multi-label task.
+
+    Args:
+        labels: Class ids, [n], or zeros and ones, [n, labels].
+        predicted: Predictions of the same shape.
+        kind: "macro" is the mean over the classes, "weighted" the mean weighted by the rows of each class, "micro" is
+            over all labels of all rows.
+        of: The classes; None for all that rows or predictions have, and for all labels of a multi-label task.
+    """
+    values = sk.precision_recall_fscore_support(labels, predicted, labels=of, average=kind, zero_division=0)
+    return dict(zip(("precision", "recall", "f1"), map(float, values[:3]), strict=True))
 
 
 def pearson(labels: Array, scores: Array) -> float:
@@ -130,15 +146,9 @@ def as_json(values: Mapping[str, float]) -> dict[str, float | None]:
 
 def _classification(labels: Array, predicted: Array, classes: int) -> dict[str, float]:
     """Compute precision, recall and F1 of the positive class (id 1) for two classes, else their means over classes."""
-    positive = [1] if classes == 2 else None
-    precision, recall, f1, _ = sk.precision_recall_fscore_support(
-        labels, predicted, labels=positive, average="macro", zero_division=0
-    )
     return {
         "accuracy": float(sk.accuracy_score(labels, predicted)),
-        "precision": float(precision),
-        "recall": float(recall),
-        "f1": float(f1),
+        **averages(labels, predicted, "macro", [1] if classes == 2 else None),
         "matthews": matthews(labels, predicted),
     }
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from include.experiment import Experiment
+from include.stages import BadInput
+from tasks.encoder.batching import TokenTable
 from tasks.scoring.metrics import NAMES, Array
 from tasks.scoring.scored import ScoredSplit
 
@@ -40,6 +44,29 @@ class Slice:
 def slices_of(scored: ScoredSplit) -> list[Slice]:
     """Return the slices that contain rows. They depend on sentences and labels only, not on predictions."""
     return [part for part in (*_lengths(scored), *_labels(scored)) if part.mask.any()]
+
+
+def check_gate(experiment: Experiment, dev: Path) -> None:
+    """Check before a training that the gate will have a value for each slice that it names.
+
+    Args:
+        experiment: The experiment.
+        dev: The folder of the dev split in preprocess's artifact.
+
+    Raises:
+        BadInput: If no row is in one of the slices.
+    """
+    if not experiment.gate.slices:
+        return
+    table, task = TokenTable.open(dev), experiment.task
+    rows = len(table.documents)
+    split = ScoredSplit.of(task, table, np.zeros((rows, task.outputs)))
+    there = [part.name for part in slices_of(split)] if rows else []
+    if empty := sorted(set(experiment.gate.slices) - set(there)):
+        raise BadInput(
+            f'gate.slices names "{empty[0]}", but none of the {rows:,} dev rows is in it, so no model could pass: add '
+            f"such rows to dev, or leave it out. The slices with rows are {', '.join(there) or 'none'}"
+        )
 
 
 def _lengths(scored: ScoredSplit) -> Iterator[Slice]:

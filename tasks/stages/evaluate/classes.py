@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,23 +25,6 @@ def by_class(dev: ScoredSplit, counts: Array) -> dict[str, dict[str, Any]]:
     ids = list(range(dev.task.outputs))
     scores = precision_recall_fscore_support(dev.labels, dev.predicted, labels=ids, zero_division=0)
     return {name: entry(at, [column[at] for column in scores], counts) for at, name in enumerate(dev.task.label_names)}
-
-
-def averages(dev: ScoredSplit, kinds: Sequence[str] = ("macro", "weighted")) -> dict[str, dict[str, float]]:
-    """Return averages of precision, recall and F1.
-
-    Args:
-        dev: The scored dev split.
-        kinds: "macro" is the mean over the classes, "weighted" the mean weighted by the rows of each class, "micro" is
-            over all labels of all rows, for a multi-label task.
-    """
-    ids, found = list(range(dev.task.outputs)), {}
-    for kind in kinds:
-        values = precision_recall_fscore_support(
-            dev.labels, dev.predicted, labels=ids, average=kind, zero_division=0
-        )  # fmt: skip
-        found[kind] = dict(zip(("precision", "recall", "f1"), map(float, values[:3]), strict=True))
-    return found
 
 
 def entry(at: int, scores: list[Any], counts: Array) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from sklearn.metrics import multilabel_confusion_matrix, precision_recall_fscore_support
 
-from tasks.scoring.metrics import as_json
+from tasks.scoring.metrics import as_json, averages
 from tasks.scoring.scored import ScoredSplit
-from tasks.stages.evaluate.classes import averages, entry
+from tasks.stages.evaluate.classes import entry
 
 
 def labels(dev: ScoredSplit, thresholds: Sequence[float]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def labels(dev: ScoredSplit, thresholds: Sequence[float]) -> dict[str, Any]:
     others = {"one half": replace(dev, thresholds=None), "tuned on the same rows": dev.at_thresholds(thresholds)}
     return {
         "labels": _by_label(dev, thresholds),
-        "averages": averages(dev, ("micro", "macro")),
+        "averages": {kind: averages(dev.labels, dev.predicted, kind) for kind in ("micro", "macro")},
         "other_thresholds": {about: as_json(split.metrics()) for about, split in others.items()},
     }
 

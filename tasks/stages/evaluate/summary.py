@@ -8,11 +8,11 @@ from typing import Any
 from sklearn.metrics import confusion_matrix
 
 from tasks.scoring.baseline import baseline
-from tasks.scoring.metrics import as_json
+from tasks.scoring.metrics import as_json, averages
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.evaluate import mistakes, slices
 from tasks.stages.evaluate.calibration import calibrate
-from tasks.stages.evaluate.classes import averages, by_class, most_confused
+from tasks.stages.evaluate.classes import by_class, most_confused
 from tasks.stages.evaluate.labels import labels
 from tasks.stages.evaluate.operating_points import operating_points
 
@@ -55,7 +55,7 @@ def _classifier(dev: ScoredSplit) -> dict[str, Any]:
     )
     return {
         "classes": by_class(dev, counts),
-        "averages": averages(dev),
+        "averages": {kind: averages(dev.labels, dev.predicted, kind) for kind in ("macro", "weighted")},
         "confusion": counts.tolist(),
         "most_confused": most_confused(dev.task.label_names, counts),
         "calibration": calibrate(dev).as_json(),

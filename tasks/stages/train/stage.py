@@ -25,6 +25,7 @@ from tasks.encoder.loading import load_trained
 from tasks.encoder.spec import BASE_MODEL, THRESHOLDS
 from tasks.launching.launch import launch
 from tasks.scoring.metrics import probabilities
+from tasks.scoring.slices import check_gate
 from tasks.scoring.thresholds import tune
 from tasks.training.job import Job
 from tasks.training.sampler import planned_steps
@@ -34,9 +35,10 @@ def run(context: Context) -> Outcome:
     """Write model/, metrics.jsonl and training.json.
 
     Raises:
-        BadInput: If the data or the encoder cannot be used with the experiment.
+        BadInput: If the data or the encoder cannot be used with the experiment, or if the gate names an empty slice.
     """
     experiment = context.experiment
+    check_gate(experiment, context.inputs["preprocess"].path / "dev")
     pretrained = context.inputs["pretrain"].path / "model"
     original = encoder_folder(experiment.model.name, experiment.runtime)
     job = Job(

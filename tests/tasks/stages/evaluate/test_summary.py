@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn import metrics as sk
 
 from include.glue import TASKS
+from include.named import build
+from include.stages import BadInput
 from tasks.scoring.intervals import wilson
 from tasks.scoring.scored import ScoredSplit
+from tasks.scoring.slices import check_gate
 from tasks.stages.evaluate import slices
 from tasks.stages.evaluate.calibration import calibrate
 from tasks.stages.evaluate.mistakes import worst
 from tasks.stages.evaluate.operating_points import operating_points
 from tasks.stages.evaluate.summary import summarize
-from tests.tasks.stages.evaluate.made_up import made_up
+from tests.tasks.encoder.samples import write_split
+from tests.tasks.stages.evaluate.made_up import made_up, of_classes
 
 
 def scored(labels: list[int], right: list[float], texts: list[str] | None = None) -> ScoredSplit:
@@ -44,6 +50,32 @@ def test_held_out_beside_dev(stsb: ScoredSplit) -> None:
     assert summary["heldout"]["rows"] == 30
     assert set(summary["heldout"]["metrics"]) == {"pearson", "spearman", "mse", "rmse", "mae", "r2"}
     assert "confusion" not in summary
+
+
+def test_a_class_without_rows_is_left_out_of_every_mean() -> None:
+    """As scikit-learn's macro average has it, which is what the gate compares."""
+    dev = of_classes(["a", "b", "c", "d"], 40)
+    labels = dev.labels % 2
+    dev = dataclasses.replace(dev, labels=labels, logits=np.eye(4)[np.where(np.arange(40) < 30, labels, 2)])
+    summary = summarize(dev)
+    expected = sk.f1_score(labels, dev.predicted, average="macro", zero_division=0)  # over a, b, and c, but not d
+    assert summary["metrics"]["f1"] == summary["averages"]["macro"]["f1"] == pytest.approx(expected)
+    assert summary["metrics"]["precision"] == summary["averages"]["macro"]["precision"]
+    assert [row["rows"] for row in summary["classes"].values()][2:] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "empty"), [("label:d", 1, True), ("label:a", 1, False), ("length:medium", 0, True)]
+)
+def test_a_gate_on_an_empty_slice_is_refused_before_the_training(
+    tmp_path: Path, name: str, words: int, empty: bool
+) -> None:
+    texts = [("word1 " * (1 + words * number),) for number in range(8)]
+    write_split(tmp_path / "dev", texts, [0, 1, 2, 1] * 2)
+    data = {"task": "classification", "source": "files", "path": "x", "labels": ["a", "b", "c", "d"]}
+    experiment = build({"data": data, "gate": {"accuracy": 0, "slices": {name: 0.5}}}, "test")
+    with pytest.raises(BadInput, match=f'gate.slices names "{name}", but none of the 8') if empty else nullcontext():
+        check_gate(experiment, tmp_path / "dev")
 
 
 @pytest.mark.parametrize("name", ["SST-2", "STS-B", "MNLI", "CoLA"])
