@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from include.stages import Transient
+from include.stages import BadInput, Transient
 from tasks.tracking.login import log_in
-from tasks.tracking.tracked_run import TrackedRun
+from tasks.tracking.tracked_run import Point, TrackedRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -29,6 +29,10 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
+#: The databases that MLflow knows. It has no other addresses that do not need one of its extensions or an account.
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+#: What errors of a database say that another try does not solve.
+_LASTING = ("is not a database", "is malformed", "Can't locate revision", "out-of-date database schema")
 _T = TypeVar("_T")
 
 
@@ -38,11 +42,19 @@ class Server:
     Args:
         home: The folder that contains artifacts/ and runs/.
         promoter: Whether to log in to a server as the user who may move the champion alias.
+
+    Raises:
+        BadInput: If the variable is not the address of a server or of a database.
     """
 
     def __init__(self, home: Path, promoter: bool = False) -> None:
         self._folder, self._promoter = home / "mlflow", promoter
         self._named = os.environ.get("MLFLOW_TRACKING_URI", "")
+        if self._named and not _is_address(self._named):
+            raise BadInput(
+                f"MLFLOW_TRACKING_URI={self._named.rpartition('@')[2]} is not an address that this project can use: "
+                "write that of a server, such as http://mlflow:5000, or of a database, such as sqlite:////srv/mlflow.db"
+            )
 
     @property
     def uri(self) -> str:
@@ -67,7 +79,7 @@ class Server:
 
         Raises:
             Transient: If the database cannot be opened.
-            BadInput: If the login cannot be read.
+            BadInput: If the login cannot be read, or if the database is damaged or of another version.
         """
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
@@ -82,14 +94,27 @@ class Server:
 
     @contextmanager
     def translate_errors(self, news: str) -> Iterator[None]:
-        """Raise errors of MLflow as Transient, with `news` after the server's address in the message."""
+        """Raise errors of MLflow as Transient, with `news` after the server's address in the message.
+
+        If its database is damaged or of another version, or if the driver of the database is missing, raise BadInput.
+        """
+        from alembic.util import CommandError
         from mlflow.exceptions import MlflowException
         from requests import RequestException  # raised by uploads of files
+        from sqlalchemy.exc import SQLAlchemyError
 
         try:
             yield
-        except (MlflowException, RequestException) as error:
-            raise Transient(f"MLflow at {self.uri} {news}: {self._without_login(str(error))[:500]}") from error
+        except (MlflowException, RequestException, SQLAlchemyError, CommandError, ModuleNotFoundError) as error:
+            said = self._without_login(str(error))
+            if isinstance(error, ModuleNotFoundError):
+                raise BadInput(f"MLflow at {self.uri} needs a driver that is not installed here: {said}") from error
+            if any(words in said for words in _LASTING):
+                raise BadInput(
+                    f"the database of MLflow at {self.uri} is damaged or of another version: restore it from a backup, "
+                    f"or migrate it ({said[:300]})"
+                ) from error
+            raise Transient(f"MLflow at {self.uri} {news}: {said[:500]}") from error
 
     def write(self, client: MlflowClient, tracked: TrackedRun) -> Run:
         """Create or update a run. A run that MLflow already has in the same state is not written again.
@@ -121,6 +146,16 @@ class Server:
         return str(client.create_experiment(name, None if self._named else f"{self._folder}/artifacts"))
 
 
+def _is_address(text: str) -> bool:
+    """Return whether a text is the address of a server, or of a database that MLflow knows."""
+    try:
+        parts = urlsplit(text)
+        served = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an address that is none
+        return False
+    return served or (parts.scheme.partition("+")[0] in _DATABASES and "://" in text)
+
+
 def _find(client: MlflowClient, experiment: str, tracked: TrackedRun) -> Run | None:
     found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{tracked.identity}'", max_results=1)
     return found[0] if found else None
@@ -135,7 +170,7 @@ def _write(client: MlflowClient, experiment: str, run: Run | None, tracked: Trac
     if run is None:
         run = client.create_run(experiment, tracked.ended, {IDENTITY: tracked.identity}, run_name=tracked.name)
     name = run.info.run_id
-    _log(client, name, params, tracked, tags)
+    _log(client, run, params, tracked, tags)
     for gone in set(run.data.tags) - set(tags):
         if not gone.startswith(("mlflow.", "spark-bert.")):
             client.delete_tag(name, gone)
@@ -157,15 +192,30 @@ def _set_aside(client: MlflowClient, run: Run) -> None:
         client.delete_run(run.info.run_id)  # MLflow can still restore it
 
 
-def _log(client: MlflowClient, run: str, params: dict[str, str], tracked: TrackedRun, tags: dict[str, str]) -> None:
+def _log(client: MlflowClient, run: Run, params: dict[str, str], tracked: TrackedRun, tags: dict[str, str]) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
+    name = run.info.run_id
     for part in _chunks([Param(*pair) for pair in params.items()], _ENTITIES):
-        client.log_batch(run, params=part)
-    for part in _chunks([Metric(*point) for point in tracked.points], _METRICS):
-        client.log_batch(run, metrics=part)
+        client.log_batch(name, params=part)
+    for part in _chunks([Metric(*point) for point in _new_points(client, run, tracked.points)], _METRICS):
+        client.log_batch(name, metrics=part)
     for part in _chunks([RunTag(*pair) for pair in tags.items()], _ENTITIES):
-        client.log_batch(run, tags=part)
+        client.log_batch(name, tags=part)
+
+
+def _new_points(client: MlflowClient, run: Run, points: Sequence[Point]) -> list[Point]:
+    """Return each point once that the run does not have yet: servers of MLflow 2 refuse one that they have.
+
+    A try that broke off, or a run that went on, has logged some of them.
+    """
+    there = {
+        (key, point.timestamp, point.step)
+        for key in run.data.metrics
+        for point in client.get_metric_history(run.info.run_id, key)
+    }
+    found = {(point.key, point.timestamp, point.step): point for point in points}
+    return [point for place, point in found.items() if place not in there]
 
 
 def _chunks(values: Sequence[_T], size: int) -> Iterator[Any]:

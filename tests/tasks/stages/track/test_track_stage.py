@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import socket
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +91,61 @@ def test_tracking_twice_makes_one_run(tmp_path: Path) -> None:
     mended = held(tmp_path)["first"]
     assert mended.info.status == "FINISHED" and mended.data.tags["gate"] == "passed"
     assert "gate.message" not in mended.data.tags and len(steps(tmp_path, mended, "train/loss")) == 2
+
+
+def test_a_point_of_a_metric_is_sent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of MLflow 2 refuse a point that they have: a run that went on could not be tracked any more."""
+    sent: list[tuple[str, int, int]] = []
+    log_batch = MlflowClient.log_batch
+
+    def noted(client: MlflowClient, run: str, metrics: Sequence[Metric] = (), **others: Any) -> Any:
+        sent.extend((metric.key, metric.step, metric.timestamp) for metric in metrics)
+        return log_batch(client, run, metrics=metrics, **others)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", noted)
+    track(made(tmp_path, "first", last="train"))
+    assert held(tmp_path)["first"].info.status == "KILLED" and "evaluate/accuracy" not in {key for key, _, _ in sent}
+    track(made(tmp_path, "first"))
+    assert held(tmp_path)["first"].info.status == "FINISHED"
+    assert len(sent) == len(set(sent)) and {"train/loss", "evaluate/accuracy"} <= {key for key, _, _ in sent}
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["foo://bar", "localhost:5000", "http//host", "http://", "http://host:99999", "http://[x", "mlruns", "databricks"],
+)
+def test_an_address_of_mlflow_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    with pytest.raises(
+        BadInput, match=rf"^MLFLOW_TRACKING_URI={re.escape(address)} is not an address .* http://mlflow"
+    ):
+        track(made(tmp_path, "first"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "foo://user:secret@bar")
+    with pytest.raises(BadInput, match="MLFLOW_TRACKING_URI=bar is not") as refused:
+        track(Run(tmp_path / "runs/first"))
+    assert "secret" not in str(refused.value)
+
+
+def test_a_damaged_database_is_bad_input_and_a_busy_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, busy = made(tmp_path, "first"), tmp_path / "busy.db"
+    shutil.copyfile(tmp_path / "mlflow/mlflow.db", busy)
+    (tmp_path / "mlflow/mlflow.db").write_bytes(b"something else" * 100)
+    with pytest.raises(
+        BadInput, match=r"the database of MLflow at sqlite:.*mlflow\.db is damaged or of another version"
+    ):
+        track(run)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{busy}?timeout=0.1")
+    with closing(sqlite3.connect(busy, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(Transient, match=r"another try may succeed: .*database is locked"):
+            track(run)
+    assert track(run).manifest.result["mlflow_run"]
+
+
+def test_a_database_whose_driver_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "mysql://user:secret@127.0.0.1:1/mlflow")
+    with pytest.raises(BadInput, match=r"MLflow at mysql://127\.0\.0\.1:1/mlflow needs a driver .*: No module named"):
+        track(made(tmp_path, "first"))
 
 
 def test_another_training_in_the_same_folder_is_another_mlflow_run(tmp_path: Path) -> None:
