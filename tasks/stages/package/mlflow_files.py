@@ -24,6 +24,8 @@ MLMODEL, _CODE = "MLmodel", "spark_bert_model"
 _MODULES = (
     cleaning, windows, pooled_encoder, tfidf, text_cnn, packaged_model, shapes, onnx_backend, openvino_backend,
 )  # fmt: skip
+#: MLflow's client, with what it needs to read a registry that is a database.
+_MLFLOW = ("mlflow-skinny", "sqlalchemy", "alembic", "cryptography")
 _LIBRARIES = {
     "torch": ("torch", "transformers", "safetensors"),
     "onnxruntime": ("onnxruntime",),
@@ -48,7 +50,7 @@ def write_mlflow_files(package: Path, task: Task, served: Form, train: str) -> N
     """
     code = _code_name()
     _write_code(package / "code" / code)
-    names = ("mlflow-skinny", "numpy", "pandas", "tokenizers", *_LIBRARIES[served.engine])
+    names = (*_MLFLOW, "numpy", "pandas", "tokenizers", *_LIBRARIES[served.engine])
     _write_environment(package, [f"{name}=={metadata.version(name).partition('+')[0]}" for name in names])
     _write_mlmodel(package, task, served, train, code)
 

@@ -36,13 +36,33 @@ from tasks.tracking.server import Server
 from tests.tasks.stages.package.packages import CLASSES, PAIRS, SCORES, SENTENCES, SETS, packaged
 
 ROOT = Path(__file__).parents[4]
+#: Load a model with MLflow where nothing can be imported but what a requirements.txt names, with what that needs.
 LOAD = """
-import importlib.util, json, sys
+import importlib.util, json, re, sys
+from importlib import metadata
+from importlib.machinery import PathFinder
+model, requirements = sys.argv[1:]
+plain = lambda name: re.sub("[-_.]+", "-", name).lower()
+owners = metadata.packages_distributions()
+installed = {plain(name) for names in owners.values() for name in names}
+wanted, allowed = [line.partition("==")[0] for line in open(requirements)], {"pip", "setuptools"}
+while wanted:
+    name = plain(wanted.pop())
+    if name in installed - allowed:
+        allowed.add(name)
+        needs = metadata.requires(name) or ()
+        wanted += [re.match("[A-Za-z0-9._-]+", need)[0] for need in needs if "extra ==" not in need]
+class Others(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *rest):
+        found = {plain(each) for each in owners.get(name.partition(".")[0], ())}
+        return None if found and not found & allowed else super().find_spec(name, *rest)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Others
 import mlflow, pandas
 assert importlib.util.find_spec("tasks") is None and importlib.util.find_spec("include") is None
-folder, columns = sys.argv[1], json.load(sys.stdin)
-model = mlflow.pyfunc.load_model(folder)
-print(model.predict(pandas.DataFrame(columns, index=range(7, 7 + len(columns["sentence"])))).to_json(orient="split"))
+columns = json.load(sys.stdin)
+found = mlflow.pyfunc.load_model(model)
+print(found.predict(pandas.DataFrame(columns, index=range(7, 7 + len(columns["sentence"])))).to_json(orient="split"))
 """
 
 
@@ -58,11 +78,14 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
-def loaded_elsewhere(model: str, folder: Path, columns: dict[str, list[str]], **variables: str) -> pd.DataFrame:
-    """Let a process that cannot import this project load a model in a folder and label the rows."""
+def loaded_elsewhere(
+    model: str, package: Path, folder: Path, columns: dict[str, list[str]], **variables: str
+) -> pd.DataFrame:
+    """Let a process that has only the requirements of a package load a model in a folder and label the rows."""
+    command = [sys.executable, "-P", "-c", LOAD, model, str(package / "requirements.txt")]
     done = subprocess.run(
-        [sys.executable, "-P", "-c", LOAD, model], input=json.dumps(columns), cwd=folder,
-        env={**environment(), **variables}, capture_output=True, text=True, timeout=300, check=False,
+        command, input=json.dumps(columns), cwd=folder, env={**environment(), **variables}, capture_output=True,
+        text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
@@ -143,7 +166,7 @@ def test_a_processor_without_bf16_is_spared_it(package: Path) -> None:
 
 def test_mlflow_labels_text_without_this_project(package: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(package, tmp_path / "copy"))
-    found = loaded_elsewhere(str(copy), copy, {"sentence": SENTENCES})
+    found = loaded_elsewhere(str(copy), copy, copy, {"sentence": SENTENCES})
     logits = expected(package, [SENTENCES])
     assert found["label"].tolist() == [CLASSES.label_names[number] for number in logits.argmax(1)]
     assert found.index.tolist() == list(range(7, 47))
@@ -156,7 +179,7 @@ def test_mlflow_labels_text_without_this_project(package: Path, tmp_path: Path) 
 def test_mlflow_scores_pairs_without_this_project(tmp_path: Path, kind: str) -> None:
     package = packaged(tmp_path, kind, SCORES).path
     first, second = (list(column) for column in zip(*PAIRS, strict=True))
-    found = loaded_elsewhere(str(package), package, {"sentence": first, "sentence2": second})
+    found = loaded_elsewhere(str(package), package, package, {"sentence": first, "sentence2": second})
     np.testing.assert_allclose(found["score"], expected(package, [first, second])[:, 0], atol=5 * LARGEST_CHANGE)
 
 
@@ -218,7 +241,7 @@ def test_several_labels_have_the_thresholds_of_the_training(tmp_path: Path) -> N
 def test_a_model_of_cleaned_texts_cleans_them_where_this_project_is_not(tmp_path: Path) -> None:
     made = packaged(tmp_path / "home", spec=replace(CLASSES, cleaning=("html", "lowercase", "whitespace"), texts=1))
     loud = [f"{text.upper()}<br/>" for text in SENTENCES]
-    found = loaded_elsewhere(str(made.path), tmp_path, {"sentence": loud})
+    found = loaded_elsewhere(str(made.path), made.path, tmp_path, {"sentence": loud})
     logits = expected(made.path, [SENTENCES])
     assert found["label"].tolist() == [CLASSES.label_names[number] for number in logits.argmax(1)]
     assert not np.allclose(logits, expected(made.path, [loud]), atol=1e-2)
@@ -231,7 +254,8 @@ def test_mlflow_loads_the_champion(package: Path, tmp_path: Path) -> None:
     run = client.create_run(client.create_experiment("e", f"{tmp_path}/artifacts")).info.run_id
     registry.make_champion(registry.add(run, package, {}))
     server = f"sqlite:///{tmp_path}/mlflow/mlflow.db"
-    found = loaded_elsewhere("models:/movies@champion", tmp_path, {"sentence": SENTENCES}, MLFLOW_TRACKING_URI=server)
+    rows = {"sentence": SENTENCES}
+    found = loaded_elsewhere("models:/movies@champion", package, tmp_path, rows, MLFLOW_TRACKING_URI=server)
     assert found["label"].tolist() == [CLASSES.label_names[at] for at in expected(package, [SENTENCES]).argmax(1)]
 
 
