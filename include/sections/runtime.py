@@ -44,8 +44,8 @@ class Runtime(Section):
     full_check: bool = Field(
         False,
         description="Compare the sha256 of every artifact and every bundled model or corpus that a stage reads. "
-        "Otherwise a file is considered unchanged if its size and modification time are the same as when it was last "
-        "compared, or committed.",
+        "Otherwise rows of artifacts, and bundled files, are considered unchanged if their size and modification time "
+        "are the same as when they were last compared, or committed.",
     )
 
 
