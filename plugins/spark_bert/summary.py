@@ -120,7 +120,7 @@ def _preprocessed(result: Result) -> str:
     cut = result.get("truncated", {}).get("train")
     if "windows" in result:
         return f"{_rows(result)}; {result['windows']['train']:,} windows of train, {length} window"
-    return f"{_rows(result)}; {length} row of train{f', {cut:,} of them cut off' if cut else ''}"
+    return f"{_rows(result)}; {length} row of train{f', {cut:,} rows of train cut off' if cut else ''}"
 
 
 def _rows(result: Result) -> str:

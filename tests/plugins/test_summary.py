@@ -161,7 +161,7 @@ def test_a_stage_that_recorded_nothing_tells_why(run: Run) -> None:
         (
             "preprocess",
             done({"rows": {"train": 9}, "truncated": {"train": 4}, "mean_length": {"train": 26.6}}),
-            "9 train rows; 27 tokens per row of train, 4 of them cut off",
+            "9 train rows; 27 tokens per row of train, 4 rows of train cut off",
         ),
         (
             "preprocess",
