@@ -24,6 +24,7 @@ from include.secrets import SERVING, VARIABLE
 from include.stages import BadInput, ExitCode, StageError
 from tasks.serving.aliases import AliasWatch
 from tasks.serving.app import build
+from tasks.serving.connections import Connection
 from tasks.serving.metrics import Metrics
 from tasks.serving.served_model import open_model
 from tasks.serving.service import Service
@@ -57,9 +58,11 @@ async def _serve(experiment: Experiment, home: Path) -> None:
         build(service, _token()),
         serving.host,
         serving.port,
+        http=Connection,
+        ws="none",
         log_config=None,
         access_log=False,  # a line per request costs as much as its tokens
-        proxy_headers=False,  # nothing depends on the client's address
+        proxy_headers=False,  # anybody may write them, and clients share the queue by their addresses
         timeout_graceful_shutdown=math.ceil(serving.deadline) + 1,
     )
     server = uvicorn.Server(config)
