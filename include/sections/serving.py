@@ -22,9 +22,11 @@ class Serving(Section):
         512, ge=64, le=2**20, description="Maximum number of tokens that are computed together, including padding."
     )
     queue_tokens: int = Field(
-        65536,
+        131072,
         ge=512,
-        description="Maximum number of tokens that wait for the model. Beyond it, requests are refused with 429.",
+        description="Maximum number of tokens that wait for the model. All clients that have something waiting have "
+        "equal shares of it, and a request may take half of what is left of its client's share. Beyond it, requests "
+        "are refused with 429.",
     )
     max_rows: int = Field(1000, ge=1, description="Maximum number of texts per request.")
     max_bytes: int = Field(1_000_000, ge=1000, description="Maximum size of a request's body in bytes.")

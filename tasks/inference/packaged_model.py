@@ -37,6 +37,8 @@ _OWN = {
 }
 #: Loads a model in PyTorch from its folder, and returns a backend.
 OpenTorch = Callable[[Path], Any]
+#: Of a text of more characters per token of the maximum length, the beginning is tokenized first: it mostly suffices.
+_CHARACTERS = 16
 
 
 class PackagedModel:
@@ -65,8 +67,8 @@ class PackagedModel:
         self.backend = _open_form(folder, described, form, threads, torch or _TransformersBackend)
         self._tokenizer = Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
         self._tokenizer.no_padding()
-        self._stride: int | None = described.get("stride")  # None: long texts are truncated
-        self._tokenizer.enable_truncation(self.max_length, stride=self._stride or 0, strategy="longest_first")
+        self.stride: int | None = described.get("stride")  # None: long texts are truncated
+        self._tokenizer.enable_truncation(self.max_length, stride=self.stride or 0, strategy="longest_first")
 
     def predict(self, data: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
         """Label texts.
@@ -138,8 +140,20 @@ class PackagedModel:
             input the position of its text, [inputs].
         """
         columns = [clean_all(column, self.cleaning) for column in texts]
+        if len(columns) == 1 and self.stride is None:
+            return split(self._truncated(columns[0]), None)
         rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        return split(self._tokenizer.encode_batch(rows), self._stride)
+        return split(self._tokenizer.encode_batch(rows), self.stride)
+
+    def _truncated(self, texts: list[str]) -> list[Encoding]:
+        """Tokenize texts of which long ones are truncated, without reading these to their ends if possible."""
+        longest = _CHARACTERS * self.max_length
+        encodings = self._tokenizer.encode_batch([text[:longest] for text in texts])
+        for place, (text, encoding) in enumerate(zip(texts, encodings, strict=True)):
+            # With two more windows, the word that may be cut is more than a window away from what is kept.
+            if len(text) > longest and len(encoding.overflowing) < 2:
+                encodings[place] = self._tokenizer.encode(text)
+        return encodings
 
     def compute(self, encodings: Sequence[Encoding]) -> Array:
         """Compute the logits of inputs as one batch, float32 [inputs, outputs]."""

@@ -11,23 +11,26 @@ from dataclasses import dataclass
 from random import getrandbits
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Send
 
-from tasks.serving.refusal import Gone, Refusal, SlowClient, TooLarge, Unauthorized
+from tasks.serving.batcher import CHARACTERS
+from tasks.serving.body import Body, declared, read_body
+from tasks.serving.refusal import Gone, Overloaded, Refusal, Unauthorized
 from tasks.serving.served_model import ServedModel
 from tasks.serving.service import Answers, Service
+from tasks.serving.shares import Shares
 from tasks.serving.texts import Asked
 
 log = logging.getLogger(__name__)
 
 #: What reads a body for a model.
-Read = Callable[[bytes, ServedModel], Asked]
+Read = Callable[[Body, ServedModel], Asked]
 #: The maximum number of characters of an id in a header.
 LONGEST_ID = 128
-#: The header of the binary tensors of Triton's extension of the Open Inference Protocol.
-BINARY = "inference-header-content-length"
+#: How many bodies of the maximum size there is room for.
+BODIES = 64
 
 
 def refused(refusal: Refusal, name: str = "") -> JSONResponse:
@@ -43,10 +46,12 @@ class Answering:
     Attributes:
         service: what answers.
         token: the bearer token that requests must have; "" for none.
+        bodies: the bytes of the bodies that are being read or answered.
     """
 
     service: Service
     token: str
+    bodies: Shares
 
     async def respond(self, request: Request, send: Send, read: Read, name: str = "", version: str = "") -> None:
         """Answer a request, or say why not. A client that has gone gets nothing, and its texts are not computed.
@@ -76,16 +81,19 @@ class Answering:
     async def _answer(self, request: Request, read: Read, identity: str, name: str, version: str) -> Response:
         self._authorize(request)
         deadline = asyncio.get_running_loop().time() + self.service.serving.deadline
+        client = request.client.host if request.client else ""
         with self.service.held(identity, name, version) as lane:
-            lane.batcher.refuse_if_full()  # before anything is done for the request, because there may be many
-            if BINARY in request.headers:
-                raise Refusal(
-                    "the request has binary tensors: send JSON, which tritonclient does with binary_data=False"
-                )
-            body = await _body(request, self.service.serving.max_bytes, deadline)
-            asked = read(body, lane.model)
-            answers = await _unless_gone(request, self.service.answer(lane, asked.texts, deadline))
-        return JSONResponse(asked.written(answers, asked.id or identity))
+            most = self.service.serving.max_bytes
+            size = declared(request, most)
+            # Before anything is done for the request, because there may be many: it has no fewer tokens.
+            least = min(size // CHARACTERS, lane.model.package.max_length)
+            lane.batcher.refuse_if_full(least, client, deadline)
+            if not self.bodies.has_room(client, size):
+                raise Overloaded("too many requests are being read: try again in 1 s", 1)
+            with self.bodies.held(client, size):
+                asked = read(await read_body(request, most, deadline), lane.model)
+                answers = await _unless_gone(request, self.service.answer(lane, asked.texts, client, deadline))
+        return asked.written(answers, asked.id or identity)
 
     def _authorize(self, request: Request) -> None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -98,38 +106,6 @@ class Answering:
 def _identity(request: Request) -> str:
     """Return the id that a client gives its request in a header, or else a new one."""
     return request.headers.get("x-request-id", "")[:LONGEST_ID] or f"{getrandbits(128):032x}"
-
-
-async def _body(request: Request, most: int, deadline: float) -> bytes:
-    """Read the body of a request.
-
-    Args:
-        request: the request.
-        most: the maximum number of bytes.
-        deadline: the time of the event loop at which it must be there.
-
-    Raises:
-        TooLarge: if it has more bytes, or says so.
-        Gone: if the client goes.
-        SlowClient: if it does not come in time.
-    """
-    message = f"the body has more than {most:,} bytes: send fewer texts at a time"
-    size = request.headers.get("content-length", "0")
-    if size.isdecimal() and int(size) > most:
-        raise TooLarge(message)
-    parts, length = [], 0
-    try:
-        async with asyncio.timeout_at(deadline):
-            async for part in request.stream():
-                length += len(part)
-                if length > most:
-                    raise TooLarge(message)
-                parts.append(part)
-    except TimeoutError as error:
-        raise SlowClient("the body has not come in time: send it at once") from error
-    except ClientDisconnect as error:
-        raise Gone("the client has gone") from error
-    return b"".join(parts)
 
 
 async def _unless_gone(request: Request, answering: Coroutine[Any, Any, Answers]) -> Answers:

@@ -14,14 +14,18 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tasks.runner import revision
 from tasks.serving import inference_protocol, query
-from tasks.serving.answering import Answering, refused
+from tasks.serving.answering import BODIES, Answering, refused
 from tasks.serving.examples import INFER, INFER_RESPONSES, QUERY, QUERY_RESPONSES
 from tasks.serving.refusal import Refusal
 from tasks.serving.service import Service
+from tasks.serving.shares import Shares
 
 #: The paths of requests for labels.
 _QUERY = "/query"
+#: The extensions of the protocol, as Triton calls them.
+EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
 _INFER = re.compile("/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 
 
@@ -42,13 +46,15 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        path = scope["path"] if scope["type"] == "http" and scope["method"] == "POST" else ""
+        method = scope.get("method", "")
+        path = scope["path"] if method == "POST" else ""
         if path == _QUERY:
             await self.answering.respond(Request(scope, receive), send, query.read)
         elif found := _INFER.fullmatch(path):
             await self.answering.respond(Request(scope, receive), send, inference_protocol.read, *found.groups(""))
         else:
-            await self.others(scope, receive, send)
+            # The server leaves out the body of the answer to a HEAD.
+            await self.others({**scope, "method": "GET"} if method == "HEAD" else scope, receive, send)
 
 
 def build(service: Service, token: str = "") -> Application:
@@ -58,18 +64,18 @@ def build(service: Service, token: str = "") -> Application:
         service: what answers.
         token: the bearer token that requests for answers must have; "" for none.
     """
-    app = _described(service)
+    app = _described()
     _describe_answers(app, token)
     _answer_others(app, service)
-    return Application(Answering(service, token), app)
+    return Application(Answering(service, token, Shares(BODIES * service.serving.max_bytes)), app)
 
 
-def _described(service: Service) -> FastAPI:
+def _described() -> FastAPI:
     # A plain FastAPI's page of documentation loads its scripts from another server.
     return FastAPIOffline(
         title="Spark-BERT",
         description="Labels texts with a fine-tuned encoder.",
-        version=service.revision or "unknown",
+        version=revision(),
         redoc_url=None,
         redirect_slashes=False,
         swagger_ui_parameters={"defaultModelsExpandDepth": -1},  # no list of schemas below the requests
@@ -103,7 +109,7 @@ def _answer_others(app: FastAPI, service: Service) -> None:
 
     @app.get("/v2", summary="What this server is", **health)
     async def server() -> dict[str, Any]:
-        return {"name": "spark-bert", "version": service.revision, "extensions": []}
+        return {"name": "spark-bert", "version": app.version, "extensions": EXTENSIONS}
 
     @app.get("/v2/health/live", summary="Whether the process is well", **health)
     async def live() -> dict[str, bool]:
@@ -120,6 +126,18 @@ def _answer_others(app: FastAPI, service: Service) -> None:
     @app.get("/v2/models/{name}/versions/{version}", include_in_schema=False)
     async def metadata(name: str, version: str = "") -> dict[str, Any]:
         return inference_protocol.metadata(service.lane(name=name, version=version).model)
+
+    @app.get("/v2/models/{name}/config", summary="The configuration of the model, as Triton has it", **model)
+    @app.get("/v2/models/{name}/versions/{version}/config", include_in_schema=False)
+    async def config(name: str, version: str = "") -> dict[str, Any]:
+        return inference_protocol.config(service.lane(name=name, version=version).model)
+
+    @app.get("/v2/models/{name}/stats", summary="How many requests the model has answered", **model)
+    @app.get("/v2/models/{name}/versions/{version}/stats", include_in_schema=False)
+    async def stats(name: str, version: str = "") -> dict[str, Any]:
+        found = service.lane(name=name, version=version).model
+        counted = {"success": service.metrics.success(found.version)}
+        return {"model_stats": [{"name": found.name, "version": found.version, "inference_stats": counted}]}
 
     @app.get("/metrics", summary="Metrics for Prometheus", **health)
     async def metrics() -> Response:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 
 from tokenizers import Encoding
 
@@ -18,6 +17,7 @@ from tasks.encoder.windows import pool
 from tasks.inference.packaged_model import Array, PackagedModel
 from tasks.serving.metrics import Metrics
 from tasks.serving.refusal import Overloaded, TooLarge
+from tasks.serving.shares import Shares
 from tasks.serving.waiting import Input, Request, Waiting
 
 log = logging.getLogger(__name__)
@@ -27,8 +27,11 @@ log = logging.getLogger(__name__)
 CHARACTERS = 4
 #: Texts of no more characters are tokenized in the event loop, because waking another thread costs more.
 SHORT = 2_000
-#: The weight of the last batch in the moving average of the speed.
-NEWEST = 0.1
+#: The share of the time until the deadline that a request may take by the speed of late, if no other one comes.
+MARGIN = 0.5
+#: The weight of the last batch in the moving average of the speed. When many requests come at once, the model becomes
+#: slower, and what is admitted at the old speed would all be too late.
+NEWEST = 0.3
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,10 @@ class Limits:
     Attributes:
         batch_tokens: maximum number of tokens per batch, including padding. A longer input is a batch of its own.
         queue_tokens: maximum number of tokens that wait.
-        queue_seconds: maximum time that the tokens that wait may take to compute, at the speed of late.
     """
 
     batch_tokens: int
     queue_tokens: int
-    queue_seconds: float
 
 
 class Batcher:
@@ -64,10 +65,11 @@ class Batcher:
         self, model: PackagedModel, computing: Executor, tokenizing: Executor, limits: Limits, metrics: Metrics
     ) -> None:
         self.model = model
-        self._computing, self._tokenizing, self._limits, self._metrics = computing, tokenizing, limits, metrics
-        self._waiting = Waiting(limits.batch_tokens)
+        self._computing, self._tokenizing, self._metrics = computing, tokenizing, metrics
+        self._shares = Shares(limits.queue_tokens)  # also of texts that are being tokenized, as far as can be told
+        self._waiting = Waiting(limits.batch_tokens, self._shares)
         self._pending: dict[Request, asyncio.Future[None]] = {}
-        self._coming = 0  # tokens of texts that are being tokenized, as far as can be told
+        self._busy = 0  # tokens of the batch that is being computed
         self._speed = 0.0  # tokens per second, a moving average
         self._users = 0
         self._arrived, self._unused = asyncio.Event(), asyncio.Event()
@@ -84,23 +86,31 @@ class Batcher:
             if not self._users:
                 self._unused.set()
 
-    def refuse_if_full(self, more: int = 0) -> None:
-        """Refuse a request with so many tokens if they may not wait, or could not be computed in time.
+    def refuse_if_full(self, tokens: int, client: str, deadline: float) -> None:
+        """Refuse a request if its tokens may not wait, or could not be computed in time.
+
+        Args:
+            tokens: how many it has, or the least that it may have.
+            client: who sends it.
+            deadline: when its answer must be there, as the event loop tells the time.
 
         Raises:
             Overloaded: if it is so.
         """
-        load = self._waiting.tokens + self._coming
-        seconds = load / self._speed if self._speed else 0.0
-        if load and (load + more > self._limits.queue_tokens or seconds > self._limits.queue_seconds):
-            wait = max(1, math.ceil(seconds))
+        load, speed = self._shares.taken + self._busy, self._speed
+        left = deadline - asyncio.get_running_loop().time()
+        in_time = not speed or (self._busy + self._waiting.ahead(client, tokens)) / speed <= MARGIN * left
+        if load and not (in_time and self._shares.has_room(client, tokens)):
+            wait = math.ceil(load / speed) if speed else 1
             raise Overloaded(f"{load:,} tokens wait already: try again in {wait} s", wait)
 
-    async def logits(self, texts: Sequence[list[str]]) -> Array:
+    async def logits(self, texts: Sequence[list[str]], client: str = "", deadline: float = math.inf) -> Array:
         """Compute the logits of texts. If this is cancelled, the inputs that still wait are forgotten.
 
         Args:
             texts: one list of sentences or two of equal length, with at least one row.
+            client: who sends them. Clients share what may wait.
+            deadline: when the answer must be there, as the event loop tells the time.
 
         Returns:
             Logits, float32 [rows, outputs].
@@ -110,14 +120,11 @@ class Batcher:
             Overloaded: if too many tokens wait already.
         """
         with self.held():
-            encodings, texts_of = await self._encoded(texts)
-            request = Request(encodings, self.model.outputs)
-            if request.waiting > self._limits.queue_tokens:
-                most = f"{self._limits.queue_tokens:,}"
-                raise TooLarge(
-                    f"the texts have {request.waiting:,} tokens, and no more than {most} may wait: send fewer"
-                )
-            self.refuse_if_full(request.waiting)
+            encodings, texts_of = await self._encoded(texts, client, deadline)
+            request, most = Request(encodings, self.model.outputs, client), self._shares.largest
+            if request.waiting > most:
+                raise TooLarge(f"the texts have {request.waiting:,} tokens: send no more than {most:,} at a time")
+            self.refuse_if_full(request.waiting, client, deadline)
             await self._answered(request)
             return request.logits if len(texts_of) == len(texts[0]) else pool(request.logits, texts_of)
 
@@ -129,19 +136,18 @@ class Batcher:
         self._worker.cancel()
         del self._worker  # its traceback refers to this batcher, and would keep the model in memory
 
-    async def _encoded(self, texts: Sequence[list[str]]) -> tuple[list[Encoding], Array]:
+    async def _encoded(self, texts: Sequence[list[str]], client: str, deadline: float) -> tuple[list[Encoding], Array]:
         """Tokenize texts. They count as waiting from now on, because tokenizing takes time too."""
-        characters = sum(map(len, chain(*texts)))
-        estimate = min(self._limits.queue_tokens, characters // CHARACTERS)
-        self.refuse_if_full(estimate)
-        if characters <= SHORT:
+        rows = [sum(map(len, row)) for row in zip(*texts, strict=True)]
+        # What is truncated does not count: it is not computed, and seldom tokenized.
+        most = CHARACTERS * self.model.max_length if self.model.stride is None else math.inf
+        estimate = min(self._shares.largest, int(sum(min(row, most) for row in rows)) // CHARACTERS)
+        self.refuse_if_full(estimate, client, deadline)
+        if sum(rows) <= SHORT:
             return self.model.encode(texts)
-        self._coming += estimate
-        try:
+        with self._waiting.coming(client, estimate):
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._tokenizing, self.model.encode, texts)
-        finally:
-            self._coming -= estimate
 
     async def _answered(self, request: Request) -> None:
         """Wait until all logits of a request are there."""
@@ -167,7 +173,8 @@ class Batcher:
     async def _answer(self, batch: Sequence[Input]) -> None:
         """Compute a batch, and answer the requests that are complete now."""
         loop, started = asyncio.get_running_loop(), time.perf_counter()
-        encodings = [each.encoding for each in batch]
+        encodings, is_last = [each.encoding for each in batch], not self._shares.taken
+        self._busy = sum(map(len, encodings))
         try:
             self._metrics.taken(batch)
             logits = await loop.run_in_executor(self._computing, self.model.compute, encodings)
@@ -178,8 +185,11 @@ class Batcher:
             for request in {each.request for each in batch}:
                 self._settle(request, error)
             return
-        speed = sum(map(len, encodings)) / (time.perf_counter() - started)
-        self._speed += (speed - self._speed) * (NEWEST if self._speed else 1)
+        finally:
+            tokens, self._busy = self._busy, 0
+        speed = tokens / (time.perf_counter() - started)
+        if speed > self._speed or not is_last:  # a batch of what there was may be slower only because it is small
+            self._speed += (speed - self._speed) * (NEWEST if self._speed else 1)
         for each in batch:
             each.request.left -= 1
             if not each.request.left:

@@ -9,7 +9,7 @@ from tasks.serving.refusal import Refusal
 
 #: The statuses of refusals. Gone is not among them, because its client has gone.
 _REFUSALS: tuple[type[Refusal], ...] = (
-    Refusal, refusal.Unauthorized, refusal.Unknown, refusal.SlowClient, refusal.TooLarge,
+    Refusal, refusal.Unauthorized, refusal.Unknown, refusal.SlowClient, refusal.TooLarge, refusal.Unsupported,
     refusal.Overloaded, refusal.NotReady, refusal.TooSlow,
 )  # fmt: skip
 
@@ -19,16 +19,28 @@ def _body(schema: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": values}}}}
 
 
-def _responses(answer: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    described: dict[int | str, dict[str, Any]] = {kind.status: {"description": _first_line(kind)} for kind in _REFUSALS}
-    described[200] = {"description": "The answers.", "content": {"application/json": {"example": answer}}}
-    return described
+def _responses(schema: dict[str, Any], answer: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    def described(what: str, **content: Any) -> dict[str, Any]:
+        return {"description": what, "content": {"application/json": content}}
+
+    refusals: dict[int | str, dict[str, Any]] = {
+        kind.status: described(_first_line(kind), schema=_ERROR) for kind in _REFUSALS
+    }
+    return {**refusals, 200: described("The answers.", schema=schema, example=answer)}
+
+
+def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    """Return the schema of an object with these properties."""
+    return {"type": "object", "required": list(required), "properties": {**required, **optional}}
 
 
 def _first_line(kind: type[Refusal]) -> str:
     return str(kind.__doc__).partition("\n")[0]
 
 
+_STRING, _NUMBER = {"type": "string"}, {"type": "number"}
+_ID = {"type": ["string", "null"]}
+_ERROR = _object({"error": _STRING}, id=_STRING)
 _PAIR = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
 _SENTENCES = {
     "description": "A text, a list of texts, or a list of pairs of texts.",
@@ -38,7 +50,7 @@ QUERY = _body(
     {
         "type": "object",
         "required": ["sentences"],
-        "properties": {"sentences": _SENTENCES, "id": {"type": "string"}},
+        "properties": {"sentences": _SENTENCES, "id": _ID},
         "additionalProperties": False,
     },
     {
@@ -53,9 +65,9 @@ INFER = _body(
         "type": "object",
         "required": ["inputs"],
         "properties": {
-            "id": {"type": "string"},
+            "id": _ID,
             "inputs": {"type": "array", "items": {"type": "object"}},
-            "outputs": {"type": "array", "items": {"type": "object"}},
+            "outputs": {"type": ["array", "null"], "items": {"type": "object"}},
         },
     },
     {"texts": {"inputs": [_INPUT]}},
@@ -65,8 +77,24 @@ _RESULTS = [
     {"label": "negative", "probabilities": {"negative": 0.981, "positive": 0.019}},
 ]
 _MODEL = {"name": "spark-bert-movie-reviews", "version": "3"}
-QUERY_RESPONSES = _responses({"results": _RESULTS, "model": _MODEL, "id": "cff04fd8ab26495c8c3cfe0865014daa"})
-_LABELS = {"labels": ["negative", "positive"]}
+_RESULT = _object(
+    {},
+    label=_STRING,
+    labels={"type": "array", "items": _STRING},
+    probabilities={"type": "object", "additionalProperties": _NUMBER},
+    score=_NUMBER,
+)
+_QUERY_SCHEMA = _object(
+    {
+        "results": {"type": "array", "items": _RESULT},
+        "model": _object({"name": _STRING, "version": _STRING}),
+        "id": _STRING,
+    }
+)
+QUERY_RESPONSES = _responses(
+    _QUERY_SCHEMA, {"results": _RESULTS, "model": _MODEL, "id": "cff04fd8ab26495c8c3cfe0865014daa"}
+)
+_LABELS = {"labels": '["negative", "positive"]'}
 _OUTPUTS = [
     {"name": "label", "datatype": "INT64", "shape": [2], "parameters": _LABELS, "data": [1, 0]},
     {
@@ -78,4 +106,12 @@ _OUTPUTS = [
     },
 ]
 _ANSWER = {"model_name": _MODEL["name"], "model_version": _MODEL["version"], "id": "7", "outputs": _OUTPUTS}
-INFER_RESPONSES = _responses(_ANSWER)
+_TENSOR = _object(
+    {"name": _STRING, "datatype": _STRING, "shape": {"type": "array", "items": {"type": "integer"}}},
+    parameters={"type": "object"},
+    data={"type": "array", "items": _NUMBER},
+)
+_INFER_SCHEMA = _object(
+    {"model_name": _STRING, "model_version": _STRING, "id": _STRING, "outputs": {"type": "array", "items": _TENSOR}}
+)
+INFER_RESPONSES = _responses(_INFER_SCHEMA, _ANSWER)

@@ -1,21 +1,42 @@
 """The Open Inference Protocol, version 2, which KServe, Triton and others speak, over HTTP with JSON.
 
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
+
+Tensors may also be binary, as the clients of Triton and KServe send them if they are told nothing else:
+https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/protocol/extension_binary_data.html
 """
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, NamedTuple
 
 import numpy as np
+from starlette.responses import JSONResponse, Response
 
-from tasks.inference.packaged_model import PackagedModel
+from tasks.inference.packaged_model import Array, PackagedModel
+from tasks.serving.body import JSON_SIZE, Body
 from tasks.serving.refusal import Refusal
 from tasks.serving.served_model import ServedModel
 from tasks.serving.service import Answers
 from tasks.serving.texts import Asked, checked, identity, read_json
 
 Tensor = dict[str, Any]
+#: What the protocol's data types are called in Triton's configuration of a model, and in numpy.
+_CONFIG_TYPES = {"BYTES": "TYPE_STRING", "INT64": "TYPE_INT64", "FP32": "TYPE_FP32"}
+_NUMBERS = {"INT64": "<i8", "FP32": "<f4"}
+
+
+class Wanted(NamedTuple):
+    """An output that is asked for.
+
+    Attributes:
+        output: the output, without data.
+        binary: whether its data follow the JSON.
+    """
+
+    output: Tensor
+    binary: bool
 
 
 def metadata(model: ServedModel) -> dict[str, Any]:
@@ -30,11 +51,25 @@ def metadata(model: ServedModel) -> dict[str, Any]:
     }
 
 
+def config(model: ServedModel) -> dict[str, Any]:
+    """Return the configuration of a model as Triton describes it."""
+    described = metadata(model)
+    tensors = {
+        name: [
+            {"name": each["name"], "data_type": _CONFIG_TYPES[each["datatype"]], "dims": each["shape"]}
+            for each in described[f"{name}s"]
+        ]
+        for name in ("input", "output")
+    }
+    # The rows are a dimension of the tensors, so the size of batches is not for Triton to choose.
+    return {"name": model.name, "platform": model.form, "max_batch_size": 0, **tensors}
+
+
 def _outputs(package: PackagedModel) -> list[Tensor]:
     """Return the outputs of a model, without data."""
     if package.kind == "regression":
         return [{"name": "score", "datatype": "FP32", "shape": [-1]}]
-    labels, every = {"parameters": {"labels": package.labels}}, [-1, package.outputs]
+    labels, every = {"parameters": {"labels": json.dumps(package.labels)}}, [-1, package.outputs]
     name, shape = ("labels", every) if package.kind == "multilabel" else ("label", [-1])
     return [
         {"name": name, "datatype": "INT64", "shape": shape, **labels},
@@ -42,7 +77,7 @@ def _outputs(package: PackagedModel) -> list[Tensor]:
     ]
 
 
-def read(body: bytes, model: ServedModel) -> Asked:
+def read(body: Body, model: ServedModel) -> Asked:
     """Read a request.
 
     Args:
@@ -52,21 +87,41 @@ def read(body: bytes, model: ServedModel) -> Asked:
     Raises:
         Refusal: if there is something else in the body.
     """
-    value, columns = read_json(body), model.package.columns
+    value, columns = read_json(body.json), model.package.columns
     tensors = _named(value.get("inputs"), "inputs")
     if sorted(tensors) != sorted(columns):
         found = ", ".join(map(ascii, tensors)) or "missing"
         raise Refusal(f"the inputs are {found:.200}, but those of the model are {', '.join(columns)}")
-    texts = [_texts(tensors[name]) for name in columns]
+    data = _with_binary(tensors, body.binary or b"")
+    texts = [_texts(data[name]) for name in columns]
     if len({len(column) for column in texts}) > 1:
         raise Refusal("the inputs have different numbers of rows")
-    outputs = {output["name"]: output for output in _outputs(model.package)}
-    names = list(_named(value.get("outputs", []), "outputs")) or list(outputs)
-    unknown = [name for name in names if name not in outputs]
-    if unknown:
-        raise Refusal(f"there is no output {unknown[0]!a:.50}: the outputs are {', '.join(outputs)}")
-    wanted = [outputs[name] for name in names]
+    wanted = _wanted(value, model.package)
     return Asked(texts, identity(value), lambda answers, name: _written(answers, name, wanted))
+
+
+def _wanted(value: dict[str, Any], package: PackagedModel) -> list[Wanted]:
+    """Return the outputs that a request asks for: all, if it names none."""
+    outputs = {output["name"]: output for output in _outputs(package)}
+    named = _named(value.get("outputs") or [], "outputs") or {name: {} for name in outputs}
+    all_binary = _parameters(value).get("binary_data_output", False)
+    wanted = []
+    for name, tensor in named.items():
+        parameters = _parameters(tensor)
+        if name not in outputs:
+            raise Refusal(f"there is no output {name!a:.50}: the outputs are {', '.join(outputs)}")
+        if "classification" in parameters:
+            raise Refusal(f"the output {name} has the parameter classification, which is not supported")
+        wanted.append(Wanted(outputs[name], parameters.get("binary_data", all_binary) is True))
+    return wanted
+
+
+def _parameters(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a request or a tensor."""
+    found = value.get("parameters")
+    if not isinstance(found, dict | None):
+        raise Refusal('"parameters" is not an object')
+    return found or {}
 
 
 def _named(tensors: Any, what: str) -> dict[str, Tensor]:
@@ -82,13 +137,47 @@ def _named(tensors: Any, what: str) -> dict[str, Tensor]:
     return found
 
 
+def _with_binary(tensors: dict[str, Tensor], binary: bytes) -> dict[str, Tensor]:
+    """Return the tensors with the data of those that are binary, which follow one another in their order."""
+    found: dict[str, Tensor] = {}
+    start = 0
+    for name, tensor in tensors.items():
+        size = _parameters(tensor).get("binary_data_size")
+        if size is None:
+            found[name] = tensor
+            continue
+        if type(size) is not int or not 0 <= size <= len(binary) - start:
+            raise Refusal(f"the binary_data_size of {name} is {size!r:.50}, but {len(binary) - start} bytes are left")
+        found[name] = {**tensor, "data": _strings(binary[start : start + size], name)}
+        start += size
+    if start < len(binary):
+        raise Refusal(f"{len(binary) - start} bytes after the JSON belong to no tensor: give each its binary_data_size")
+    return found
+
+
+def _strings(data: bytes, name: str) -> list[str]:
+    """Return the texts of a binary tensor: each has its number of bytes before it, in four bytes."""
+    found: list[str] = []
+    start = 0
+    while start < len(data):
+        begin = start + 4
+        start = begin + int.from_bytes(data[start:begin], "little")
+        if start > len(data):
+            raise Refusal(f"the binary data of {name} end within row {len(found)}")
+        try:
+            found.append(data[begin:start].decode())
+        except UnicodeDecodeError as error:
+            raise Refusal(f"row {len(found)} of {name} is not UTF-8") from error
+    return found
+
+
 def _texts(tensor: Tensor) -> list[str]:
     """Return the texts of a tensor, whose shape is [rows] or [rows, 1]."""
     name, data, shape = tensor["name"], tensor.get("data"), tensor.get("shape")
     if tensor.get("datatype") != "BYTES":
         raise Refusal(f"the datatype of {name} is {tensor.get('datatype')!r:.50}: send BYTES")
     if not isinstance(data, list) or not data:
-        raise Refusal(f"{name} has no data: send a list of strings, because binary tensors are not supported")
+        raise Refusal(f"{name} has no data: send a list of strings, or a binary tensor")
     rows = [row[0] for row in data] if all(isinstance(row, list) and len(row) == 1 for row in data) else data
     if _rows_of(shape) != len(rows):
         raise Refusal(f"the shape of {name} is {shape!r:.50}, but its data are {len(rows)} texts: send [{len(rows)}]")
@@ -102,19 +191,32 @@ def _rows_of(shape: Any) -> int | None:
     return shape[0] if type(shape[0]) is int else None
 
 
-def _written(answers: Answers, name: str, wanted: list[Tensor]) -> dict[str, Any]:
+def _written(answers: Answers, name: str, wanted: list[Wanted]) -> Response:
     """Return the response with the outputs that were asked for."""
-    model = answers.model
-    made = [_tensor(output, answers) for output in wanted]
-    return {"model_name": model.name, "model_version": model.version, "id": name, "outputs": made}
+    model, made, binary = answers.model, [], []
+    for output, is_binary in wanted:
+        array = _array(output, answers)
+        tensor = {**output, "shape": list(array.shape)}
+        if is_binary:
+            binary.append(array.tobytes())
+            tensor["parameters"] = {**output.get("parameters", {}), "binary_data_size": array.nbytes}
+        else:
+            tensor["data"] = array.ravel().tolist()
+        made.append(tensor)
+    value = {"model_name": model.name, "model_version": model.version, "id": name, "outputs": made}
+    if not binary:
+        return JSONResponse(value)
+    head = json.dumps(value).encode()
+    size = {JSON_SIZE: str(len(head))}
+    return Response(b"".join([head, *binary]), headers=size, media_type="application/octet-stream")
 
 
-def _tensor(output: Tensor, answers: Answers) -> Tensor:
+def _array(output: Tensor, answers: Answers) -> Array:
+    """Return the values of an output."""
     labels = answers.model.package.labels
     values: list[Any] = answers.columns[output["name"]]
     if output["name"] == "label":
         values = [labels.index(label) for label in values]
     if output["name"] == "labels":
         values = [[int(label in row) for label in labels] for row in values]
-    array = np.array(values, np.int64 if output["datatype"] == "INT64" else np.float32)
-    return {**output, "shape": list(array.shape), "data": array.ravel().tolist()}
+    return np.array(values, _NUMBERS[output["datatype"]])

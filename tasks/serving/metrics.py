@@ -79,6 +79,14 @@ class Metrics:
             for label in labels:
                 self.answers.labels(version, label).inc()
 
+    def success(self, version: str) -> dict[str, int]:
+        """Return how many requests a version has answered, and in how many nanoseconds, as Triton says it."""
+        count, seconds = (
+            self._registry.get_sample_value(f"spark_bert_model_seconds_{what}", {"version": version}) or 0.0
+            for what in ("count", "sum")
+        )
+        return {"count": int(count), "ns": int(1e9 * seconds)}
+
     def serves(self, name: str, version: str, form: str) -> None:
         """Say which model answers from now on."""
         self.model.clear()

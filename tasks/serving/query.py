@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from starlette.responses import JSONResponse, Response
+
+from tasks.serving.body import Body
 from tasks.serving.refusal import Refusal
 from tasks.serving.served_model import ServedModel
 from tasks.serving.service import Answers
@@ -12,7 +15,7 @@ from tasks.serving.texts import Asked, check_keys, checked, identity, read_json
 _KEYS = ("sentences", "id")
 
 
-def read(body: bytes, model: ServedModel) -> Asked:
+def read(body: Body, model: ServedModel) -> Asked:
     """Read a request.
 
     Args:
@@ -22,7 +25,7 @@ def read(body: bytes, model: ServedModel) -> Asked:
     Raises:
         Refusal: if there is something else in the body.
     """
-    value = read_json(body)
+    value = read_json(body.json if body.binary is None else body.json + body.binary)
     check_keys(value, _KEYS)
     if "sentences" not in value:
         raise Refusal('the body has no key "sentences"')
@@ -47,11 +50,11 @@ def _pairs(rows: list[Any]) -> list[list[str]]:
     return [[checked(row[at], f"text {at + 1} of pair {number}") for number, row in enumerate(rows)] for at in (0, 1)]
 
 
-def _written(answers: Answers, name: str) -> dict[str, Any]:
+def _written(answers: Answers, name: str) -> Response:
     model, columns = answers.model, answers.columns
     labels = model.package.labels
     if "probabilities" in columns:
         chances = [dict(zip(labels, row.tolist(), strict=True)) for row in columns["probabilities"]]
         columns = {**columns, "probabilities": chances}
     results = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return {"results": results, "model": {"name": model.name, "version": model.version}, "id": name}
+    return JSONResponse({"results": results, "model": {"name": model.name, "version": model.version}, "id": name})

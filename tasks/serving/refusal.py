@@ -47,19 +47,30 @@ class TooLarge(Refusal):
     headers = MappingProxyType({"Connection": "close"})  # what is left of the body is not read
 
 
-class Overloaded(Refusal):
-    """Too many tokens wait.
+class Unsupported(Refusal):
+    """The body is compressed in a way that is not known."""
+
+    status, reason = 415, "unsupported"
+    headers = MappingProxyType({"Accept-Encoding": "gzip, deflate"})
+
+
+class Later(Refusal):
+    """A request that may be answered later.
 
     Args:
         message: what the client is told.
-        seconds: in how many seconds there may be room.
+        seconds: in how many seconds it may be answered.
     """
-
-    status, reason = 429, "overloaded"
 
     def __init__(self, message: str, seconds: int) -> None:
         super().__init__(message)
         self.headers = {"Retry-After": str(seconds)}
+
+
+class Overloaded(Later):
+    """Too many tokens wait, or too many bodies."""
+
+    status, reason = 429, "overloaded"
 
 
 class Gone(Refusal):
@@ -68,7 +79,7 @@ class Gone(Refusal):
     status, reason = 499, "gone"  # as nginx counts it; nobody gets it
 
 
-class NotReady(Refusal):
+class NotReady(Later):
     """No model has been loaded yet."""
 
     status, reason = 503, "not ready"

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import hashlib
 import logging
-import os
+import math
 import random
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -71,11 +71,6 @@ class Service:
         self._challenger: Lane | None = None
         self._aside: set[asyncio.Task[None]] = set()
 
-    @property
-    def revision(self) -> str:
-        """The git revision of the code; "" if it is not known."""
-        return os.environ.get("SPARK_BERT_REVISION", "")
-
     async def use(self, model: ServedModel) -> None:
         """Warm a model between the batches of others, and answer with it from now on.
 
@@ -126,7 +121,7 @@ class Service:
         """
         champion, challenger = self._champion, self._challenger
         if champion is None:
-            raise NotReady(f"no model is loaded yet: {self.obstacle}")
+            raise NotReady(f"no model is loaded yet: {self.obstacle}", math.ceil(self.serving.poll))
         lanes = [champion] if challenger is None else [champion, challenger]
         found = [lane for lane in lanes if name in ("", lane.model.name) and version in ("", lane.model.version)]
         if not found:
@@ -136,12 +131,13 @@ class Service:
         is_canary = len(found) > 1 and share(identity) < self.serving.canary
         return found[-1] if is_canary else found[0]
 
-    async def answer(self, lane: Lane, texts: Sequence[list[str]], deadline: float) -> Answers:
+    async def answer(self, lane: Lane, texts: Sequence[list[str]], client: str, deadline: float) -> Answers:
         """Answer a request.
 
         Args:
             lane: what answers.
             texts: for each column of the model, the sentences of all rows.
+            client: who sends it.
             deadline: the time of the event loop at which the request is given up.
 
         Raises:
@@ -152,7 +148,7 @@ class Service:
         started = time.perf_counter()
         try:
             async with asyncio.timeout_at(deadline):
-                logits = await lane.batcher.logits(texts)
+                logits = await lane.batcher.logits(texts, client, deadline)
         except TimeoutError as error:
             raise TooSlow(f"there is no answer after {self.serving.deadline:g} s: try again later") from error
         answers = Answers(lane.model, lane.model.package.answers(logits))
@@ -179,16 +175,16 @@ class Service:
             await loop.run_in_executor(self._computing, model.warm, shape)
             if self._champion is not None:
                 await asyncio.sleep(REST * (loop.time() - began))
-        serving = self.serving
-        limits = Limits(serving.batch_tokens, serving.queue_tokens, serving.deadline / 2)
+        limits = Limits(self.serving.batch_tokens, self.serving.queue_tokens)
         return Lane(model, Batcher(model.package, self._computing, self._tokenizing, limits, self.metrics))
 
     async def _compare(self, challenger: Lane, texts: Sequence[list[str]], answers: Answers) -> None:
         """Let the challenger answer what has been answered, and count how often it says the same."""
         version, started = challenger.model.version, time.perf_counter()
+        deadline = asyncio.get_running_loop().time() + self.serving.deadline
         try:
-            async with asyncio.timeout(self.serving.deadline):
-                logits = await challenger.batcher.logits(texts)
+            async with asyncio.timeout_at(deadline):
+                logits = await challenger.batcher.logits(texts, deadline=deadline)
         except (Refusal, TimeoutError):
             self.metrics.shadows.labels(version, "skipped").inc(len(texts[0]))
             return

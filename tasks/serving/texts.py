@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.responses import Response
+
 from include.text import is_blank, is_unwritable
 from tasks.serving.refusal import Refusal
 from tasks.serving.service import Answers
@@ -19,12 +21,12 @@ class Asked:
     Attributes:
         texts: for each column of the model, the sentences of all rows.
         id: the id that the client gives the request; "" for none.
-        written: turns the answers and the id into the body of the response.
+        written: turns the answers and the id into the response.
     """
 
     texts: list[list[str]]
     id: str
-    written: Callable[[Answers, str], dict[str, Any]]
+    written: Callable[[Answers, str], Response]
 
 
 def read_json(body: bytes) -> dict[str, Any]:
@@ -61,7 +63,9 @@ def identity(value: dict[str, Any]) -> str:
     Raises:
         Refusal: if it is no string that can be written.
     """
-    found = value.get("id", "")
+    found = value.get("id")
+    if found is None:  # as clients write that have none
+        return ""
     if not isinstance(found, str) or is_unwritable(found):
         raise Refusal('"id" is not a string, or cannot be written as UTF-8')
     return found

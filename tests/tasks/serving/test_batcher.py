@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from tasks.inference.packaged_model import PackagedModel
 from tasks.serving.batcher import SHORT, Batcher, Limits
@@ -22,15 +23,17 @@ from tests.tasks.stages.package.packages import SENTENCES
 EXACT = "onnxruntime-fp32"
 
 
-def answered(package: Path, requests: list[list[str]], queue_seconds: float) -> list[Any]:
-    """Send a text, and then all requests at once; return the logits or the refusals of the latter."""
+def answered(package: Path, requests: list[list[str]], seconds: float) -> list[Any]:
+    """Send a text, and then all requests at once with a deadline; return the logits or the refusals of the latter."""
 
     async def ask() -> list[Any]:
         with ThreadPoolExecutor(1) as thread:
-            limits = Limits(batch_tokens=512, queue_tokens=65536, queue_seconds=queue_seconds)
+            limits = Limits(batch_tokens=512, queue_tokens=65536)
             batcher = Batcher(PackagedModel(package, EXACT), thread, thread, limits, Metrics())
             await batcher.logits([SENTENCES[:1]])  # from now on, it knows how fast it is
-            found = await asyncio.gather(*(batcher.logits([texts]) for texts in requests), return_exceptions=True)
+            deadline = asyncio.get_running_loop().time() + seconds
+            asked = [batcher.logits([texts], deadline=deadline) for texts in requests]
+            found = await asyncio.gather(*asked, return_exceptions=True)
             await batcher.drain()
         return found
 
@@ -41,12 +44,12 @@ def test_short_and_long_requests_get_the_logits_of_the_package(package: Path) ->
     requests = [SENTENCES[:3], SENTENCES * 3, SENTENCES[3:4]]
     assert sum(map(len, requests[1])) > SHORT > sum(map(len, requests[0]))  # tokenized in a thread, and at once
     model = PackagedModel(package, EXACT)
-    for texts, found in zip(requests, answered(package, requests, queue_seconds=10), strict=True):
+    for texts, found in zip(requests, answered(package, requests, seconds=10), strict=True):
         np.testing.assert_allclose(found, model.logits([texts]), atol=1e-4)
 
 
 def test_a_request_that_would_wait_too_long_is_refused_at_once(package: Path) -> None:
-    first, *others = answered(package, [[text] for text in SENTENCES[:3]], queue_seconds=0)
+    first, *others = answered(package, [[text] for text in SENTENCES[:3]], seconds=0)
     assert first.shape == (1, 2)  # nothing waited before it
     for refused in others:
         assert isinstance(refused, Overloaded) and int(refused.headers["Retry-After"]) >= 1
@@ -55,13 +58,14 @@ def test_a_request_that_would_wait_too_long_is_refused_at_once(package: Path) ->
 def test_a_full_queue_is_known_without_the_texts_of_a_request(package: Path) -> None:
     async def ask() -> None:
         with ThreadPoolExecutor(1) as thread:
-            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 65536, 0), Metrics())
+            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 65536), Metrics())
             await batcher.logits([SENTENCES[:1]])  # from now on, it knows how fast it is
-            batcher.refuse_if_full()
+            now = asyncio.get_running_loop().time()
+            batcher.refuse_if_full(1, "", now)
             waiting = asyncio.create_task(batcher.logits([SENTENCES[:1]]))
             await asyncio.sleep(0)
             with pytest.raises(Overloaded):
-                batcher.refuse_if_full()
+                batcher.refuse_if_full(1, "", now)
             await waiting
             await batcher.drain()
 
@@ -71,7 +75,7 @@ def test_a_full_queue_is_known_without_the_texts_of_a_request(package: Path) -> 
 def test_a_batcher_that_is_done_leaves_its_model_at_once(package: Path) -> None:
     async def use() -> weakref.ref[PackagedModel]:
         with ThreadPoolExecutor(1) as thread:
-            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 65536, 10), Metrics())
+            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 65536), Metrics())
             await batcher.logits([SENTENCES[:1]])
             await batcher.drain()
             await asyncio.sleep(0)
@@ -82,3 +86,37 @@ def test_a_batcher_that_is_done_leaves_its_model_at_once(package: Path) -> None:
         assert asyncio.run(use())() is None
     finally:
         gc.enable()
+
+
+def test_of_a_burst_only_what_can_be_answered_in_time_is_admitted(package: Path) -> None:
+    async def ask() -> list[Any]:
+        with ThreadPoolExecutor(1) as thread:
+            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 2**20), Metrics())
+            await asyncio.gather(*(batcher.logits([SENTENCES]) for _ in range(8)))  # now it knows how fast it is
+            deadline = asyncio.get_running_loop().time() + 1.0
+            requests = (batcher.logits([SENTENCES * 25], str(number), deadline) for number in range(200))
+            found = await asyncio.gather(*requests, return_exceptions=True)
+            late = asyncio.get_running_loop().time() - deadline
+            await batcher.drain()
+            assert late < 1.0, "what was admitted has taken twice the time until its deadline"
+        return found
+
+    found = asyncio.run(ask())
+    refused = [each for each in found if isinstance(each, Overloaded)]
+    assert 0 < len(refused) < 200 == len(refused) + sum(isinstance(each, np.ndarray) for each in found)
+
+
+@pytest.mark.parametrize("kind", ["words", "no blanks", "one word", "blanks"])
+def test_a_long_text_has_the_tokens_of_its_whole(package: Path, kind: str) -> None:
+    long = {
+        "words": "good movie , a bad one . " * 5_000,
+        "no blanks": "good!?" * 20_000,
+        "one word": "x" * 100_000,
+        "blanks": "good" + " " * 100_000 + "bad",
+    }[kind]
+    model = PackagedModel(package, EXACT)
+    whole = Tokenizer.from_file(str(package / "model/tokenizer.json"))
+    whole.no_padding()
+    whole.enable_truncation(model.max_length)
+    [encoding], _ = model.encode([[long]])
+    assert encoding.ids == whole.encode(long).ids

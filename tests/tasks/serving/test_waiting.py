@@ -10,8 +10,11 @@ import pytest
 from tokenizers import Encoding
 
 from tasks.inference.shapes import padded_length, padded_rows
+from tasks.serving.shares import Shares
 from tasks.serving.waiting import Input, Request, Waiting
 from tests.tasks.encoder.samples import tokenizer
+
+TOTAL = 65536
 
 
 @cache
@@ -22,11 +25,14 @@ def encoded(length: int) -> Encoding:
 
 def waiting(requests: Sequence[Sequence[int]], batch_tokens: int = 2048) -> tuple[Waiting, list[Request]]:
     """Let requests with inputs of these lengths wait."""
-    queue = Waiting(batch_tokens)
-    made = [Request([encoded(length) for length in lengths], outputs=1) for lengths in requests]
-    for request in made:
-        queue.add(request)
-    return queue, made
+    queue = Waiting(batch_tokens, Shares(TOTAL))
+    return queue, [add(queue, lengths) for lengths in requests]
+
+
+def add(queue: Waiting, lengths: Sequence[int], client: str = "") -> Request:
+    request = Request([encoded(length) for length in lengths], 1, client)
+    queue.add(request)
+    return request
 
 
 def lengths(batch: Sequence[Input]) -> list[int]:
@@ -71,6 +77,35 @@ def test_two_large_requests_take_turns() -> None:
     assert abs(done[0] - done[1]) <= 200
 
 
+def test_clients_take_turns_however_many_requests_they_have() -> None:
+    queue = Waiting(200, Shares(TOTAL))
+    many = [add(queue, [20] * count, "many") for count in (1, 5, 1, 40, 3)]
+    queue.take()
+    few = add(queue, [20] * 20, "few")
+    for _ in range(4):
+        queue.take()
+    done = [sum(map(len, request.encodings)) - request.waiting for request in (*many, few)]
+    assert abs(sum(done[:5]) - done[5]) <= 40
+    assert done[0] == done[2] == 20 and done[4] == 60  # and the requests of the first one take turns too
+    while queue.take():
+        pass
+    assert queue.shares.taken == 0
+
+
+def test_what_is_ahead_is_what_is_computed_before() -> None:
+    queue = Waiting(200, Shares(TOTAL))
+    assert queue.ahead("new", 20) == 20
+    add(queue, [20] * 100, "large")
+    for number in range(10):
+        add(queue, [20], f"client {number}")
+    assert queue.ahead("new", 20) == 20 + 11 * 20  # as much of each other client, not 2,200
+    assert queue.ahead("large", 20) == 20 + 20 + 10 * 20
+    small, before = add(queue, [20], "new"), queue.shares.taken
+    while small.waiting:
+        queue.take()
+    assert before - queue.shares.taken <= 20 + 11 * 20 + 200  # and a batch
+
+
 @pytest.mark.parametrize("longest", [64, 100, 384, 512])
 def test_no_batch_is_beyond_the_budget_when_rows_are_added(longest: int) -> None:
     for length in {min(padded_length(tokens), longest) for tokens in range(8, longest + 1)}:
@@ -95,19 +130,19 @@ def test_large_batches_have_a_power_of_two_of_rows_and_nobody_is_overtaken() -> 
 def test_the_inputs_of_a_request_that_has_gone_are_not_computed() -> None:
     queue, (first, second) = waiting([[10, 10, 40], [12]])
     queue.remove(first)
-    assert queue.tokens == 12
+    assert queue.shares.taken == 12
     assert [each.request for each in queue.take()] == [second]
-    assert queue.take() == [] and queue.tokens == 0
+    assert queue.take() == [] and queue.shares.taken == 0
 
 
 def test_every_input_is_taken_once_and_tokens_are_counted() -> None:
     random = np.random.default_rng(0)
     queue, requests = waiting([random.integers(3, 64, random.integers(1, 9)).tolist() for _ in range(60)])
-    assert queue.tokens == sum(request.waiting for request in requests)
+    assert queue.shares.taken == sum(request.waiting for request in requests)
     taken = []
     while batch := queue.take():
         longest = max(lengths(batch))
         assert len(batch) == 1 or min(lengths(batch)) * 4 > longest
         taken += [(each.request, each.place) for each in batch]
     assert len(taken) == len(set(taken)) == sum(len(request.encodings) for request in requests)
-    assert queue.tokens == 0 and not any(request.waiting for request in requests)
+    assert queue.shares.taken == 0 and not any(request.waiting for request in requests)
