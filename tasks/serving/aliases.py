@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import NoReturn
 
 from include.artifacts import ArtifactStore
@@ -15,12 +16,33 @@ from tasks.tracking.registry import CHALLENGER, CHAMPION, Registry
 
 log = logging.getLogger(__name__)
 
+#: The longest time in seconds until a version that could not be loaded is tried again.
+LONGEST_WAIT = 300.0
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A version that could not be loaded.
+
+    Attributes:
+        number: its number.
+        reason: why it could not.
+        wait: seconds between this try and the next one.
+        again: when it is tried again, as the event loop tells the time.
+    """
+
+    number: str
+    reason: str
+    wait: float
+    again: float
+
 
 class AliasWatch:
     """Looks at the aliases champion and challenger, and gives the service each new version that is sound.
 
-    A version that is not sound stays out until the alias moves again, and the champion before it goes on answering.
-    Everything else that goes wrong, such as an MLflow that does not answer, is tried again.
+    A version that cannot be loaded is tried again, ever more seldom, because its files may come, or be repaired; the
+    champion before it goes on answering. Everything else that goes wrong, such as an MLflow that does not answer, is
+    tried again at the next look.
 
     Args:
         service: the service.
@@ -31,6 +53,7 @@ class AliasWatch:
     def __init__(self, service: Service, registry: Registry, store: ArtifactStore) -> None:
         self._service, self._registry, self._store = service, registry, store
         self._seen: dict[str, str] = {}
+        self._refused: dict[str, Refused] = {}
         self._told = ""
 
     async def watch(self) -> NoReturn:
@@ -59,23 +82,37 @@ class AliasWatch:
         if number in ("", champion):
             self._service.dismiss()
             self._seen.pop(CHALLENGER, None)
+            self._refused.pop(CHALLENGER, None)
         else:
             await self._follow(CHALLENGER, number)
 
     async def _follow(self, alias: str, number: str) -> None:
         """Let the service take the version of an alias if it is another one than before."""
-        if number == self._seen.get(alias):
+        now, refused = asyncio.get_running_loop().time(), self._refused.get(alias)
+        if refused is not None and refused.number != number:
+            refused = None
+        if number == self._seen.get(alias) or (refused is not None and now < refused.again):
             return
         take = self._service.use if alias == CHAMPION else self._service.challenge
         try:
             await take(await asyncio.to_thread(self._load, number))
         except BadInput as error:
-            self._service.metrics.loads.labels("refused").inc()
-            self._service.obstacle = f"version {number} of {self._registry.model} is not used, and the log says why"
-            log.error("version %s of %s is not used: %s", number, self._registry.model, error)
+            self._refuse(alias, number, refused, str(error))
         else:
             self._service.metrics.loads.labels("used").inc()
-        self._seen[alias] = number
+            self._seen[alias] = number
+            self._refused.pop(alias, None)
+
+    def _refuse(self, alias: str, number: str, before: Refused | None, reason: str) -> None:
+        """Do without a version until it is tried again. A reason is logged once, and a version counted once."""
+        now, wait = asyncio.get_running_loop().time(), 2 * (before.wait if before else self._service.serving.poll)
+        wait = min(wait, LONGEST_WAIT)
+        if before is None:
+            self._service.metrics.loads.labels("refused").inc()
+            self._service.obstacle = f"version {number} of {self._registry.model} is not used, and the log says why"
+        if before is None or before.reason != reason:
+            log.error("version %s of %s is not used: %s", number, self._registry.model, reason)
+        self._refused[alias] = Refused(number, reason, wait, now + wait)
 
     def _load(self, number: str) -> ServedModel:
         version = self._registry.version(number)

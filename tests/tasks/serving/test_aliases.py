@@ -164,3 +164,19 @@ def test_a_bad_champion_stays_out(tmp_path: Path, made: Artifact, start: Start) 
     promote(tmp_path, later)
     await_version(process.client, "4")
     assert process.stop() == 0
+
+
+def test_a_champion_whose_volume_is_mounted_late_is_used_then(tmp_path: Path, made: Artifact, start: Start) -> None:
+    promote(tmp_path, add(tmp_path, made, "late------------"))
+    volume, elsewhere = tmp_path / "artifacts/package", tmp_path / "elsewhere"
+    volume.rename(elsewhere)
+    process = start("serving.poll=0.1", "serving.threads=1")
+    process.said("version 1 of", "is not used: ")
+    assert process.client.post("/query", {"sentences": "good"}).headers["retry-after"] == "1"
+    time.sleep(1)  # meanwhile, it is tried several times
+    elsewhere.rename(volume)
+    await_version(process.client, "1")
+    assert process.log.read_text(encoding="utf-8").count("is not used: ") == 1
+    metrics = process.client.send("/metrics").value
+    assert all(f'spark_bert_loads_total{{outcome="{name}"}} 1.0' in metrics for name in ("refused", "used"))
+    assert process.stop() == 0
