@@ -69,6 +69,7 @@ class Batcher:
         self._shares = Shares(limits.queue_tokens)  # also of texts that are being tokenized, as far as can be told
         self._waiting = Waiting(limits.batch_tokens, self._shares)
         self._pending: dict[Request, asyncio.Future[None]] = {}
+        self._large = limits.batch_tokens // 2
         self._busy = 0  # tokens of the batch that is being computed
         self._speed = 0.0  # tokens per second, a moving average
         self._users = 0
@@ -188,7 +189,8 @@ class Batcher:
         finally:
             tokens, self._busy = self._busy, 0
         speed = tokens / (time.perf_counter() - started)
-        if speed > self._speed or not is_last:  # a batch of what there was may be slower only because it is small
+        is_small = is_last and tokens < self._large  # which makes it slower, and does not say how fast others are
+        if not is_small or 0 < self._speed < speed:
             self._speed += (speed - self._speed) * (NEWEST if self._speed else 1)
         for each in batch:
             each.request.left -= 1

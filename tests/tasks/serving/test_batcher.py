@@ -24,13 +24,13 @@ EXACT = "onnxruntime-fp32"
 
 
 def answered(package: Path, requests: list[list[str]], seconds: float) -> list[Any]:
-    """Send a text, and then all requests at once with a deadline; return the logits or the refusals of the latter."""
+    """Send texts, and then all requests at once with a deadline; return the logits or the refusals of the latter."""
 
     async def ask() -> list[Any]:
         with ThreadPoolExecutor(1) as thread:
             limits = Limits(batch_tokens=512, queue_tokens=65536)
             batcher = Batcher(PackagedModel(package, EXACT), thread, thread, limits, Metrics())
-            await batcher.logits([SENTENCES[:1]])  # from now on, it knows how fast it is
+            await batcher.logits([SENTENCES])  # from now on, it knows how fast it is
             deadline = asyncio.get_running_loop().time() + seconds
             asked = [batcher.logits([texts], deadline=deadline) for texts in requests]
             found = await asyncio.gather(*asked, return_exceptions=True)
@@ -59,7 +59,7 @@ def test_a_full_queue_is_known_without_the_texts_of_a_request(package: Path) -> 
     async def ask() -> None:
         with ThreadPoolExecutor(1) as thread:
             batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 65536), Metrics())
-            await batcher.logits([SENTENCES[:1]])  # from now on, it knows how fast it is
+            await batcher.logits([SENTENCES])  # from now on, it knows how fast it is
             now = asyncio.get_running_loop().time()
             batcher.refuse_if_full(1, "", now)
             waiting = asyncio.create_task(batcher.logits([SENTENCES[:1]]))
