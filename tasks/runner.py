@@ -16,7 +16,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +29,7 @@ from include.artifacts import Artifact, Manifest, artifact_key
 from include.at_work import AtWork, at_work
 from include.experiment import Experiment
 from include.named import build, merge
+from include.revision import revision
 from include.runs import DAG_ID, Run, descendants
 from include.stages import STAGES, BadInput, StageError, Stopped
 from tasks.context import Context, Outcome
@@ -159,15 +159,3 @@ def _make(
         ending = replace(manifest, result=result, exit_code=int(outcome.exit_code), message=outcome.message)
         with tracing.span("commit"):
             return run.store.commit(folder, ending)
-
-
-def revision() -> str:
-    """The code's git revision: $SPARK_BERT_REVISION (set in images), else git's word, else "unknown"."""
-    named = os.environ.get("SPARK_BERT_REVISION")
-    if named:
-        return named
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"

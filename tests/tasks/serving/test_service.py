@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from include.artifacts import write_json
+from include.revision import revision
 from include.stages import ExitCode
 from tasks.inference.packaged_model import PackagedModel
-from tasks.runner import revision
 from tests.tasks.serving.conftest import Client, Process, Start
 from tests.tasks.stages.package.packages import PAIRS, SENTENCES
 
