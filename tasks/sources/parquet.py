@@ -15,6 +15,9 @@ from tasks.sources import limits
 #: What pyarrow raises for an unreadable file. For a damaged page it raises an OSError without an errno.
 _UNREADABLE = (pa.ArrowException, OSError)
 _TEXTS = ("STRING", "NONE")  # the kinds of byte arrays that are texts or bytes
+#: From this size on, a row group is read in batches of _CAREFUL rows: some may be far larger than the others.
+_LARGE = 16  # times limits.BYTES
+_CAREFUL = 16
 _LISTS = (
     (pa.types.is_list, pa.list_),
     (pa.types.is_large_list, pa.large_list),
@@ -77,18 +80,21 @@ class UserParquet:
         number, names = 1, None if columns is None else list(columns)
         try:
             for group in range(file.reader.num_row_groups):  # a batch cannot have the dictionaries of two
-                self._check_size(file.reader.metadata.row_group(group), number)
-                for batch in file.reader.iter_batches(limits.ROWS, [group], names):
+                rows = self._rows_at_a_time(file.reader.metadata.row_group(group), number)
+                for batch in file.reader.iter_batches(rows, [group], names):
                     for part in limits.in_slices(batch, self._path, number):
                         yield part.cast(_target(part.schema, file.schema, names))
                         number += len(part)
         except _UNREADABLE as error:
             raise _damaged(f"{self._path}: the data from row {number} on cannot be read", error) from error
 
-    def _check_size(self, group: pq.RowGroupMetaData, first: int) -> None:
-        """Raise BadInput for rows that are too large on average, before any is in memory."""
-        if group.total_byte_size > limits.BYTES * max(group.num_rows, 1):
-            raise limits.too_large(self._path, f"row {first}", group.total_byte_size // max(group.num_rows, 1))
+    def _rows_at_a_time(self, group: pq.RowGroupMetaData, first: int) -> int:
+        """Return how many rows may be in memory. Raise BadInput for rows that are too large on average."""
+        size, rows = int(group.total_byte_size), max(int(group.num_rows), 1)
+        if size > limits.BYTES * rows:
+            raise limits.too_large(self._path, f"row {first}", size // rows)
+        most = _CAREFUL if size > _LARGE * limits.BYTES else limits.ROWS
+        return min(most, limits.BYTES * rows // max(size, 1))
 
     def _keep_nanoseconds(self, columns: Sequence[str]) -> None:
         """Open the file again if some INT96 times have nanoseconds.

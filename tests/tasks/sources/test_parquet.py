@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.stages import BadInput
+from tasks.sources import limits
 from tasks.sources.parquet import UserParquet
 
 
@@ -78,3 +79,21 @@ def test_a_list_view_of_dictionaries_is_refused(tmp_path: Path) -> None:
 def test_a_column_with_a_dot_is_not_one_within_another(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [{"b": 1}], "a.b": [2]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet", ["a.b"]).to_pydict() == {"a.b": [2]}
+
+
+@pytest.mark.parametrize(("small", "most"), [(100, 4 << 20), (10_000, 10 << 20)])  # the large rows have 5 MiB
+def test_a_few_large_rows_among_small_ones_are_not_in_memory_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int, most: int
+) -> None:
+    monkeypatch.setattr(limits, "BYTES", 1 << 16)
+    texts = [chr(97 + at) * (1 << 18) for at in range(20)] + ["x"] * small
+    pq.write_table(pa.table({"t": texts}), tmp_path / "a.parquet", write_batch_size=1, data_page_size=1)
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        with pytest.raises(BadInput, match=r"a\.parquet: row 1 has "):
+            read(tmp_path / "a.parquet")
+    finally:
+        pa.set_memory_pool(before)
+    used = pool.max_memory()
+    assert used is not None and used < most
