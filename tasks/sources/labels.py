@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Context, Decimal
 
 from include.sections import Data
 from include.written import shown
@@ -83,7 +84,7 @@ def as_list(cell: str) -> list[str] | None:
     except (ValueError, RecursionError):
         try:
             items = ast.literal_eval(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             return None
     return ["" if item is None else item if isinstance(item, str) else str(item) for item in items]
 
@@ -121,6 +122,6 @@ def _essence(label: str) -> str:
     """Return what remains of a label without case, blanks, and the form of a number."""
     text = " ".join(label.casefold().split())
     try:
-        return f"{float(text):g}"
-    except ValueError:
+        return str(Decimal(text).normalize(Context(prec=len(text) or 1)))  # a float would round long numbers
+    except ArithmeticError:
         return text

@@ -94,6 +94,8 @@ def test_an_answer_is_taken(tmp_path: Path) -> None:
     mapped = describe(one_file(tmp_path, spelled, label_map={"Yes ": "yes"}))
     assert mapped.data.labels == ("no", "yes")
     assert Counter(labels_of(mapped)) == {"yes": 14, "no": 7}
+    long = ["1000001", "1000002", "123456789012345678901234567890", "123456789012345678901234567891"]
+    assert describe(one_file(tmp_path, long * 9, task="classification")).data.labels == tuple(long)
     assert describe(one_file(tmp_path, spelled, labels=["Yes ", "yes", "no"])).data.labels == ("Yes ", "yes", "no")
 
 
@@ -169,9 +171,9 @@ def test_columns_of_zeros_and_ones_are_labels(tmp_path: Path) -> None:
 
 
 def test_lists_as_text_are_labels(tmp_path: Path) -> None:
-    cells = ["['a', 'b']", '["b"]', "[]", "['a' 'b']", "[x]", "a|b"]
+    cells = ["['a', 'b']", '["b"]', "[]", "['a' 'b']", "[x]", "a|b", "[{{}}]"]
     found = labels_of(one_file(tmp_path, cells, task="multi-label", labels=["a", "b"]))
-    assert found == ["a|b", "b", "", """the list "['a' 'b']" has no commas: write it as ['a', 'b']""", "[x]", "a|b"]
+    assert found == ["a|b", "b", "", """the list "['a' 'b']" has no commas: write it as ['a', 'b']""", *cells[4:]]
 
 
 def test_set_aside_labels_are_grouped_with_the_way_to_write_them(tmp_path: Path) -> None:
