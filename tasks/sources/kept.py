@@ -43,8 +43,13 @@ def kept_columns(
     if format_of(path) == ".parquet":
         return _of_parquet(path, names).take(pa.array(rows))
     wanted = set(rows.tolist())
-    fields = [row.fields for number, row in enumerate(column_rows(path, names, dialect)) if number in wanted]
-    return pa.table({name: [row[place] for row in fields] for place, name in enumerate(names)})
+    found = [row for number, row in enumerate(column_rows(path, names, dialect)) if number in wanted]
+    if wrong := next((row for row in found if row.problem), None):
+        raise BadInput(
+            f"{path} line {wrong.line}: the columns of data.keep ({', '.join(names)}) cannot be read "
+            f"({wrong.problem}): correct the line, or keep other columns"
+        )
+    return pa.table({name: [row.fields[place] for row in found] for place, name in enumerate(names)})
 
 
 def _of_parquet(path: Path, names: Sequence[str]) -> pa.Table:

@@ -72,6 +72,12 @@ def test_what_a_csv_cannot_hold_is_refused(value: object, holds: str, tmp_path: 
         kept_columns(tmp_path / "test.parquet", ["tags"], ROWS)
 
 
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "test.jsonl").write_text('{"id": "a"}\n{"id": "b"}\n{"id": "c\\u0000"}\n')
+    with pytest.raises(BadInput, match=r"test\.jsonl line 3: the columns of data\.keep \(id\) .*contains a NUL byte"):
+        kept_columns(tmp_path / "test.jsonl", ["id"], ROWS)
+
+
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
