@@ -175,7 +175,7 @@ _PIPELINE = (
     Stage(
         name="preprocess",
         does="clean, sample and tokenize on Spark",
-        version=3,
+        version=4,
         reads=("preprocessing", "model.name"),
         inputs=("validate",),
         cache=True,

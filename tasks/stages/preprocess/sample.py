@@ -6,12 +6,13 @@ partitioning of the rows.
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
 from include.glue import Task
-from tasks.encoder.cleaning import RULES
-from tasks.stages.preprocess.clean import cleaned
+from tasks.sources.normalize import overlap_key
 
 SCORE_BINS = 10
 
@@ -49,7 +50,7 @@ def resplit(train: DataFrame, dev: DataFrame, test: DataFrame, by: Column, seed:
     """Join train and dev, and split them 8:1:1 within each stratum into train, dev and heldout.
 
     Rows whose text also occurs in test are removed: validate allows them in dev, but they could end up in train here.
-    Texts of one stratum that differ only in case, punctuation, tags and white space stay in one split, so the
+    Texts count as equal by overlap_key, as in validate. Equal texts of one stratum stay in one split, so the
     proportions are those of different texts. The number of a dev row becomes row + 1 + the highest row of train, so
     that `row` stays unique.
 
@@ -64,7 +65,7 @@ def resplit(train: DataFrame, dev: DataFrame, test: DataFrame, by: Column, seed:
         The new splits "train", "dev" and "heldout".
     """
     joined = train.unionByName(dev.withColumn("row", F.col("row") + first_dev_row(train)))
-    joined = joined.withColumn("text", _text(joined)).join(test.select(_text(test).alias("text")), "text", "left_anti")
+    joined = joined.withColumn("text", _key(joined)).join(test.select(_key(test).alias("text")), "text", "left_anti")
     same = Window.partitionBy(by)
     rank = F.dense_rank().over(same.orderBy(F.xxhash64(F.lit(seed), "text")))
     ranked = joined.withColumns({"stratum": by, "rank": rank})
@@ -74,10 +75,15 @@ def resplit(train: DataFrame, dev: DataFrame, test: DataFrame, by: Column, seed:
     return {name: cut.where(condition).drop("text", "stratum", "rank", "tenth") for name, condition in parts.items()}
 
 
-def _text(rows: DataFrame) -> Column:
-    """Return the text of a row without case, punctuation, tags and white space, for comparisons."""
-    sentences = [name for name in ("sentence1", "sentence2") if name in rows.columns]
-    return F.concat_ws("\t", *(F.trim(cleaned(F.col(name), tuple(RULES))) for name in sentences))
+def _key(rows: DataFrame) -> Column:
+    """Return the overlap_key of a row."""
+
+    def keys(*columns: pa.Array) -> pa.Array:
+        return pa.array(map(overlap_key, zip(*(column.to_pylist() for column in columns), strict=True)), pa.int64())
+
+    sentences = [F.col(name) for name in ("sentence1", "sentence2") if name in rows.columns]
+    found: Column = arrow_udf(keys, "long")(*sentences)  # type: ignore[call-overload]  # hints say the kind of UDF
+    return found
 
 
 def first_dev_row(train: DataFrame) -> int:

@@ -64,7 +64,7 @@ def test_a_resplit_is_8_1_1_in_each_class_and_keeps_every_row_once(train: DataFr
 
 
 def test_a_resplit_keeps_equal_texts_together(spark: SparkSession) -> None:
-    texts = [(row, 0, f"text {row // 2}" + "!" * (row % 2)) for row in range(400)]
+    texts = [(row, 0, f"text {row // 2}" + "." * (row % 2)) for row in range(400)]
     frame = spark.createDataFrame(texts, "row long, label long, sentence1 string")
     parts = resplit(frame, frame.limit(0), frame.limit(0), stratum(TASKS["SST-2"]), seed=0)
     sides = [{number // 2 for number in rows(part)} for part in parts.values()]
@@ -74,7 +74,7 @@ def test_a_resplit_keeps_equal_texts_together(spark: SparkSession) -> None:
 
 def test_a_resplit_leaves_out_what_stands_in_test(train: DataFrame, spark: SparkSession) -> None:
     dev = spark.createDataFrame([(row, 1, f"dev {row}") for row in range(100)], train.schema)
-    test = spark.createDataFrame([(0, 1, "DEV 7!")], train.schema)
+    test = spark.createDataFrame([(0, 1, "DEV 7."), (1, 1, "dev 8 :)")], train.schema)  # the second is another text
     parts = resplit(train, dev, test, stratum(TASKS["SST-2"]), seed=3)
     assert 907 not in {number for part in parts.values() for number in rows(part)}
     assert sum(part.count() for part in parts.values()) == 999
