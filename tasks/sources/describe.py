@@ -31,10 +31,11 @@ def describe(experiment: Experiment) -> Experiment:
     Raises:
         BadInput: If the label column may mean different things; the message says what to write.
     """
-    source = open_source(experiment)
+    data = experiment.data
+    source = open_source(experiment.model_copy(update={"data": data.model_copy(update={"label_map": {}})}))
     assert isinstance(source, OwnFiles)  # the others have tasks whose labels are known
-    data, flags = experiment.data, source.has_flags()
-    cells = Counter(record.label for record in source.labeled() if not (record.problem or is_blank(record.label)))
+    flags, written = source.has_flags(), Counter(record.label for record in source.labeled() if not record.problem)
+    cells = {cell: rows for cell, rows in _labels(data, written, several=False).items() if not is_blank(cell)}
     where = f"the column {source.names['label']!r} of {source.file('train')}"
     task = data.task if data.task != AUTO else "multi-label" if flags else _kind(data, cells, where)
     found: dict[str, Any] = {"data.task": task}
@@ -42,7 +43,9 @@ def describe(experiment: Experiment) -> Experiment:
         found["data.score_range"] = data.score_range or _score_range(cells, where)
         log.info("%s has scores from %g to %g", where, *found["data.score_range"])
     else:
-        counts = _labels(data, cells, several=TASKS[task].kind == "multilabel")
+        if data.task == AUTO and (numbers := _numbers(cells)):
+            cells = numbers
+        counts = _labels(data, written, several=True) if TASKS[task].kind == "multilabel" else cells
         found["data.labels"] = data.labels or _names(counts, where)
         log.info("%s, %s: %s", where, task, listed(counts))
     return build(merge(experiment.model_dump(mode="json"), found), "the experiment")
@@ -51,12 +54,11 @@ def describe(experiment: Experiment) -> Experiment:
 def _kind(data: Data, cells: Mapping[str, int], where: str) -> str:
     """Return the task that the cells of the label column belong to."""
     rows = sum(cells.values())
-    numbers = {cell for cell in cells if _finite(cell) is not None}
     if any(map(_is_list, cells)):
         return "multi-label"
     if data.score_range or data.labels:
         return "regression" if data.score_range else "classification"
-    if numbers and sum(cells[cell] for cell in numbers) >= _NUMBERS * rows:
+    if numbers := _numbers(cells):
         return _kind_of_numbers(numbers, where)
     if any(data.label_separator in cell for cell in cells) and len(_labels(data, cells, several=True)) < len(cells):
         raise BadInput(
@@ -72,14 +74,21 @@ def _kind(data: Data, cells: Mapping[str, int], where: str) -> str:
     return "classification"
 
 
-def _kind_of_numbers(numbers: set[str], where: str) -> str:
-    values = {float(cell) for cell in numbers}
-    whole = all(value.is_integer() for value in values)
-    if not whole or len(values) > _FEW:
+def _numbers(cells: Mapping[str, int]) -> dict[str, int]:
+    """Return the cells with numbers; none if so many others remain that they cannot be errors."""
+    numbers = {cell: rows for cell, rows in cells.items() if _finite(cell) is not None}
+    return numbers if sum(numbers.values()) >= _NUMBERS * sum(cells.values()) else {}
+
+
+def _kind_of_numbers(numbers: Mapping[str, int], where: str) -> str:
+    values = sorted({float(cell) for cell in numbers})
+    most_differ = len(values) > _FEW and len(values) * 2 > sum(numbers.values())  # no class has so few rows
+    if most_differ or not all(value.is_integer() for value in values):
         return "regression"
     if len(values) <= 2:
         return "classification"
-    shown = ", ".join(f"{value:g}" for value in sorted(values))
+    shown = ", ".join(f"{value:g}" for value in values[:_FEW])
+    shown += f" and {len(values) - _FEW} more" if len(values) > _FEW else ""
     raise BadInput(
         f"{where} has the whole numbers {shown}: are they classes or scores? Write data.task: classification or "
         "data.task: regression"
@@ -91,13 +100,13 @@ def _labels(data: Data, cells: Mapping[str, int], several: bool) -> dict[str, in
     counts: Counter[str] = Counter()
     for cell, rows in cells.items():
         for label in _parts(data, cell) if several else [cell]:
-            counts[label] += rows
+            counts[data.label_map.get(label, label)] += rows
     return counts
 
 
 def _parts(data: Data, cell: str) -> list[str]:
     try:
-        return [data.label_map.get(label, label) for label in labels_in(cell, data.label_separator)]
+        return labels_in(cell, data.label_separator)
     except ValueError:  # a list without commas, which is quarantined
         return []
 
