@@ -11,6 +11,7 @@ from pathlib import Path
 from include.glue import SPLITS
 from include.stages import BadInput
 from tasks import outside
+from tasks.sources.formats import format_of
 from tasks.sources.labels import ReadLabel
 from tasks.sources.lines import BLANK, PLAIN, Dialect, Row, check_file, remarks
 
@@ -92,7 +93,7 @@ class Source(ABC):
         return found
 
     def fingerprint(self) -> str:
-        """Return a string that changes whenever the content of a raw file changes.
+        """Return a string that changes whenever the content or the format of a raw file changes.
 
         Raises:
             BadInput: If a file is missing or is not text.
@@ -100,7 +101,7 @@ class Source(ABC):
         files = list(dict.fromkeys(self.paths.values()))
         for path in files:
             check_file(path, self.dialect.encoding)
-        digests = "".join(map(outside.digest, files))
+        digests = "".join(format_of(path) + outside.digest(path) for path in files)
         return hashlib.sha256(digests.encode()).hexdigest()
 
     def to_records(self, rows: Iterable[Row], columns: Columns, split: str) -> Iterator[Record]:

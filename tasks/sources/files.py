@@ -77,8 +77,10 @@ class OwnFiles(Source):
         return str(self.paths.get(split, ""))
 
     def remarks(self, split: str) -> list[str]:
-        """Return one sentence for each irregularity of the file, and one if there is no test file."""
+        """Return one sentence for each irregularity of the file, and one if the test file that is named is missing."""
         if split not in self.paths:
+            if not self._data.test:
+                return []
             folder = user_path(self._data.path)
             return [
                 f"there is no file {folder / self._data.test}, so nothing is predicted: put it there, or name another"

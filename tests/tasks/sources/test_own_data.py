@@ -49,6 +49,7 @@ def labels_of(experiment: Experiment, split: str = "train") -> list[str]:
         ([0.5, 2, 3.25] * 9, "regression", (0.5, 3.25)),
         ([*range(40), "n/a"], "regression", (0, 39)),
         ([*range(40), "inf"], "regression", (0, 39)),
+        ([0, 1] * 20 + ["N/A"], "classification", ("0", "1")),
     ],
 )
 def test_the_label_column_says_what_the_task_is(
@@ -64,6 +65,7 @@ def test_the_label_column_says_what_the_task_is(
     ("labels", "given", "message"),
     [
         ([1, 2, 3, 4, 5] * 9, {}, "has the whole numbers 1, 2, 3, 4, 5: are they classes or scores? Write data.task:"),
+        ([*range(77)] * 9, {}, "18, 19 and 57 more: are they classes or scores? Write data.task:"),
         (["acting|plot", "plot", "acting"] * 9, {}, "write data.task: multi-label if '|' separates labels"),
         ([f"a {row}" for row in range(40)], {}, "has 40 different values in 40 rows, such as 'a 0' (1 row)"),
         (["a"] * 9, {}, "has 'a' (9 rows): a model needs at least two labels"),
@@ -94,6 +96,10 @@ def test_an_answer_is_taken(tmp_path: Path) -> None:
     mapped = describe(one_file(tmp_path, spelled, label_map={"Yes ": "yes"}))
     assert mapped.data.labels == ("no", "yes")
     assert Counter(labels_of(mapped)) == {"yes": 14, "no": 7}
+    chain = {"a": "b", "b": "c"}
+    for task in ("auto", "multi-label"):
+        found = describe(one_file(tmp_path, [["a"], ["d", "a"], "a"] * 9, task=task, label_map=chain))
+        assert found.data.labels == ("b", "d") and set(labels_of(found)) == {"b", "d|b"}
     long = ["1000001", "1000002", "123456789012345678901234567890", "123456789012345678901234567891"]
     assert describe(one_file(tmp_path, long * 9, task="classification")).data.labels == tuple(long)
     assert describe(one_file(tmp_path, spelled, labels=["Yes ", "yes", "no"])).data.labels == ("Yes ", "yes", "no")
@@ -139,7 +145,12 @@ def test_a_folder_needs_no_test_file_and_any_format_has_the_default_name(tmp_pat
     assert source.remarks("test") == [
         f"there is no file {tmp_path / 'test.tsv'}, so nothing is predicted: put it there, or name another"
     ]
-    assert len(source.fingerprint()) == 64
+    assert open_source(own(tmp_path, test="")).remarks("test") == []
+    first = source.fingerprint()
+    assert len(first) == 64
+    (tmp_path / "train.csv").rename(tmp_path / "train.tsv")
+    assert open_source(own(tmp_path)).fingerprint() != first
+    (tmp_path / "train.tsv").rename(tmp_path / "train.csv")
     with pytest.raises(BadInput, match=r"missing\.csv is missing"):
         open_source(own(tmp_path, test="missing.csv")).fingerprint()
     (tmp_path / "train.parquet").write_bytes(b"")
