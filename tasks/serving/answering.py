@@ -85,8 +85,9 @@ class Answering:
         with self.service.held(identity, name, version) as lane:
             most = self.service.serving.max_bytes
             size = declared(request, most)
-            # Before anything is done for the request, because there may be many: it has no fewer tokens.
-            least = min(size // CHARACTERS, lane.model.package.max_length)
+            # Before anything is done for the request, because there may be many. It has about so many tokens or more;
+            # the size of a body that is compressed or comes in chunks does not say how many.
+            least = min(size // CHARACTERS, lane.model.package.max_length) if size < most else 1
             lane.batcher.refuse_if_full(least, client, deadline)
             if not self.bodies.has_room(client, size):
                 raise Overloaded("too many requests are being read: try again in 1 s", 1)

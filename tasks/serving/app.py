@@ -132,7 +132,7 @@ def _answer_others(app: FastAPI, service: Service) -> None:
     async def config(name: str, version: str = "") -> dict[str, Any]:
         return inference_protocol.config(service.lane(name=name, version=version).model)
 
-    @app.get("/v2/models/{name}/stats", summary="How many requests the model has answered", **model)
+    @app.get("/v2/models/{name}/stats", summary="How many requests the model has computed", **model)
     @app.get("/v2/models/{name}/versions/{version}/stats", include_in_schema=False)
     async def stats(name: str, version: str = "") -> dict[str, Any]:
         found = service.lane(name=name, version=version).model

@@ -91,7 +91,7 @@ class Batcher:
         """Refuse a request if its tokens may not wait, or could not be computed in time.
 
         Args:
-            tokens: how many it has, or the least that it may have.
+            tokens: about how many it has, or the least that it may have.
             client: who sends it.
             deadline: when its answer must be there, as the event loop tells the time.
 
@@ -166,9 +166,15 @@ class Batcher:
     async def _work(self) -> None:
         while True:
             await self._arrived.wait()
-            if batch := self._waiting.take():
-                await self._answer(batch)
-            else:
+            try:
+                if batch := self._waiting.take():
+                    await self._answer(batch)
+            except Exception as error:  # a fault of ours: without a worker, no later request would be answered
+                log.exception("the queue has failed, and with it %d requests", len(self._pending))
+                batch = []
+                for request in self._pending:
+                    self._settle(request, error)
+            if not batch:
                 self._arrived.clear()
 
     async def _answer(self, batch: Sequence[Input]) -> None:

@@ -14,6 +14,8 @@ from tasks.serving.refusal import Gone, Refusal, SlowClient, TooLarge, Unsupport
 JSON_SIZE = "inference-header-content-length"
 #: Compressions by their names in Content-Encoding, with the `wbits` by which zlib knows them.
 _COMPRESSIONS = {"gzip": 31, "deflate": 15}
+#: The maximum number of digits of a size in a header. Python refuses to read thousands of them.
+_DIGITS = 20
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ async def read_body(request: Request, most: int, deadline: float) -> Body:
     size = request.headers.get(JSON_SIZE)
     if size is None:
         return Body(content)
-    if not (size.isascii() and size.isdecimal()) or int(size) > len(content):
+    if not (size.isascii() and size.isdecimal() and len(size) <= _DIGITS) or int(size) > len(content):
         raise Refusal(f"Inference-Header-Content-Length is {size!r:.50}, but the body has {len(content)} bytes")
     return Body(content[: int(size)], content[int(size) :])
 

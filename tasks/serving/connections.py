@@ -32,8 +32,9 @@ def most_connections() -> int:
 class Connection(HttpToolsProtocol):
     """A connection that is closed if its client sends too much, too slowly, or nothing while others wait.
 
-    When there are too many connections, the one whose client has been silent for the longest is closed: so idle ones
-    keep nobody out. If all clients wait for answers, the new one is refused.
+    When there are too many connections, the one whose client has been awaited for the longest is closed, counted from
+    the start of its request: so idle and slow ones keep nobody out. If all clients wait for answers, the new one is
+    refused.
     """
 
     def __init__(
@@ -84,8 +85,9 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that it is the service's turn."""
-        self._framing, self._since = 0, None
+        """Note that it is the service's turn, or the client's again if the answer has not waited for the body."""
+        self._framing, self._head = 0, self.cycle.response_complete
+        self._since = self.loop.time() if self._head else None
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
-from tasks.serving.waiting import Input
+from tasks.serving.waiting import Input, cost
 
 #: From 1 ms to 10 s.
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -63,7 +63,7 @@ class Metrics:
         """Count a batch that goes to the model."""
         now, lengths = time.perf_counter(), [len(each.encoding) for each in batch]
         self.rows.observe(len(batch))
-        self.waiting.dec(sum(lengths))
+        self.waiting.dec(sum(cost(each.encoding) for each in batch))
         self.tokens.inc(len(batch) * max(lengths))
         self.padding.inc(len(batch) * max(lengths) - sum(lengths))
         for each, length in zip(batch, lengths, strict=True):
@@ -80,7 +80,7 @@ class Metrics:
                 self.answers.labels(version, label).inc()
 
     def success(self, version: str) -> dict[str, int]:
-        """Return how many requests a version has answered, and in how many nanoseconds, as Triton says it."""
+        """Return how many requests a version has computed, and in how many nanoseconds, in Triton's format."""
         count, seconds = (
             self._registry.get_sample_value(f"spark_bert_model_seconds_{what}", {"version": version}) or 0.0
             for what in ("count", "sum")

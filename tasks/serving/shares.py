@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Shares:
-    """An amount of which every client that uses it has an equal share.
+    """An amount of which every client that uses it has an equal share, once half of it is taken.
 
     A request may take no more than half of what is left of its client's share, so that a client's large requests always
     leave room for its small ones. What a client has taken before others came stays its own, so together they may have
@@ -35,6 +35,8 @@ class Shares:
 
     def has_room(self, client: str, amount: int) -> bool:
         """Whether a client may take so much more."""
+        if 2 * (self.taken + amount) <= self._total:
+            return True
         share = self._total // (self.others(client) + 1)
         return 2 * amount <= share - self.of(client)
 

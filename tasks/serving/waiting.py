@@ -22,6 +22,11 @@ NEAR = 0.5
 SMALL = 8
 
 
+def cost(encoding: Encoding) -> int:
+    """Return as how many tokens an input counts. Even one without any must be waited for."""
+    return max(1, len(encoding))
+
+
 class Request:
     """The inputs of one request, and the logits of those that are computed.
 
@@ -40,7 +45,7 @@ class Request:
 
     def __init__(self, encodings: list[Encoding], outputs: int, client: str = "") -> None:
         self.encodings, self.client, self.left, self.gone = encodings, client, len(encodings), False
-        self.waiting, self.arrived = sum(map(len, encodings)), time.perf_counter()
+        self.waiting, self.arrived = sum(map(cost, encodings)), time.perf_counter()
         self.logits: Array = np.empty((len(encodings), outputs), np.float32)
 
 
@@ -108,7 +113,7 @@ class Waiting:
     def add(self, request: Request) -> None:
         """Let the inputs of a request wait."""
         client = self._enter(request.client, request.waiting)
-        before = accumulate(map(len, request.encodings), initial=client.now)
+        before = accumulate(map(cost, request.encodings), initial=client.now)
         for place, (encoding, turn) in enumerate(zip(request.encodings, before, strict=False)):
             waiting = self._classes.setdefault(padded_length(len(encoding)), {}).setdefault(request.client, [])
             heappush(waiting, Input(turn, next(self._numbers), request, place))
@@ -157,7 +162,7 @@ class Waiting:
         for each in batch:
             client = self._clients[each.request.client]
             client.now = max(client.now, each.turn)
-            self._count(each.request, len(each.encoding))
+            self._count(each.request, cost(each.encoding))
         return batch
 
     def _heads(self, length: int) -> Iterator[Turn]:
@@ -184,13 +189,13 @@ class Waiting:
                 batch.append((length, each))
                 inputs, client = self._classes[length][each.request.client], self._clients[each.request.client]
                 heappop(inputs)
-                client.turn += len(each.encoding)
+                client.turn += cost(each.encoding)
                 if head := _head(inputs):
                     heappush(turns, (client.turn, head))
         rows = len(batch) if len(batch) <= SMALL else 1 << (len(batch).bit_length() - 1)
         for length, left in batch[rows:]:
             heappush(self._classes[length][left.request.client], left)
-            self._clients[left.request.client].turn -= len(left.encoding)
+            self._clients[left.request.client].turn -= cost(left.encoding)
         return [each for _, each in batch[:rows]]
 
     def _count(self, request: Request, tokens: int) -> None:

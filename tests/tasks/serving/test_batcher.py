@@ -120,3 +120,19 @@ def test_a_long_text_has_the_tokens_of_its_whole(package: Path, kind: str) -> No
     whole.enable_truncation(model.max_length)
     [encoding], _ = model.encode([[long]])
     assert encoding.ids == whole.encode(long).ids
+
+
+def test_after_an_error_in_the_queue_the_next_request_is_answered(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask() -> None:
+        with ThreadPoolExecutor(1) as thread:
+            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 65536), Metrics())
+            with monkeypatch.context() as patch:
+                patch.setattr(batcher._waiting, "take", [].pop)  # raises, as a fault in the books would
+                with pytest.raises(IndexError):
+                    await asyncio.wait_for(batcher.logits([SENTENCES[:1]]), 3)
+            assert (await asyncio.wait_for(batcher.logits([SENTENCES[:1]]), 3)).shape == (1, 2)
+            await batcher.drain()
+
+    asyncio.run(ask())

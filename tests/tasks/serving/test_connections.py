@@ -6,8 +6,8 @@ import asyncio
 import json
 import resource
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from http.client import HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -123,16 +123,23 @@ def test_idle_connections_keep_nobody_out(package: Path, start: Start) -> None:
     assert process.stop() == 0
 
 
+@asynccontextmanager
+async def modelless() -> AsyncIterator[int]:
+    """The port of a service that has no model yet."""
+    app = build(Service(load("retrain").serving, Metrics()))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, http=Connection, ws="none", log_config=None))
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    await serving
+
+
 def test_a_head_that_does_not_come_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "PATIENCE", 0.2)
 
-    async def wait() -> None:
-        app = build(Service(load("retrain").serving, Metrics()))
-        server = uvicorn.Server(uvicorn.Config(app, port=0, http=Connection, ws="none", log_config=None))
-        serving = asyncio.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
+    async def wait(port: int) -> None:
         silent, (reader, writer) = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         writer.write(b"GET /v2 HTTP/1.1\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
@@ -145,8 +152,26 @@ def test_a_head_that_does_not_come_in_time_is_given_up(monkeypatch: pytest.Monke
         assert await silent[0].read() == b""
         for each in (silent[1], writer):
             each.close()
-        server.should_exit = True
-        await serving
+
+    async def serve() -> None:
+        async with modelless() as port:
+            await wait(port)
+
+    asyncio.run(serve())
+
+
+def test_a_body_that_comes_after_its_refusal_keeps_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "PATIENCE", 0.2)
+
+    async def wait() -> None:
+        async with modelless() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST /query HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\n12345")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+            writer.write(b"67890")
+            with suppress(ConnectionError):
+                await asyncio.wait_for(reader.read(), 3)
+            writer.close()
 
     asyncio.run(wait())
 

@@ -137,6 +137,7 @@ def binary(size: Any, data: bytes, header: str = "") -> tuple[bytes, dict[str, s
     ("size", "data", "header", "message"),
     [
         (8, b"\4\0\0\0good", "x", "Inference-Header-Content-Length is 'x'"),
+        (8, b"\4\0\0\0good", "9" * 5_000, "Inference-Header-Content-Length is '999"),
         (8, b"\4\0\0\0good", "9999", "Inference-Header-Content-Length is '9999', but the body has"),
         (9, b"\4\0\0\0good", "", "is 9, but 8 bytes are left"),
         (-1, b"\4\0\0\0good", "", "is -1, but 8 bytes are left"),

@@ -24,3 +24,10 @@ def test_a_client_that_has_more_than_its_share_waits_for_the_others() -> None:
     assert shares.has_room("one", 250) and shares.taken == shares.of("one") == 500
     shares.take("one", -500)
     assert shares.taken == 0 and shares.others("two") == 0
+
+
+def test_nobody_is_refused_while_less_than_half_is_taken() -> None:
+    shares = Shares(1000)
+    for number in range(30):
+        shares.take(f"client {number}", 1)
+    assert shares.has_room("new", 470) and not shares.has_room("new", 471)

@@ -146,3 +146,11 @@ def test_every_input_is_taken_once_and_tokens_are_counted() -> None:
         taken += [(each.request, each.place) for each in batch]
     assert len(taken) == len(set(taken)) == sum(len(request.encodings) for request in requests)
     assert queue.shares.taken == 0 and not any(request.waiting for request in requests)
+
+
+def test_inputs_without_tokens_are_taken_too() -> None:
+    queue = Waiting(2048, Shares(TOTAL))
+    request = Request([encoded(20), Encoding(), Encoding()], 1)
+    queue.add(request)
+    assert sorted(lengths(queue.take()) + lengths(queue.take())) == [0, 0, 20]
+    assert queue.take() == [] and queue.shares.taken == request.waiting == 0
