@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import shlex
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from include.stages import BadInput, Transient
 from include.written import shorten
 from tasks import outside
 from tasks.context import cache_folder
+from tasks.encoder.described import has_head
 
 log = logging.getLogger(__name__)
 
@@ -219,8 +221,12 @@ def _conversion(folder: Path, missing: str) -> str:
     """Return how to make a missing file from one of an older format that the folder has; "" if it has none."""
     for file, (made, kind) in _OLDER.items():
         if made == missing and (folder / file).is_file():
-            load = f"{kind}.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
-            return f'To make {made} of {file}, run: .venv/tasks/bin/python -c "from transformers import {kind}; {load}"'
+            with suppress(OSError, ValueError, AttributeError):  # a bad config.json is refused when it is read
+                if kind == "AutoModel" and has_head(json.loads((folder / "config.json").read_text(encoding="utf-8"))):
+                    kind = "AutoModelForSequenceClassification"  # the other one leaves the trained head out
+            path = json.dumps(str(folder), ensure_ascii=False)
+            code = f"from transformers import {kind}; {kind}.from_pretrained({path}).save_pretrained({path})"
+            return f"To make {made} from {file}, run: .venv/tasks/bin/python -c {shlex.quote(code)}"
     return ""
 
 

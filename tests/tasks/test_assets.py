@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from include.artifacts import sha256
 from include.sections import Runtime
@@ -137,21 +139,27 @@ def test_a_hub_that_cannot_be_reached_is_called_so(tmp_path: Path, monkeypatch: 
         assets.encoder_folder("bert-base-uncased", ONLINE)
 
 
-def test_a_folder_in_an_older_format_says_how_to_convert_it(tmp_path: Path) -> None:
-    from transformers import BertConfig, BertModel
+@pytest.mark.parametrize("kind", ["BertModel", "BertForSequenceClassification"])
+def test_a_folder_in_an_older_format_says_how_to_convert_it(tmp_path: Path, kind: str) -> None:
+    import transformers
 
-    model = BertModel(BertConfig(vocab_size=7, hidden_size=4, num_hidden_layers=1, num_attention_heads=1))
-    model.config.save_pretrained(tmp_path)
-    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\n")
+    folder = tmp_path / "it's $HOME"
+    sizes = transformers.BertConfig(vocab_size=7, hidden_size=4, num_hidden_layers=1, num_attention_heads=1)
+    model = getattr(transformers, kind)(sizes)
+    model.save_pretrained(folder)  # which writes into config.json what it is
+    (folder / "model.safetensors").unlink()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\n")
     with pytest.raises(BadInput) as error:
-        assets.encoder_folder(str(tmp_path), OFFLINE)
-    commands = re.findall(r'python -c "([^"]*)"', str(error.value))
+        assets.encoder_folder(str(folder), OFFLINE)
+    commands = re.findall(r"python -c (.*?)(?:\. To make |$)", str(error.value))
     assert len(commands) == 2
     for command in commands:
-        exec(command)  # what a person is asked to run
-    assert assets.encoder_folder(str(tmp_path), OFFLINE) == tmp_path
-    assert load_encoder(tmp_path, 8).config.vocab_size == 7
+        [code] = shlex.split(command)
+        exec(code)  # what a person is asked to run
+    assert assets.encoder_folder(str(folder), OFFLINE) == folder
+    assert load_encoder(folder, 8).config.vocab_size == 7
+    assert load_file(folder / "model.safetensors").keys() == model.state_dict().keys()  # also those of the head
 
 
 def test_a_pipe_in_a_model_folder_is_not_opened(copied_cache: Path) -> None:
