@@ -45,6 +45,8 @@ _OF_ANOTHER_MODEL = (
 #: What the padding of a batch may change in the logits, as a share of how much they differ between rows. In fp32,
 #: encoders that leave padding out have 1e-6; convolutions over padding (ConvBERT, Nystromformer) have 1e-3 and more.
 _TOLERANCE = 1e-4
+#: What it may change anyhow: if a model has collapsed, its logits differ between rows by no more than rounding (2e-7).
+_NOISE = 4e-7
 #: The tokens of the rows that are compared.
 _LENGTHS = (2, 3, 5, 24)
 
@@ -242,7 +244,7 @@ def _check_answers(classifier: Classifier, refusal: str) -> None:
             classifier(ids[row, None, :length], mask[row, None, :length], ids[row, None, :length] * 0)
             for row, length in enumerate(lengths)
         ])  # fmt: skip
-        allowed = _TOLERANCE * (alone - alone.mean(0)).abs().max() + 1e-6 * alone.abs().max()
+        allowed = _TOLERANCE * (alone - alone.mean(0)).abs().max() + 1e-6 * alone.abs().max() + _NOISE
         if not torch.allclose(together, alone, rtol=0, atol=float(allowed.nan_to_num()), equal_nan=True):
             raise ValueError(
                 "the padding of a batch changes the logits, so the answer to a text would depend on the texts beside it"

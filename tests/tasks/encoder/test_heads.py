@@ -235,3 +235,16 @@ def test_a_saved_model_knows_how_its_texts_were_cleaned_and_one_of_other_origin_
     file.write_text(json.dumps({**config, "cleaning": ["stem"]}))
     with pytest.raises(BadInput, match=r"config\.json: there is no cleaning rule 'stem'"):
         read_head(tmp_path / "model")
+
+
+@torch.no_grad()
+def test_a_model_that_has_collapsed_to_a_constant_near_zero_is_loaded(folder: Path, tmp_path: Path) -> None:
+    model, saved = load_pretrained(folder, dataclasses.replace(SPEC, pooling="mean")).eval(), tmp_path / "model"
+    last = cast(Any, model.encoder).encoder.layer[-1].output.LayerNorm
+    last.weight.fill_(1e-7)  # so the rows differ by less than rounding
+    last.bias.copy_(torch.linspace(1, 2, len(last.bias)))
+    ids = torch.tensor([[2, 4, 9, 3]])
+    model.output_layer.bias.sub_(model(ids, torch.ones_like(ids))[0])
+    model.save(saved)
+    copy_tokenizer(folder, saved, model, SPEC.max_length)
+    assert load_trained(saved)(ids, torch.ones_like(ids)).abs().max() < 1e-5
