@@ -105,7 +105,7 @@ export class Trace {
 function notes({ trace, left_out: leftOut, cut }, running) {
   return [
     running ? 'A span is drawn when it has ended.' : '',
-    leftOut ? `${counted(leftOut, 'short span')} not drawn.` : '',
+    leftOut ? `${counted(leftOut, 'short span')} ${leftOut === 1 ? 'is' : 'are'} left out.` : '',
     cut ? 'The first spans are not drawn, because the file is too large.' : '',
     `Trace ${trace}`,
   ].filter(Boolean)
