@@ -44,8 +44,8 @@ class Runtime(Section):
     full_check: bool = Field(
         False,
         description="Compare the sha256 of every artifact and every bundled model or corpus that a stage reads. "
-        "Otherwise rows of artifacts, and bundled files, are considered unchanged if their size and modification time "
-        "are the same as when they were last compared, or committed.",
+        "Otherwise files with rows, of validate and preprocess, and bundled files are considered unchanged if their "
+        "size and modification time are the same as when they were last compared, or committed.",
     )
 
 

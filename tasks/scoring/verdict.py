@@ -1,9 +1,10 @@
 """The gate's verdict: every value that was compared with a threshold, and a reason for each failure.
 
-The stage gate decides by this verdict, and the report of evaluate shows it. The gate fails closed: a missing threshold,
-a missing or undefined metric, an unknown slice and a wrong number of rows are failures. So is a metric of the whole
-split that does not beat its baseline (tasks/scoring/baseline.py), unless gate.beat_baseline is false. Slices have no
-baseline, because on the rows of a single label a constant answer is either always right or always wrong.
+The stage gate decides by this verdict, and the report of evaluate shows it. The gate fails closed: a missing threshold
+(own tasks have one of 0, unless gate.beat_baseline is false), a missing or undefined metric, an unknown slice and a
+wrong number of rows are failures. So is a metric of the whole split that does not beat its baseline
+(tasks/scoring/baseline.py), unless gate.beat_baseline is false. Slices have no baseline, because on the rows of a
+single label a constant answer is either always right or always wrong.
 """
 
 from __future__ import annotations

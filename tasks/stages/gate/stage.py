@@ -51,6 +51,6 @@ def _remedy(verdict: Verdict) -> str:
     failed = [check for check in verdict.checks if check.reason and check.value is not None]
     if not failed:
         return ""
-    lower = any(check.value < check.threshold for check in failed if check.value is not None)
+    lower = any(check.value < check.threshold and check.threshold > 0 for check in failed if check.value is not None)
     ways = ["train longer", "use a larger encoder (model.name)", *(["lower the threshold"] if lower else [])]
     return f". Remedy: {', '.join(ways[:-1])}, or {ways[-1]}"

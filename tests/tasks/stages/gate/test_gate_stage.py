@@ -69,6 +69,11 @@ def test_a_model_below_its_baseline_is_not_told_to_lower_the_threshold(tmp_path:
     assert message.endswith("Remedy: train longer, or use a larger encoder (model.name)")
 
 
+def test_nobody_is_told_to_lower_a_threshold_of_zero(tmp_path: Path) -> None:
+    message = gate(tmp_path, accuracy=-0.1, gate={"accuracy": 0}).message  # correlations may be negative
+    assert message.endswith("Remedy: train longer, or use a larger encoder (model.name)")
+
+
 @pytest.mark.parametrize(
     ("rows", "dev", "resplit", "exit_code"),
     [
