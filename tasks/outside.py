@@ -41,6 +41,13 @@ def note(file: Path, found: str) -> None:
         notes[file] = found
 
 
+def settle() -> None:
+    """Check what was noted, and forget it: it was read, and may change from here on."""
+    check_unchanged()
+    if (notes := _noted.get()) is not None:
+        notes.clear()
+
+
 def check_unchanged() -> None:
     """Raise Transient if a file that was noted in this context is gone or has another content."""
     for file, sha256_then in (_noted.get() or {}).items():

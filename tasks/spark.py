@@ -236,6 +236,7 @@ def _leave_other_installation(local: bool) -> None:
         ):
             del os.environ[name]
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    os.environ["SPARK_ENV_LOADED"] = "1"  # else Spark's scripts take these settings again from spark-env.sh
 
 
 def _check_temporary(folder: Path) -> None:

@@ -63,6 +63,8 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
     if reads_database(stage, experiment):
         export = ", or export the table to a file, which is the only way on the compose platform"
         _check_listed(experiment.scoring.input, experiment.scoring.input, "databases", DATABASES, export)
+        driver = experiment.scoring.driver
+        _check_listed(driver, f"scoring.driver = {driver!r}", "drivers", DRIVERS)
     if reads_kafka(stage, experiment):
         brokers = experiment.streaming.brokers
         _check_listed(brokers, f"streaming.brokers = {brokers!r}", "brokers", BROKERS)
@@ -70,11 +72,10 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
         master = experiment.runtime.spark_master
         _check_listed(master, f"runtime.spark_master = {master!r}", "Spark masters", MASTERS)
     for text in (*named_paths(stage, experiment), *_files(stage, experiment)):
+        if text == experiment.scoring.driver:  # the deployment names it; below the data, others could replace it
+            continue
         if not _is_below(text, Path(root)) and not is_in_artifact_store(text):
             raise BadInput(f"{text} is not below {root}: move it there, or set SPARK_BERT_DATA to another folder")
-    if reads_database(stage, experiment):
-        driver = experiment.scoring.driver
-        _check_listed(driver, f"scoring.driver = {driver!r}", "drivers", DRIVERS)
     for run in experiment.submission.runs if STAGES[stage].records == "named" else ():
         if Path(run).name != run or not _is_below(str(home() / "runs" / run), home() / "runs"):
             raise BadInput(f"submission.runs names {run}: write the name of a folder in {home() / 'runs'}")

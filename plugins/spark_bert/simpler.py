@@ -48,7 +48,7 @@ def _others(folder: Path) -> Iterator[Model]:
     for file in folder.parent.glob("*/run.json"):
         try:
             model = _model(Run(file.parent).record())
-        except BadInput:  # a damaged record is no news of this run
+        except (BadInput, OSError):  # a damaged record, or one of another user, is no news of this run
             continue
         if model is not None and file.parent != folder:
             yield model

@@ -49,7 +49,7 @@ class Heartbeat:
     batch: int | None
     rows: int
     model_version: str
-    batch_since: str | None = None
+    batch_since: datetime | None = None
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -61,7 +61,9 @@ class Heartbeat:
         file = folder / "heartbeat.json"
         try:
             found = json.loads(Dropped(file).read_text(encoding="utf-8"))  # stages write there
-            found["time"] = datetime.fromisoformat(found["time"]).astimezone(UTC)
+            for name in ("time", "batch_since"):
+                if name == "time" or found.get(name) is not None:
+                    found[name] = datetime.fromisoformat(found[name]).astimezone(UTC)
             return cls(**{name: found[name] for name in cls.__dataclass_fields__ if name in found})
         except FileNotFoundError:
             raise StreamDown(f"the stream {folder.name} has never run, because {file} is missing: {_REMEDY}") from None
@@ -72,7 +74,7 @@ class Heartbeat:
     def progress(self) -> str:
         """Say how far the stream is."""
         batch = "no batch yet" if self.batch is None else f"batch {self.batch}"
-        since = datetime.fromisoformat(self.batch_since).astimezone(UTC) if self.batch_since else self.time
+        since = self.batch_since or self.time
         long = (self.time - since).total_seconds() > _LONG
         busy = f", at work on the next one since {since:{_TIME}}" if long else ""
         return f"{self.state}, {batch}{busy}, {self.rows} rows, model {self.model_version or 'not loaded yet'}"

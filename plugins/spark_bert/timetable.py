@@ -11,8 +11,8 @@ from airflow.timetables.base import DagRunInfo, TimeRestriction
 from airflow.timetables.trigger import CronPartitionTimetable
 from pendulum import DateTime
 
-#: The largest offset of a time zone in which the ends of a range may be midnights. Where clocks are further before UTC,
-#: or more than 10.5 hours behind it, a range has to be written in UTC.
+#: The largest offset of a time zone in which the ends of a range may be midnights. Where clocks are further ahead of
+#: UTC, or more than 10.5 hours behind it, a range has to be written in UTC.
 _AHEAD = timedelta(hours=13.5)
 
 

@@ -22,7 +22,7 @@ from spark_bert.service import SERVICE, TIMEOUT, service
 class Trial(BaseOperator):
     """Waits until the service has compared enough answers of the registered version with the champion's.
 
-    Waiting takes no worker slot. Its result are the figures, also if the time is over before there are enough; promote
+    Waiting takes no worker slot. Its result is the figures, also if the time is over before there are enough; promote
     and the request for approval get them, and trial.json in the run's folder has them for whoever looks at the run. The
     Airflow task is skipped if the experiment asks for no trial, if there is no champion to compare with, or if the
     comparison keeps the champion whatever the figures are.

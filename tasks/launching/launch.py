@@ -21,6 +21,7 @@ from types import FrameType
 from include import tracing
 from include.scratch import scratch_folder
 from include.stages import BadInput, ExitCode, Stopped, Transient
+from tasks import outside
 from tasks.launching.driver import LOST
 from tasks.launching.machine import threads, with_ranks
 from tasks.launching.rank import JOB, ORIGIN, STOP, train
@@ -145,6 +146,7 @@ def _train(job: Job, folder: Path, ranks: int) -> None:
     if ranks == 1:
         train(job, folder / STOP)
         return
+    outside.settle()  # the ranks read within seconds, and train for hours
     job.write(folder / JOB)
     tracing.hand_over(folder / ORIGIN)
     (folder / LOST).unlink(missing_ok=True)

@@ -34,6 +34,7 @@ def rendezvous(hosts: str, address: str = "127.0.0.1", interface: str = "lo") ->
     plan: list[SlotInfo] = get_host_assignments(parsed, sum(host.slots for host in parsed))
     secret = secrets.token_urlsafe()
     server = RendezvousHTTPServer((address, 0), _only_for(secret), 0)
+    server.daemon_threads = True  # who sends a request byte by byte must not hold up the end of a training
     server.init(plan)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     common = create_run_env_vars(address, [interface], server.server_port) | _told(address, server.server_port, secret)

@@ -92,3 +92,15 @@ def test_a_copied_or_moved_home_is_refused_and_the_first_stays_as_it_is(checkout
     home.symlink_to(checkout / "first")
     check_home(checkout / "first")
     assert command(checkout, "true").wait() == 0
+
+
+def test_starts_at_once_and_an_empty_note_of_the_path_refuse_no_home(checkout: Path) -> None:
+    home = checkout / "home"
+    home.mkdir()
+    (home / ".path").touch()  # as a full disk leaves it
+    starts = [subprocess.Popen([checkout / "scripts/home.sh", home]) for _ in range(20)]
+    assert {start.wait() for start in starts} == {0}
+    assert (home / ".path").read_text() == str(home) and list(home.iterdir()) == [home / ".path"]
+    home.chmod(0o750)
+    assert subprocess.run([checkout / "scripts/home.sh", home]).returncode == 0
+    assert home.stat().st_mode & 0o777 == 0o750  # opened by somebody who knows why

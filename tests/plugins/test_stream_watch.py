@@ -193,7 +193,8 @@ def test_a_stream_without_a_heartbeat_fails_the_try(stream: Stream, asset: Store
     assert str(missing.value) == (
         f"the stream stream has never run, because {file} is missing: start its service, as docs/STREAM.md describes"
     )
-    for text in ('{"instance": "a', "[]", '{"instance": "a1"}', '{"time": "noon"}'):
+    late = '{"time": "2026-01-01T00:00:00+00:00", "batch_since": 7}'
+    for text in ('{"instance": "a', "[]", '{"instance": "a1"}', '{"time": "noon"}', late):
         file.write_text(text)
         with pytest.raises(StreamDown, match=f"{file} is no heartbeat .*: remove it, and start its service"):
             watch().execute(context(asset, tries=Store(tries)))

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from include.logs import VARIABLE
 from include.named import load
 from include.runs import DAG_ID, MAP_INDEX, RUN_ID, Run
 from include.stages import STAGES, BadInput, ExitCode, Transient
-from tasks import runner
+from tasks import outside, runner
 from tasks.__main__ import main
 from tasks.context import Context, Outcome
 from tests.spans import read_spans
@@ -64,6 +64,19 @@ def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPa
     )
     runner.run_stage("validate", EXPERIMENT, run)
     assert run.record()["stages"]["validate"] == made  # this run has made it, and then
+
+
+def test_what_was_read_may_change_while_the_work_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "encoder.json"
+    with outside.noting():
+        for settled in (False, True):
+            file.write_text("1")
+            outside.digest(file)
+            if settled:
+                outside.settle()
+            file.write_text("2")
+            with nullcontext() if settled else pytest.raises(Transient, match=r"encoder\.json was changed"):
+                outside.check_unchanged()
 
 
 @pytest.mark.parametrize("ending", [Outcome({}), BadInput("half a row")])

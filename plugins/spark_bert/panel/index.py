@@ -103,7 +103,8 @@ class Index:
         active = {name for name, run in states.items() if run.state == "running"}
         with self._lock:
             self._enter_home()
-            settled = states.keys() - active - self._active
+            of_dags = {name for name, (_, row) in self._rows.items() if row.dag_id}
+            settled = (states.keys() | of_dags) - active - self._active
             self._refresh(dict(self._stamps(settled)))
             self._active = active
             rows = [row for _, row in self._rows.values()]

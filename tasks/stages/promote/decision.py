@@ -84,7 +84,10 @@ class Answers(BaseModel):
         try:
             return cls.model_validate_json(os.environ.get(ANSWERS) or "{}")
         except ValidationError as error:
-            raise BadInput(f"{ANSWERS} is not valid: write {_EXAMPLE}") from error
+            raise BadInput(
+                f"what Airflow says of the approval or the trial is not valid: clear the Airflow task approve. Without "
+                f"Airflow, write {ANSWERS}='{_EXAMPLE}' before the command"
+            ) from error
 
 
 def of_comparison(outcome: str) -> Decision:

@@ -44,7 +44,10 @@ def test_a_stage_lives_its_whole_life_through_the_proxy(proxy: Proxy, good: Body
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_stages_container_is_let_through(stage: str, proxy: Proxy, good: Body) -> None:
+def test_every_stages_container_is_let_through(
+    stage: str, proxy: Proxy, good: Body, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_BERT_SPARK_MASTER", "spark://spark-master:7077")
     more = {"runtime.spark_master": "spark://spark-master:7077"} if STAGES[stage].spark else {}
     created(proxy, proxy.asked(stage, **more))
 

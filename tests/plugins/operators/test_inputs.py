@@ -68,7 +68,6 @@ OUTSIDE: list[tuple[str, dict[str, str]]] = [
     ("score", {"scoring.input": "{root}/out/table.csv"}),
     ("score", {"scoring.input": "{root}/table.csv", "scoring.model": "/srv/model"}),
     ("score", {"scoring.input": "{root}/table.csv", "scoring.model": "model"}),
-    ("score", {"scoring.input": "jdbc:x://y/z", "scoring.table": "t", "scoring.driver": "/tmp/driver.jar"}),
     ("stream", {"streaming.folder": "{root}/../secret"}),
     ("stream", {"streaming.folder": "{root}/out"}),
     ("stream", {"streaming.folder": "incoming", "streaming.model": "{root}/model"}),
@@ -118,13 +117,13 @@ def test_what_lies_below_the_data_is_read(root: Path, home: Path) -> None:
 
 
 def test_only_the_deployments_databases_get_its_login(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / "driver.jar").touch()
-    table = {"scoring.table": "reviews", "scoring.driver": str(root / "driver.jar")}
+    jar = root.parent / "jdbc/driver.jar"  # not below the data, where others may write
+    table = {"scoring.table": "reviews", "scoring.driver": str(jar)}
     shop, other = "jdbc:postgresql://db/shop", "jdbc:postgresql://db/shop2"
     monkeypatch.setenv("SPARK_BERT_DATABASES", f"jdbc:mysql://db/x {shop}")
     with pytest.raises(BadInput, match=r"scoring.driver = '.*driver.jar' is none of this deployment's driv"):
         begin("score", {**table, "scoring.input": shop})  # whoever may write below the data could have put it there
-    monkeypatch.setenv("SPARK_BERT_DRIVERS", f"/other.jar {root / 'driver.jar'}")
+    monkeypatch.setenv("SPARK_BERT_DRIVERS", f"/other.jar {jar}")
     assert begin("score", {**table, "scoring.input": shop}).command
     with pytest.raises(BadInput, match=f"{other} is none of this deployment's databases: add it to .* or export"):
         begin("score", {**table, "scoring.input": other})

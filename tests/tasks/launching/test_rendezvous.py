@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
+import time
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -80,3 +82,13 @@ def _put(port: int) -> int | None:
         return ask(f"127.0.0.1:{port}", "PUT", "/runfunc/func", b"theirs")
     except (OSError, http.client.HTTPException):
         return None  # it does not speak HTTP
+
+
+def test_who_sends_a_request_byte_by_byte_does_not_hold_up_the_end() -> None:
+    with rendezvous("localhost:1") as (environment,):
+        address, port = environment[ADDRESS].partition("/")[0].split(":")
+        client = socket.create_connection((address, int(port)))
+        client.sendall(b"GET /")
+        before = time.monotonic()
+    assert time.monotonic() - before < 2  # the server waits 3 s for each byte
+    client.close()

@@ -123,7 +123,9 @@ def test_a_rejection_is_written_down(tmp_path: Path, changes: dict[str, Any], re
 @pytest.mark.parametrize("text", ["{", '{"approve": {"decision": "maybe", "version": "1", "at": "now"}}', "[]"])
 def test_a_decision_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ANSWERS, text)
-    with pytest.raises(BadInput, match=r'SPARK_BERT_PROMOTION is not valid: write {"approve": {"decision": "approved"'):
+    with pytest.raises(
+        BadInput, match=r'approve\. Without Airflow, write SPARK_BERT_PROMOTION=\'{"approve": {"decision"'
+    ):
         Answers.told()
 
 
