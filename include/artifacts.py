@@ -192,10 +192,16 @@ def damaged(folder: Path, files: Files, modified: Mapping[str, int] | None = Non
 
 
 def _unlisted(folder: Path, files: Files) -> Path | None:
-    """The first file below the folder that its manifest does not list, but for code that Python has compiled."""
+    """The first file below the folder that its manifest does not list, but for what Python compiles of one."""
     known = {folder / name for name in (MANIFEST, *files)}
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.parent.name != "__pycache__")
-    return next((path for path in found if path not in known), None)
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path not in known)
+    return next((path for path in found if _source(path) not in known), None)
+
+
+def _source(file: Path) -> Path | None:
+    """The source of a file in which Python keeps what it has compiled; None for other files."""
+    is_compiled = file.parent.name == "__pycache__" and ".pyc" in file.name  # or .pyc.123 for a moment
+    return file.parent.parent / f"{file.name.split('.')[0]}.py" if is_compiled else None
 
 
 @contextmanager

@@ -253,3 +253,20 @@ def test_a_record_of_another_shape_is_damaged(tmp_path: Path, record: str) -> No
     run.file.write_text(record)
     with pytest.raises(BadInput, match=r"run\.json is damaged: remove .*first and run the stages again"):
         run.record()
+
+
+def test_only_what_python_compiles_of_a_listed_file_need_not_be_listed(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    with store.writing("validate", "k1") as folder:
+        (folder / "code.py").write_text("")
+        made = store.commit(folder, _manifest())
+    compiled = made.path / "__pycache__"
+    compiled.mkdir()
+    for name in ("code.cpython-312.pyc", "code.cpython-312.pyc.139842"):
+        (compiled / name).touch()
+    assert store.find("validate", "k1") is not None
+    for name in ("other.cpython-312.pyc", "code.py"):
+        (compiled / name).touch()
+        with pytest.raises(BadInput, match=r"is not listed in manifest\.json"):
+            store.find("validate", "k1")
+        (compiled / name).unlink()
