@@ -8,8 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tasks.launching.rendezvous import rendezvous
-
 
 class Lost(NamedTuple):
     """The rank that failed first.
@@ -35,6 +33,8 @@ def run_here(command: Sequence[str], hosts: str) -> Lost | None:
     Returns:
         The first rank that failed, or None if all succeeded.
     """
+    from tasks.launching.rendezvous import rendezvous  # Horovod, which a set-up for one rank leaves out
+
     ranks: list[subprocess.Popen[bytes]] = []
     with rendezvous(hosts) as environments:
         try:

@@ -104,7 +104,7 @@ def main(folder: Path) -> None:
     job = Job.read(folder / JOB)
     heap.settle(divided=job.experiment.parallel.ranks > 1)
     if not timing.shared:
-        shared_memory.FOLDER = "/nowhere"
+        shared_memory.FOLDER = "/dev/null"  # no folder, and nobody can make it one
     if not timing.overlaps:
         all_reduce.AllReduce = AfterBackward  # type: ignore[misc]
     if timing.interface == LOCAL.interface:

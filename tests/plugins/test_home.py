@@ -21,6 +21,7 @@ AIRFLOW = """#!/usr/bin/env bash
 (trap 'sleep 0.3; echo saved; exit' TERM; echo $$ $BASHPID; while :; do sleep 0.05; done) & # their numbers
 wait
 """
+ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 @pytest.fixture
@@ -42,10 +43,11 @@ def command(checkout: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [checkout / "scripts/airflow.sh", *arguments],
         text=True, stdout=pipe, stderr=pipe, env=environment | {"AIRFLOW__API__PORT": "8081"},
+        preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in ENDINGS],  # nohup ignores one
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_the_page_takes_its_processes_with_it(checkout: Path, ending: signal.Signals) -> None:
     with command(checkout, "ui") as server:
         assert server.stdout

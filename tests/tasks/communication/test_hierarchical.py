@@ -78,7 +78,7 @@ def train_on_two_hosts(folder: Path) -> None:
     """A training, which shares no memory if the folder is called so; every rank writes down its weights."""
     assert ranks_by_host() == [2, 2]
     if folder.name == "gloo":
-        shared_memory.FOLDER = "/nowhere"
+        shared_memory.FOLDER = "/dev/null"  # no folder, and nobody can make it one
     trainer = build_trainer(Job.read(folder / "job.json"), stopping=lambda: False)
     assert bool(trainer.exchange.owned) == (folder.name != "gloo")
     trainer.run()
