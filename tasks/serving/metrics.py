@@ -81,9 +81,9 @@ class Metrics:
 
     def success(self, version: str) -> dict[str, int]:
         """Return how many requests a version has computed, and in how many nanoseconds, in Triton's format."""
+        name = self.models.describe()[0].name
         count, seconds = (
-            self._registry.get_sample_value(f"spark_bert_model_seconds_{what}", {"version": version}) or 0.0
-            for what in ("count", "sum")
+            self._registry.get_sample_value(f"{name}_{what}", {"version": version}) or 0.0 for what in ("count", "sum")
         )
         return {"count": int(count), "ns": int(1e9 * seconds)}
 

@@ -6,9 +6,10 @@ import importlib
 import itertools
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,14 +53,18 @@ def context(run: str = "now", results: dict[str, Any] | None = None, /, **conf: 
     return {"params": params.validate(), "dag_run": SimpleNamespace(dag_id="retrain", run_id=run), "ti": ti}
 
 
-def made(where: Any, stage: str, exit_code: int = 0, **result: Any) -> Artifact:
-    """Let a run have an artifact of a stage, as the runner would have committed it."""
+def made(
+    where: Any, stage: str, exit_code: int = 0, files: Mapping[str, str] = MappingProxyType({}), **result: Any
+) -> Artifact:
+    """Let a run have an artifact of a stage with these files, as the runner would have committed it."""
     run = this_run(where)
     experiment = from_form(where) if stage in ("ingest", "champion") else versioned_experiment(where)
     part = STAGES[stage].part(experiment)
     key = artifact_key(1, part, {}, json.dumps(result))
     manifest = Manifest(stage, key, 1, part, {}, "", "revision", result=result, exit_code=exit_code)
     with run.store.writing(stage, key) as folder:
+        for name, text in files.items():
+            (folder / name).write_text(text)
         artifact = run.store.commit(folder, manifest)
     run.add(artifact, experiment)
     return artifact
@@ -291,10 +296,8 @@ def compared(now: Any, champion: dict[str, float] | None, apart: dict[str, Any])
     """Let the run have an evaluation and a challenge: the folder of the challenge."""
     made(now, "ingest", data=VERSION)
     made(now, "evaluate")
-    folder = made(now, "challenge").path
     found = {"words": "Undecided.", "metrics": {"model": {"accuracy": 0.9}, "champion": champion}, "apart": apart}
-    (folder / "challenge.json").write_text(json.dumps(found))
-    return folder
+    return made(now, "challenge", files={"challenge.json": json.dumps(found)}).path
 
 
 def test_the_request_shows_both_models_their_mistakes_and_where_to_read_on() -> None:

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowException
 from opentelemetry import trace
 from opentelemetry.sdk.trace import Tracer, TracerProvider
 
+from include.named import load
 from include.runs import DAG_ID, RUN_ID
 from spark_bert.operators.process import ProcessStageOperator
 from spark_bert.places import run_folder
@@ -61,6 +62,7 @@ def tracer() -> Tracer:
 
 def try_stage(python: Path, told: Context, fails: bool = False, run: str = RUN) -> None:
     task = ProcessStageOperator(task_id="train", stage="train")
+    task.experiment = load("movies")
     folder = run_folder("finetune", run)
     task.variables = {DAG_ID: "finetune", RUN_ID: RUN}
     task.command = [str(python), "train", FAILS if fails else "", str(folder)]
