@@ -81,7 +81,7 @@ class Metrics:
 
     def success(self, version: str) -> dict[str, int]:
         """Return how many requests a version has computed, and in how many nanoseconds, in Triton's format."""
-        name = self.models.describe()[0].name
+        name = next(iter(self.models.describe())).name
         count, seconds = (
             self._registry.get_sample_value(f"{name}_{what}", {"version": version}) or 0.0 for what in ("count", "sum")
         )
