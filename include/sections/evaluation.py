@@ -15,7 +15,7 @@ class Gate(Section):
     accuracy: Threshold = Field(
         None,
         description="Lowest acceptable accuracy on dev. If no metric of this section is set, the task's own threshold "
-        "applies. If the task has none either, the run is refused before it starts.",
+        "applies. If the task has none either, the model only has to beat its baseline.",
     )
     f1: Threshold = Field(
         None,
