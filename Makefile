@@ -103,7 +103,7 @@ fix: ## repair what ruff can repair, and format
 	scripts/tools.sh ruff format .
 
 lint: check setup-dev ## make check, and mypy in both environments
-	.venv/tasks/bin/mypy include tasks tests/include tests/tasks tests/benchmarks
+	.venv/tasks/bin/mypy include tasks tests/include tests/tasks benchmarks
 	.venv/airflow/bin/mypy include plugins/spark_bert plugins/spark_bert_plugin.py dags scripts tests/airflow_home.py tests/plugins tests/dags tests/e2e
 
 unit: unit-stages unit-engine unit-airflow ## the unit tests of both environments, except those marked long
@@ -123,7 +123,7 @@ unit-stages: setup-dev
 
 unit-engine: setup-dev
 	.venv/tasks/bin/python -m pytest tests/tasks --ignore tests/tasks/stages -m "not long"
-	.venv/tasks/bin/python -m pytest tests/benchmarks --ignore tests/benchmarks/test_quick.py -m "not long"
+	.venv/tasks/bin/python -m pytest benchmarks --ignore benchmarks/test_quick.py -m "not long"
 
 unit-airflow: setup-dev
 	.venv/airflow/bin/python -m pytest tests/plugins tests/dags
@@ -144,11 +144,11 @@ long-docker: setup-dev ## killed workers and containers, restarts and ownership 
 	.venv/airflow/bin/python -m pytest tests/e2e/docker --ignore tests/e2e/docker/test_compose.py -m long
 
 benchmarks: setup-dev ## the quick form of each benchmark, which only checks that it runs
-	.venv/tasks/bin/python -m pytest tests/benchmarks
+	.venv/tasks/bin/python -m pytest benchmarks
 
 # It sets nothing up, so that it also runs without a network, in whatever environment a machine with a GPU has.
 gpu-check: ## where there is a GPU: is the engine correct and how fast is it, beside transformers' Trainer; less than ten minutes
-	@$(or $(wildcard .venv/tasks/bin/python),python3) -m tests.benchmarks.gpu $(call given,--output=,OUTPUT)
+	@$(or $(wildcard .venv/tasks/bin/python),python3) -m benchmarks.gpu $(call given,--output=,OUTPUT)
 
 docker-test: setup-dev ## images and stages on a Docker engine, which is installed and started if needed
 	.venv/airflow/bin/python -m pytest tests/e2e/docker --ignore tests/e2e/docker/test_compose.py -m "not long"

@@ -7,10 +7,10 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from include.ablations import CONFIGURATIONS, EPOCH, TABLE_5, day
-from spark_bert.ablation import TICK, ablation_form, arm_experiment, explain_configurations, record_arm
-from spark_bert.params import explain
-from spark_bert.pipeline import DEFAULTS, pipeline, succeeded, track
-from spark_bert.timetable import ConfigurationTimetable
+from spark_bert.dag.params import explain
+from spark_bert.dag.pipeline import DEFAULTS, pipeline, succeeded, track
+from spark_bert.studies.ablation import TICK, ablation_form, arm_experiment, explain_configurations, record_arm
+from spark_bert.studies.timetable import ConfigurationTimetable
 
 PARAMS = ablation_form()
 _RANGE = f"--from-date {EPOCH} --to-date {day(TABLE_5[-1])}"

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from spark_bert.params import explain, form
-from spark_bert.pipeline import DEFAULTS, pipeline, succeeded, track
-from spark_bert.submission import announce
+from spark_bert.dag.params import explain, form
+from spark_bert.dag.pipeline import DEFAULTS, pipeline, succeeded, track
+from spark_bert.studies.submission import announce
 
 PARAMS = form()
 DOC = f"""

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, FixedKeyMapper, Param, PartitionedAssetTimetable, RollupMapper, SegmentWindow
 
-from spark_bert.assets import FINETUNED
-from spark_bert.params import explain
-from spark_bert.pipeline import DEFAULTS, stage_task
-from spark_bert.submission import TASKS, choose, submission_experiment
+from spark_bert.dag.assets import FINETUNED
+from spark_bert.dag.params import explain
+from spark_bert.dag.pipeline import DEFAULTS, stage_task
+from spark_bert.studies.submission import TASKS, choose, submission_experiment
 
 PARAMS = {
     "runs": Param(

@@ -8,10 +8,10 @@ from typing import Any
 from airflow.sdk import DAG, task_group
 
 from include.experiment import Experiment
-from spark_bert.leaderboard import arm_experiment, leaderboard_form, list_arms
-from spark_bert.params import explain
-from spark_bert.pipeline import AFTER_ALL, DEFAULTS, pipeline, stage_task, succeeded
-from spark_bert.pools import pool
+from spark_bert.dag.params import explain
+from spark_bert.dag.pipeline import AFTER_ALL, DEFAULTS, pipeline, stage_task, succeeded
+from spark_bert.dag.pools import pool
+from spark_bert.studies.leaderboard import arm_experiment, leaderboard_form, list_arms
 
 PARAMS = leaderboard_form()
 DOC = f"""

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable
 
-from spark_bert.params import explain
-from spark_bert.pipeline import DEFAULTS, stage_task
-from spark_bert.retention import AFTER, logs, retention_experiment, retention_form
+from spark_bert.dag.params import explain
+from spark_bert.dag.pipeline import DEFAULTS, stage_task
+from spark_bert.dag.retention import AFTER, logs, retention_experiment, retention_form
 
 PARAMS = retention_form()
 DOC = f"""

@@ -6,15 +6,15 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 
-from spark_bert.approval import PromotionApproval, answers
-from spark_bert.assets import DRIFTED
-from spark_bert.drop_folder import acknowledge_event
-from spark_bert.notices import Notice, late_after
-from spark_bert.params import explain, form
-from spark_bert.pipeline import DEFAULTS, pipeline, stage_task, succeeded, track
-from spark_bert.retraining import EXPERIMENT, labeled_data, news, retraining_experiment, versioned_experiment
-from spark_bert.rollout import Rollout, undo
-from spark_bert.trial import Trial
+from spark_bert.dag.assets import DRIFTED
+from spark_bert.dag.params import explain, form
+from spark_bert.dag.pipeline import DEFAULTS, pipeline, stage_task, succeeded, track
+from spark_bert.retrain.approval import PromotionApproval, answers
+from spark_bert.retrain.drop_folder import acknowledge_event
+from spark_bert.retrain.retraining import EXPERIMENT, labeled_data, news, retraining_experiment, versioned_experiment
+from spark_bert.retrain.rollout import Rollout, undo
+from spark_bert.retrain.trial import Trial
+from spark_bert.telemetry.notices import Notice, late_after
 
 JOIN = "none_failed_min_one_success"  # a task before this one may have been skipped
 DATA = labeled_data()

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from spark_bert.params import explain, form
-from spark_bert.pipeline import DEFAULTS, stage_task
-from spark_bert.retraining import EXPERIMENT
+from spark_bert.dag.params import explain, form
+from spark_bert.dag.pipeline import DEFAULTS, stage_task
+from spark_bert.retrain.retraining import EXPERIMENT
 
 _FIELDS = ("experiment", "data.task", "dataset.name")
 PARAMS = {key: param for key, param in form(EXPERIMENT, more=("dataset",)).items() if key in _FIELDS}

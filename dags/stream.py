@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from spark_bert.drop_folder import acknowledge_event
-from spark_bert.params import explain, form
-from spark_bert.pipeline import DEFAULTS, stage_task
-from spark_bert.retraining import EXPERIMENT
-from spark_bert.streaming import drifted, incoming_rows, stream_experiment
+from spark_bert.dag.params import explain, form
+from spark_bert.dag.pipeline import DEFAULTS, stage_task
+from spark_bert.retrain.drop_folder import acknowledge_event
+from spark_bert.retrain.retraining import EXPERIMENT
+from spark_bert.streams.streaming import drifted, incoming_rows, stream_experiment
 
 ROWS = incoming_rows()
 _SECTIONS = ("streaming", "prediction")

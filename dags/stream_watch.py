@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from spark_bert.params import explain, form
-from spark_bert.pipeline import DEFAULTS
-from spark_bert.retraining import EXPERIMENT
-from spark_bert.stream_watch import StreamWatch
-from spark_bert.streaming import drifted
+from spark_bert.dag.params import explain, form
+from spark_bert.dag.pipeline import DEFAULTS
+from spark_bert.retrain.retraining import EXPERIMENT
+from spark_bert.streams.stream_watch import StreamWatch
+from spark_bert.streams.streaming import drifted
 
 _FIELDS = ("experiment", "streaming.name")
 PARAMS = {key: param for key, param in form(EXPERIMENT, more=("streaming",)).items() if key in _FIELDS}

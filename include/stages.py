@@ -248,38 +248,7 @@ _PIPELINE = (
         limits={"memory": "2g", "cpus": 1, "tmp": "512m"},
     ),
 )
-_BESIDE = (
-    Stage(
-        name="study",
-        does="compare the arms of an ablation in one report",
-        version=2,
-        reads=("study",),
-        records="all",
-        limits={"memory": "2g", "cpus": 2, "tmp": "512m"},
-    ),
-    Stage(
-        name="leaderboard",
-        does="compare the models of all finished runs in one table per task",
-        version=2,
-        records="all",
-        limits={"memory": "2g", "cpus": 2, "tmp": "512m"},
-    ),
-    Stage(
-        name="publish",
-        does="upload the model with its model card to the Hugging Face hub",
-        version=2,
-        reads=("publication", "data", "model", "preprocessing"),
-        inputs=("validate", "preprocess", "train", "evaluate", "gate"),
-        cache=True,
-        uploads=True,
-    ),
-    Stage(
-        name="track",
-        does="write the run to MLflow, and earlier ones that it missed",
-        version=1,
-        records="all",
-        mlflow=True,
-    ),
+_LIFECYCLE = (
     Stage(
         name="ingest",
         does="add the rows of new files to a dataset",
@@ -329,6 +298,8 @@ _BESIDE = (
         mlflow=True,
         promotes=True,
     ),
+)
+_LABELING = (
     Stage(
         name="score",
         does="label the rows of a table on Spark",
@@ -349,6 +320,41 @@ _BESIDE = (
         mlflow=True,
         limits={"memory": "8g", "cpus": 8, "pids": 1024},
     ),
+)
+_STUDIES = (
+    Stage(
+        name="study",
+        does="compare the arms of an ablation in one report",
+        version=2,
+        reads=("study",),
+        records="all",
+        limits={"memory": "2g", "cpus": 2, "tmp": "512m"},
+    ),
+    Stage(
+        name="leaderboard",
+        does="compare the models of all finished runs in one table per task",
+        version=2,
+        records="all",
+        limits={"memory": "2g", "cpus": 2, "tmp": "512m"},
+    ),
+)
+_UPKEEP = (
+    Stage(
+        name="track",
+        does="write the run to MLflow, and earlier ones that it missed",
+        version=1,
+        records="all",
+        mlflow=True,
+    ),
+    Stage(
+        name="publish",
+        does="upload the model with its model card to the Hugging Face hub",
+        version=2,
+        reads=("publication", "data", "model", "preprocessing"),
+        inputs=("validate", "preprocess", "train", "evaluate", "gate"),
+        cache=True,
+        uploads=True,
+    ),
     Stage(
         name="prune",
         does="list or remove what nothing refers to any more",
@@ -359,8 +365,16 @@ _BESIDE = (
         mlflow=True,
     ),
 )
-#: All stages by name, each after those that it reads.
-STAGES: dict[str, Stage] = {stage.name: stage for stage in (*_PIPELINE, *_BESIDE)}
+#: The packages of tasks/stages, each with its stages. A stage comes after those that it reads.
+GROUPS: dict[str, tuple[Stage, ...]] = {
+    "pipeline": _PIPELINE,
+    "lifecycle": _LIFECYCLE,
+    "labeling": _LABELING,
+    "studies": _STUDIES,
+    "upkeep": _UPKEEP,
+}
+#: All stages by name.
+STAGES: dict[str, Stage] = {stage.name: stage for group in GROUPS.values() for stage in group}
 #: The names of the stages of a run of finetune, in order.
 PIPELINE: tuple[str, ...] = tuple(stage.name for stage in _PIPELINE)
 

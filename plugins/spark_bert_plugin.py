@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from spark_bert import metrics, startup
-from spark_bert.files import app
-from spark_bert.links import PANEL, PREFIX
-from spark_bert.panel.app import app as panel
-from spark_bert.panel.views import CARDS, VIEWS
-from spark_bert.partitions import StudyMapper, Table5Window
-from spark_bert.timetable import ConfigurationTimetable
+from spark_bert.dag import startup
+from spark_bert.studies.partitions import StudyMapper, Table5Window
+from spark_bert.studies.timetable import ConfigurationTimetable
+from spark_bert.telemetry import metrics
+from spark_bert.web.files import app
+from spark_bert.web.links import PANEL, PREFIX
+from spark_bert.web.panel.app import app as panel
+from spark_bert.web.panel.views import CARDS, VIEWS
 
 app.include_router(metrics.router)
 

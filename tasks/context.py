@@ -26,7 +26,7 @@ class Context:
         checkpoints: a folder, for the stage to make, that outlives a stop: the same stage finds it again and goes on
             from there. It is removed when the artifact is committed. None: nothing outlives a stop.
         manifest: what the artifact will say of itself, as far as it is known: its key, fingerprint and revision.
-        plan: tells whoever watches the run how many steps the stage will take.
+        tell_steps: tells those who watch the run how many steps the stage will take.
     """
 
     experiment: Experiment
@@ -35,7 +35,7 @@ class Context:
     output: Path
     checkpoints: Path | None = None
     manifest: Manifest | None = None
-    plan: Callable[[int], None] = lambda steps: None
+    tell_steps: Callable[[int], None] = lambda steps: None
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,26 @@
 """Running one stage: find its inputs, return at once when it is done already, commit what it made.
 
-A stage is a package tasks/stages/NAME. Its functions are in modules of their own, so that a stage that is done already
-imports nothing of what its work needs:
+A stage is a package tasks/stages/GROUP/NAME. Its module stage.py has these functions:
 
-- stage.py: `run(context) -> Outcome` does the work, or raises StageError when it cannot.
-- fingerprint.py: `fingerprint(experiment, run) -> str` returns a text that changes with what the stage reads besides
-  its inputs, such as raw files, weights, and other runs, or raises StageError. Files that it hashes with
-  `outside.digest` must not have changed when the work is done. A stage that reads nothing else has no such module.
-- committed.py: `committed(artifact, run)` does what follows from the artifact outside the store. It is called when the
-  artifact is found, too, because it may have been missed. Few stages have it.
+- `plan(experiment, run)` returns what the stage reads besides its inputs, such as raw files, weights, and other runs,
+  as a dataclass or a text, or raises StageError. The plan is part of the artifact's key. Files that it hashes with
+  `outside.digest` must not have changed when the work is done. A stage that reads nothing else has no plan.
+- `run(context, plan) -> Outcome` does the work, or raises StageError; without a plan it is `run(context)`. It imports
+  what the work needs, so that a stage that is done already starts fast.
+- `committed(artifact, run)` does what follows from the artifact outside the store. It is also called when the artifact
+  is found, because it may have been missed. Few stages have it.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from include.experiment import Experiment
 from include.named import build, merge
 from include.revision import revision
 from include.runs import DAG_ID, Run, descendants
-from include.stages import STAGES, BadInput, StageError, Stopped
+from include.stages import GROUPS, STAGES, BadInput, StageError, Stopped
 from tasks.context import Context, Outcome
 from tasks.outside import check_unchanged, noting
 from tasks.refusal import explain
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 #: The inputs with the rows, which may be many gigabytes. All others, such as weights and predictions, are hashed before
 #: a stage works with them: a verdict, a package or a promotion is never that of bytes that nobody has trained.
 _ROWS = ("validate", "preprocess")
+_PACKAGES = {stage.name: f"tasks.stages.{group}.{stage.name}" for group, stages in GROUPS.items() for stage in stages}
 
 
 def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
@@ -68,7 +70,7 @@ def _run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
         with noting():
             artifact, reused = _find_or_make(name, experiment, run, started)
         run.add(artifact, experiment, started, reused)
-        _hook(name, "committed", artifact, run)
+        _committed(artifact, run)
         return artifact
     except (StageError, OSError) as error:
         refusal = explain(error, run.store.root)
@@ -99,7 +101,8 @@ def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -
     stage = STAGES[name]
     inputs = {needed: run.artifact(needed, experiment) for needed in stage.inputs}
     keys = {needed: artifact.manifest.key for needed, artifact in inputs.items()}
-    fingerprint = _hook(name, "fingerprint", experiment, run) or ""
+    plan = _plan(name, experiment, run)
+    fingerprint = _text(plan)
     key = artifact_key(stage.version, stage.key_part(experiment), keys, fingerprint)
     _mark_used(run.folder, *(artifact.path for artifact in inputs.values()), run.store.path(name, key))
     progress = artifact_key(stage.version, stage.resume_part(experiment), keys, fingerprint)
@@ -108,8 +111,8 @@ def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -
         log.info("%s is done already: %s", name, artifact.path)
         return artifact, True
     manifest = Manifest(name, key, stage.version, stage.part(experiment), keys, fingerprint, revision())
-    with at_work(run.folder, AtWork(stage=name, key=key, progress=progress, since=started)) as plan:
-        artifact = _make(experiment, run, inputs, manifest, progress, plan)
+    with at_work(run.folder, AtWork(stage=name, key=key, progress=progress, since=started)) as tell_steps:
+        artifact = _make(experiment, run, inputs, manifest, progress, plan, tell_steps)
         run.store.discard_checkpoints(name, progress)
     return artifact, False
 
@@ -121,10 +124,29 @@ def _mark_used(*folders: Path) -> None:
             os.utime(folder)
 
 
-def _hook(stage: str, name: str, *arguments: Any) -> Any:
-    """Call the function of the stage's module of the same name; return None if the stage has no such module."""
-    module = f"tasks.stages.{stage}.{name}"
-    return getattr(importlib.import_module(module), name)(*arguments) if find_spec(module) else None
+def _plan(stage: str, experiment: Experiment, run: Run) -> Any:
+    package = _PACKAGES[stage]
+    if find_spec(f"{package}.fingerprint"):  # until all stages have plans
+        return importlib.import_module(f"{package}.fingerprint").fingerprint(experiment, run)
+    module = importlib.import_module(f"{package}.stage")
+    return module.plan(experiment, run) if hasattr(module, "plan") else None
+
+
+def _text(plan: Any) -> str:
+    """Return the text by which a plan is part of the artifact's key."""
+    if plan is None or isinstance(plan, str):
+        return plan or ""
+    return json.dumps(asdict(plan), sort_keys=True)
+
+
+def _committed(artifact: Artifact, run: Run) -> None:
+    package = _PACKAGES[artifact.manifest.stage]
+    if find_spec(f"{package}.committed"):  # until all stages have plans
+        importlib.import_module(f"{package}.committed").committed(artifact, run)
+    elif not find_spec(f"{package}.fingerprint"):
+        module = importlib.import_module(f"{package}.stage")
+        if hasattr(module, "committed"):
+            module.committed(artifact, run)
 
 
 def _make(
@@ -133,16 +155,19 @@ def _make(
     inputs: dict[str, Artifact],
     manifest: Manifest,
     progress: str,
-    plan: Callable[[int], None],
+    plan: Any,
+    tell_steps: Callable[[int], None],
 ) -> Artifact:
-    stage = importlib.import_module(f"tasks.stages.{manifest.stage}.stage")
+    stage = importlib.import_module(f"{_PACKAGES[manifest.stage]}.stage")
     started = time.monotonic()
     checkpoints = run.store.checkpoints(manifest.stage, progress)
     for name in inputs.keys() - set(_ROWS):
         run.store.find(name, inputs[name].manifest.key, hashed=True)
     with run.store.writing(manifest.stage, manifest.key) as folder:
         try:
-            outcome: Outcome = stage.run(Context(experiment, run, inputs, folder, checkpoints, manifest, plan))
+            context = Context(experiment, run, inputs, folder, checkpoints, manifest, tell_steps)
+            planned = hasattr(stage, "plan")
+            outcome: Outcome = stage.run(context, plan) if planned else stage.run(context)
         except BadInput as error:
             check_unchanged()  # a file that is still being copied is malformed, too
             if any(checkpoints.glob("step-*")):

@@ -21,11 +21,11 @@ from include.ablations import CONFIGURATIONS, day, study
 from include.experiment import Experiment
 from include.named import load
 from include.stages import BadInput
-from spark_bert.ablation import TICK, arm_experiment, record_arm
-from spark_bert.assets import ABLATION_ARM
+from spark_bert.dag.assets import ABLATION_ARM
+from spark_bert.deployment.places import run_folder
 from spark_bert.operators.base import StageOperator
-from spark_bert.places import run_folder
-from spark_bert.timetable import ConfigurationTimetable
+from spark_bert.studies.ablation import TICK, arm_experiment, record_arm
+from spark_bert.studies.timetable import ConfigurationTimetable
 
 STAGES = ["validate", "preprocess", "pretrain", "train", "evaluate"]
 

@@ -15,9 +15,9 @@ from include.artifacts import write_json
 from include.named import load
 from include.runs import Run
 from include.stages import BadInput
-from spark_bert.assets import FINETUNED
+from spark_bert.dag.assets import FINETUNED
 from spark_bert.operators.process import ProcessStageOperator
-from spark_bert.submission import TASKS, announce, choose, submission_experiment
+from spark_bert.studies.submission import TASKS, announce, choose, submission_experiment
 
 
 @pytest.fixture(scope="module")

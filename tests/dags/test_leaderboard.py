@@ -13,11 +13,11 @@ from airflow.sdk.definitions.taskgroup import MappedTaskGroup
 from include.leaderboard import MODELS
 from include.named import load
 from include.stages import BadInput
-from spark_bert.leaderboard import arm_experiment, leaderboard_form, list_arms
-from spark_bert.links import LINKS
+from spark_bert.dag.pools import pool
+from spark_bert.deployment.places import run_folder, this_run
 from spark_bert.operators.base import StageOperator
-from spark_bert.places import run_folder, this_run
-from spark_bert.pools import pool
+from spark_bert.studies.leaderboard import arm_experiment, leaderboard_form, list_arms
+from spark_bert.web.links import LINKS
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import pytest
 from airflow.sdk import DAG
 
 from include.stages import BadInput
+from spark_bert.dag.retention import logs, retention_experiment, retention_form
 from spark_bert.operators.base import StageOperator
-from spark_bert.retention import logs, retention_experiment, retention_form
 
 
 def context(**params: Any) -> Any:

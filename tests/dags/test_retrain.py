@@ -19,13 +19,13 @@ from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
 
 from include.artifacts import Artifact, Manifest, artifact_key
 from include.stages import STAGES, BadInput, ExitCode
-from spark_bert.approval import PromotionApproval, request_body
-from spark_bert.assets import DRIFTED
-from spark_bert.drop_folder import DropFolderTrigger, acknowledge_event
+from spark_bert.dag.assets import DRIFTED
+from spark_bert.dag.params import form, from_form
+from spark_bert.deployment.places import REPOSITORY, data_path, this_run
 from spark_bert.operators.base import StageOperator
-from spark_bert.params import form, from_form
-from spark_bert.places import REPOSITORY, data_path, this_run
-from spark_bert.retraining import EXPERIMENT, labeled_data, news, versioned_experiment
+from spark_bert.retrain.approval import PromotionApproval, request_body
+from spark_bert.retrain.drop_folder import DropFolderTrigger, acknowledge_event
+from spark_bert.retrain.retraining import EXPERIMENT, labeled_data, news, versioned_experiment
 
 #: An ingest's result, of a version that has been added, and of the run's own experiment.
 VERSION = {"data.source": "files", "data.path": "/home/artifacts/ingest/0123456789abcdef", "data.columns": {}}

@@ -6,8 +6,8 @@ import importlib
 
 from airflow.sdk import DAG
 
+from spark_bert.dag.params import resolve
 from spark_bert.operators.base import StageOperator
-from spark_bert.params import resolve
 
 
 def test_its_form_describes_the_table_and_the_model() -> None:

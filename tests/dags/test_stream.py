@@ -17,13 +17,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from include.artifacts import write_json
-from spark_bert.assets import DRIFTED
-from spark_bert.drop_folder import DropFolderTrigger, acknowledge_event
+from spark_bert.dag.assets import DRIFTED
+from spark_bert.dag.params import resolve
+from spark_bert.deployment.places import data_path
 from spark_bert.operators.base import StageOperator
-from spark_bert.params import resolve
-from spark_bert.places import data_path
-from spark_bert.stream_watch import StreamWatch
-from spark_bert.streaming import Reported, drifted, incoming_rows, last_reported
+from spark_bert.retrain.drop_folder import DropFolderTrigger, acknowledge_event
+from spark_bert.streams.stream_watch import StreamWatch
+from spark_bert.streams.streaming import Reported, drifted, incoming_rows, last_reported
 from tests.airflow_home import HOME, airflow
 
 WINDOW = {"window": "batches 3 to 7", "rows": 1040, "file": "windows/3-7.json", "reasons": ["too long"]}

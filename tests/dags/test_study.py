@@ -13,10 +13,10 @@ from airflow.sdk import DAG, PartitionedAssetTimetable, RollupMapper
 
 from include.ablations import TABLE_5
 from include.stages import STAGES, BadInput
-from spark_bert.assets import ABLATION_ARM
+from spark_bert.dag.assets import ABLATION_ARM
 from spark_bert.operators.process import ProcessStageOperator
-from spark_bert.partitions import StudyMapper, Table5Window
-from spark_bert.study import study_experiment
+from spark_bert.studies.partitions import StudyMapper, Table5Window
+from spark_bert.studies.study import study_experiment
 from tests.airflow_home import ROOT
 
 

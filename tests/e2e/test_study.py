@@ -11,7 +11,7 @@ import pytest
 
 from include.ablations import TABLE_5
 from scripts.server import Call, airflow_ui, to_end, wait_for
-from tests.tasks.stages.study.homes import arm
+from tests.tasks.stages.studies.study.homes import arm
 
 pytestmark = pytest.mark.long
 

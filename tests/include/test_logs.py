@@ -24,7 +24,7 @@ from include.logs import configure
 from include.tracing import Origin, recording, span
 origin = Origin.of_stage(Path("runs/first"), "train")
 configure(origin=origin)
-log = logging.getLogger("tasks.stages.train")
+log = logging.getLogger("tasks.stages.pipeline.train")
 log.info("step %d of %d, epoch 0.50", 3, 6)
 with recording(Path("spans.jsonl"), origin, "train"), span("load") as load:
     log.warning('two\\nlines\\u2028and "quotes", é')
@@ -54,7 +54,7 @@ def test_each_line_is_an_object_with_its_run_and_its_span(tmp_path: Path) -> Non
     assert abs((datetime.fromisoformat(progress.pop("time")) - datetime.now(UTC)).total_seconds()) < 60
     of_run = {"run": "first", "stage": "train", "trace_id": TRACE}
     assert progress == {
-        "level": "INFO", "logger": "tasks.stages.train", "message": "step 3 of 6, epoch 0.50", **of_run,
+        "level": "INFO", "logger": "tasks.stages.pipeline.train", "message": "step 3 of 6, epoch 0.50", **of_run,
         "span_id": PARENT,
     }  # fmt: skip
     assert warning["message"] == 'two\nlines\u2028and "quotes", é' and warning["span_id"] == load
@@ -71,7 +71,7 @@ def test_both_formats_are_read_alike(tmp_path: Path) -> None:
     text, json_lines = run(tmp_path)[0], run(tmp_path, **{VARIABLE: "json"})[0]
     read = parse_line(json_lines[0])
     assert read == Line(
-        logging.INFO, "tasks.stages.train", "step 3 of 6, epoch 0.50",
+        logging.INFO, "tasks.stages.pipeline.train", "step 3 of 6, epoch 0.50",
         {"run": "first", "stage": "train", "trace_id": TRACE, "span_id": PARENT},
     )  # fmt: skip
     assert read._replace(fields={}) == parse_line(text[0])

@@ -14,7 +14,7 @@ from include.named import load
 from include.stages import Transient
 from scripts import run
 from scripts.run import conf_of, experiment_of
-from spark_bert.params import form, resolve
+from spark_bert.dag.params import form, resolve
 
 
 def run_of(experiment: str, *overrides: str, data: Path | None = None, **columns: str) -> Experiment:

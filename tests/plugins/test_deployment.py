@@ -19,7 +19,7 @@ from include.named import load
 from include.secrets import KAFKA, LOGIN, SERVING, VARIABLE
 from include.sections import Serving
 from include.stages import STAGES
-from spark_bert.containers import CODE
+from spark_bert.deployment.containers import CODE
 from spark_bert.operators.base import GRACE
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ LOAD = """
 import json, sys
 from airflow.dag_processing.dagbag import DagBag
 from airflow.plugins_manager import get_plugin_info
-from spark_bert.places import home
+from spark_bert.deployment.places import home
 found = DagBag(sys.argv[1])
 plugins = [plugin["name"] for plugin in get_plugin_info()]
 print(json.dumps({"dags": sorted(found.dags), "errors": found.import_errors, "plugins": plugins, "home": str(home())}))
@@ -71,7 +71,7 @@ def test_the_wheel_has_every_module_and_file(wheel: Path) -> None:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     plugins, include = ROOT / "plugins", ROOT / "include"
     expected = {path.relative_to(plugins).as_posix() for path in plugins.rglob("*.py")}
-    expected |= {path.relative_to(plugins).as_posix() for path in plugins.glob("spark_bert/panel/static/*")}
+    expected |= {path.relative_to(plugins).as_posix() for path in plugins.glob("spark_bert/web/panel/static/*")}
     expected |= {path.relative_to(ROOT).as_posix() for kind in ("*.py", "*.yaml") for path in include.rglob(kind)}
     assert inside == expected
 

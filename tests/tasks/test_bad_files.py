@@ -16,7 +16,7 @@ from include.experiment import Experiment
 from include.stages import BadInput
 from tasks.sources import Source, open_source
 from tasks.sources.quarantine import problem
-from tasks.stages.pretrain.text import check_file as check_text_file
+from tasks.stages.pipeline.pretrain.text import check_file as check_text_file
 from tests.tasks.sources.test_sources import own, problems
 
 TEXT = "sentence\tlabel\ngood\t1\n"

@@ -40,7 +40,7 @@ def _command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tasks.stages.validate.stage as stage
+    import tasks.stages.pipeline.validate.stage as stage
 
     calls: list[str] = []
 
@@ -53,7 +53,7 @@ def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPa
     began = time.time()
     first = runner.run_stage("validate", EXPERIMENT, run)
     other = Run(run.folder.parent / "second")
-    monkeypatch.setitem(sys.modules, "tasks.stages.validate.stage", None)  # cannot be imported any more
+    monkeypatch.setitem(sys.modules, "tasks.stages.pipeline.validate.stage", None)  # cannot be imported any more
     assert runner.run_stage("validate", EXPERIMENT, other).path == first.path
     assert calls == ["first"]
     made, found = run.record()["stages"]["validate"], other.record()["stages"]["validate"]
@@ -83,7 +83,7 @@ def test_what_was_read_may_change_while_the_work_goes_on(tmp_path: Path) -> None
 def test_a_file_that_is_replaced_while_it_is_read_is_not_kept_under_its_old_key(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: Outcome | BadInput
 ) -> None:
-    import tasks.stages.validate.stage as stage
+    import tasks.stages.pipeline.validate.stage as stage
 
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\ngood\t1\n")
@@ -105,7 +105,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_not_kept_under_its_old_key(
 
 
 def test_a_stage_at_work_can_be_seen_until_it_ends_in_any_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tasks.stages.validate.stage as stage
+    import tasks.stages.pipeline.validate.stage as stage
 
     file, seen = run.folder / "at-work" / "validate.json", dict[str, Any]()
     endings: list[BaseException | Outcome] = [
@@ -115,7 +115,7 @@ def test_a_stage_at_work_can_be_seen_until_it_ends_in_any_way(run: Run, monkeypa
 
     def work(context: Context) -> Outcome:
         seen.update(json.loads(file.read_text()))
-        context.plan(640)
+        context.tell_steps(640)
         seen.update(planned_steps=[seen["planned_steps"], json.loads(file.read_text())["planned_steps"]])
         ending = endings.pop(0)
         if isinstance(ending, Outcome):
@@ -187,7 +187,7 @@ def test_a_stage_notes_the_dag_run_that_has_started_it(run: Run, monkeypatch: py
 def test_a_full_or_broken_disk_keeps_nothing(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: OSError, message: str
 ) -> None:
-    import tasks.stages.validate.stage as stage
+    import tasks.stages.pipeline.validate.stage as stage
 
     def work(context: Context) -> Outcome:
         (context.output / "half").write_text("x")
@@ -219,7 +219,7 @@ def test_a_full_or_broken_disk_keeps_nothing(
 def test_what_the_system_will_refuse_again_is_bad_input(
     run: Run, monkeypatch: pytest.MonkeyPatch, number: int, message: str
 ) -> None:
-    import tasks.stages.validate.stage as stage
+    import tasks.stages.pipeline.validate.stage as stage
 
     def work(context: Context) -> Outcome:
         raise OSError(number, os.strerror(number), "/data/x.tsv")
@@ -327,15 +327,15 @@ def test_a_log_in_json_names_run_stage_and_trace(tmp_path: Path, monkeypatch: py
 
 
 def test_no_stage_lacks_the_module_of_what_it_reads_by_mistake() -> None:
-    lacking = {name for name in STAGES if find_spec(f"tasks.stages.{name}.fingerprint") is None}
+    lacking = {name for name in STAGES if find_spec(f"{runner._PACKAGES[name]}.fingerprint") is None}
     assert lacking == {"challenge", "package", "predict"}
-    assert [name for name in STAGES if find_spec(f"tasks.stages.{name}.committed")] == ["ingest"]
+    assert [name for name in STAGES if find_spec(f"{runner._PACKAGES[name]}.committed")] == ["ingest"]
 
 
 def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import tasks.stages.validate.stage as stage
+    import tasks.stages.pipeline.validate.stage as stage
 
     found: list[bool] = []
 
@@ -347,7 +347,7 @@ def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
             raise Transient("stopped half-way")
         return Outcome()
 
-    monkeypatch.setattr("tasks.stages.validate.fingerprint.fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr("tasks.stages.pipeline.validate.fingerprint.fingerprint", lambda experiment, run: "")
     monkeypatch.setattr(stage, "run", work)
     with pytest.raises(Transient):
         runner.run_stage("validate", EXPERIMENT, run)
@@ -357,12 +357,12 @@ def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
 
 
 def test_the_record_says_that_a_stage_was_stopped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tasks.stages.validate.stage as stage
+    import tasks.stages.pipeline.validate.stage as stage
 
     def work(context: Context) -> Outcome:
         raise SystemExit(ExitCode.STOPPED)
 
-    monkeypatch.setattr("tasks.stages.validate.fingerprint.fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr("tasks.stages.pipeline.validate.fingerprint.fingerprint", lambda experiment, run: "")
     monkeypatch.setattr(stage, "run", work)
     with pytest.raises(SystemExit):
         runner.run_stage("validate", EXPERIMENT, run)
@@ -371,7 +371,7 @@ def test_the_record_says_that_a_stage_was_stopped(run: Run, monkeypatch: pytest.
 
 
 def test_only_a_finished_training_or_a_person_discards_checkpoints(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tasks.stages.validate.stage as stage
+    import tasks.stages.pipeline.validate.stage as stage
 
     def work(context: Context) -> Outcome:
         assert context.checkpoints is not None
@@ -380,7 +380,7 @@ def test_only_a_finished_training_or_a_person_discards_checkpoints(run: Run, mon
         (context.checkpoints / "step-8").mkdir(parents=True)
         raise BadInput("the loss is not finite")
 
-    monkeypatch.setattr("tasks.stages.validate.fingerprint.fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr("tasks.stages.pipeline.validate.fingerprint.fingerprint", lambda experiment, run: "")
     monkeypatch.setattr(stage, "run", work)
     kept = run.folder.parent.parent / "checkpoints" / "validate"
     with pytest.raises(BadInput, match=rf"not finite; .* checkpoints in {kept}/\w+: remove that folder to start anew"):
@@ -390,7 +390,7 @@ def test_only_a_finished_training_or_a_person_discards_checkpoints(run: Run, mon
 
 
 def test_a_training_may_go_on_with_another_number_of_ranks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tasks.stages.pretrain.stage as stage
+    import tasks.stages.pipeline.pretrain.stage as stage
 
     contexts: list[Context] = []
 
@@ -398,7 +398,7 @@ def test_a_training_may_go_on_with_another_number_of_ranks(run: Run, monkeypatch
         contexts.append(context)
         return Outcome()
 
-    monkeypatch.setattr("tasks.stages.pretrain.fingerprint.fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr("tasks.stages.pipeline.pretrain.fingerprint.fingerprint", lambda experiment, run: "")
     monkeypatch.setattr(stage, "run", work)
     text = "pretraining.text=/data/text.gz"
     for overrides in (["training.ranks=1"], ["training.ranks=2"], ["training.ranks=2", "pretraining.epochs=3"]):

@@ -16,12 +16,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from include.experiment import Experiment
 from include.runs import DAG_ID, MAP_INDEX, RUN_ID, Run
 from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
-from spark_bert.inputs import check_inputs
-from spark_bert.links import LINKS
-from spark_bert.params import from_form
-from spark_bert.places import this_run
-from spark_bert.retries import Interrupted
-from spark_bert.tracing import StageSpans, environment
+from spark_bert.dag.params import from_form
+from spark_bert.dag.retries import Interrupted
+from spark_bert.deployment.inputs import check_inputs
+from spark_bert.deployment.places import this_run
+from spark_bert.telemetry.tracing import StageSpans, environment
+from spark_bert.web.links import LINKS
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -152,7 +152,7 @@ class StageOperator(BaseOperator):
         """
         if not self.command:
             return None
-        from spark_bert.lineage import lineage
+        from spark_bert.telemetry.lineage import lineage
 
         return lineage(self.stage, self.experiment, Run(Path(self.command[-1])), self.result)
 

@@ -13,9 +13,9 @@ from kubernetes.client import CoreV1Api, V1DeleteOptions, V1Pod, V1Preconditions
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from spark_bert.orphans import Workload
-from spark_bert.places import deployment
-from spark_bert.retries import Unreachable
+from spark_bert.dag.retries import Unreachable
+from spark_bert.deployment.places import deployment
+from spark_bert.operators.orphans import Workload
 
 _PREFIX = "spark-bert/"
 _OWNER = f"{_PREFIX}owner"

@@ -18,15 +18,15 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from requests import RequestException
 
 from include.stages import BadInput
-from spark_bert.containers import environment, image, user
-from spark_bert.limits import limits, out_of_memory
+from spark_bert.dag.retries import Interrupted, Unreachable
+from spark_bert.deployment.containers import environment, image, user
+from spark_bert.deployment.limits import limits, out_of_memory
+from spark_bert.deployment.places import deployment, this_run
 from spark_bert.operators.base import Outcome, StageOperator, generation
 from spark_bert.operators.engine import STOPPING, container_names, name_prefix, remove, stop_and_remove
 from spark_bert.operators.sandbox import host_config
 from spark_bert.operators.shutdown import keeps_containers, outlives_worker
 from spark_bert.operators.stage_log import forward_log
-from spark_bert.places import deployment, this_run
-from spark_bert.retries import Interrupted, Unreachable
 
 _CONFLICT = 409
 

@@ -10,10 +10,10 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.utils import kwargs_from_env
 from requests import RequestException
 
+from spark_bert.dag.retries import Unreachable
+from spark_bert.deployment.places import deployment
 from spark_bert.operators.base import GRACE
-from spark_bert.orphans import Workload
-from spark_bert.places import deployment
-from spark_bert.retries import Unreachable
+from spark_bert.operators.orphans import Workload
 
 #: The end of the name of a container that is being stopped. Such a container is never taken over again.
 STOPPING = ".ending"

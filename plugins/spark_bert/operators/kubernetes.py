@@ -24,15 +24,15 @@ from kubernetes.config import ConfigException
 from urllib3.exceptions import HTTPError
 
 from include.stages import BadInput, ExitCode
-from spark_bert.containers import gpus, image, network, prepare_folders, wants_gpus
-from spark_bert.limits import VARIABLE, limits, out_of_memory
+from spark_bert.dag.retries import Interrupted, Unreachable
+from spark_bert.deployment.containers import gpus, image, network, prepare_folders, wants_gpus
+from spark_bert.deployment.limits import VARIABLE, limits, out_of_memory
+from spark_bert.deployment.places import deployment, run_folder, run_name
 from spark_bert.operators.base import Outcome, StageOperator, generation
 from spark_bert.operators.cluster import delete, pod_annotations, take_over
 from spark_bert.operators.pod import pod_attributes
 from spark_bert.operators.shutdown import keeps_containers, outlives_worker
 from spark_bert.operators.stage_log import forward_log, parse_log_tail
-from spark_bert.places import deployment, run_folder, run_name
-from spark_bert.retries import Interrupted, Unreachable
 
 #: The number of lines at the end of the log that are read again after the stage has ended.
 _TAIL = 200

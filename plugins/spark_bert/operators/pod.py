@@ -12,7 +12,7 @@ from kubernetes.client import models as k8s
 from include.experiment import Experiment
 from include.secrets import VARIABLE
 from include.stages import BadInput
-from spark_bert.containers import (
+from spark_bert.deployment.containers import (
     SECRETS,
     drop_folder,
     environment,
@@ -24,8 +24,8 @@ from spark_bert.containers import (
     wants_gpus,
     writable,
 )
-from spark_bert.limits import limits
-from spark_bert.places import cache, home
+from spark_bert.deployment.limits import limits
+from spark_bert.deployment.places import cache, home
 
 #: The variable in which a deployment maps folders to the PersistentVolumeClaims that hold them, as JSON:
 #: {"/data": "glue"}.

@@ -17,10 +17,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from include.experiment import Experiment
 from include.secrets import VARIABLE, VARIABLES
 from include.stages import STAGES
-from spark_bert.containers import needed_secrets
+from spark_bert.deployment.containers import needed_secrets
+from spark_bert.deployment.places import REPOSITORY, home, tasks_python
 from spark_bert.operators.base import Outcome, StageOperator
 from spark_bert.operators.stage_log import forward_log
-from spark_bert.places import REPOSITORY, home, tasks_python
 
 _GUARD = Path(__file__).with_name("guard.py")
 #: The names of the variables that a stage gets from the worker, apart from secrets that are not its own. They include

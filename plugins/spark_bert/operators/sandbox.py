@@ -10,7 +10,7 @@ from docker.types import DeviceRequest, LogConfig, Mount
 
 from include.experiment import Experiment
 from include.secrets import VARIABLE
-from spark_bert.containers import (
+from spark_bert.deployment.containers import (
     SECRETS,
     drop_folder,
     gpus,
@@ -21,7 +21,7 @@ from spark_bert.containers import (
     wants_gpus,
     writable,
 )
-from spark_bert.limits import limits
+from spark_bert.deployment.limits import limits
 
 
 def host_config(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:

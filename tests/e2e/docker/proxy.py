@@ -17,9 +17,9 @@ from unittest.mock import patch
 import docker
 
 from include.tracing import TRACEPARENT
-from spark_bert.containers import user
+from spark_bert.deployment.containers import user
 from spark_bert.operators.docker import DockerStageOperator
-from spark_bert.tracing import environment
+from spark_bert.telemetry.tracing import environment
 from tests.e2e.docker.stand_ins import image
 from tests.e2e.make_run import ROOT
 

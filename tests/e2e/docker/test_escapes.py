@@ -10,9 +10,9 @@ import pytest
 from docker.api import APIClient
 
 from include.experiment import Experiment
-from spark_bert.containers import environment, image, user
+from spark_bert.deployment.containers import environment, image, user
+from spark_bert.deployment.places import run_folder
 from spark_bert.operators.sandbox import host_config
-from spark_bert.places import run_folder
 
 #: Prints what came of every attempt: "done", or the error's name.
 ATTEMPTS = """

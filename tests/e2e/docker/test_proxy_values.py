@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from include.stages import STAGES
-from spark_bert.limits import Limits
+from spark_bert.deployment.limits import Limits
 from tests.e2e.docker.proxy import PREFIX, Proxy, deployment, refused
 from tests.e2e.make_run import ROOT
 

@@ -10,8 +10,8 @@ from kubernetes.client import ApiClient
 
 from include.named import load
 from include.runs import DAG_ID, RUN_ID
+from spark_bert.deployment.places import run_folder
 from spark_bert.operators.kubernetes import KubernetesStageOperator
-from spark_bert.places import run_folder
 
 RUN = "manual__2026-01-02T03:04:05.678901+00:00"
 

@@ -16,11 +16,11 @@ from requests import ConnectionError
 from include.named import load
 from include.secrets import DATABASE, KAFKA, LOGIN, PROMOTER
 from include.stages import STAGES, BadInput
-from spark_bert.containers import environment, user
+from spark_bert.deployment.containers import environment, user
+from spark_bert.deployment.places import run_folder
 from spark_bert.operators.base import Outcome
 from spark_bert.operators.docker import _Chunks, _has_registry, container_outcome
 from spark_bert.operators.sandbox import host_config
-from spark_bert.places import run_folder
 from tests.plugins.operators.daemon import RUN, answer, context, operator
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from include.stages import BadInput
+from spark_bert.deployment.places import data_path
 from spark_bert.operators.base import StageOperator
 from spark_bert.operators.docker import DockerStageOperator
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 from spark_bert.operators.process import ProcessStageOperator
-from spark_bert.places import data_path
 
 pytestmark = pytest.mark.usefixtures("home")
 RUNTIMES = (ProcessStageOperator, DockerStageOperator, KubernetesStageOperator)

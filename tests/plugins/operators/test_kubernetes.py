@@ -19,14 +19,14 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from urllib3.exceptions import HTTPError
 
 from include.stages import PIPELINE
+from spark_bert.dag.retries import Interrupted, Unreachable
+from spark_bert.deployment.places import REPOSITORY
 from spark_bert.operators.base import Outcome
 from spark_bert.operators.kubernetes import KubernetesStageOperator
-from spark_bert.places import REPOSITORY
-from spark_bert.retries import Interrupted, Unreachable
 from tests.plugins.operators.cluster import Cluster, ended, evicted, running, waiting
 from tests.plugins.operators.pods import Store, container, context, operator
 
-LOG = "2026-01-02 03:04:05,678 {} tasks.stages.train: {}"
+LOG = "2026-01-02 03:04:05,678 {} tasks.stages.pipeline.train: {}"
 pytestmark = pytest.mark.usefixtures("home")
 
 
@@ -53,7 +53,7 @@ def test_the_result_is_the_last_json_line(cluster: Cluster, capsys: pytest.Captu
     cluster.states = [waiting("ContainerCreating"), running(), ended(0)]
     ending = operator().run_stage(context())
     assert (ending.code, ending.line) == (0, '{"rows": 3}')
-    assert re.search(r"\[warning +\] tasks.stages.train: one row is empty", capsys.readouterr().out)
+    assert re.search(r"\[warning +\] tasks.stages.pipeline.train: one row is empty", capsys.readouterr().out)
     (pod,) = cluster.created
     assert container(pod)["args"][0] == "train" and not container(pod)["command"]  # so it is the image's
     assert [name for name, _ in cluster.deleted] == [pod["metadata"]["name"]]

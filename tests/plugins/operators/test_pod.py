@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from include.secrets import LOGIN, PROMOTER
 from include.stages import STAGES
-from spark_bert.limits import limits
-from spark_bert.places import run_folder
+from spark_bert.deployment.limits import limits
+from spark_bert.deployment.places import run_folder
 from tests.plugins.operators.pods import RUN, container, context, manifest, mounts, operator
 
 SCHEMAS = ("1.30", "1.37")

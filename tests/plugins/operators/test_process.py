@@ -26,14 +26,14 @@ from include.named import load
 from include.runs import Run
 from include.secrets import VARIABLES
 from include.stages import STAGES, ExitCode
+from spark_bert.deployment.places import REPOSITORY, run_folder
 from spark_bert.operators.base import Outcome, failure
 from spark_bert.operators.process import ProcessStageOperator, environment
 from spark_bert.operators.stage_log import parse_log_tail
-from spark_bert.places import REPOSITORY, run_folder
 from tests.airflow_home import Interpreter
 from tests.plugins.operators.daemon import context
 
-LOG = "2026-01-02 03:04:05,678 {} tasks.stages.train: {}"
+LOG = "2026-01-02 03:04:05,678 {} tasks.stages.pipeline.train: {}"
 
 
 def operator(*command: object, stage: str = "train") -> ProcessStageOperator:
@@ -123,7 +123,7 @@ sys.stderr.buffer.write(b"caf\\xe9\\x00\\n")
     monkeypatch.setattr(ProcessStageOperator, "log", recorder)
     assert run(python, recorder.flag).code == 0
     assert recorder.lines[:4] == [
-        ("WARNING", "tasks.stages.train: one row is empty"),
+        ("WARNING", "tasks.stages.pipeline.train: one row is empty"),
         ("INFO", "26/01/02 WARN Utils: a Java line"),
         ("INFO", "epoch 1"),
         ("INFO", "epoch 2"),

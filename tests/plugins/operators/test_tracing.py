@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace import Tracer, TracerProvider
 
 from include.named import load
 from include.runs import DAG_ID, RUN_ID
+from spark_bert.deployment.places import run_folder
 from spark_bert.operators.process import ProcessStageOperator
-from spark_bert.places import run_folder
 from tests.airflow_home import Interpreter
 from tests.plugins.operators import pods
 from tests.plugins.operators.daemon import RUN, Daemon, context

@@ -21,7 +21,7 @@ from tasks.inference.torch_backend import TorchBackend
 from tasks.inference.trained_model import TrainedModel
 from tasks.serving.served_model import open_model
 from tests.tasks.encoder.samples import edit_config
-from tests.tasks.stages.package.packages import CLASSES, SENTENCES, packaged, trained, unchanged_package
+from tests.tasks.stages.pipeline.package.packages import CLASSES, SENTENCES, packaged, trained, unchanged_package
 
 FORMS = {
     "torch": "torch-fp32", "onnxruntime": "onnxruntime-fp32", "openvino": "openvino-fp32", "fastest": "openvino-fp32",

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from include.artifacts import write_json
-from tests.tasks.stages.package.packages import SCORES, packaged
+from tests.tasks.stages.pipeline.package.packages import SCORES, packaged
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tasks.tracking.champions import Champions
 from tasks.tracking.server import Server
 from tests.tasks.serving.conftest import Client, Process, Reply, Start
 from tests.tasks.serving.versions import MODEL, add, await_version, promote
-from tests.tasks.stages.package.packages import SENTENCES, packaged
+from tests.tasks.stages.pipeline.package.packages import SENTENCES, packaged
 
 TENSORS = {"inputs": [{"name": "sentence", "shape": [1], "datatype": "BYTES", "data": ["good"]}]}
 

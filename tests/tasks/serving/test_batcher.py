@@ -17,7 +17,7 @@ from tasks.inference.packaged_model import PackagedModel
 from tasks.serving.batcher import SHORT, Batcher, Limits
 from tasks.serving.metrics import Metrics
 from tasks.serving.refusal import Overloaded
-from tests.tasks.stages.package.packages import SENTENCES
+from tests.tasks.stages.pipeline.package.packages import SENTENCES
 
 #: A form whose logits do not depend on the other rows of a batch, as those of int8 do.
 EXACT = "onnxruntime-fp32"

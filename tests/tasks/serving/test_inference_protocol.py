@@ -14,7 +14,7 @@ import tritonclient.http as triton
 
 from tasks.inference.packaged_model import PackagedModel
 from tests.tasks.serving.conftest import Client
-from tests.tasks.stages.package.packages import SENTENCES
+from tests.tasks.stages.pipeline.package.packages import SENTENCES
 
 INFER = "/v2/models/spark-bert/infer"
 

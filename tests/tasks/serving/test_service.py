@@ -21,7 +21,7 @@ from include.revision import revision
 from include.stages import ExitCode
 from tasks.inference.packaged_model import PackagedModel
 from tests.tasks.serving.conftest import Client, Process, Start
-from tests.tasks.stages.package.packages import PAIRS, SENTENCES
+from tests.tasks.stages.pipeline.package.packages import PAIRS, SENTENCES
 
 
 def test_query_gives_the_answers_of_the_package(client: Client, package: Path) -> None:

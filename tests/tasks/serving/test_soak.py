@@ -16,10 +16,10 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.benchmarks.serving.http_load import Generator, Target
+from benchmarks.serving.http_load import Generator, Target
 from tests.tasks.serving.conftest import Start
 from tests.tasks.serving.versions import add, await_version, promote
-from tests.tasks.stages.package.packages import SENTENCES, packaged
+from tests.tasks.stages.pipeline.package.packages import SENTENCES, packaged
 
 SECONDS = float(os.environ.get("SPARK_BERT_SOAK", 600))
 PAUSE = 2  # seconds between two swaps

@@ -27,8 +27,8 @@ from tasks.sources.chunks import parquet_chunks
 from tasks.sources.kept import kept_columns
 from tasks.sources.parquet import UserParquet
 from tasks.sources.quarantine import Quarantine
-from tasks.stages.ingest.rows import read as ingest_rows
-from tasks.stages.score.table import ASIDE, ROWS, slice_of, take_in
+from tasks.stages.labeling.score.table import ASIDE, ROWS, slice_of, take_in
+from tasks.stages.lifecycle.ingest.rows import read as ingest_rows
 from tasks.streaming.files import rows as stream_rows
 from tests.tasks.sources.test_sources import own
 

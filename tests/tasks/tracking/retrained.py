@@ -16,7 +16,7 @@ from include.stages import STAGES, ExitCode
 from tasks.runner import run_stage
 from tasks.tracking.champions import Champions
 from tasks.tracking.registry import Version
-from tests.tasks.stages.track.runs import made
+from tests.tasks.stages.upkeep.track.runs import made
 
 MODEL = "spark-bert-movie-reviews"
 

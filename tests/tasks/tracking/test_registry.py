@@ -13,7 +13,7 @@ from include.named import load
 from include.runs import Run
 from include.stages import Transient
 from tasks.tracking.registry import Registry
-from tests.tasks.stages.track.runs import made
+from tests.tasks.stages.upkeep.track.runs import made
 from tests.tasks.tracking.retrained import MODEL, retrain, stage, version
 
 pytestmark = pytest.mark.usefixtures("database")

@@ -17,13 +17,13 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.links import LOCAL
+from benchmarks.ranks import rendezvous
 from include.sections import Parallel
 from include.stages import ExitCode, Transient
 from tasks.launching.launch import LIMITS, ROOT, launch
 from tasks.launching.rank import JOB
 from tasks.training.job import Job, checkpoints
-from tests.benchmarks.links import LOCAL
-from tests.benchmarks.ranks import rendezvous
 from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.launching.ranks import is_rank
 

@@ -9,7 +9,7 @@ import pytest
 from include.stages import BadInput
 from tasks.encoder.batching import Array
 from tasks.training.masking import IGNORED, Masking, Vocabulary
-from tests.tasks.stages.pretrain.samples import CLS, MASK, PIECES, SEP, SPECIAL, tiny_encoder
+from tests.tasks.stages.pipeline.pretrain.samples import CLS, MASK, PIECES, SEP, SPECIAL, tiny_encoder
 
 ROWS, WORDS = 200, 100
 VOCABULARY = Vocabulary(MASK, np.arange(1000) >= len(SPECIAL), np.zeros(1000, bool))

@@ -19,14 +19,14 @@ from include.named import build
 from tasks.communication.layout import flat
 from tasks.encoder.loading import copy_tokenizer
 from tasks.launching.launch import launch
-from tasks.stages.pretrain.blocks import BlockWriter
-from tasks.stages.pretrain.stage import settings
+from tasks.stages.pipeline.pretrain.blocks import BlockWriter
+from tasks.stages.pipeline.pretrain.stage import settings
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.masking import IGNORED
 from tasks.training.objectives import FineTuning, MaskedWords, build_objective
 from tests.tasks.launching.jobs import losses, make_job
-from tests.tasks.stages.pretrain.samples import text, tiny_encoder
+from tests.tasks.stages.pipeline.pretrain.samples import text, tiny_encoder
 
 
 @pytest.fixture(scope="module")

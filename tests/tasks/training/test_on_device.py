@@ -21,13 +21,13 @@ from include.sections import Batching, Loss
 from include.stages import BadInput
 from tasks.encoder import attention_mask
 from tasks.launching.launch import launch
-from tasks.stages.pretrain.blocks import BlockWriter
+from tasks.stages.pipeline.pretrain.blocks import BlockWriter
 from tasks.training import factory, loop, precision
 from tasks.training.job import Job
 from tasks.training.on_device import LOOK, DeviceGuard, DeviceLossScale
 from tasks.training.precision import GROWTH_STEPS, PATIENCE, LossScale, NonFiniteGuard
 from tests.tasks.launching.jobs import losses, make_job
-from tests.tasks.stages.pretrain.samples import text, tiny_encoder
+from tests.tasks.stages.pipeline.pretrain.samples import text, tiny_encoder
 
 CPU = torch.device("cpu")
 _aten = torch.ops.aten

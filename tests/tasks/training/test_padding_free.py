@@ -14,12 +14,12 @@ from transformers import BertModel
 
 from include.named import build
 from tasks.encoder.batching import Batch
-from tasks.stages.pretrain.blocks import BlockWriter
+from tasks.stages.pipeline.pretrain.blocks import BlockWriter
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tests.tasks.launching.jobs import lines, losses, make_job
-from tests.tasks.stages.pretrain.samples import text
-from tests.tasks.stages.pretrain.samples import tiny_encoder as words_encoder
+from tests.tasks.stages.pipeline.pretrain.samples import text
+from tests.tasks.stages.pipeline.pretrain.samples import tiny_encoder as words_encoder
 from tests.tasks.training.test_layers import encoder
 from tests.tasks.training.test_objectives import pretraining
 

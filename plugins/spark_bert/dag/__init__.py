@@ -1,0 +1,1 @@
+"""What every Dag is made of: form, pipeline, pools, retries."""

@@ -1,0 +1,210 @@
+"""The trigger form: one Airflow Param per field of the experiment, made from the experiment model.
+
+An empty field (null or "") keeps the value of the named experiment, so a run's params are a name and the differences
+from it. The text NOTHING in a field stands for empty text. It is needed to remove an optional text of the named
+experiment, such as the file to pre-train on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from airflow.sdk import Context, Param
+
+from include.experiment import Experiment
+from include.named import build, load, merge, names, read
+from include.sections import Section
+from include.stages import PIPELINE, STAGES, BadInput, flatten
+from spark_bert.deployment.inputs import masters
+
+#: The keywords of the model's JSON schema that are copied to a Param unchanged.
+_RULES = (
+    "minLength", "pattern", "examples", "items", "minItems", "maxItems", "additionalProperties", "propertyNames",
+)  # fmt: skip
+#: Those that are put where Airflow's form does not see them: it would change a number beyond its limits in silence.
+_LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+#: What is chosen in the form for a boolean field, and its value.
+_SWITCH = {"yes": True, "no": False}
+#: What the form shows for the choice of an empty field.
+_EMPTY = {"null": "as in the experiment"}
+
+#: The value of a text field that removes the named experiment's text.
+NOTHING = "none"
+
+#: The sections that affect a run of the pipeline: those that its stages read, and the one that says where they run.
+_PIPELINE = {part.partition(".")[0] for stage in PIPELINE for part in STAGES[stage].reads} | {"runtime"}
+
+
+class _Field(NamedTuple):
+    key: str
+    section: str
+    description: str
+    default: Any
+    schema: dict[str, Any]
+
+
+def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Param]:
+    """Return a Dag's params: `experiment`, and one param named `section.field` per field.
+
+    Args:
+        experiment: the default of the param `experiment`.
+        more: sections to include besides those of the pipeline.
+    """
+    params = {
+        "experiment": Param(
+            experiment,
+            title="Experiment",
+            type="string",
+            enum=names(),
+            section="Experiment",
+            description_md=f"The named experiment to start from: {', '.join(names())}. An empty field keeps the "
+            f"value of this experiment. Default: **{experiment}**.",
+        )
+    }
+    changes = flatten(load(experiment).model_dump(mode="json", exclude_defaults=True))
+    for field in _fields(_PIPELINE.union(more)):
+        default = f"Default: **{json.dumps(field.default)}**."
+        if field.key in changes:
+            default += f" In {experiment}: **{json.dumps(changes[field.key])}**."
+        params[field.key] = Param(
+            None,
+            title=field.key,
+            section=field.section.capitalize(),
+            description_md=f"{field.description} {default}{_remark(field.default)}",
+            **_nullable(field.schema),
+        )
+    return params
+
+
+def resolve(params: Mapping[str, Any]) -> Experiment:
+    """Return the experiment that the params of a run describe.
+
+    A run that does not set runtime.spark_master uses the first of the deployment's, if there is one.
+
+    Raises:
+        BadInput: if the params make no valid experiment. The message names key, value and remedy.
+    """
+    name = params["experiment"]
+    if name not in names():
+        raise BadInput(f"unknown experiment {name!r}: write one of {', '.join(names())}")
+    given: dict[str, Any] = {"runtime.spark_master": masters()[0]} if masters() else {}
+    absent = {field.key for field in _all_fields().values() if _may_be_absent(field.default)}
+    for key, value in filled(params).items():
+        given[key] = "" if value == NOTHING and key in absent else value
+    del given["experiment"]
+    return build(merge(read(name), given), f"experiment {name}")
+
+
+def filled(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params that are not empty. An empty one keeps the value of the named experiment.
+
+    What the form sends as text because a field takes other values too, `yes` or a number, is the value.
+    """
+    return {
+        key: _typed(value, _types(key)) if isinstance(value, str) else value
+        for key, value in params.items()
+        if value is not None and value != ""
+    }
+
+
+def from_form(context: Context) -> Experiment:
+    """Return the experiment of a run whose params are those of `form`. Raise BadInput as `resolve` does."""
+    return resolve(context["params"])
+
+
+def explain(params: Mapping[str, Param]) -> str:
+    """Return a Markdown table of the params and their meanings, for the Dag's page."""
+    rows = (f"| `{key}` | {param.schema['description_md']} |" for key, param in params.items())
+    return "\n".join(["| parameter | meaning |", "| --- | --- |", *rows])
+
+
+def _may_be_absent(default: Any) -> bool:
+    """Return whether a field with this default holds an optional text."""
+    return bool(default == "")
+
+
+def _remark(default: Any) -> str:
+    return f" Write **{NOTHING}** to remove the text of the named experiment." if _may_be_absent(default) else ""
+
+
+@cache
+def _all_fields() -> dict[str, _Field]:
+    return {field.key: field for field in _fields(Experiment.model_fields)}
+
+
+def _fields(sections: Collection[str]) -> Iterator[_Field]:
+    for section, info in Experiment.model_fields.items():
+        if section not in sections:
+            continue
+        model = info.annotation
+        assert isinstance(model, type) and issubclass(model, Section), f"{section} is not a section"
+        defaults = model().model_dump(mode="json")
+        for name, schema in model.model_json_schema()["properties"].items():
+            yield _Field(f"{section}.{name}", section, schema["description"], defaults[name], schema)
+
+
+def _choices(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    return [choice for choice in schema.get("anyOf", [schema]) if choice["type"] != "null"]
+
+
+def _types(key: str) -> list[str]:
+    return [choice["type"] for choice in _choices(_all_fields()[key].schema)] if key in _all_fields() else []
+
+
+def _typed(text: str, types: list[str]) -> Any:
+    """Return the value of a text from the form for a field that takes these types."""
+    if types == ["boolean"]:
+        return _SWITCH.get(text, text)
+    return int(text) if types == ["string", "integer"] and text.isdecimal() else text
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of a field in the form that Airflow's trigger form understands, with null allowed."""
+    choices = _choices(schema)
+    if len(choices) > 1:
+        return _union(choices)
+    schema = choices[0]
+    if schema["type"] == "boolean":
+        return _switch()
+    rules = {key: schema[key] for key in _RULES if key in schema} | _limits(schema)
+    rules["type"] = [schema["type"], "null"]
+    if "const" in schema or "enum" in schema:
+        rules["enum"] = [*schema.get("enum", [schema.get("const")]), None]
+        rules["values_display"] = _EMPTY
+    if "prefixItems" in schema:  # a pair: the form supports only arrays whose items have one type
+        rules["items"] = {"type": schema["prefixItems"][0]["type"]}
+    if "enum" in rules.get("items", {}):  # the form offers the examples of an array as choices
+        rules["examples"] = rules["items"]["enum"]
+    return rules
+
+
+def _limits(schema: dict[str, Any]) -> dict[str, Any]:
+    limits = {key: schema[key] for key in _LIMITS if key in schema}
+    return {"allOf": [limits]} if limits else {}
+
+
+def _union(choices: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the schema of a field that takes a whole number or a word, which the form sends as text.
+
+    The rules need no separate branches: JSON schema applies limits to numbers only, and patterns to text only. With
+    examples, the form has a line of text for the field, instead of an area of it.
+    """
+    words = [choice["const"] for choice in choices if "const" in choice]
+    (limits,) = filter(None, map(_limits, choices))
+    types = [*(choice["type"] for choice in choices), "null"]
+    return {**limits, "type": types, "pattern": f"^({'|'.join(words)}|[0-9]+)$", "examples": words}
+
+
+def _switch() -> dict[str, Any]:
+    """Return the schema of a boolean field: a choice, for the form's switches are off also where the default is true.
+
+    Airflow's form reads `enum`. In draft 7, a validator reads nothing beside `$ref`, so true and false are allowed.
+    """
+    return {
+        "type": ["string", "null"], "enum": [None, *_SWITCH], "values_display": _EMPTY,
+        "$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/value",
+        "definitions": {"value": {"enum": [None, *_SWITCH, *_SWITCH.values()]}},
+    }  # fmt: skip

@@ -1,0 +1,113 @@
+"""The pipeline as a task group with one Airflow task per stage."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, cast
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import Context, TaskGroup
+
+from include.experiment import Experiment
+from include.named import require_threshold
+from include.stages import PIPELINE, STAGES, BadInput
+from spark_bert.dag.params import from_form
+from spark_bert.dag.pools import pool
+from spark_bert.dag.retries import RETRIES, StageRetries
+from spark_bert.operators.base import StageOperator
+from spark_bert.telemetry.notices import Notice
+
+#: The default_args of every Dag.
+DEFAULTS: dict[str, Any] = {
+    "owner": "spark-bert",
+    "retries": RETRIES,
+    "retry_policy": StageRetries(),
+    # This delay applies when Airflow cannot consult the policy: after a worker was lost, or while Airflow's API server
+    # does not answer. Airflow doubles it with every retry.
+    "retry_delay": timedelta(seconds=30),
+    "retry_exponential_backoff": 2,
+    "max_retry_delay": timedelta(minutes=5),
+    "on_failure_callback": Notice("failure"),
+}
+#: The trigger rule of a task that also runs if those before it have failed.
+AFTER_ALL = "all_done"
+#: The operator of each value of $SPARK_BERT_RUNTIME. The value is also the name of the operator's module.
+_RUNTIMES = {
+    "process": "ProcessStageOperator",
+    "docker": "DockerStageOperator",
+    "kubernetes": "KubernetesStageOperator",
+}
+
+
+def pipeline(last: str = PIPELINE[-1], experiment_of: Callable[[Context], Experiment] = from_form) -> TaskGroup:
+    """Add the pipeline of include/stages.py to the Dag that is being built.
+
+    The stages run one after the other, even where one does not read the artifact of the one before. For example,
+    predict does not read the gate's verdict but must not run after a failed gate.
+
+    Args:
+        last: the last stage to add.
+        experiment_of: returns the experiment of a run from the context of an Airflow task.
+    """
+    stages = PIPELINE[: PIPELINE.index(last) + 1]
+    if "gate" in stages:
+        experiment_of = _with_threshold(experiment_of)
+    with TaskGroup("pipeline", prefix_group_id=False, tooltip=f"from raw text to {last}") as group:
+        before = None
+        for name in stages:
+            task = stage_task(name, experiment_of=experiment_of)
+            if before is not None:
+                before >> task
+            before = task
+    return group
+
+
+def _with_threshold(experiment_of: Callable[[Context], Experiment]) -> Callable[[Context], Experiment]:
+    """Refuse an experiment without a threshold when the run's first stage starts, instead of after its training."""
+    return lambda context: require_threshold(experiment_of(context))
+
+
+def stage_task(stage: str, **keywords: Any) -> StageOperator:
+    """Add an Airflow task that runs the stage in the deployment's runtime to the Dag that is being built."""
+    return _operator()(task_id=stage, stage=stage, pool=pool(stage), doc_md=STAGES[stage].does, **keywords)
+
+
+def succeeded() -> EmptyOperator:
+    """Add the Airflow task that decides the state of the run: the run fails unless the one before it succeeds.
+
+    Airflow takes the state of a run from its last tasks. What runs after failures too, such as track, would otherwise
+    hide them. A teardown would not decide the state either, but Airflow does not mark a run as failed while a teardown
+    is left: the run that a person marks would go on, and succeed. An empty task takes no worker.
+    """
+    return EmptyOperator(task_id="succeeded", doc_md="fail the run if a task before this one has failed")
+
+
+def track(**keywords: Any) -> StageOperator:
+    """Add the stage track, which writes the run to MLflow, also after failures, as the last stage of the Dag.
+
+    The Airflow task behind it succeeds in any case, so that the run does not fail if only track has failed.
+    """
+    task = stage_task("track", trigger_rule=AFTER_ALL, **keywords)
+    task >> EmptyOperator(task_id="end", trigger_rule=AFTER_ALL, doc_md="end the run, whether or not it is tracked")
+    return task
+
+
+def _operator() -> type[StageOperator]:
+    """Return the runtime's operator. Only its module is imported, because the other runtimes need not be installed."""
+    module = importlib.import_module(f"spark_bert.operators.{runtime()}")
+    return cast(type[StageOperator], getattr(module, _RUNTIMES[runtime()]))
+
+
+def runtime() -> str:
+    """Return the runtime in which the deployment runs stages: `process`, or the value of $SPARK_BERT_RUNTIME.
+
+    Raises:
+        BadInput: if the value is not a runtime.
+    """
+    name = os.environ.get("SPARK_BERT_RUNTIME") or "process"
+    if name not in _RUNTIMES:
+        raise BadInput(f"SPARK_BERT_RUNTIME={name!r} is not a runtime: write one of {', '.join(_RUNTIMES)}")
+    return name

@@ -1,0 +1,1 @@
+"""Where things lie and what containers may use in this deployment."""

@@ -1,0 +1,215 @@
+"""What the container of a stage gets in the runtimes docker and kubernetes: image, user, environment, network, folders.
+
+Every folder has the same path inside the container as outside, so that artifacts, run records and artifact keys are the
+same in all runtimes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from include.at_work import AT_WORK
+from include.experiment import Experiment
+from include.folders import make_owned_folder
+from include.logs import VARIABLE as LOG_FORMAT
+from include.secrets import DATABASE, HUB, KAFKA, LOGIN, VARIABLE, of_mlflow
+from include.stages import STAGES, BadInput
+from spark_bert.deployment.inputs import is_in_artifact_store, named_paths, reads_database, reads_kafka, uses_cluster
+from spark_bert.deployment.places import cache, data_path, home
+
+#: The folder of include/ and tasks/ in the images. It is the working directory, so relative paths start here.
+CODE = PurePosixPath("/opt/spark-bert")
+#: The folder of the secret files in a container.
+SECRETS = PurePosixPath("/run/secrets")
+#: The user ids that have an entry in the images' /etc/passwd.
+NAMED_USERS = range(1000, 65534)
+
+
+def image(stage: str) -> str:
+    """Return the name of the stage's image: its GPU variant if the stage trains and the deployment has GPUs."""
+    name = STAGES[stage].image + ("-gpu" if wants_gpus(stage) else "")
+    return (
+        f"{os.environ.get('SPARK_BERT_IMAGES') or 'spark-bert'}/{name}:{os.environ.get('SPARK_BERT_TAG') or 'latest'}"
+    )
+
+
+def gpus() -> int:
+    """Return how many GPUs a training stage gets, which $SPARK_BERT_GPUS sets.
+
+    Returns:
+        The number of GPUs, -1 for all of the machine, or 0 if the variable is not set.
+
+    Raises:
+        BadInput: if the variable is neither a number nor `all`.
+    """
+    text = os.environ.get("SPARK_BERT_GPUS") or "0"
+    if text != "all" and not text.isdecimal():
+        raise BadInput(f"SPARK_BERT_GPUS={text!r} is not valid: write the number of GPUs per training, or all")
+    return -1 if text == "all" else int(text)
+
+
+def wants_gpus(stage: str) -> bool:
+    """Return whether the stage trains and the deployment has GPUs."""
+    return STAGES[stage].image == "train" and gpus() != 0
+
+
+def user() -> tuple[int, int]:
+    """Return the user id and the group id that stages run as: those of this process, but never root's.
+
+    Raises:
+        BadInput: if the images have no name for the user.
+    """
+    if os.getuid() == 0:
+        return 1000, 1000
+    if os.getuid() not in NAMED_USERS:
+        raise BadInput(
+            f"stages would run as user {os.getuid()}, but Java needs a user with a name, and the images name only the "
+            f"users {NAMED_USERS.start} to {NAMED_USERS[-1]}: start Airflow as one of these users, or as root"
+        )
+    return os.getuid(), os.getgid()
+
+
+def is_online(stage: str, experiment: Experiment) -> bool:
+    """Return whether the stage may download missing models and data."""
+    return experiment.runtime.download and STAGES[stage].cache and not STAGES[stage].is_idle(experiment)
+
+
+def network(stage: str, experiment: Experiment) -> str:
+    """Return the name of the Docker network that the stage needs.
+
+    Returns:
+        `none`, unless the stage works on a Spark cluster, uses an MLflow server, reads a database or Kafka, or may
+        download. In these cases it is $SPARK_BERT_NETWORK, or `bridge` by default. An idle stage does nothing of this.
+    """
+    cluster = uses_cluster(stage, experiment)
+    online = is_online(stage, experiment) or reads_database(stage, experiment) or reads_kafka(stage, experiment)
+    if STAGES[stage].is_idle(experiment) or not (cluster or online or (STAGES[stage].mlflow and _mlflow())):
+        return "none"
+    return os.environ.get("SPARK_BERT_NETWORK") or "bridge"
+
+
+def secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
+    """Return the names of the secret files that the stage may read, whether or not they exist.
+
+    There are none if the deployment does not set $SPARK_BERT_SECRETS.
+    """
+    return needed_secrets(stage, experiment) if os.environ.get(VARIABLE) else ()
+
+
+def needed_secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
+    """Return the names of the secret files with what the stage needs, whether it gets it as files or otherwise."""
+    login = of_mlflow(stage) if _mlflow() else ()
+    database = tuple(DATABASE.values()) if reads_database(stage, experiment) else ()
+    kafka = (KAFKA,) if reads_kafka(stage, experiment) else ()
+    return ((HUB,) if is_online(stage, experiment) else ()) + database + kafka + login
+
+
+def environment(stage: str, experiment: Experiment) -> dict[str, str]:
+    """Return the environment variables of the stage's container.
+
+    They hold the paths of secret files, never the secrets, because anybody who may inspect containers can read them.
+
+    Raises:
+        BadInput: if the deployment sets the login to MLflow in a way that would expose it, or that cannot reach the
+            container.
+    """
+    variables = {"SPARK_BERT_HOME": str(home()), "SPARK_BERT_CACHE": str(cache()), "HF_HOME": f"{cache()}/huggingface"}
+    if os.environ.get(LOG_FORMAT):
+        variables[LOG_FORMAT] = os.environ[LOG_FORMAT]
+    names = secrets(stage, experiment)
+    if names:
+        variables[VARIABLE] = str(SECRETS)
+    if HUB in names:
+        variables["HF_TOKEN_PATH"] = str(SECRETS / HUB)
+    if STAGES[stage].mlflow and _mlflow():
+        _check_login()
+        variables["MLFLOW_TRACKING_URI"] = _mlflow()
+    return variables
+
+
+def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
+    """Return the folders that the stage writes into."""
+    folders = [home() / "artifacts", home() / "checkpoints"]
+    if "runs" not in STAGES[stage].writes:
+        folders.append(run)
+    folders += [home() / name for name in STAGES[stage].writes]
+    if STAGES[stage].mlflow and not _mlflow():  # without a server, MLflow writes its database into this folder
+        folders.append(home() / "mlflow")
+    return [*folders, cache()] if is_online(stage, experiment) else folders
+
+
+def prepare_folders(stage: str, experiment: Experiment, run: Path) -> None:
+    """Create the folders that the stage writes into, and change the owner of root's folders to the stage's user.
+
+    A folder belongs to root if Airflow runs as root and created it, or ran stages as processes. The contents of a
+    folder keep their owners, because other stages may add and remove files while this function would walk them.
+
+    Raises:
+        BadInput: if a symbolic link or a file is in the place of a folder.
+    """
+    folders = writable(stage, experiment, run)
+    if os.getuid() == 0:  # another user owns these folders already, or may not create them
+        folders += [home() / "artifacts" / stage, home() / "checkpoints" / stage]
+        folders += [run / AT_WORK] if run in folders else []
+    if os.getuid() == 0 and "datasets" in STAGES[stage].writes:
+        folders.append(home() / "datasets" / (experiment.dataset.name or experiment.data.task))
+    if os.getuid() == 0 and "streams" in STAGES[stage].writes:
+        folders.append(home() / "streams" / experiment.streaming.name)
+    for folder in folders:
+        root = home() if folder.is_relative_to(home()) else folder
+        make_owned_folder(root, folder, user())
+
+
+def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePosixPath]:
+    """Return what the stage reads but does not write, as paths on this machine mapped to paths in the container.
+
+    Paths that do not exist are left out, because the stage itself reports a missing file better than a failed mount.
+
+    Raises:
+        BadInput: if the experiment names a path below a home folder.
+    """
+    texts = map(_without_home, named_paths(stage, experiment))
+    paths = {data_path(text): CODE / text for text in texts if not is_in_artifact_store(text)}
+    if STAGES[stage].cache and not is_online(stage, experiment):
+        paths[cache()] = PurePosixPath(cache())
+    if STAGES[stage].records == "named":
+        runs = [home() / "runs" / name for name in experiment.submission.runs]
+        paths |= {run: PurePosixPath(run) for run in runs if run.resolve().parent == (home() / "runs").resolve()}
+    folders = ("runs", *STAGES[stage].sees) if STAGES[stage].records == "all" else STAGES[stage].sees
+    paths |= {home() / name: PurePosixPath(home() / name) for name in folders}
+    write = writable(stage, experiment, run)
+    return {path: target for path, target in paths.items() if path.exists() and path not in write}
+
+
+def drop_folder(stage: str, experiment: Experiment) -> Path | None:
+    """Return the drop folder if the stage reads one. It is mounted writable, so that ingest can set files aside."""
+    drop = experiment.dataset.drop if "datasets" in STAGES[stage].writes else ""
+    return data_path(drop) if drop and not is_in_artifact_store(drop) else None
+
+
+def _mlflow() -> str:
+    """Return the address of the MLflow server, or "" if there is none."""
+    return os.environ.get("MLFLOW_TRACKING_URI", "")
+
+
+def _check_login() -> None:
+    """Raise BadInput for a login in the server's address, and for one that only Airflow's environment has."""
+    token, username, password = LOGIN.values()
+    files = f"the file {token}, or into {username} and {password}"
+    remedy = f"write the login into {files}, in the folder that {VARIABLE} names"
+    if urlsplit(_mlflow()).netloc.count("@"):
+        raise BadInput(
+            "MLFLOW_TRACKING_URI contains a login, which everybody who may inspect containers could read: remove it "
+            f"from the address, and {remedy}"
+        )
+    variable = next((name for name in LOGIN if os.environ.get(name)), "")
+    if variable and not os.environ.get(VARIABLE):
+        raise BadInput(f"{variable} is not passed on to containers: {remedy}")
+
+
+def _without_home(text: str) -> str:
+    if text.startswith("~"):
+        raise BadInput(f"{text} starts from a home folder, which a container does not have: write the whole path")
+    return text

@@ -1,0 +1,130 @@
+"""The files and folders that an experiment names: which of them a stage reads, and which of them it may read.
+
+Everybody who may trigger a run can name any path in it. A deployment restricts the paths to one folder by setting
+$SPARK_BERT_DATA to it. The artifact store is allowed too, because it holds the versions of datasets and the champions.
+Such a deployment also lists the databases, drivers, brokers, and Spark masters that runs may name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from include.experiment import Experiment
+from include.glue import SPLITS
+from include.own_data import file_names
+from include.stages import STAGES, BadInput
+from spark_bert.deployment.places import data_path, home
+
+#: The variable with the JDBC addresses of the databases that a deployment lets runs read, separated by white space. It
+#: applies where $SPARK_BERT_DATA is set: a run could otherwise send the login to a server of its own.
+DATABASES = "SPARK_BERT_DATABASES"
+#: The variable with the values of scoring.driver that a deployment lets runs name, separated by white space. It applies
+#: where $SPARK_BERT_DATA is set, because a driver is code that runs with the stage's rights.
+DRIVERS = "SPARK_BERT_DRIVERS"
+#: The variable with the Spark masters of a deployment, separated by white space. A run uses the first unless it names
+#: one. Where $SPARK_BERT_DATA is set, it may only name these and local ones: any other could be a server of its own.
+MASTERS = "SPARK_BERT_SPARK_MASTER"
+#: The variable with the values of streaming.brokers that a deployment lets runs name, separated by white space. It
+#: applies where $SPARK_BERT_DATA is set, for the same reason.
+BROKERS = "SPARK_BERT_BROKERS"
+
+
+def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
+    """Yield the paths, as they are written, in the part of the experiment that the stage reads."""
+    reads = STAGES[stage].reads
+    if "data" in reads and experiment.data.path:
+        yield experiment.data.path
+    if "dataset" in reads and experiment.dataset.drop:
+        yield experiment.dataset.drop
+    if "pretraining" in reads and experiment.pretraining.text:
+        yield experiment.pretraining.text
+    if "scoring" in reads:
+        scoring = experiment.scoring
+        yield from filter(None, ("" if scoring.is_database else scoring.input, scoring.driver, scoring.model))
+    if "streaming" in reads:
+        streaming = experiment.streaming
+        yield from filter(None, (streaming.folder if streaming.source == "files" else "", streaming.model))
+    if {"model", "model.name"} & set(reads) and experiment.model.name.startswith(("/", "./", "../", "~")):
+        yield experiment.model.name
+
+
+def check_inputs(stage: str, experiment: Experiment) -> None:
+    """Check that the stage reads only what the deployment allows.
+
+    Raises:
+        BadInput: if a path leads out of the allowed folders, or a database, driver, broker, or Spark master is not
+            allowed. The message names it.
+    """
+    root = os.environ.get("SPARK_BERT_DATA")
+    if not root:
+        return
+    if reads_database(stage, experiment):
+        export = ", or export the table to a file, which is the only way on the compose platform"
+        _check_listed(experiment.scoring.input, experiment.scoring.input, "databases", DATABASES, export)
+        driver = experiment.scoring.driver
+        _check_listed(driver, f"scoring.driver = {driver!r}", "drivers", DRIVERS)
+    if reads_kafka(stage, experiment):
+        brokers = experiment.streaming.brokers
+        _check_listed(brokers, f"streaming.brokers = {brokers!r}", "brokers", BROKERS)
+    if uses_cluster(stage, experiment):
+        master = experiment.runtime.spark_master
+        _check_listed(master, f"runtime.spark_master = {master!r}", "Spark masters", MASTERS)
+    for text in (*named_paths(stage, experiment), *_files(stage, experiment)):
+        if text == experiment.scoring.driver:  # the deployment names it; below the data, others could replace it
+            continue
+        if not _is_below(text, Path(root)) and not is_in_artifact_store(text):
+            raise BadInput(f"{text} is not below {root}: move it there, or set SPARK_BERT_DATA to another folder")
+    for run in experiment.submission.runs if STAGES[stage].records == "named" else ():
+        if Path(run).name != run or not _is_below(str(home() / "runs" / run), home() / "runs"):
+            raise BadInput(f"submission.runs names {run}: write the name of a folder in {home() / 'runs'}")
+
+
+def reads_database(stage: str, experiment: Experiment) -> bool:
+    """Return whether the stage reads a table of a database."""
+    return "scoring" in STAGES[stage].reads and experiment.scoring.is_database
+
+
+def reads_kafka(stage: str, experiment: Experiment) -> bool:
+    """Return whether the stage reads a topic of Kafka."""
+    return "streaming" in STAGES[stage].reads and experiment.streaming.source != "files"
+
+
+def uses_cluster(stage: str, experiment: Experiment) -> bool:
+    """Return whether the stage works on a Spark cluster, and not only in its own process."""
+    ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
+    mllib = stage == "train" and experiment.model.kind != "encoder"
+    return (STAGES[stage].spark or ranks or mllib) and not experiment.runtime.spark_master.startswith("local")
+
+
+def masters() -> list[str]:
+    """Return the Spark masters of the deployment, the one that runs use by default first."""
+    return os.environ.get(MASTERS, "").split()
+
+
+def is_in_artifact_store(text: str) -> bool:
+    """Return whether the path is absolute and lies in the artifact store, which every stage may read."""
+    return Path(text).is_absolute() and _is_below(text, home() / "artifacts")
+
+
+def _check_listed(value: str, words: str, kind: str, variable: str, or_else: str = "") -> None:
+    if value not in os.environ.get(variable, "").split():
+        raise BadInput(
+            f"{words} is none of this deployment's {kind}: add it to {variable} in Airflow's environment{or_else}"
+        )
+
+
+def _files(stage: str, experiment: Experiment) -> Iterator[str]:
+    """Yield the files of a source of kind `files`, whose names could lead out of its folder."""
+    if "data" in STAGES[stage].reads and experiment.data.source == "files":
+        for split in SPLITS:
+            yield from (str(Path(experiment.data.path, name)) for name in file_names(experiment.data, split))
+
+
+def _is_below(text: str, folder: Path) -> bool:
+    """Return whether the path lies in the folder after its links are resolved. Raise BadInput for an invalid path."""
+    try:
+        return data_path(text).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError) as error:  # the name is too long, or links form a circle
+        raise BadInput(f"{text!r} is not a valid path: {error}") from None

@@ -1,0 +1,1 @@
+"""What retraining consists of: new data, trials, rollouts, approvals."""

@@ -1,0 +1,164 @@
+"""The rollout of a promoted version: waiting until the service answers with it, and undoing the promotion if not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from spark_bert.dag.pipeline import stage_task
+from spark_bert.deployment.service import SERVICE, TIMEOUT, service
+from spark_bert.operators.base import StageOperator
+from spark_bert.retrain.retraining import retraining_experiment
+from spark_bert.telemetry.notices import Notice
+
+if TYPE_CHECKING:
+    from httpx import AsyncClient, Response
+
+
+class Rollout(BaseOperator):
+    """Waits until the service answers with the version that promote has made the champion.
+
+    Waiting takes no worker slot. If the service does not answer with the version in time, the Airflow task fails, and
+    `undo` makes the previous version the champion again. It is skipped if the deployment names no service, if promote
+    has not promoted, or if the service answers with another model.
+
+    Its result says which version of which model the service was asked for, and whether it has been `taken_up`.
+    """
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        service()  # refuses a wrong address when the Dag loads, not after the promotion
+
+    def execute(self, context: Context) -> None:
+        """Let the triggerer wait, or skip the Airflow task if there is nothing to wait for."""
+        promotion: dict[str, Any] = context["ti"].xcom_pull(task_ids="promote") or {}
+        if not promotion.get("promoted"):
+            raise AirflowSkipException("the champion has not changed, so there is nothing to wait for")
+        if not service():
+            raise AirflowSkipException(f"{SERVICE} names no service to wait for")
+        minutes = retraining_experiment(context).retraining.rollout_minutes
+        trigger = RolloutTrigger(service(), promotion["model"], promotion["version"], minutes)
+        self.defer(trigger=trigger, method_name="execute_complete")
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the result if the service has taken the version up.
+
+        Raises:
+            AirflowSkipException: if the service answers with another model.
+            AirflowFailException: if the time is over.
+        """
+        asked = {name: event[name] for name in ("service", "model", "version")}
+        if event["outcome"] == "elsewhere":
+            raise AirflowSkipException(
+                f"{event['service']} does not serve {event['model']}: it says: {event['answer']}"
+            )
+        if event["outcome"] == "ready":
+            return {**asked, "taken_up": True}
+        context["ti"].xcom_push(key="return_value", value={**asked, "taken_up": False})
+        raise AirflowFailException(
+            f"{event['service']} has not answered with version {event['version']} of {event['model']} within "
+            f"{event['minutes']:g} minutes, but says: {event['answer']}. The task rollback undoes the promotion. "
+            "Look for the reason in the log of the service, remedy it, and clear the task promote"
+        )
+
+
+def undo() -> StageOperator:
+    """Add the stage rollback, which undoes the run's promotion if the service has not taken the version up in time.
+
+    It runs only if the Airflow task rollout has not succeeded, which decides the state of the run.
+    """
+    return stage_task(
+        "rollback",
+        trigger_rule="one_failed",
+        pre_execute=_skip_unless_late,
+        on_success_callback=Notice("rollback"),
+    )
+
+
+def _skip_unless_late(context: Context) -> None:
+    """Skip the rollback without proof that the service was asked for the version until the time was over."""
+    result: dict[str, Any] = context["ti"].xcom_pull(task_ids="rollout") or {}
+    if result.get("taken_up", True):
+        raise AirflowSkipException("nothing to undo: the service has taken the version up, or was not asked for it")
+
+
+class RolloutTrigger(BaseTrigger):
+    """Fires when the service answers with a version of a model, when it serves another model, or when the time is over.
+
+    The time starts again after a restart of the triggerer, because the service may have been restarted with it. The
+    outcome is `ready`, `elsewhere`, or `late`. The event has the arguments, too, and under `answer` what the service
+    has said last.
+
+    Args:
+        service: the address of the service.
+        model: the name of the registered model.
+        version: the number of the version.
+        minutes: the longest time to wait.
+        interval: the seconds between two questions.
+    """
+
+    def __init__(self, service: str, model: str, version: str, minutes: float, interval: float = 5) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.service, self.model, self.version = service, model, version
+        self.minutes, self.interval = minutes, interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments from which the triggerer creates the trigger."""
+        cls = type(self)
+        names = ("service", "model", "version", "minutes", "interval")
+        return f"{cls.__module__}.{cls.__qualname__}", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Ask until there is an outcome, at least once, and yield it. The log shows every new answer."""
+        from httpx import AsyncClient  # only the triggerer needs it, and it would slow down the parsing of Dags
+
+        async with AsyncClient(timeout=TIMEOUT) as client:
+            end, told = time.monotonic() + 60 * self.minutes, ""
+            while True:
+                outcome, answer = await self._look(client)
+                if answer != told:
+                    self.log.info("%s says: %s", self.service, answer)
+                    told = answer
+                if outcome == "waits" and time.monotonic() >= end:
+                    outcome = "late"
+                if outcome != "waits":
+                    event = {**self.serialize()[1], "outcome": outcome, "answer": answer}
+                    yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+                    return
+                await asyncio.sleep(self.interval)
+
+    async def _look(self, client: AsyncClient) -> tuple[str, str]:
+        """Return the outcome now, which is `waits` if there is none yet, and what the service says.
+
+        The version counts when the model answers with it by default. `versions/VERSION/ready` would not do, because
+        the service may have tried the version out before. Whatever else listens at the address may have a page for
+        every path, or for none, so only the service's own answers count.
+        """
+        from httpx import HTTPError, InvalidURL
+
+        try:
+            response = await client.get(f"{self.service}/v2/models/{quote(self.model, safe='')}")
+        except (HTTPError, InvalidURL) as error:
+            return "waits", f"nothing ({type(error).__name__}: {error})"
+        value = _json(response)
+        if response.status_code == 200 and isinstance(value.get("versions"), list):
+            used = ", ".join(map(str, value["versions"]))
+            return "ready" if used == self.version else "waits", f"version {used} answers"
+        outcome = "elsewhere" if response.status_code == 404 and "error" in value else "waits"
+        return outcome, f"{response.status_code}: {value.get('error', response.text)!s:.200}"
+
+
+def _json(response: Response) -> dict[str, Any]:
+    """Return the JSON object of a response; {} if there is none."""
+    try:
+        value = response.json()
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,161 @@
+"""The trial of a registered version: the service lets it answer real requests beside the champion, unseen."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from operator import itemgetter
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from include.artifacts import write_json
+from include.runs import TRIAL
+from spark_bert.deployment.places import this_run
+from spark_bert.deployment.service import SERVICE, TIMEOUT, service
+from spark_bert.retrain.retraining import retraining_experiment
+
+
+class Trial(BaseOperator):
+    """Waits until the service has compared enough answers of the registered version with the champion's.
+
+    Waiting takes no worker slot. Its result is the figures, also if the time is over before there are enough; promote
+    and the request for approval get them, and trial.json in the run's folder has them for whoever looks at the run. The
+    Airflow task is skipped if the experiment asks for no trial, if there is no champion to compare with, or if the
+    comparison keeps the champion whatever the figures are.
+    """
+
+    def execute(self, context: Context) -> None:
+        """Let the triggerer wait, or skip the Airflow task if there is nothing to try out.
+
+        Raises:
+            AirflowSkipException: if there is nothing to try out.
+            AirflowFailException: if the experiment asks for a trial and the deployment names no service.
+        """
+        options, run = retraining_experiment(context).retraining, this_run(context)
+        (run.folder / TRIAL).unlink(missing_ok=True)  # an earlier try may have tried out another version
+        if not options.trial_texts:
+            raise AirflowSkipException("no trial is asked for: retraining.trial_texts is 0")
+        challenge = run.artifact("challenge").manifest.result
+        if not challenge["champion"]:
+            raise AirflowSkipException("there is no champion to compare with")
+        if challenge["outcome"] == "undecided" and not options.approval:
+            raise AirflowSkipException("the comparison is undecided and retraining.approval is off: the champion stays")
+        if not service():
+            raise AirflowFailException(
+                f"retraining.trial_texts asks for a trial, but the deployment names no service: set {SERVICE} in "
+                "Airflow's environment, or write retraining.trial_texts: 0"
+            )
+        entry = run.artifact("register").manifest.result
+        trigger = TrialTrigger(
+            service(),
+            entry["model"],
+            challenge["champion"],
+            entry["version"],
+            options.trial_texts,
+            options.trial_minutes,
+        )
+        self.defer(trigger=trigger, method_name="execute_complete")
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Write the figures to trial.json and return them."""
+        self.log.info("version %(version)s: %(same)d of %(texts)d texts get the champion's answer", event)
+        write_json(this_run(context).folder / TRIAL, event)
+        return event
+
+
+class TrialTrigger(BaseTrigger):
+    """Fires when the service has compared so many texts, or when the time is over.
+
+    Each process of the service counts from its own start, so the figures are those of the process that has compared the
+    most texts, of all that have answered a look.
+
+    The event has the address of the service, both versions, the number of `texts` that were compared, how many got the
+    `same` answer from both, how many were `skipped` because too much waited, and for each version the mean
+    `milliseconds` of its model per request; None if it has not answered any.
+
+    Args:
+        service: the address of the service.
+        model: the name of the registered model. The texts of a service that answers with another one do not count.
+        champion: the number of the version that answers.
+        version: the number of the version that is tried out.
+        texts: the number of texts to compare.
+        minutes: the longest time to wait.
+        interval: the seconds between two looks.
+    """
+
+    def __init__(
+        self, service: str, model: str, champion: str, version: str, texts: int, minutes: float, interval: float = 10
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.service, self.model, self.champion, self.version = service, model, champion, version
+        self.texts, self.minutes, self.interval = texts, minutes, interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments from which the triggerer creates the trigger."""
+        cls = type(self)
+        names = ("service", "model", "champion", "version", "texts", "minutes", "interval")
+        return f"{cls.__module__}.{cls.__qualname__}", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until there are enough texts or the time is over, at least once, and yield the figures."""
+        from httpx import AsyncClient, HTTPError, InvalidURL  # only the triggerer needs it; it slows down parsing
+
+        end, figures = time.monotonic() + 60 * self.minutes, self._figures({})
+        async with AsyncClient(timeout=TIMEOUT) as client:
+            while True:
+                try:
+                    response = await client.get(f"{self.service}/metrics")
+                    values = _values(response.raise_for_status().text, self.model)
+                    figures = max(self._figures(values), figures, key=itemgetter("texts"))
+                except (HTTPError, InvalidURL, ValueError) as error:
+                    self.log.warning("%s has no figures of the trial: %r", self.service, error)
+                if figures["texts"] >= self.texts or time.monotonic() >= end:
+                    yield TriggerEvent(figures)  # type: ignore[no-untyped-call]
+                    return
+                self.log.info("%d of %d texts are compared", figures["texts"], self.texts)
+                await asyncio.sleep(self.interval)
+
+    def _figures(self, values: dict[tuple[str, str, str], float]) -> dict[str, Any]:
+        """Return the content of the event, from the values of the service's metrics."""
+
+        def count(outcome: str) -> int:
+            return int(values.get(("spark_bert_shadow_answers_total", self.version, outcome), 0))
+
+        def milliseconds(version: str) -> float | None:
+            total, requests = (
+                values.get((f"spark_bert_model_seconds_{part}", version, "")) for part in ("sum", "count")
+            )
+            return round(1000 * total / requests, 2) if total is not None and requests else None
+
+        return {
+            "service": self.service,
+            "champion": self.champion,
+            "version": self.version,
+            "texts": count("same") + count("other"),
+            "same": count("same"),
+            "skipped": count("skipped"),
+            "milliseconds": {"champion": milliseconds(self.champion), "challenger": milliseconds(self.version)},
+        }
+
+
+def _values(metrics: str, model: str) -> dict[tuple[str, str, str], float]:
+    """Return the value of each sample by its name, version and outcome.
+
+    Raises:
+        ValueError: if the text is not in Prometheus' format, or if another model answers, whose versions have the same
+            numbers.
+    """
+    from prometheus_client.parser import text_string_to_metric_families  # only the triggerer needs it
+
+    samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
+    used = ", ".join(sample.labels["name"] for sample in samples if sample.name == "spark_bert_model")
+    if used != model:
+        raise ValueError(f"it answers with {used or 'no model'}, not with {model}")
+    return {
+        (sample.name, sample.labels.get("version", ""), sample.labels.get("outcome", "")): sample.value
+        for sample in samples
+    }

@@ -1,0 +1,1 @@
+"""Labeling rows as they arrive, and watching the labels."""

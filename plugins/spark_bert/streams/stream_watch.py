@@ -1,0 +1,223 @@
+"""The watch over a continuous stream: whether it is alive, what it has done, and which of its windows have drifted."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from airflow.sdk import BaseOperator, Context, ResumableJobMixin
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from include.folders import Dropped
+from include.windows import in_short
+from spark_bert.dag.assets import DRIFTED
+from spark_bert.dag.params import from_form
+from spark_bert.streams.streaming import last_reported, new_windows, stream_folder
+
+_REMEDY = "start its service, as docs/STREAM.md describes"
+_LONG = 60  # seconds from which the log says that a batch takes long
+_TIME = "%Y-%m-%d %H:%M:%S UTC"
+
+
+class StreamDown(AirflowException):
+    """A stream that should run does not show that it is alive, or has failed. A later look may find it well."""
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What a stream says of itself in streams/NAME/heartbeat.json, every few seconds.
+
+    Attributes:
+        instance: the id of the process' life. A restarted stream has another one.
+        state: `starting`, `running`, `stopped`, or `failed`.
+        message: why it has failed; otherwise "".
+        time: when this was written.
+        batch: the number of the last committed batch; None if there is none.
+        batch_since: since when the stream has been at work on the next one; None if it waits for rows.
+        rows: the number of rows that this instance has labeled.
+        model_version: the model that labels the rows.
+    """
+
+    instance: str
+    state: str
+    message: str
+    time: datetime
+    batch: int | None
+    rows: int
+    model_version: str
+    batch_since: datetime | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the heartbeat of the stream in this folder.
+
+        Raises:
+            StreamDown: if there is none, or none that can be read.
+        """
+        file = folder / "heartbeat.json"
+        try:
+            found = json.loads(Dropped(file).read_text(encoding="utf-8"))  # stages write there
+            for name in ("time", "batch_since"):
+                if name == "time" or found.get(name) is not None:
+                    found[name] = datetime.fromisoformat(found[name]).astimezone(UTC)
+            return cls(**{name: found[name] for name in cls.__dataclass_fields__ if name in found})
+        except FileNotFoundError:
+            raise StreamDown(f"the stream {folder.name} has never run, because {file} is missing: {_REMEDY}") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StreamDown(f"{file} is no heartbeat ({error!r}): remove it, and {_REMEDY}") from error
+
+    @property
+    def progress(self) -> str:
+        """Say how far the stream is."""
+        batch = "no batch yet" if self.batch is None else f"batch {self.batch}"
+        since = self.batch_since or self.time
+        long = (self.time - since).total_seconds() > _LONG
+        busy = f", at work on the next one since {since:{_TIME}}" if long else ""
+        return f"{self.state}, {batch}{busy}, {self.rows} rows, model {self.model_version or 'not loaded yet'}"
+
+
+class StreamWatch(ResumableJobMixin, BaseOperator):
+    """Watches a stream until rows have drifted, the stream is stopped, or the time is over.
+
+    A service runs the stream, and restarts it; the watch starts nothing. The id of the instance that it watches is kept
+    over the tries: a retry goes on with this instance, or says that the stream was restarted in between.
+
+    The watch takes a worker slot, which a trigger would not. But a trigger that is started again knows only its
+    arguments, not the instance that it was watching, and Airflow's mixin, which keeps the id from try to try, is made
+    for operators that wait themselves. The price is small: there is one watch per stream, it sleeps nearly all the
+    time, and the triggerer need not see the streams.
+
+    Its result names the stream and has the windows that have drifted since the last report, as the stage stream has
+    them in its result. The task `drifted` after it reports them and notes that; therefore no window is reported twice,
+    and none is lost if a try or a run ends in between.
+
+    Args:
+        limit: the age in seconds from which a heartbeat says that the stream is down. It is written every few seconds.
+        interval: the seconds between two looks.
+        longest: the seconds after which a watch ends, so that its log does not become too long and the next one uses
+            the code and the settings of then. Without a running stream, the task is then skipped.
+        keywords: the arguments of BaseOperator.
+    """
+
+    external_id_key = "stream_instance"
+
+    def __init__(self, *, limit: float = 30, interval: float = 5, longest: float = 6 * 3600, **keywords: Any) -> None:
+        super().__init__(inlets=[DRIFTED], **keywords)
+        self.limit, self.interval, self.longest = limit, interval, longest
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Watch the stream that the form names, and return the result.
+
+        Raises:
+            StreamDown: if the stream does not run although nobody has stopped it.
+            AirflowSkipException: if the stream was stopped before, and nobody has started it in time.
+        """
+        self.folder = stream_folder(from_form(context).streaming.name)
+        self.reported = last_reported(context, self.folder.name)
+        self.sound: set[Path] = set()  # the windows that have not drifted
+        self.end = time.monotonic() + self.longest
+        result: dict[str, Any] = self.execute_resumable(context)
+        return result
+
+    def submit_job(self, context: Context) -> str:
+        """Return the instance that runs. Nothing is started, because a service does that.
+
+        A stream that was stopped is waited for. So is one whose outage has failed the run before, until it works again:
+        one outage is one failure, not one every few minutes.
+        """
+        patient, told = self._is_known_to_be_down(context), ""
+        while True:
+            try:
+                beat = self._look()
+                if beat.state == "running" or (beat.state == "starting" and not patient) or self._drifted():
+                    return beat.instance
+                state = f"it was {beat.state} at {beat.time:{_TIME}}"
+            except StreamDown as error:
+                if not patient:
+                    raise
+                state = str(error)
+            if time.monotonic() >= self.end:
+                raise AirflowSkipException(f"there was no stream {self.folder.name} to watch: {state}")
+            if state != told:
+                self.log.info("waiting for the stream %s: %s", self.folder.name, state)
+                told = state
+            time.sleep(self.interval)
+
+    def get_job_status(self, external_id: Any, context: Context) -> str:
+        """Return the state of the instance: that in its heartbeat, `replaced` after a restart, or `down`."""
+        try:
+            beat = self._look()
+        except StreamDown:
+            return "down"
+        return beat.state if beat.instance == external_id else "replaced"
+
+    def is_job_active(self, status: str) -> bool:
+        """Return whether the instance runs."""
+        return status in ("starting", "running")
+
+    def is_job_succeeded(self, status: str) -> bool:
+        """Return whether the instance has ended as it should."""
+        return status == "stopped"
+
+    def poll_until_complete(self, external_id: Any, context: Context) -> Any:
+        """Follow the stream until there is something to report, and return it.
+
+        The mixin returns what this method returns when it has reconnected, and otherwise what get_job_result does.
+        """
+        told = ""
+        while not self._drifted():
+            beat = self._look()
+            if beat.instance != external_id:
+                self.log.info("the stream was restarted: following its instance %s", beat.instance)
+                external_id = beat.instance
+                context["task_state_store"].set(self.external_id_key, external_id)
+            if beat.progress != told:
+                self.log.info("%s: %s", self.folder.name, beat.progress)
+                told = beat.progress
+            if beat.state == "stopped" or time.monotonic() >= self.end:
+                break
+            time.sleep(self.interval)
+        return self.get_job_result(external_id, context)
+
+    def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:
+        """Return the windows that have drifted and were not reported yet."""
+        return {"stream": self.folder.name, "drift": self._drifted()}
+
+    def _is_known_to_be_down(self, context: Context) -> bool:
+        """Return whether the run before has failed, and no try of this one has seen the stream yet."""
+        before = context["ti"].get_previous_dagrun()
+        seen = context["task_state_store"].get(self.external_id_key)
+        return before is not None and before.state == "failed" and not seen
+
+    def _look(self) -> Heartbeat:
+        """Return the heartbeat of a stream that runs or was stopped.
+
+        Raises:
+            StreamDown: if the stream has failed, or does not show that it is alive.
+        """
+        beat, name = Heartbeat.read(self.folder), self.folder.name
+        if beat.state == "failed":
+            raise StreamDown(f"the stream {name} failed at {beat.time:{_TIME}}: {beat.message}")
+        if beat.state != "stopped" and not self._beats(beat):
+            raise StreamDown(
+                f"the stream {name} is down, its last heartbeat is of {beat.time:{_TIME}}: look into the log of its "
+                "service for the reason, and start it again"
+            )
+        return beat
+
+    def _beats(self, beat: Heartbeat) -> bool:
+        """Return whether a heartbeat is new or, because the clock of the stream's machine is behind, has a next one."""
+        if (datetime.now(UTC) - beat.time).total_seconds() <= self.limit:
+            return True
+        time.sleep(self.interval)
+        return Heartbeat.read(self.folder).time != beat.time
+
+    def _drifted(self) -> list[dict[str, Any]]:
+        """Return the windows that have drifted and were not reported yet, in their order."""
+        windows = new_windows(self.folder, self.reported, self.sound)
+        self.sound |= {file for file, window in windows.items() if not window["reasons"]}
+        return [in_short(window) for window in windows.values() if window["reasons"]]

@@ -1,0 +1,1 @@
+"""Ablations, studies, leaderboards and submissions."""

@@ -1,0 +1,1 @@
+"""What leaves Airflow about its runs: metrics, traces, lineage, notices."""

@@ -1,0 +1,205 @@
+"""What Prometheus is told of runs, models, streams, and the disk: /spark-bert/metrics.
+
+Everything is read from the files in the home, so all workers of the API server say the same, and a restart loses
+nothing. The numbers of runs fall when old records are removed; therefore they are gauges and not counters.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+
+from include.folders import open_file, open_folder
+from spark_bert.deployment.places import home
+from spark_bert.web.files import current_user
+from spark_bert.web.panel import columns
+from spark_bert.web.panel.index import INDEX, Row
+from spark_bert.web.panel.stages import outcome_of
+
+router = APIRouter()
+Labels = tuple[str, ...]
+#: The value of each sample, by its labels.
+Values = dict[Labels, float]
+_WINDOW = re.compile("[0-9]{1,18}-([0-9]{1,18})[.]json").fullmatch
+_LARGEST = 1_000_000  # bytes of a heartbeat or a window
+
+
+def require_cluster_activity(request: Request, user: Annotated[Any, Depends(current_user)]) -> None:
+    """Answer 403 to a user who may not see what the cluster does as a whole. No right on a Dag or its data is asked."""
+    from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
+    from airflow.api_fastapi.core_api.security import requires_access_view
+
+    requires_access_view(AccessView.CLUSTER_ACTIVITY)(request, user)
+
+
+@router.get("/metrics", dependencies=[Depends(require_cluster_activity)])
+def metrics() -> Response:
+    """Send the metrics in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(HomeCollector())
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+class HomeCollector(Collector):
+    """Collects what the files of the home say."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        recorded = INDEX.recorded()
+        runs = [run for run in recorded if not run.damaged]
+        yield from _ended(runs)
+        yield from _measured(runs)
+        yield _champions(runs)
+        damaged: Values = {(): len(recorded) - len(runs)}
+        yield _gauge("spark_bert_damaged_records", "Records of runs that cannot be read", (), damaged)
+        yield from _streams(home())
+        yield from _disk(home())
+
+
+def _ended(runs: list[Row]) -> Iterator[Metric]:
+    """Yield the numbers of runs and of stages that have ended, and when the last one of each kind has."""
+    of_run: Counter[Labels] = Counter()
+    of_stage: Counter[Labels] = Counter()
+    last: Values = {}
+    for run in runs:
+        of_run[run.dag_id, outcome_of(run.stages)] += 1
+        for name, stage in run.stages.items():
+            key = run.dag_id, name, stage.outcome
+            of_stage[key] += 1
+            ended = run.changed if stage.ended is None else stage.ended
+            if ended > last.get(key, 0):
+                last[key] = ended
+    labels = ("dag", "stage", "outcome")
+    yield _gauge("spark_bert_runs", "Runs, by the outcome of their stages so far", ("dag", "outcome"), of_run)
+    yield _gauge("spark_bert_stages", "Stages that have ended", labels, of_stage)
+    yield _gauge("spark_bert_stage_last_end_timestamp_seconds", "When a stage last ended so", labels, last)
+
+
+def _measured(runs: list[Row]) -> Iterator[Metric]:
+    """Yield what the last run of each kind has measured."""
+    seconds: Values = {}
+    speed: Values = {}
+    dev: Values = {}
+    for run in runs:
+        of_run = run.dag_id, *(str(columns.value(run, field)) for field in ("data.task", "model.kind", "model.name"))
+        for name, stage in run.stages.items():
+            if stage.seconds is not None:
+                seconds[run.dag_id, name] = stage.seconds
+            if stage.rows_per_second is not None:
+                speed[*of_run, name] = stage.rows_per_second
+        dev |= {(*of_run, name): score for name, score in run.metrics.items()}
+    run_labels = "dag", "task", "kind", "model"
+    yield _gauge(
+        "spark_bert_stage_seconds",
+        "Duration of a stage in the last run that did not find its artifact",
+        ("dag", "stage"),
+        seconds,
+    )
+    yield _gauge(
+        "spark_bert_rows_per_second",
+        "Speed of a stage in the last run that did not find its artifact",
+        (*run_labels, "stage"),
+        speed,
+    )
+    yield _gauge("spark_bert_dev_metric", "Metric of dev in the last run", (*run_labels, "metric"), dev)
+
+
+def _champions(runs: list[Row]) -> Metric:
+    found: Values = {(run.champion.model,): run.champion.version for run in runs if run.champion is not None}
+    return _gauge(
+        "spark_bert_champion_version", "Version of a registered model that is the champion", ("model",), found
+    )
+
+
+def _streams(home: Path) -> Iterator[Metric]:
+    """Yield what the heartbeats and the last windows of the streams say."""
+    beats: Values = {}
+    states: Values = {}
+    rows: Values = {}
+    drift: Values = {}
+    limits: Values = {}
+    for name in _names(home, "streams"):
+        beat, written = _json(home, "streams", name, "heartbeat.json")
+        if beat:
+            beats[name,] = written
+            states[name, str(beat.get("state"))] = 1
+            rows |= {(name, to): _number(beat.get(key)) for to, key in (("labeled", "rows"), ("set_aside", "aside"))}
+        for figure in _figures(home, name):
+            drift[name, str(figure.get("name"))] = _number(figure.get("value"))
+            limits[name, str(figure.get("name"))] = _number(figure.get("limit"))
+    figure_labels = ("stream", "figure")
+    yield _gauge("spark_bert_stream_heartbeat_timestamp_seconds", "Last heartbeat of a stream", ("stream",), beats)
+    yield _gauge("spark_bert_stream_state", "1 for the state that a stream is in", ("stream", "state"), states)
+    yield _counter("spark_bert_stream_rows", "Rows since a stream was started", ("stream", "outcome"), rows)
+    yield _gauge("spark_bert_stream_drift", "Drift of the last window from the training", figure_labels, drift)
+    yield _gauge("spark_bert_stream_drift_limit", "The largest drift that is accepted", figure_labels, limits)
+
+
+def _figures(home: Path, stream: str) -> list[dict[str, Any]]:
+    """Return the figures of drift of the last window of a stream; none if it was not compared with the training."""
+    windows = {int(found[1]): name for name in _names(home, "streams", stream, "windows") if (found := _WINDOW(name))}
+    if not windows:
+        return []
+    figures = _json(home, "streams", stream, "windows", windows[max(windows)])[0].get("figures")
+    return [figure for figure in figures if isinstance(figure, dict)] if isinstance(figures, list) else []
+
+
+def _disk(home: Path) -> Iterator[Metric]:
+    try:
+        disk = os.statvfs(home / "artifacts")
+    except FileNotFoundError:
+        return
+    size, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+    yield _gauge("spark_bert_disk_bytes", "Size of the disk that holds the artifacts", (), {(): size})
+    yield _gauge("spark_bert_disk_free_bytes", "What is free on the disk that holds the artifacts", (), {(): free})
+
+
+def _gauge(name: str, help_text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
+    return _filled(GaugeMetricFamily(name, help_text, labels=labels), values)
+
+
+def _counter(name: str, help_text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
+    return _filled(CounterMetricFamily(name, help_text, labels=labels), values)
+
+
+def _filled(metric: GaugeMetricFamily | CounterMetricFamily, values: Mapping[Labels, float]) -> Metric:
+    for labels, value in values.items():
+        # The name of a file need not be UTF-8.
+        metric.add_metric([label.encode(errors="replace").decode() for label in labels], value)
+    return metric
+
+
+def _names(root: Path, *folders: str) -> list[str]:
+    """Return the names in a folder; none if there is no such folder."""
+    try:
+        with open_folder(root, *folders) as folder, os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries)
+    except OSError:
+        return []
+
+
+def _json(root: Path, *names: str) -> tuple[dict[str, Any], float]:
+    """Return the JSON object in a file, and when it was written; an empty object if there is none."""
+    try:
+        with open_file(root, *names) as file:
+            found = json.loads(file.read(_LARGEST))
+            return (found if isinstance(found, dict) else {}), os.fstat(file.fileno()).st_mtime
+    except (OSError, ValueError, RecursionError):
+        return {}, 0
+
+
+def _number(value: Any) -> float:
+    """Return a number of a file as a float, and NaN for anything else."""
+    return float(value) if type(value) in (int, float) and abs(value) <= sys.float_info.max else math.nan

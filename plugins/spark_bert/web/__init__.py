@@ -1,0 +1,1 @@
+"""What Airflow's web server shows: files, links, the quality panel."""

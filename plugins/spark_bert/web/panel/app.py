@@ -1,0 +1,65 @@
+"""The web app of the panel: its pages, the files they consist of, and the JSON that they show.
+
+To add a page NAME, write static/NAME.js, add NAME with its title to PAGES, and add what it fetches to routes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException as AnyHTTPException
+
+from spark_bert.web.files import current_user
+from spark_bert.web.panel.routes import router
+
+#: Each page's title, by its name.
+PAGES = {"runs": "Runs", "run": "Run", "rows": "Rows", "compare": "Compare", "models": "Models", "data": "Data"}
+STATIC = Path(__file__).parent / "static"
+#: Nothing is loaded from elsewhere, and no script or style may stand in a page, wherever the text of a page comes from.
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "private, no-cache",
+}
+
+app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+app.include_router(router)
+app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+
+@app.middleware("http")
+async def add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Add the headers that keep pages to themselves."""
+    answer = await call_next(request)
+    answer.headers.update(_HEADERS)
+    return answer
+
+
+@app.exception_handler(AnyHTTPException)
+async def explain(request: Request, error: AnyHTTPException) -> Response:
+    """Answer with a page where a page was asked for, so that whoever is no longer logged in can read what to do."""
+    from fastapi.exception_handlers import http_exception_handler
+
+    if error.status_code in (401, 403) and not request.url.path.rpartition("/quality/")[2].startswith("api/"):
+        return FileResponse(STATIC / "login.html", error.status_code)
+    return await http_exception_handler(request, error)
+
+
+@app.get("/", dependencies=[Depends(current_user)])
+def start() -> Response:
+    """Lead to the table of runs."""
+    return RedirectResponse("runs")
+
+
+@app.get("/{page}", dependencies=[Depends(current_user)])
+def page(page: str) -> HTMLResponse:
+    """Send a page. It contains no data: its script fetches what it shows."""
+    if page not in PAGES:
+        raise HTTPException(404, f"There is no page {page} here: the pages are {', '.join(PAGES)}.")
+    return HTMLResponse((STATIC / "page.html").read_text(encoding="utf-8").format(name=page, title=PAGES[page]))

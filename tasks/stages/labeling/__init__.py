@@ -1,0 +1,1 @@
+"""The stages that label rows with a trained model."""

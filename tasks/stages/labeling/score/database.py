@@ -1,0 +1,120 @@
+"""Tables of a database, which Spark reads, and writes as Parquet."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrameReader, SparkSession
+from pyspark.sql.types import DataType, DateType, DecimalType, TimestampNTZType, TimestampType
+
+from include.paths import check_file, user_path
+from include.secrets import DATABASE, VARIABLE
+from include.sections import Scoring
+from include.stages import BadInput, Transient
+from tasks.sources.chunks import Chunk
+from tasks.spark import place
+from tasks.stages.labeling.score.exact import exact_chunks
+
+_FETCHED_ROWS = 10_000  # PostgreSQL's driver reads a whole table into the memory unless it is told otherwise
+_INEXACT = ("date", "time", "interval", "decimal")  # in the name of a type, such as array<decimal(38,18)>
+
+
+def database_chunks(spark: SparkSession, scoring: Scoring, folder: Path) -> Iterator[Chunk]:
+    """Yield the rows of the table.
+
+    Dates, times and decimal numbers are read as the text that the database itself writes: the types of Java and Spark
+    move hours that a time zone lacks, round, and take `infinity` for a common date.
+
+    Args:
+        spark: The session, which must have loaded the driver.
+        scoring: The experiment's scoring section.
+        folder: The folder to write what Spark reads to, which must not exist.
+
+    Raises:
+        BadInput: If the driver is no driver, or if the names of two columns differ only in case.
+        Transient: If the database does not give the table.
+    """
+    reader = _reader(spark, scoring)
+    try:
+        schema = reader.load().schema
+        kinds = {field.name: kind for field in schema if (kind := _exact_type(field.dataType)) is not None}
+        as_text = ", ".join(f"{_quoted(name)} STRING" for name in kinds)
+        (reader.option("customSchema", as_text) if kinds else reader).load().write.parquet(place(folder))
+    except AnalysisException as error:
+        first = str(error).splitlines()[0]
+        if error.getCondition() == "COLUMN_ALREADY_EXISTS":
+            raise BadInput(
+                f"{scoring.table} has columns whose names differ only in case: rename one ({first})"
+            ) from error
+        raise Transient(
+            f"{scoring.table} of {scoring.input} cannot be read ({first} {_cause(error)}): check that the database "
+            "answers, the login, and scoring.table"
+        ) from error
+    return exact_chunks(sorted(folder.glob("part-*.parquet")), kinds)
+
+
+def driver(scoring: Scoring) -> tuple[Path, ...]:
+    """Return the JDBC driver if the table is in a database. Raise BadInput if there is no such file."""
+    if not scoring.is_database:
+        return ()
+    jar = user_path(scoring.driver)
+    check_file(jar, "name the .jar file of the database's JDBC driver as scoring.driver")
+    return (jar,)
+
+
+def driver_class(jar: Path) -> str:
+    """Return the name of the class that a JDBC driver registers. Raise BadInput if the file is no driver."""
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            lines = archive.read("META-INF/services/java.sql.Driver").decode("utf-8").splitlines()
+    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError) as error:
+        raise BadInput(f"{jar} is not a JDBC driver ({error}): name the driver's .jar as scoring.driver") from error
+    return next(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+
+
+def login() -> dict[str, str]:
+    """Return the options `user` and `password`, of those that the deployment's files or variables have."""
+    folder, found = os.environ.get(VARIABLE, ""), {}
+    for (variable, name), option in zip(DATABASE.items(), ("user", "password"), strict=True):
+        file = Path(folder, name)
+        if folder and file.is_file():
+            found[option] = file.read_text(encoding="utf-8").strip()
+        elif os.environ.get(variable):
+            found[option] = os.environ[variable]
+    return found
+
+
+def _cause(error: AnalysisException) -> str:
+    """Return what the database's driver said, which Spark's own message leaves out."""
+    origin = getattr(error, "_origin", None)  # py4j's exception, which pyspark keeps to itself
+    cause = None if origin is None else origin.getCause()
+    return "" if cause is None else str(cause.getMessage())
+
+
+def _reader(spark: SparkSession, scoring: Scoring) -> DataFrameReader:
+    reader = spark.read.format("jdbc").option("url", scoring.input).option("dbtable", scoring.table)
+    reader = reader.option("driver", driver_class(user_path(scoring.driver))).option("fetchsize", _FETCHED_ROWS)
+    return reader.option("preferTimestampNTZ", True).options(**login())
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _exact_type(kind: DataType) -> pa.DataType | None:
+    """Return the type of a column that is read as text; None for one that Spark reads without changing a value."""
+    match kind:
+        case DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case DateType():
+            return pa.date32()
+        case TimestampNTZType():
+            return pa.timestamp("us")
+        case TimestampType():
+            return pa.timestamp("us", "UTC")
+    return pa.string() if any(name in kind.simpleString() for name in _INEXACT) else None

@@ -1,0 +1,93 @@
+"""The source of a stream as the experiment describes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
+
+from include.artifacts import write_json
+from include.paths import user_path
+from include.sections import Streaming
+from include.stages import BadInput
+from tasks.stages.labeling.stream.batches import CHECKPOINT
+from tasks.streaming.files import FileSource
+from tasks.streaming.kafka import KafkaSource
+from tasks.streaming.kafka_java import open_topic
+
+
+def check_source(streaming: Streaming) -> None:
+    """Raise BadInput if the experiment does not say where the rows come from."""
+    needed = ("folder",) if streaming.source == "files" else ("brokers", "topic")
+    for name in needed:
+        if not getattr(streaming, name):
+            raise BadInput(f"streaming.{name} is empty, but streaming.source is {streaming.source}: write it")
+    if streaming.source == "files" and not user_path(streaming.folder).is_dir():
+        raise BadInput(f"there is no folder {user_path(streaming.folder)}: make it, or correct streaming.folder")
+
+
+def remember(streaming: Streaming, file: Path) -> None:
+    """Write down what the stream reads, or raise BadInput if it was begun with something else.
+
+    Spark's checkpoint has numbers of files and messages only, which mean nothing in another folder or topic. A folder
+    in the home is written down without the path of the home, which may be moved. Nothing tells surely that a folder is
+    the same one at any other path: the number of an inode is given again to the next folder.
+    """
+    home, files = file.parents[2], streaming.source == "files"
+    where = str(user_path(streaming.folder).absolute()) if files else streaming.topic
+    wanted = {"source": streaming.source, "reads": where, "texts": list(streaming.texts)}
+    if not (file.parent / CHECKPOINT).exists():  # nothing was read yet
+        write_json(file, wanted | {"reads": where.removeprefix(f"{home}/")})
+    begun = json.loads(file.read_text(encoding="utf-8"))
+    if begun["source"] == "files":
+        begun["reads"] = str(home / begun["reads"])
+    if begun != wanted:
+        same = f" If it is the same folder at another path, write that as reads into {file}." if files else ""
+        raise BadInput(
+            f"the stream {streaming.name} was begun with {_in_words(begun)}, not {_in_words(wanted)}: choose another "
+            f"streaming.name, or remove {file.parent} to begin anew.{same}"
+        )
+
+
+def open_source(spark: SparkSession, streaming: Streaming, folder: Path) -> DataFrame:
+    """Return the rows to come, in the columns of `tasks.streaming.rows`.
+
+    Args:
+        spark: the session.
+        streaming: the experiment's streaming section.
+        folder: the folder of the stream.
+
+    Raises:
+        BadInput: if the list of the files that were read is missing, or if Spark has no connector for Kafka.
+    """
+    if streaming.source == "kafka-java":
+        return open_topic(spark, streaming)
+    source: type[DataSource] = KafkaSource
+    options = {name: getattr(streaming, name) for name in ("brokers", "topic", "starting")}
+    options["rows"] = streaming.batch_rows
+    if streaming.source == "files":
+        source, log = FileSource, folder / "files.jsonl"
+        _check_log(log, folder / CHECKPOINT)
+        log.touch()  # Spark's first batch may have no files
+        options = {
+            "folder": user_path(streaming.folder).absolute(), "log": log.absolute(),
+            "settle": streaming.settle, "files": streaming.batch_files,
+            "partitions": spark.sparkContext.defaultParallelism,
+        }  # fmt: skip
+    spark.dataSource.register(source)
+    return spark.readStream.format(source.name()).options(**{name: str(one) for name, one in options.items()}).load()
+
+
+def _check_log(log: Path, checkpoint: Path) -> None:
+    if not log.exists() and any((checkpoint / "offsets").glob("[0-9]*")):
+        raise BadInput(
+            f"{log} is missing, so nobody knows which files were read: put it back, or remove {log.parent} to label "
+            "all rows again"
+        )
+
+
+def _in_words(what: dict[str, Any]) -> str:
+    return f"{what['source']} of {what['reads']} and the texts {', '.join(what['texts'])}"

@@ -1,0 +1,129 @@
+"""The verdict: all comparisons, their outcomes, and the reasons for which the challenger is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from include.sections import Retraining
+from tasks.scoring import paired
+from tasks.scoring.metrics import as_json
+from tasks.scoring.paired import Comparison
+from tasks.scoring.scored import ScoredSplit
+from tasks.scoring.slices import RECALL, slices_of
+from tasks.stages.lifecycle.challenge.costs import Cost
+
+
+@dataclass(frozen=True)
+class MarginCheck:
+    """A comparison and its margin.
+
+    Attributes:
+        about: A description of the rows.
+        key: The experiment's field that sets the margin.
+        margin: The largest accepted loss of the metric.
+        found: The comparison.
+        outcome: The outcome of the comparison.
+        reason: Why the challenger is refused; "" if it is not.
+    """
+
+    about: str
+    key: str
+    margin: float
+    found: Comparison
+    outcome: paired.Outcome
+    reason: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The decision of the challenge.
+
+    Attributes:
+        outcome: The outcome over all dev rows; "first" if there is no champion to compare with.
+        champion: The content of champion.json.
+        metric: The task's selection metric.
+        metrics: All metrics of "model" (the challenger) and "champion"; None where a metric is undefined, and for a
+            missing champion.
+        whole: The comparison over all dev rows; None if there is no champion.
+        slices: Slice name to the comparison on that slice.
+        costs: Latency and size.
+        reasons: Why the challenger is refused; empty if it passes.
+    """
+
+    outcome: paired.Outcome | Literal["first"]
+    champion: Mapping[str, str]
+    metric: str
+    metrics: dict[str, dict[str, float | None] | None]
+    whole: MarginCheck | None
+    slices: dict[str, MarginCheck]
+    costs: list[Cost]
+    reasons: list[str]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the challenger passes. An undecided challenger passes, too, but is not promoted automatically."""
+        return not self.reasons
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of challenge.json."""
+        return {"passed": self.passed, **asdict(self)}
+
+
+def judge(
+    model: ScoredSplit, champion: ScoredSplit | None, named: Mapping[str, str], costs: list[Cost], options: Retraining
+) -> Verdict:
+    """Compare the challenger with the champion, and its costs with their budgets.
+
+    The challenger is refused if it is worse on a slice. Undecided slices have no effect: slices are small and serve to
+    detect losses beyond the margin, not to exclude them. The slice of a label also detects a classifier that keeps its
+    overall accuracy by predicting a single class.
+
+    Args:
+        model: The challenger's results.
+        champion: The champion's results, on the same rows; None if there is no champion.
+        named: The content of champion.json.
+        costs: The costs of both models.
+        options: The margins.
+    """
+    metrics = {"model": as_json(model.metrics()), "champion": as_json(champion.metrics()) if champion else None}
+    whole = None if champion is None else _whole(model, champion, options.margin)
+    slices = {} if champion is None else _slices(model, champion, options.slice_margin)
+    held = [one.reason for one in (whole, *slices.values()) if one is not None]
+    reasons = [reason for reason in (*held, *(cost.reason for cost in costs)) if reason]
+    outcome = whole.outcome if whole else "first"
+    return Verdict(outcome, named, model.task.metric, metrics, whole, slices, costs, reasons)
+
+
+def _whole(model: ScoredSplit, champion: ScoredSplit, margin: float) -> MarginCheck:
+    found = paired.compare(model.task, model.labels, model.predicted, champion.predicted)
+    return _hold(found, "all dev rows", "retraining.margin", margin)
+
+
+def _slices(model: ScoredSplit, champion: ScoredSplit, margin: float) -> dict[str, MarginCheck]:
+    held = {}
+    for part in slices_of(model):
+        sides = (model.labels, model.predicted, champion.predicted)
+        found = paired.compare(model.task, *(part.of(side) for side in sides))
+        if part.metrics == (RECALL,):
+            found = replace(found, metric=RECALL)
+        held[part.name] = _hold(found, f"{part.name} ({part.about})", "retraining.slice_margin", margin)
+    return held
+
+
+def _hold(found: Comparison, about: str, key: str, margin: float) -> MarginCheck:
+    outcome = paired.outcome(found, margin)
+    return MarginCheck(
+        about, key, margin, found, outcome, _reason(found, about, key, margin) if outcome == "worse" else ""
+    )
+
+
+def _reason(found: Comparison, about: str, key: str, margin: float) -> str:
+    assert found.difference is not None and found.interval is not None and found.p is not None  # true if it is worse
+    low, high = found.interval
+    return (
+        f"{found.metric} {found.model:.4f} on {about} is {-found.difference:.4f} below the champion's "
+        f"{found.champion:.4f}: more than {key} = {margin:g} and more than chance ({found.rows} rows, 95 % interval "
+        f"of the difference {low:.4f} to {high:.4f}, p {found.p:.2g})"
+    )

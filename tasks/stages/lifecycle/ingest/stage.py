@@ -1,0 +1,98 @@
+"""The stage ingest: create a new version of a dataset from the last version and the new files in the drop folder.
+
+The artifact is the version. Once it is committed, the dataset's record names it as the last version
+(include/datasets.py). If the drift is above a limit, the version is refused: the figures are kept as evidence, and the
+record is not changed. Malformed files are moved away (refuse.py), so that they affect neither other files nor later
+runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from include.artifacts import Manifest, write_json
+from include.stages import ExitCode
+from tasks.context import Context, Outcome
+from tasks.stages.lifecycle.ingest.drift import measure
+from tasks.stages.lifecycle.ingest.inputs import Inputs, read_inputs
+from tasks.stages.lifecycle.ingest.plan import Plan
+from tasks.stages.lifecycle.ingest.rows import Row, select
+from tasks.stages.lifecycle.ingest.version import RECORD, dataset_of, identity, layout, record_of, write_tables
+
+REMEDY = "check the new files, and remove wrong rows or, if the change is real, raise the limit"
+
+log = logging.getLogger(__name__)
+
+
+def run(context: Context) -> Outcome:
+    """Write the new version, provided that the new files add rows and that their drift is within the limits.
+
+    Returns:
+        The outcome, with the exit code GATE_FAILED if the drift is above a limit.
+    """
+    experiment, output = context.experiment, context.output
+    plan = Plan.of(_manifest(context).fingerprint)
+    with (output / "quarantine.jsonl").open("w", encoding="utf-8") as stream:
+        inputs = read_inputs(experiment, context.run.store, plan, stream)
+        added, counts = select(inputs.known, inputs.files.values(), experiment.task)
+    for warning in [*inputs.warnings, *inputs.refused.values()]:
+        log.warning("%s", warning)
+    figures = measure(inputs.known["train"], added, experiment.task, experiment.dataset) if added else []
+    write_json(output / "drift.json", {"rows": len(added), "figures": [figure.as_json() for figure in figures]})
+    result = {
+        "new": False,
+        "dataset": dataset_of(experiment, context.run).name,
+        "version": plan.parent,
+        "parent": plan.parent,
+        "counts": {**counts, "unusable": inputs.unusable},
+        "drift": {figure.name: round(figure.value, 4) for figure in figures},
+        "refused": dict(inputs.refused),
+        "warnings": inputs.warnings,
+        "files": {"drift": "drift.json", "quarantine": "quarantine.jsonl"},
+    }
+    reasons = [figure.reason for figure in figures if figure.reason]
+    if reasons and len(added) >= experiment.dataset.drift_rows:
+        return Outcome(result, ExitCode.GATE_FAILED, f"the new rows are refused: {'; '.join(reasons)}. {REMEDY}")
+    if plan.parent and not added:
+        log.info("there are no new rows: %s remains the last version", plan.parent)
+        return Outcome({**result, "data": _data(context, plan.parent)})
+    rows = {**inputs.known, "train": [*inputs.known["train"], *added]}
+    return Outcome(_write(context, plan, inputs, rows, result))
+
+
+def _data(context: Context, version: str) -> dict[str, Any]:
+    """Return the fields with which an experiment trains on a version."""
+    path = context.run.store.path("ingest", version)
+    fields = {"source": "files", "path": str(path), **layout(context.experiment.task)}
+    return {f"data.{name}": value for name, value in fields.items()}
+
+
+def _write(
+    context: Context, plan: Plan, inputs: Inputs, rows: Mapping[str, Sequence[Row]], result: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write the tables and the record of the version, and return the result."""
+    version, task = _manifest(context).key, context.experiment.task
+    whole = {**result, "new": True, "version": version, "rows": {split: len(part) for split, part in rows.items()}}
+    earlier = record_of(context.run.store, plan.parent)["known_files"] if plan.parent else []
+    record = {
+        **{key: whole[key] for key in ("dataset", "version", "parent", "rows", "counts", "drift")},
+        **identity(task),
+        "files": {
+            name: {"sha256": plan.files[name], "rows": found.read, "unusable": found.read - len(found.rows)}
+            for name, found in inputs.files.items()
+        },
+        "known_files": [*earlier, *(plan.files[name] for name in inputs.files)],
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "revision": _manifest(context).revision,
+    }
+    write_tables(context.output, rows, task)
+    write_json(context.output / RECORD, record)
+    return {**whole, "data": _data(context, version)}
+
+
+def _manifest(context: Context) -> Manifest:
+    assert context.manifest is not None  # set by the runner
+    return context.manifest

@@ -1,0 +1,89 @@
+"""The files of a dataset's version: version.json, and three tables that `data.source: files` can read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from include.artifacts import ArtifactStore
+from include.datasets import Dataset
+from include.experiment import Experiment
+from include.glue import SPLITS, Task
+from include.runs import Run
+from include.stages import BadInput
+from tasks.stages.lifecycle.ingest.rows import Row
+
+RECORD = "version.json"
+_TABLES = {split: f"{split}.tsv" for split in SPLITS}
+#: The separators of TSV, which has no quoting, become spaces. An encoder treats all of them as white space.
+_BLANK = str.maketrans("\t\r\n", "   ")
+
+
+def of_files(experiment: Experiment, path: Path, **data: Any) -> Experiment:
+    """Return the experiment with files below a path as its data source.
+
+    Args:
+        experiment: The experiment.
+        path: The folder of the files.
+        **data: Further fields of its data section.
+    """
+    changed = experiment.data.model_copy(update={"source": "files", "path": str(path), **data})
+    return experiment.model_copy(update={"data": changed})
+
+
+def dataset_of(experiment: Experiment, run: Run) -> Dataset:
+    """Return the dataset that an experiment names, in the home of a run."""
+    return Dataset(run.store.root.parent, experiment.dataset.name or experiment.data.task)
+
+
+def layout(task: Task) -> dict[str, Any]:
+    """Return the fields of the data section for a version's tables. For pairs, they include the second column."""
+    columns = {"sentence2": "sentence2"} if len(task.sentences) == 2 else {}
+    return {**_TABLES, "columns": columns, "delimiter": "", "encoding": "utf-8", "label_map": {}}
+
+
+def identity(task: Task) -> dict[str, Any]:
+    """Return the properties of a task that all versions of a dataset must share."""
+    found: dict[str, Any] = {
+        "task": task.name,
+        "sentences": len(task.sentences),
+        "labels": list(task.labels),
+        "score_range": task.score_range and list(task.score_range),
+    }
+    return found | ({"separator": task.separator} if task.kind == "multilabel" else {})
+
+
+def record_of(store: ArtifactStore, version: str) -> dict[str, Any]:
+    """Read the version.json of a version.
+
+    Raises:
+        BadInput: If the version is missing or damaged.
+    """
+    artifact = store.find("ingest", version)
+    if artifact is None:
+        raise BadInput(
+            f"{store.path('ingest', version)}, the last version of the dataset, is missing: restore it from a backup, "
+            "or start a new dataset with another dataset.name"
+        )
+    found: dict[str, Any] = json.loads((artifact.path / RECORD).read_text(encoding="utf-8"))
+    return found
+
+
+def write_tables(folder: Path, rows: Mapping[str, Iterable[Row]], task: Task) -> None:
+    """Write train.tsv, dev.tsv and test.tsv.
+
+    Args:
+        folder: The folder to write to.
+        rows: Split to its rows.
+        task: The task.
+    """
+    names = ["sentence", "sentence2"][: len(task.sentences)]
+    for split, file in _TABLES.items():
+        label = [] if split == "test" else ["label"]
+        with (folder / file).open("w", encoding="utf-8", newline="\n") as stream:
+            stream.write("\t".join([*names, *label]) + "\n")
+            for row in rows[split]:
+                fields = [*row.sentences, row.label] if label else row.sentences
+                stream.write("\t".join(field.translate(_BLANK) for field in fields) + "\n")

@@ -1,0 +1,94 @@
+"""The runs whose predictions become files of one submission zip."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from include.artifacts import Artifact
+from include.experiment import Experiment
+from include.glue import Task
+from include.named import build
+from include.runs import Run
+from include.stages import BadInput
+from tasks.stages.pipeline.export.predictions_file import PredictionsFile, from_predictions, is_glue
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run with predictions.
+
+    Attributes:
+        run: Its name in submission.runs; "" for the exporting run itself, unless that continues another run.
+        task: Its task.
+        validate: The artifact with its test split.
+        predict: The artifact with its predictions.
+    """
+
+    run: str
+    task: Task
+    validate: Artifact
+    predict: Artifact
+
+    def sheet(self) -> PredictionsFile:
+        """Return its predictions as a file for GLUE.
+
+        Raises:
+            BadInput: If the predictions do not match the rows of the test split.
+        """
+        self._whole_test()
+        test = pq.read_table(self.validate.path / "test.parquet", columns=["row"])
+        predicted = pq.read_table(self.predict.path / "predictions.parquet", columns=["row", "prediction"])
+        columns = (test["row"], predicted["row"], self._predictions(predicted["prediction"]))
+        return from_predictions(self.task, *(column.to_numpy() for column in columns))
+
+    def _predictions(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return class ids or scores unchanged, and lists of labels as a cell of the task's files."""
+        return pc.binary_join(column, self.task.separator) if self.task.kind == "multilabel" else column
+
+    def _whole_test(self) -> None:
+        """Raise BadInput if validate has quarantined a test row: GLUE requires a prediction for every row."""
+        if not is_glue(self.task):
+            return
+        with (self.validate.path / "quarantine.jsonl").open(encoding="utf-8") as lines:
+            aside = next((entry for entry in map(json.loads, lines) if entry["split"] == "test"), None)
+        if aside:
+            raise BadInput(
+                f"{aside['file']} line {aside['line']} was quarantined ({aside['reason']}), but GLUE requires a "
+                f"prediction for every row of {self.task.name}'s test file: correct the line and run validate again"
+            )
+
+
+def other_runs(experiment: Experiment, run: Run) -> list[Member]:
+    """Find the runs that submission.runs names.
+
+    Args:
+        experiment: The experiment. A name with a slash is a path; any other name is a run in the same folder as `run`.
+        run: The exporting run.
+
+    Raises:
+        BadInput: If a run does not exist, has not finished its predictions, or has failed its gate.
+    """
+    return [_member(name, run) for name in experiment.submission.runs]
+
+
+def refuse_failed_gate(run: Run) -> None:
+    """Raise BadInput if the run's model has failed its gate, so that its predictions cannot be exported."""
+    gate = run.record()["stages"].get("gate", {})
+    if gate.get("exit_code"):
+        raise BadInput(f"the run {run.folder.name} is not exported: {gate['message']}")
+
+
+def _member(name: str, run: Run) -> Member:
+    other = Run(Path(name) if "/" in name else run.folder.parent / name)
+    record = other.record()
+    if "experiment" not in record:
+        raise BadInput(f"submission.runs names {name}, but {other.file} does not exist: run that experiment first")
+    refuse_failed_gate(other)
+    experiment = build(record["experiment"], f"the experiment of the run {name}")
+    return Member(name, experiment.task, other.artifact("validate", experiment), other.artifact("predict", experiment))

@@ -1,0 +1,103 @@
+"""The stage export: write the predictions file, submission.zip, and submission.json, which describes the archive."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from include.artifacts import sha256, write_json
+from include.glue import SUBMISSION_TASKS, TASKS
+from include.stages import BadInput
+from tasks.context import Context, Outcome
+from tasks.stages.pipeline.export.archive import write_archive
+from tasks.stages.pipeline.export.check import Expected, check_submission
+from tasks.stages.pipeline.export.members import Member, other_runs
+from tasks.stages.pipeline.export.predictions_file import PredictionsFile, is_glue, placeholder
+
+log = logging.getLogger(__name__)
+ARCHIVE = "submission.zip"
+
+
+def run(context: Context) -> Outcome:
+    """Write, zip and check the predictions of this run and of the runs in submission.runs.
+
+    With submission.all_tasks, the archive also contains placeholders for all other GLUE tasks. If there is no test
+    split, nothing is written.
+    """
+    experiment, inputs = context.experiment, context.inputs
+    if inputs["predict"].manifest.result.get("rows") == 0:
+        log.warning("there is no test file, so there are no predictions to export")
+        return Outcome({"rows": 0, "tasks": [], "placeholders": [], "warnings": [], "files": {}})
+    origin = str(context.run.record().get("from", ""))  # the run that this one continues, if any
+    own = Member(origin, experiment.task, inputs["validate"], inputs["predict"])
+    members = _by_file([own, *other_runs(experiment, context.run)])
+    sheets = {file: member.sheet() for file, member in members.items()}
+    if experiment.submission.all_tasks:
+        sheets = _placeholders(members) | sheets
+    files = {file: sheet.encode() for file, sheet in sheets.items()}
+    (context.output / own.task.submission).write_bytes(files[own.task.submission])
+    write_archive(context.output / ARCHIVE, files)
+    check_submission(context.output / ARCHIVE, {name: Expected(one.task, one.indices) for name, one in sheets.items()})
+    manifest = _manifest(sheets, members) | {"sha256": sha256(context.output / ARCHIVE)}
+    write_json(context.output / "submission.json", manifest)
+    for warning in manifest["warnings"]:
+        log.warning("%s", warning)
+    return Outcome(_result(own, manifest))
+
+
+def _by_file(members: list[Member]) -> dict[str, Member]:
+    """Return file name to run. Raise BadInput if two runs have the same file name, which means the same task."""
+    found: dict[str, Member] = {}
+    for member in members:
+        file = member.task.submission
+        if file in found:
+            first = found[file].run or "this run"
+            raise BadInput(f"{first} and {member.run} both predict {file}: remove one of them from submission.runs")
+        found[file] = member
+    return found
+
+
+def _placeholders(members: Mapping[str, Member]) -> dict[str, PredictionsFile]:
+    """Create placeholders for the GLUE tasks that no run predicts."""
+    strangers = [member.task.name for member in members.values() if not is_glue(member.task)]
+    if strangers:
+        raise BadInput(
+            f"submission.all_tasks creates GLUE's eleven files, but {strangers[0]} is not a GLUE task: "
+            "set submission.all_tasks: false"
+        )
+    tasks = [TASKS[name] for name in SUBMISSION_TASKS]
+    return {task.submission: placeholder(task) for task in tasks if task.submission not in members}
+
+
+def _manifest(sheets: Mapping[str, PredictionsFile], members: Mapping[str, Member]) -> dict[str, Any]:
+    files = {name: _entry(sheet, members.get(name)) for name, sheet in sorted(sheets.items())}
+    warnings = [text for sheet in sheets.values() for text in _warnings(sheet)]
+    return {"archive": ARCHIVE, "files": files, "warnings": warnings}
+
+
+def _entry(sheet: PredictionsFile, member: Member | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {"task": sheet.task.name, "rows": len(sheet.values), "placeholder": member is None}
+    if member is None:
+        return entry | {"prediction": sheet.values[0]}
+    return entry | {"run": member.run or "this run", "predict": member.predict.manifest.key}
+
+
+def _warnings(sheet: PredictionsFile) -> list[str]:
+    task, rows = sheet.task, len(sheet.values)
+    if task.test_rows is None and TASKS[task.name].test_rows:
+        return [f"{task.submission} contains predictions for your own files, not for GLUE's {task.name} test split"]
+    if task.test_rows in (None, rows):
+        return []
+    return [f"{task.submission} has {rows} predictions, but GLUE's {task.name} test split has {task.test_rows} rows"]
+
+
+def _result(own: Member, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    files = manifest["files"]
+    return {
+        "rows": files[own.task.submission]["rows"],
+        "tasks": [entry["task"] for entry in files.values() if not entry["placeholder"]],
+        "placeholders": [entry["task"] for entry in files.values() if entry["placeholder"]],
+        "warnings": manifest["warnings"],
+        "files": {"submission": ARCHIVE, "predictions": own.task.submission, "manifest": "submission.json"},
+    }

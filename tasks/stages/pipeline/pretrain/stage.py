@@ -1,0 +1,92 @@
+"""The stage pretrain: masked language modeling on unlabeled text, if the experiment names one, as a start for train."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from include.experiment import Experiment
+from include.paths import user_path
+from include.sections import Loss, Model, Training
+from include.stages import SHARED_WITH_PRETRAINING, BadInput
+from tasks.assets import encoder_folder
+from tasks.context import Context, Outcome
+from tasks.launching.launch import launch
+from tasks.stages.pipeline.pretrain.blocks import BlockWriter
+from tasks.stages.pipeline.pretrain.text import splits
+from tasks.training.job import Job
+from tasks.training.sampler import planned_steps
+
+log = logging.getLogger(__name__)
+
+
+def run(context: Context) -> Outcome:
+    """Write blocks/ (the text as token ids), model/ (the encoder), metrics.jsonl and training.json.
+
+    Without a text, nothing is written.
+
+    Raises:
+        BadInput: If the text or the encoder cannot be used.
+    """
+    experiment = context.experiment
+    if not experiment.pretraining.text:
+        log.info("no pre-training, because pretraining.text is not set")
+        return Outcome({"pretrained": False})
+    encoder = encoder_folder(experiment.model.name, experiment.runtime)
+    counts = _cut(experiment, encoder, context.output / "blocks")
+    job = Job(
+        settings(experiment),
+        encoder=encoder,
+        data=context.output / "blocks",
+        output=context.output,
+        objective="masked words",
+        checkpoints=context.checkpoints,
+        terminal=sys.stderr.isatty(),
+    )
+    context.tell_steps(planned_steps(job))
+    launch(job, profiles=context.run.folder / "profiles" / "pretrain")
+    training = json.loads((context.output / "training.json").read_text(encoding="utf-8"))
+    perplexity = training["best"]
+    loss = perplexity and math.log(perplexity)
+    return Outcome({"pretrained": True, "loss": loss, "perplexity": perplexity, **training, **counts})
+
+
+def settings(experiment: Experiment) -> Experiment:
+    """Return the experiment with pre-training's settings in its training section.
+
+    Early stopping is off, since pre-training runs for all epochs and keeps the best encoder. Sparse gradients of the
+    embeddings are off, because the decoder shares its weights with the word embeddings, whose gradient is thus dense.
+    Fields that only fine-tuning reads have their defaults, so that changing them does not invalidate the checkpoints of
+    a pre-training.
+    """
+    own = experiment.pretraining.model_dump(include={"epochs", "batch_size", "learning_rate", "seed"})
+    shared = experiment.training.model_dump(include=set(SHARED_WITH_PRETRAINING))
+    training = Training(**own, **shared, patience=0, sparse_embeddings=False)
+    model = Model(name=experiment.model.name)
+    return experiment.model_copy(update={"training": training, "model": model, "loss": Loss()})
+
+
+def _cut(experiment: Experiment, encoder: Path, folder: Path) -> dict[str, Any]:
+    """Write the blocks of the text, and return the numbers of documents, blocks and tokens of each split."""
+    options, file = experiment.pretraining, user_path(experiment.pretraining.text)
+    writer = BlockWriter(encoder, experiment.preprocessing.max_length)
+    counts = {split: writer.write(texts, folder / split) for split, texts in splits(file, options.seed).items()}
+    for split, count in counts.items():
+        log.info("%s: %d documents, %d blocks, %d tokens", split, *count.values())
+    fixed = experiment.batching.kind in ("length", "static")
+    _check(counts["train"]["blocks"], counts["dev"]["blocks"], options.batch_size if fixed else 1, file)
+    return {name: {split: count[name] for split, count in counts.items()} for name in ("documents", "blocks", "tokens")}
+
+
+def _check(train: int, dev: int, batch_size: int, file: Path) -> None:
+    if not dev:
+        raise BadInput(f"{file}: the tokenizer knows no word of the dev documents: add more text")
+    if train < batch_size:
+        raise BadInput(
+            f"pretraining.batch_size is {batch_size}, but {file} has only {train} blocks to train on: reduce the "
+            "batch size, or add more text"
+        )

@@ -1,0 +1,92 @@
+"""The stage train: fine-tune the encoder, on Horovod if there are several ranks, and keep the best model.
+
+A model of another kind (model.kind) is trained instead if the experiment asks for a baseline. It is written in the same
+format, so that no later stage makes a difference.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from include.artifacts import write_json
+from include.scratch import scratch_folder
+from include.stages import BadInput
+from tasks.assets import encoder_folder
+from tasks.context import Context, Outcome
+from tasks.encoder.base_model import base_model
+from tasks.encoder.batching import TokenTable
+from tasks.encoder.inference import predict_logits
+from tasks.encoder.loading import load_trained
+from tasks.encoder.spec import BASE_MODEL, THRESHOLDS
+from tasks.launching.launch import launch
+from tasks.scoring.metrics import probabilities
+from tasks.scoring.slices import check_gate
+from tasks.scoring.thresholds import tune
+from tasks.training.job import Job
+from tasks.training.sampler import planned_steps
+
+
+def run(context: Context) -> Outcome:
+    """Write model/, metrics.jsonl and training.json.
+
+    Raises:
+        BadInput: If the data or the encoder cannot be used with the experiment, or if the gate names an empty slice.
+    """
+    experiment = context.experiment
+    check_gate(experiment, context.inputs["preprocess"].path / "dev")
+    pretrained = context.inputs["pretrain"].path / "model"
+    original = encoder_folder(experiment.model.name, experiment.runtime)
+    job = Job(
+        experiment,
+        encoder=pretrained if pretrained.is_dir() else original,
+        data=context.inputs["preprocess"].path,
+        output=context.output,
+        checkpoints=context.checkpoints,
+        terminal=sys.stderr.isatty(),
+    )
+    _train(job, context)
+    model = context.output / "model"
+    _add(model, {BASE_MODEL: base_model(experiment.model.name, experiment.runtime).as_json()})
+    if experiment.task.kind == "multilabel":
+        _add(model, {THRESHOLDS: _thresholds(model, context.inputs["preprocess"].path / "dev")})
+    return Outcome(json.loads((context.output / "training.json").read_text(encoding="utf-8")))
+
+
+def _train(job: Job, context: Context) -> None:
+    """Write model/, metrics.jsonl and training.json of a model of any kind."""
+    kind = job.experiment.model.kind
+    if kind in ("tfidf", "frozen"):
+        from tasks.baselines.training import train
+
+        train(job)
+        return
+    context.tell_steps(planned_steps(job))
+    profiles = context.run.folder / "profiles" / "train"
+    if kind == "encoder":
+        launch(job, profiles=profiles)
+        return
+    from tasks.baselines.word_vectors import write_text_cnn
+
+    with scratch_folder(job.output, "text-cnn") as folder:
+        launch(write_text_cnn(job, folder), profiles=profiles)
+
+
+def _thresholds(model: Path, dev: Path) -> list[float]:
+    """Return from which probability the model predicts each label, tuned on the dev rows."""
+    table = TokenTable.open(dev)
+    chances = probabilities("multilabel", predict_logits(load_trained(model), table))
+    if not np.isfinite(chances).all():
+        raise BadInput("the model's logits are not finite, so its training diverged: lower training.learning_rate")
+    thresholds: list[float] = tune(table.labels[table.documents], chances).tolist()
+    return thresholds
+
+
+def _add(model: Path, values: dict[str, Any]) -> None:
+    """Write values into the model's config.json."""
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    write_json(model / "config.json", config | values)

@@ -1,0 +1,201 @@
+"""The expectation suite of a split, derived from the task's entry in the registry.
+
+Each rule is a Great Expectations expectation with a severity: a critical rule stops the run, a warning is reported.
+Its `meta` describes in plain words what was observed, and how to fix a failure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from great_expectations import expectations as gxe
+from great_expectations.expectations.expectation import Expectation
+from great_expectations.expectations.metadata_types import FailureSeverity
+
+from include.glue import Task
+from include.sections import Validation
+from tasks.sources.quarantine import QuarantineSummary
+from tasks.stages.pipeline.validate.tables import checked_schema, sentence_columns
+
+CRITICAL, WARNING = FailureSeverity.CRITICAL, FailureSeverity.WARNING
+LONGEST = 10_000  # characters; a longer text is more likely a broken file than a sentence
+CUT = 2_000  # characters that fill the 512 positions of BERT, at about 4 characters per token
+SMALLEST_CLASS = 0.2  # of an even share: with two classes, one row in ten
+RAREST_LABEL = 0.01  # of the rows of a multi-label task: each label is a question of its own, to which no is usual
+# U+FFFD, and UTF-8 that was decoded as Latin-1 and encoded again.
+MOJIBAKE = "\ufffd|Ã[\u0080-\u00bf]|Â[\u00a0-\u00bf]|â€"
+
+
+def rules(task: Task, split: str, limits: Validation, summary: QuarantineSummary, rows: int) -> list[Expectation]:
+    """Return all rules of a split.
+
+    Args:
+        task: The task, which knows the labels and the published sizes.
+        split: train, dev or test.
+        limits: The experiment's validation section.
+        summary: How many rows of the split were read and quarantined.
+        rows: The number of rows that are left after quarantine and removal of overlaps.
+    """
+    found = [*_counts(), *_quarantine(split, limits, summary, rows), *_texts(task)]
+    if split == "test":
+        found += _unlabeled(task)
+    else:
+        found += _labels(task)
+    if split != "train":
+        found += _overlap(limits)
+    return found
+
+
+def _rule(
+    kind: type[Expectation], name: str, severity: FailureSeverity, seen: str, remedy: str, **options: Any
+) -> Expectation:
+    """Create an expectation with its name, the observation in words, and the remedy for a failure.
+
+    `seen` may contain {bad}, {good} and {rows}: the numbers of rows that violate the rule, that satisfy it, and of all
+    rows. If the rule applies to the split as a whole, it may contain {observed} instead.
+    """
+    meta = {"rule": name, "seen": seen, "remedy": remedy}
+    return kind(severity=severity, meta=meta, notes=f"**{name}** ({severity.value})", **options)
+
+
+def _counts() -> Iterator[Expectation]:
+    yield _rule(
+        gxe.ExpectTableRowCountToBeBetween, "row count", CRITICAL, "{observed} usable rows",
+        "add usable rows to the split", min_value=1,
+    )  # fmt: skip
+
+
+def _quarantine(split: str, limits: Validation, summary: QuarantineSummary, rows: int) -> Iterator[Expectation]:
+    """Limit the quarantine by rules on the number of rows that are left, since the frame has no quarantined rows."""
+    share = 0.0 if split == "test" else limits.max_quarantine
+    seen = f"{summary.set_aside:,} of {summary.read:,} rows cannot be used{summary.examples}"
+    why = "every test row needs a prediction" if split == "test" else f"validation.max_quarantine is {share:g}"
+    kind, whole = gxe.ExpectTableRowCountToBeBetween, rows + summary.set_aside
+    yield _rule(kind, "quarantine", WARNING, seen, f"quarantine.jsonl lists them{summary.hints}", min_value=whole)
+    yield _rule(
+        kind, "quarantine limit", CRITICAL, seen,
+        f"correct the rows that quarantine.jsonl lists ({why}){summary.hints}",
+        min_value=whole - math.floor(share * summary.read),
+    )  # fmt: skip
+
+
+def _texts(task: Task) -> Iterator[Expectation]:
+    yield _rule(
+        gxe.ExpectTableColumnsToMatchOrderedList, "schema", CRITICAL, "the columns are {observed}",
+        "run the stage again", column_list=checked_schema(task).names,
+    )  # fmt: skip
+    for column in sentence_columns(task):
+        yield _rule(
+            gxe.ExpectColumnValuesToNotBeNull, "nulls", CRITICAL, f"{{bad}} of {{rows}} rows have no {column}",
+            "correct the raw rows", column=column,
+        )  # fmt: skip
+        yield _rule(
+            gxe.ExpectColumnValuesToNotMatchRegex, "encoding", WARNING,
+            f"{{bad}} of {{rows}} rows seem to be wrongly decoded in {column} (such as â€™ for an apostrophe)",
+            "decode the source again, as UTF-8", column=column, regex=MOJIBAKE,
+        )  # fmt: skip
+    length = gxe.ExpectColumnValuesToBeBetween
+    yield _rule(
+        length, "length", WARNING, f"{{bad}} of {{rows}} texts have more than {LONGEST:,} characters",
+        "check the file for missing line ends", column="characters", min_value=1, max_value=LONGEST,
+    )  # fmt: skip
+    yield _rule(
+        length, "long tail", WARNING, f"{{bad}} of {{rows}} texts have more than {CUT:,} characters",
+        "preprocessing.max_length and preprocessing.long decide what becomes of long texts", column="characters",
+        max_value=CUT, mostly=0.99,
+    )  # fmt: skip
+    yield _rule(
+        gxe.ExpectColumnValuesToBeUnique, "duplicates", WARNING,
+        "{bad} of {rows} rows share their text with another row",
+        "remove the duplicates if they are unwanted", column="text_key",
+    )  # fmt: skip
+
+
+def _labels(task: Task) -> Iterator[Expectation]:
+    yield _rule(
+        gxe.ExpectColumnValuesToNotBeNull, "nulls", CRITICAL, "{bad} of {rows} rows have no label",
+        "correct the raw rows", column="label",
+    )  # fmt: skip
+    yield _rule(
+        gxe.ExpectColumnValuesToBeBetween, "contradictory labels", WARNING,
+        "{bad} of {rows} rows have a text that also occurs with another label",
+        "choose one label per text", column="labels_of_text", max_value=1,
+    )  # fmt: skip
+    yield _rule(
+        gxe.ExpectColumnUniqueValueCountToBeBetween, "one class only", CRITICAL,
+        "{observed} different labels", "a model needs at least two labels to learn from: add rows with other labels",
+        column="label", min_value=2,
+    )  # fmt: skip
+    match task.kind:
+        case "classification":
+            yield from _classes(task)
+        case "multilabel":
+            yield from _label_sets(task)
+        case "regression":
+            yield from _scores(task)
+
+
+def _classes(task: Task) -> Iterator[Expectation]:
+    classes = range(len(task.labels))
+    yield _rule(
+        gxe.ExpectColumnValuesToBeInSet, "label set", CRITICAL, "{bad} of {rows} labels are unknown",
+        "correct the raw rows", column="label", value_set=list(classes),
+    )  # fmt: skip
+    for label in classes:
+        yield _rule(
+            gxe.ExpectColumnValuesToBeInSet, "class balance", WARNING,
+            f"{{good}} of {{rows}} rows are {task.label_names[label]}",
+            "collect more of them, and use f1 for the gate and in training.best_by",
+            column="label", value_set=[label], mostly=SMALLEST_CLASS / len(classes),
+        )  # fmt: skip
+
+
+def _label_sets(task: Task) -> Iterator[Expectation]:
+    yield _rule(
+        gxe.ExpectColumnValuesToMatchRegex, "label set", CRITICAL, "{bad} of {rows} rows have unknown labels",
+        "correct the raw rows", column="label", regex=f"^[01]{{{len(task.labels)}}}$",
+    )  # fmt: skip
+    for place, name in enumerate(task.label_names):
+        yield _rule(
+            gxe.ExpectColumnValuesToMatchRegex, "label balance", WARNING,
+            f"{{good}} of {{rows}} rows have the label {name}",
+            "collect more of them, because a rare label is hard to learn and its F1 is uncertain",
+            column="label", regex=f"^[01]{{{place}}}1", mostly=RAREST_LABEL,
+        )  # fmt: skip
+
+
+def _scores(task: Task) -> Iterator[Expectation]:
+    assert task.score_range is not None  # every regression has one
+    low, high = task.score_range
+    yield _rule(
+        gxe.ExpectColumnValuesToBeBetween, "score range", CRITICAL,
+        f"{{bad}} of {{rows}} scores are not between {low:g} and {high:g}",
+        "correct the raw rows", column="label", min_value=low, max_value=high,
+    )  # fmt: skip
+
+
+def _unlabeled(task: Task) -> Iterator[Expectation]:
+    yield _rule(
+        gxe.ExpectColumnValuesToBeNull, "unlabeled", CRITICAL, "{bad} of {rows} test rows have a label",
+        "run the stage again", column="label",
+    )  # fmt: skip
+    if task.test_rows is not None:
+        yield _rule(
+            gxe.ExpectTableRowCountToEqual, "published row count", WARNING,
+            f"{{observed}} rows, while the published file has {task.test_rows:,}",
+            "GLUE accepts submissions for the published rows only", value=task.test_rows,
+        )  # fmt: skip
+
+
+def _overlap(limits: Validation) -> Iterator[Expectation]:
+    seen, share = "{bad} of {rows} rows also occur in train", limits.max_overlap
+    same = {"column": "overlaps", "value_set": [False]}
+    kind = gxe.ExpectColumnValuesToBeInSet
+    yield _rule(kind, "overlap", WARNING, seen, "they were removed from train and are listed in overlap.jsonl", **same)
+    yield _rule(
+        kind, "overlap limit", CRITICAL, seen,
+        f"train and this split are not independent: split the data again, or raise validation.max_overlap ({share:g})",
+        mostly=1 - share, **same,
+    )  # fmt: skip

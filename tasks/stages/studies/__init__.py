@@ -1,0 +1,1 @@
+"""The stages that compare runs."""

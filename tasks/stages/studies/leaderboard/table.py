@@ -1,0 +1,116 @@
+"""The content of leaderboard.json: for each task, one row per model with means over its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tasks.encoder.labels import from_column
+from tasks.scoring.intervals import over_seeds
+from tasks.scoring.metrics import Array
+from tasks.scoring.paired import compare
+from tasks.stages.studies.leaderboard.entries import Entries, Entry
+from tasks.stages.studies.leaderboard.paper import CLAIMS, CONTRADICTIONS
+
+Row = dict[str, Any]
+
+
+def summarize(found: Entries) -> dict[str, Any]:
+    """Return the content of leaderboard.json.
+
+    A figure of a row is the mean over its seeds, or None if it is missing for one of them; the rows labeled per second
+    are the mean over the runs that have labeled any. "interval" is that of the mean over the seeds if they differ, and
+    else that of the first seed over the dev rows. "p" is that of the paired comparison with the best model of the task,
+    both with the first seed that they share: McNemar's exact test, or a bootstrap of the metric for a regression. It is
+    None for the best model itself.
+
+    Args:
+        found: The runs.
+    """
+    tasks = []
+    for name in sorted({entry.task.name for entry in found.entries}):
+        entries = [entry for entry in found.entries if entry.task.name == name]
+        rows = sorted(_rows(entries), key=lambda row: -np.inf if row["metric"] is None else row["metric"], reverse=True)
+        tasks.append({"task": name, "metric": entries[0].task.metric, "rows": rows, "papers": _papers(name, rows)})
+    return {"tasks": tasks, "contradictions": list(CONTRADICTIONS), "warnings": found.warnings}
+
+
+def _rows(entries: list[Entry]) -> list[Row]:
+    groups = list(_groups(entries))
+    rows = [_row(name, group) for name, group in groups]
+    best = max(range(len(rows)), key=lambda at: -np.inf if rows[at]["metric"] is None else rows[at]["metric"])
+    for at, (_, group) in enumerate(groups):
+        rows[at]["p"] = None if at == best else _p(group, groups[best][1])
+    return rows
+
+
+def _groups(entries: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
+    """Yield the runs of each model by its name, to which the settings are added that distinguish it from its like."""
+    models: dict[str, dict[str, list[Entry]]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.seed):
+        models.setdefault(entry.model, {}).setdefault(repr(sorted(entry.settings.items())), []).append(entry)
+    for model, variants in models.items():
+        settings = [group[0].settings for group in variants.values()]
+        names = sorted({name for each in settings for name in each})
+        apart = [name for name in names if len({repr(each.get(name)) for each in settings}) > 1]
+        for group in variants.values():
+            words = ", ".join(f"{name} {group[0].settings.get(name, 'default')}" for name in apart)
+            yield (f"{model} ({words})" if words else model), group
+
+
+def _row(name: str, group: list[Entry]) -> Row:
+    values = [entry.summary["metrics"].get(entry.task.metric) for entry in group]
+    several = len(set(values)) > 1  # a regression is the same with every seed, which says nothing of its precision
+    interval = group[0].summary["interval"] if not several else None if None in values else over_seeds(values)
+    return {
+        "name": name,
+        "model": group[0].model,
+        "seeds": [entry.seed for entry in group],
+        "runs": [entry.run for entry in group],
+        "metric": _mean(values),
+        "interval": interval,
+        "interval_over": "seeds" if several else "dev rows",
+        "seconds": _mean(entry.training.get("seconds") for entry in group),
+        "training_rows_per_second": _mean(entry.training.get("rows_per_second") for entry in group),
+        "labeling_rows_per_second": _mean(
+            entry.rows_per_second for entry in group if entry.rows_per_second is not None
+        ),
+        "size": _mean(entry.size for entry in group),
+        "memory": _mean(entry.training.get("memory") for entry in group),
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return float(np.mean(known)) if known and len(known) == len(every) else None
+
+
+def _p(group: list[Entry], best: list[Entry]) -> float | None:
+    """Return the p-value of the first seed that both models share, or else of the first of each."""
+    shared = {entry.seed for entry in group} & {entry.seed for entry in best}
+    ours, theirs = (next(entry for entry in each if not shared or entry.seed == min(shared)) for each in (group, best))
+    rows, labels, own = _predictions(ours)
+    other_rows, _, other = _predictions(theirs)
+    return compare(ours.task, labels, own, other).p if np.array_equal(rows, other_rows) else None
+
+
+def _predictions(entry: Entry) -> tuple[Array, Array, Array]:
+    """Return row numbers, labels and predictions of the dev rows, sorted by row."""
+    table = pq.read_table(entry.predictions, columns=["row", "label", "prediction"]).sort_by("row")
+    return table["row"].to_numpy(), from_column(table["label"]), from_column(table["prediction"])
+
+
+def _papers(task: str, rows: list[Row]) -> list[dict[str, Any]]:
+    """Return the papers' figures for a task, each with the best of our rows that is of the same model, if any.
+
+    The name of an encoder on the hub begins with that of its owner, and the name of a folder with its path.
+    """
+    return [
+        {**claim._asdict(), "ours": next((row for row in rows if Path(row["model"]).name in claim.like), None)}
+        for claim in CLAIMS.get(task, ())
+    ]

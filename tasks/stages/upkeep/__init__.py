@@ -1,0 +1,1 @@
+"""The stages that record, publish and clean up."""

@@ -1,0 +1,104 @@
+"""The stage prune: list, and optionally remove, what no run, registered version, dataset or study refers to."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from include.artifacts import write_json
+from include.stages import BadInput
+from tasks.context import Context, Outcome
+from tasks.stages.upkeep.prune.folders import UnusedFolder, age, folders, remove
+from tasks.stages.upkeep.prune.references import References, referred
+from tasks.tracking.record import newest_address
+from tasks.tracking.registry import Version, all_versions
+from tasks.tracking.server import Server
+
+_KEY = re.compile("[0-9a-f]{16}")
+#: The partial output of a killed stage. The next run of the stage removes it, but only until the host is rebooted.
+_LEFTOVER = re.compile(r"\.[0-9a-f]{16}-.+")
+KINDS = ("runs", "artifacts", "checkpoints", "leftovers")
+
+log = logging.getLogger(__name__)
+
+
+def run(context: Context) -> Outcome:
+    """List the unused folders, and remove them if retention.remove is set.
+
+    Raises:
+        Transient: If MLflow does not answer. Nothing is removed then.
+        BadInput: If this MLflow is not the one that the runs were tracked in, since only that one knows the champions.
+            Nothing is removed then.
+    """
+    home, asked = context.run.store.root.parent, context.experiment.retention
+    kept = referred(home, _versions(home), lambda folder: age(folder) < asked.days)
+    found = list(_unused(home, kept, asked.days))
+    for one in found:
+        log.info("unused for %.0f days: %s, %.1f MB", one.days, one.path, one.bytes / 1e6)
+    removed, warnings = _remove(found, asked.days) if asked.remove else ([], [])
+    whole = [{**asdict(one), "path": str(one.path.relative_to(home)), "removed": one in removed} for one in found]
+    write_json(context.output / "prune.json", {"days": asked.days, "remove": asked.remove, "unused": whole})
+    counts = {kind: sum(one.kind == kind for one in found) for kind in KINDS}
+    size, freed = (sum(one.bytes for one in some) for some in (found, removed))
+    log.info(
+        "%.1f MB are unused, and %.1f MB were removed (retention.remove=true removes them)", size / 1e6, freed / 1e6
+    )
+    result = {**counts, "bytes": size, "removed": len(removed), "freed": freed, "warnings": warnings}
+    return Outcome({**result, "files": {"list": "prune.json"}})
+
+
+def _remove(found: list[UnusedFolder], days: float) -> tuple[list[UnusedFolder], list[str]]:
+    """Remove the folders, and return those that were removed and one warning per folder that could not be removed."""
+    removed: list[UnusedFolder] = []
+    warnings: list[str] = []
+    for one in found:
+        try:
+            if remove(one, days):
+                removed.append(one)
+        except OSError as error:
+            warnings.append(f"{one.path} cannot be removed: {error}")
+            log.warning("%s", warnings[-1])
+    return removed, warnings
+
+
+def _versions(home: Path) -> list[Version]:
+    """Return the registered versions. Raise BadInput unless MLflow is the one that this home's runs are tracked in."""
+    server, newest = Server(home), newest_address(home / "runs")
+    if newest and newest != server.uri:
+        raise BadInput(
+            f"the newest tracked run is in the MLflow at {newest}, but the champions would be read from {server.uri}; "
+            "nothing was removed: set MLFLOW_TRACKING_URI to the MLflow that knows the champions"
+        )
+    versions = all_versions(server)
+    if not versions and folders(home / "artifacts/register"):
+        raise BadInput(
+            f"models of this home were registered, but the MLflow at {server.uri} has no versions; nothing was "
+            f"removed: set MLFLOW_TRACKING_URI to the MLflow that has them or, if they were deleted there, remove "
+            f"{home / 'artifacts/register'}"
+        )
+    return versions
+
+
+def _unused(home: Path, kept: References, days: float) -> Iterator[UnusedFolder]:
+    for folder in folders(home / "runs"):
+        if folder.name not in kept.runs:
+            yield from _old("runs", folder, days)
+    for stage in folders(home / "artifacts"):
+        for folder in folders(stage):
+            if _KEY.fullmatch(folder.name) and (stage.name, folder.name) not in kept.artifacts:
+                yield from _old("artifacts", folder, days)
+            elif _LEFTOVER.fullmatch(folder.name):
+                yield from _old("leftovers", folder, days)
+    for stage in folders(home / "checkpoints"):
+        for folder in folders(stage):
+            yield from _old("checkpoints", folder, days)
+
+
+def _old(kind: str, folder: Path, days: float) -> Iterator[UnusedFolder]:
+    with suppress(FileNotFoundError):  # a stage may commit or remove it in the meantime
+        if age(folder) >= days:
+            yield UnusedFolder.at(kind, folder)

@@ -1,0 +1,143 @@
+"""What housekeeping ends: the containers and pods whose task is over in Airflow's own record, and no others."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from airflow.sdk.types import RuntimeTaskInstanceProtocol
+from docker.errors import DockerException
+
+from spark_bert.dag.retries import Unreachable
+from spark_bert.operators import cluster as pods
+from spark_bert.operators import engine
+from spark_bert.operators.orphans import end_orphans, find_orphans
+from tests.airflow_home import ROOT
+from tests.plugins.operators.cluster import Cluster, running
+from tests.plugins.operators.conftest import home
+from tests.plugins.operators.daemon import RUN, Daemon, context
+from tests.plugins.operators.pods import RUN as POD_RUN
+from tests.plugins.operators.pods import Store
+from tests.plugins.operators.pods import context as pod_context
+from tests.plugins.operators.pods import operator as pod_operator
+
+__all__ = ["home"]
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def airflow(**states: str | None) -> RuntimeTaskInstanceProtocol:
+    """Airflow's record of the tasks of the run."""
+    answer = {RUN: states, POD_RUN: states} if states else {}
+    return cast(RuntimeTaskInstanceProtocol, SimpleNamespace(get_task_states=lambda dag_id, task_ids, run_ids: answer))
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
+    made = Daemon()
+    monkeypatch.setattr(engine, "APIClient", lambda **_: made)
+    return made
+
+
+@pytest.mark.parametrize(("runtime", "schedule"), [("process", None), ("docker", "@hourly"), ("kubernetes", "@hourly")])
+def test_it_looks_every_hour_where_there_can_be_any(
+    runtime: str, schedule: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_BERT_RUNTIME", runtime)
+    dag = runpy.run_path(str(ROOT / "dags/housekeeping.py"))["dag"]
+    assert dag.schedule == schedule
+
+
+@pytest.mark.parametrize("state", ["failed", "success", "skipped", None, "unknown"])
+def test_a_container_whose_task_is_over_is_ended(state: str | None, daemon: Daemon) -> None:
+    daemon.start_of(context("try-1"))
+    record = airflow() if state == "unknown" else airflow(train=state)
+    (work,) = find_orphans(engine.list_workloads(), record)
+    work.end()
+    assert daemon.asked[2:] == ["rename try-1", "stop 60 try-1.ending", "remove try-1.ending"]
+    assert daemon.containers_ == {}
+
+
+@pytest.mark.parametrize("status", ["exited", "created"])
+def test_a_container_that_nobody_has_collected_goes(status: str, daemon: Daemon) -> None:
+    """Airflow kills a task 5 seconds after its SIGTERM, which may be before the container could be removed."""
+    first = daemon.start_of(context("try-1"))
+    daemon.rename(first.name, f"{first.name}.ending")
+    daemon.set(f"{first.name}.ending", status)
+    (work,) = find_orphans(engine.list_workloads(), airflow(train="failed"))
+    work.end()
+    assert daemon.containers_ == {}
+
+
+@pytest.mark.parametrize("state", ["scheduled", "queued", "running", "restarting", "up_for_retry"])
+def test_a_container_with_a_try_to_come_is_left(state: str, daemon: Daemon) -> None:
+    daemon.start_of(context("try-1"))
+    assert list(find_orphans(engine.list_workloads(), airflow(train=state))) == []
+
+
+def test_each_mapped_task_is_looked_up_by_itself(daemon: Daemon) -> None:
+    names = [daemon.start_of(context("try-1", map_index=index)).name for index in (0, 1)]
+    record = airflow(train_0="running", train_1="failed")
+    assert [work.name for work in find_orphans(engine.list_workloads(), record)] == [names[1]]
+
+
+def test_a_container_that_a_try_has_taken_over_meanwhile_goes_on(daemon: Daemon) -> None:
+    daemon.start_of(context("try-1"))
+    (work,) = find_orphans(engine.list_workloads(), airflow(train="failed"))
+    second = daemon.start_of(context("try-2"))
+    work.end()
+    assert daemon.inspect_container(second.name)["State"]["Running"]
+
+
+def test_another_deployment_is_left_alone(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon.start_of(context("try-1"))
+    monkeypatch.setenv("SPARK_BERT_DEPLOYMENT", "other")
+    assert engine.list_workloads() == []
+
+
+def test_an_engine_that_does_not_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(**_: Any) -> None:
+        raise DockerException("Connection refused")
+
+    monkeypatch.setattr(engine, "APIClient", away)
+    with pytest.raises(Unreachable, match="no Docker daemon answers: Connection refused"):
+        engine.list_workloads()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    made = Cluster()
+    made.states = [running()]
+    (tmp_path / "kubeconfig").write_text(json.dumps(made.kubeconfig))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    yield made
+    made.close()
+
+
+def pod_of(attempt: str, store: Store) -> None:
+    """What a try does before it follows the log: attach, or start a pod."""
+    where, made = pod_context(store=store, attempt=attempt), pod_operator()
+    made._configure_pod(where)
+    made.get_or_create_pod(made.build_pod_request_obj(where), where)
+
+
+def test_pods_are_found_and_ended_likewise(cluster: Cluster, database: None) -> None:
+    store = Store()
+    pod_of("try-1", store)
+    assert list(find_orphans(pods.list_workloads(), airflow(train="running"))) == []
+    (work,) = find_orphans(pods.list_workloads(), airflow(train="failed"))
+    pod_of("try-2", store)
+    work.end()
+    assert cluster.deleted == []
+    (work,) = find_orphans(pods.list_workloads(), airflow(train="failed"))
+    work.end()
+    assert cluster.deleted == [(work.name, 60)]
+
+
+def test_a_process_ends_with_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_BERT_RUNTIME", "process")
+    assert end_orphans.function() == []

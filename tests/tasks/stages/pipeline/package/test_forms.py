@@ -1,0 +1,117 @@
+"""The files of all forms: every family, both kinds of heads, and rows of all lengths."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+from tasks.encoder.spec import HeadSpec
+from tasks.inference.onnx_backend import OnnxBackend
+from tasks.inference.openvino_backend import OpenVinoBackend
+from tasks.inference.torch_backend import TorchBackend
+from tasks.stages.pipeline.package.forms import FORMS, export_onnx, export_openvino, quantize, remove_unoffered
+from tests.tasks.encoder.families import FAMILIES
+from tests.tasks.stages.pipeline.package.packages import CLASSES, LENGTH, SCORES, largest_difference, rows_of, trained
+
+#: Rows and tokens of batches, among them a single token and as many tokens as an input may have.
+SHAPES = ((1, 1), (1, 5), (3, LENGTH), (9, 11), (16, 8))
+
+
+def check(folder: Path, kind: str, spec: HeadSpec) -> None:
+    """Compare the logits of ONNX and OpenVINO with those of PyTorch for batches of several shapes."""
+    model = trained(folder / "model", kind, spec)
+    table = rows_of(folder / "dev", folder / "model", [0.0] * 40, spec.kind == "regression")
+    onnx, xml = folder / "model.onnx", folder / "model.xml"
+    export_onnx(model, table, onnx)
+    export_openvino(onnx, xml)
+    backends = OnnxBackend(onnx, threads=1), OpenVinoBackend(xml, "fp32", LENGTH, threads=1)
+    session, outputs = onnxruntime.InferenceSession(onnx), []
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if model.segments else [])]
+    assert [(each.name, each.type, len(each.shape)) for each in session.get_inputs()] == [
+        (name, "tensor(int64)", 2) for name in names
+    ]
+    random = np.random.default_rng(0)
+    for rows, length in SHAPES:
+        ids = random.integers(5, table.largest_id(), (rows, length))
+        lengths = np.maximum(1, random.integers(length // 2, length + 1, (rows, 1)))
+        lengths[0] = length
+        mask = (np.arange(length) < lengths).astype(np.int64)
+        segments = mask * (np.arange(length) >= lengths // 2)
+        expected = TorchBackend(model, threads=1).logits(ids, mask, segments)
+        outputs.append(expected)
+        for backend in backends:
+            assert largest_difference(backend.logits(ids, mask, segments), expected) < 1e-4
+    assert np.concatenate(outputs).std(0).min() > 1e-2
+
+
+@pytest.mark.parametrize("kind", ["bert", "mpnet", "roberta"])
+def test_onnx_and_openvino_give_the_logits_of_pytorch(tmp_path: Path, kind: str) -> None:
+    check(tmp_path, kind, CLASSES)
+
+
+def test_scores_are_in_the_range_of_the_task(tmp_path: Path) -> None:
+    check(tmp_path, "bert", SCORES)
+
+
+def test_openvino_answers_several_threads_at_once(tmp_path: Path) -> None:
+    """MLflow's server computes each request in a thread."""
+    model, onnx, xml = trained(tmp_path / "model", "bert", CLASSES), tmp_path / "model.onnx", tmp_path / "model.xml"
+    export_onnx(model, rows_of(tmp_path / "dev", tmp_path / "model", [0.0] * 40, False), onnx)
+    export_openvino(onnx, xml)
+    backend = OpenVinoBackend(xml, "fp32", LENGTH, threads=1)
+    rows = [np.full((1, 8), 5 + number) for number in range(20)]
+    expected = [backend.logits(ids, np.ones_like(ids), np.zeros_like(ids)) for ids in rows]
+
+    def compute(number: int) -> float:
+        ids = rows[number % len(rows)]
+        return largest_difference(
+            backend.logits(ids, np.ones_like(ids), np.zeros_like(ids)), expected[number % len(rows)]
+        )
+
+    with ThreadPoolExecutor(8) as pool:
+        assert max(pool.map(compute, range(400))) < 1e-6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("pooling", ["native", "mean", "cls"])
+@pytest.mark.parametrize("classes", [True, False], ids=["classes", "scores"])
+def test_every_family_gives_the_logits_of_pytorch(tmp_path: Path, kind: str, pooling: str, classes: bool) -> None:
+    if classes:
+        spec = HeadSpec("classification", 3, pooling, max_length=LENGTH, label_names=("a", "b", "c"))  # type: ignore[arg-type]
+    else:
+        spec = HeadSpec("regression", 1, pooling, max_length=LENGTH, score_range=(1.0, 5.0))  # type: ignore[arg-type]
+    check(tmp_path, kind, spec)
+
+
+def test_int8_weights_are_a_quarter(tmp_path: Path) -> None:
+    model = trained(tmp_path / "model", "distilbert", CLASSES)
+    table = rows_of(tmp_path / "dev", tmp_path / "model", [0] * 40, pairs=False)
+    export_onnx(model, table, tmp_path / "fp32.onnx")
+    quantize(tmp_path / "fp32.onnx", tmp_path / "int8.onnx")
+    batch = table.batch(np.arange(8))
+    parts = [part.numpy() for part in (batch.input_ids, batch.attention_mask, batch.token_type_ids)]
+    found, expected = (OnnxBackend(tmp_path / f"{name}.onnx").logits(*parts) for name in ("int8", "fp32"))
+    assert 0 < largest_difference(found, expected) < 0.5
+    operators = (tmp_path / "int8.onnx").read_bytes()
+    assert b"MatMulInteger" in operators or b"DynamicQuantizeMatMul" in operators
+    quantize_dynamic(tmp_path / "fp32.onnx", tmp_path / "all.onnx", weight_type=QuantType.QUInt8)  # embeddings too
+    assert (tmp_path / "all.onnx").stat().st_size < (tmp_path / "int8.onnx").stat().st_size
+
+
+def test_only_the_files_that_an_offered_form_needs_stay(tmp_path: Path) -> None:
+    def filled(folder: Path, *names: str) -> set[str]:
+        for file in ("model/config.json", "onnx/fp32.onnx", "onnx/int8.onnx", "openvino/fp32.xml", "openvino/fp32.bin"):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).touch()
+        remove_unoffered(folder, {form.name: form.name in ("torch-fp32", *names) for form in FORMS})
+        return {path.relative_to(folder).as_posix() for path in folder.rglob("*")} - {"model", "model/config.json"}
+
+    assert filled(tmp_path / "a") == set()
+    assert filled(tmp_path / "b", "onnxruntime-int8") == {"onnx", "onnx/int8.onnx"}
+    assert filled(tmp_path / "c", "openvino-bf16") == {"openvino", "openvino/fp32.xml", "openvino/fp32.bin"}
