@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from spark_bert.dag.pipeline import stage_task
-from spark_bert.deployment.service import SERVICE, TIMEOUT, service
 from spark_bert.operators.base import StageOperator
 from spark_bert.retrain.retraining import retraining_experiment
+from spark_bert.retrain.service import SERVICE, ServiceTrigger, service
 from spark_bert.telemetry.notices import Notice
 
 if TYPE_CHECKING:
-    from httpx import AsyncClient, Response
+    from httpx import AsyncClient
 
 
 class Rollout(BaseOperator):
     """Waits until the service answers with the version that promote has made the champion.
 
     Waiting takes no worker slot. If the service does not answer with the version in time, the Airflow task fails, and
-    `undo` makes the previous version the champion again. It is skipped if the deployment names no service, if promote
-    has not promoted, or if the service answers with another model.
-
-    Its result says which version of which model the service was asked for, and whether it has been `taken_up`.
+    `undo` makes the previous version the champion again. The result has the service, the model, the version, and
+    whether it was `taken_up`.
     """
 
     def __init__(self, **keywords: Any) -> None:
@@ -48,12 +43,7 @@ class Rollout(BaseOperator):
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return the result if the service has taken the version up.
-
-        Raises:
-            AirflowSkipException: if the service answers with another model.
-            AirflowFailException: if the time is over.
-        """
+        """Return the result if the service has taken the version up; skip if it serves another model."""
         asked = {name: event[name] for name in ("service", "model", "version")}
         if event["outcome"] == "elsewhere":
             raise AirflowSkipException(
@@ -89,12 +79,11 @@ def _skip_unless_late(context: Context) -> None:
         raise AirflowSkipException("nothing to undo: the service has taken the version up, or was not asked for it")
 
 
-class RolloutTrigger(BaseTrigger):
+class RolloutTrigger(ServiceTrigger):
     """Fires when the service answers with a version of a model, when it serves another model, or when the time is over.
 
-    The time starts again after a restart of the triggerer, because the service may have been restarted with it. The
-    outcome is `ready`, `elsewhere`, or `late`. The event has the arguments, too, and under `answer` what the service
-    has said last.
+    The outcome is `ready`, `elsewhere`, or `late`. The event also has the arguments, and under `answer` the last answer
+    of the service.
 
     Args:
         service: the address of the service.
@@ -105,41 +94,25 @@ class RolloutTrigger(BaseTrigger):
     """
 
     def __init__(self, service: str, model: str, version: str, minutes: float, interval: float = 5) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.service, self.model, self.version = service, model, version
-        self.minutes, self.interval = minutes, interval
+        super().__init__(service, minutes, interval)
+        self.model, self.version, self.answer = model, version, ""
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments from which the triggerer creates the trigger."""
-        cls = type(self)
-        names = ("service", "model", "version", "minutes", "interval")
-        return f"{cls.__module__}.{cls.__qualname__}", {name: getattr(self, name) for name in names}
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Ask until there is an outcome, at least once, and yield it. The log shows every new answer."""
-        from httpx import AsyncClient  # only the triggerer needs it, and it would slow down the parsing of Dags
-
-        async with AsyncClient(timeout=TIMEOUT) as client:
-            end, told = time.monotonic() + 60 * self.minutes, ""
-            while True:
-                outcome, answer = await self._look(client)
-                if answer != told:
-                    self.log.info("%s says: %s", self.service, answer)
-                    told = answer
-                if outcome == "waits" and time.monotonic() >= end:
-                    outcome = "late"
-                if outcome != "waits":
-                    event = {**self.serialize()[1], "outcome": outcome, "answer": answer}
-                    yield TriggerEvent(event)  # type: ignore[no-untyped-call]
-                    return
-                await asyncio.sleep(self.interval)
+    async def ask(self, client: AsyncClient, is_over: bool) -> dict[str, Any] | None:
+        """Ask for the version, and log every new answer."""
+        outcome, answer = await self._look(client)
+        if answer != self.answer:
+            self.log.info("%s says: %s", self.service, answer)
+            self.answer = answer
+        if outcome == "waits" and not is_over:
+            return None
+        return {**self.serialize()[1], "outcome": "late" if outcome == "waits" else outcome, "answer": answer}
 
     async def _look(self, client: AsyncClient) -> tuple[str, str]:
-        """Return the outcome now, which is `waits` if there is none yet, and what the service says.
+        """Return the outcome, which is `waits` if there is none yet, and what the service says.
 
         The version counts when the model answers with it by default. `versions/VERSION/ready` would not do, because
-        the service may have tried the version out before. Whatever else listens at the address may have a page for
-        every path, or for none, so only the service's own answers count.
+        the service may have tried the version out before. Another server at the address may have a page for every
+        path, or for none, so only the service's own answers count.
         """
         from httpx import HTTPError, InvalidURL
 
@@ -147,18 +120,12 @@ class RolloutTrigger(BaseTrigger):
             response = await client.get(f"{self.service}/v2/models/{quote(self.model, safe='')}")
         except (HTTPError, InvalidURL) as error:
             return "waits", f"nothing ({type(error).__name__}: {error})"
-        value = _json(response)
-        if response.status_code == 200 and isinstance(value.get("versions"), list):
-            used = ", ".join(map(str, value["versions"]))
-            return "ready" if used == self.version else "waits", f"version {used} answers"
-        outcome = "elsewhere" if response.status_code == 404 and "error" in value else "waits"
-        return outcome, f"{response.status_code}: {value.get('error', response.text)!s:.200}"
-
-
-def _json(response: Response) -> dict[str, Any]:
-    """Return the JSON object of a response; {} if there is none."""
-    try:
-        value = response.json()
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        with suppress(ValueError):
+            value = response.json()
+            if response.status_code == 200 and isinstance(value, dict) and isinstance(value.get("versions"), list):
+                used = ", ".join(map(str, value["versions"]))
+                return "ready" if used == self.version else "waits", f"version {used} answers"
+            if isinstance(value, dict) and "error" in value:
+                outcome = "elsewhere" if response.status_code == 404 else "waits"
+                return outcome, f"{response.status_code}: {value['error']!s:.200}"
+        return "waits", f"{response.status_code}: {response.text:.200}"

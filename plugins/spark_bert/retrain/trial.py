@@ -1,38 +1,34 @@
-"""The trial of a registered version: the service lets it answer real requests beside the champion, unseen."""
+"""The trial of a registered version: the service also lets it answer real requests, whose answers no client sees."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from include.artifacts import write_json
 from include.runs import TRIAL
 from spark_bert.deployment.places import this_run
-from spark_bert.deployment.service import SERVICE, TIMEOUT, service
 from spark_bert.retrain.retraining import retraining_experiment
+from spark_bert.retrain.service import SERVICE, ServiceTrigger, service
+
+if TYPE_CHECKING:
+    from httpx import AsyncClient
 
 
 class Trial(BaseOperator):
     """Waits until the service has compared enough answers of the registered version with the champion's.
 
-    Waiting takes no worker slot. Its result is the figures, also if the time is over before there are enough; promote
-    and the request for approval get them, and trial.json in the run's folder has them for whoever looks at the run. The
-    Airflow task is skipped if the experiment asks for no trial, if there is no champion to compare with, or if the
-    comparison keeps the champion whatever the figures are.
+    Waiting takes no worker slot. The result has the figures, even if the time is over before there are enough. promote
+    and the request for approval receive them; trial.json in the run's folder shows them to readers.
     """
 
     def execute(self, context: Context) -> None:
         """Let the triggerer wait, or skip the Airflow task if there is nothing to try out.
 
         Raises:
-            AirflowSkipException: if there is nothing to try out.
             AirflowFailException: if the experiment asks for a trial and the deployment names no service.
         """
         options, run = retraining_experiment(context).retraining, this_run(context)
@@ -49,15 +45,8 @@ class Trial(BaseOperator):
                 f"retraining.trial_texts asks for a trial, but the deployment names no service: set {SERVICE} in "
                 "Airflow's environment, or write retraining.trial_texts: 0"
             )
-        entry = run.artifact("register").manifest.result
-        trigger = TrialTrigger(
-            service(),
-            entry["model"],
-            challenge["champion"],
-            entry["version"],
-            options.trial_texts,
-            options.trial_minutes,
-        )
+        entry, texts, minutes = run.artifact("register").manifest.result, options.trial_texts, options.trial_minutes
+        trigger = TrialTrigger(service(), entry["model"], challenge["champion"], entry["version"], texts, minutes)
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -67,69 +56,54 @@ class Trial(BaseOperator):
         return event
 
 
-class TrialTrigger(BaseTrigger):
-    """Fires when the service has compared so many texts, or when the time is over.
+class TrialTrigger(ServiceTrigger):
+    """Fires when the service has compared `texts` texts, or when the time is over.
 
     Each process of the service counts from its own start, so the figures are those of the process that has compared the
-    most texts, of all that have answered a look.
-
-    The event has the address of the service, both versions, the number of `texts` that were compared, how many got the
-    `same` answer from both, how many were `skipped` because too much waited, and for each version the mean
-    `milliseconds` of its model per request; None if it has not answered any.
+    most texts. The event has the number of `texts` that were compared, how many got the `same` answer from both
+    versions, how many were `skipped` because too many waited, and for each version the mean `milliseconds` of its model
+    per request; None if it has not answered any.
 
     Args:
         service: the address of the service.
         model: the name of the registered model. The texts of a service that answers with another one do not count.
-        champion: the number of the version that answers.
-        version: the number of the version that is tried out.
+        champion: the version that answers.
+        version: the version that is tried out.
         texts: the number of texts to compare.
         minutes: the longest time to wait.
-        interval: the seconds between two looks.
+        interval: the seconds between two questions.
     """
 
     def __init__(
         self, service: str, model: str, champion: str, version: str, texts: int, minutes: float, interval: float = 10
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.service, self.model, self.champion, self.version = service, model, champion, version
-        self.texts, self.minutes, self.interval = texts, minutes, interval
+        super().__init__(service, minutes, interval)
+        self.model, self.champion, self.version, self.texts = model, champion, version, texts
+        self.figures = self._figures({})
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments from which the triggerer creates the trigger."""
-        cls = type(self)
-        names = ("service", "model", "champion", "version", "texts", "minutes", "interval")
-        return f"{cls.__module__}.{cls.__qualname__}", {name: getattr(self, name) for name in names}
+    async def ask(self, client: AsyncClient, is_over: bool) -> dict[str, Any] | None:
+        """Read the service's metrics."""
+        from httpx import HTTPError, InvalidURL
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until there are enough texts or the time is over, at least once, and yield the figures."""
-        from httpx import AsyncClient, HTTPError, InvalidURL  # only the triggerer needs it; it slows down parsing
-
-        end, figures = time.monotonic() + 60 * self.minutes, self._figures({})
-        async with AsyncClient(timeout=TIMEOUT) as client:
-            while True:
-                try:
-                    response = await client.get(f"{self.service}/metrics")
-                    values = _values(response.raise_for_status().text, self.model)
-                    figures = max(self._figures(values), figures, key=itemgetter("texts"))
-                except (HTTPError, InvalidURL, ValueError) as error:
-                    self.log.warning("%s has no figures of the trial: %r", self.service, error)
-                if figures["texts"] >= self.texts or time.monotonic() >= end:
-                    yield TriggerEvent(figures)  # type: ignore[no-untyped-call]
-                    return
-                self.log.info("%d of %d texts are compared", figures["texts"], self.texts)
-                await asyncio.sleep(self.interval)
+        try:
+            response = await client.get(f"{self.service}/metrics")
+            values = _values(response.raise_for_status().text, self.model)
+            self.figures = max(self._figures(values), self.figures, key=itemgetter("texts"))
+        except (HTTPError, InvalidURL, ValueError) as error:
+            self.log.warning("%s has no figures of the trial: %r", self.service, error)
+        self.log.info("%d of %d texts are compared", self.figures["texts"], self.texts)
+        return self.figures if is_over or self.figures["texts"] >= self.texts else None
 
     def _figures(self, values: dict[tuple[str, str, str], float]) -> dict[str, Any]:
-        """Return the content of the event, from the values of the service's metrics."""
+        """Return the event from the values of the service's metrics."""
 
         def count(outcome: str) -> int:
             return int(values.get(("spark_bert_shadow_answers_total", self.version, outcome), 0))
 
         def milliseconds(version: str) -> float | None:
-            total, requests = (
-                values.get((f"spark_bert_model_seconds_{part}", version, "")) for part in ("sum", "count")
-            )
-            return round(1000 * total / requests, 2) if total is not None and requests else None
+            total = values.get(("spark_bert_model_seconds_sum", version, ""), 0)
+            requests = values.get(("spark_bert_model_seconds_count", version, ""))
+            return round(1000 * total / requests, 2) if requests else None
 
         return {
             "service": self.service,

@@ -16,10 +16,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 
 from include.stages import BadInput
 from spark_bert.dag.params import form
-from spark_bert.deployment.service import service
 from spark_bert.operators.base import StageOperator
 from spark_bert.retrain.retraining import EXPERIMENT
 from spark_bert.retrain.rollout import Rollout, RolloutTrigger, undo
+from spark_bert.retrain.service import service
 from tests.plugins.receivers import serving
 
 MODEL = "spark-bert-reviews"
