@@ -20,16 +20,14 @@ from spark_bert.retrain.retraining import approvers, retraining_experiment
 from spark_bert.telemetry.notices import Notice
 from spark_bert.web.links import address
 
-#: Limits of a request: the rows per kind of disagreement, and the characters per row.
-MAX_ROWS, MAX_CHARACTERS = 5, 200
+MAX_ROWS, MAX_CHARACTERS = 5, 200  # of a request: per kind of disagreement, and per row
 
 
 class PromotionApproval(ApprovalOperator):
     """Asks a person for approval if the experiment or the deployment requires it.
 
-    The request shows the comparison with the champion, and links to the report and to the rows that the two models
-    disagree on. Waiting takes no worker slot. Its result is the answer, which `answers` hands to promote; decision.json
-    in the run's folder has it for whoever looks at the run. If nobody answers in time, the model is rejected.
+    Waiting takes no worker slot. The result is the answer, which `answers` hands to promote; decision.json in the run's
+    folder shows it to readers. Without an answer in time, the model is rejected.
     """
 
     def __init__(self, **keywords: Any) -> None:
@@ -74,14 +72,13 @@ class PromotionApproval(ApprovalOperator):
 def answers(context: Context) -> dict[str, str]:
     """Return the variable that tells promote what a person has answered, and the trial's figures.
 
-    Both come from Airflow's database. In the folder of the run, any stage could write an answer that nobody has given.
+    Both come from Airflow's database, because any stage could write into the run's folder.
     """
     returned = {name: context["ti"].xcom_pull(task_ids=name) for name in ("approve", "trial")}
     return {ANSWERS: json.dumps({name: value for name, value in returned.items() if value is not None})}
 
 
 def _asked_about(context: Context) -> dict[str, str]:
-    """Return the model and the version that register has made, as Airflow's database has them."""
     entry = context["ti"].xcom_pull(task_ids="register")
     return {name: entry[name] for name in ("model", "version")}
 
@@ -91,12 +88,7 @@ def _answer(run: Run) -> Path:
 
 
 def request_body(context: Context, hours: float) -> str:
-    """Return the request as Markdown: the metrics of both models, rows that they disagree on, and links.
-
-    Args:
-        context: the context of the Airflow task that asks.
-        hours: the time until a missing answer counts as a rejection.
-    """
+    """Return the request as Markdown: the metrics of both models, rows that they disagree on, and links."""
     run, dag_run = this_run(context), context["dag_run"]
     found = json.loads((run.artifact("challenge").path / "challenge.json").read_text(encoding="utf-8"))
     champion = found["metrics"]["champion"] or {}
@@ -118,7 +110,6 @@ def request_body(context: Context, hours: float) -> str:
 
 
 def _trial(found: dict[str, Any] | None) -> list[str]:
-    """Describe the trial, if there was one."""
     if found is None:
         return []
     took = ", ".join(f"{name} {value:g} ms" for name, value in found["milliseconds"].items() if value is not None)
@@ -131,6 +122,5 @@ def _number(value: float | None) -> str:
 
 
 def _quoted(row: dict[str, Any]) -> str:
-    """Describe a row. Its text is formatted as code, so that Markdown in the data has no effect."""
-    text = " / ".join(row["sentences"]).replace("`", "'")[:MAX_CHARACTERS]
+    text = " / ".join(row["sentences"]).replace("`", "'")[:MAX_CHARACTERS]  # as code, Markdown in it has no effect
     return f"`{text}`: {row['label']}, predicted as {row['prediction']}"

@@ -23,20 +23,15 @@ from spark_bert.deployment.places import data_path
 ACKNOWLEDGED = "drop-folder"
 #: The seconds without any change after which files count as complete, unless a run waits longer.
 _SETTLE = 10.0
-#: The largest number of files that an event names. It is a row of Airflow's database, and a folder may hold many files.
-_NAMED = 100
-#: The contents of the drop folder: name, size in bytes and modification time in nanoseconds of every file.
-_Listing = frozenset[tuple[str, int, int]]
+_NAMED = 100  # files in an event, which is a row of Airflow's database
+_Listing = frozenset[tuple[str, int, int]]  # name, size in bytes and modification time in nanoseconds of every file
 
 
 def arriving_files(name: str, folder: str, settle: float = 0) -> Asset:
-    """Return an asset that producers update, and so do new files in a folder.
+    """Return an asset that producers update, and new files in a folder, unless its name is "".
 
-    Args:
-        name: the name of the asset.
-        folder: the folder, as an experiment names it; "" if there is none to be watched.
-        settle: the seconds for which a file must not have changed before a run reads it. A run that came earlier would
-            acknowledge a file and leave it.
+    `settle` is the number of seconds for which a file must not have changed before a run reads it. An earlier run would
+    acknowledge the file and leave it.
     """
     trigger = DropFolderTrigger(folder=str(data_path(folder)), settle=max(settle, _SETTLE))
     watchers = [AssetWatcher(name="drop-folder", trigger=trigger)] if folder else []
@@ -74,10 +69,8 @@ class DropFolderTrigger(BaseEventTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which the triggerer creates the trigger."""
-        cls = type(self)
-        names = ("folder", "settle", "interval", "repeat")
-        keywords = {name: getattr(self, name) for name in names}
-        return f"{cls.__module__}.{cls.__qualname__}", keywords
+        keywords = {name: getattr(self, name) for name in ("folder", "settle", "interval", "repeat")}
+        return f"{__name__}.{type(self).__qualname__}", keywords
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event per completed change, with the folder, names of its files and a digest of the change."""
@@ -100,7 +93,6 @@ class DropFolderTrigger(BaseEventTrigger):
             await asyncio.sleep(self.interval)
 
     async def _acknowledged(self) -> Any:
-        """Return the digest of the last acknowledged event, or None if it is not known."""
         if self.asset_state_store is None:
             return None
         try:

@@ -19,20 +19,18 @@ from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import home, this_run
 from spark_bert.retrain.drop_folder import arriving_files
 
-#: The named experiment that is trained by default. Its drop folder and the folder of its stream are watched by Airflow.
+#: The experiment that is trained by default. Airflow watches its drop folder and the folder of its stream.
 EXPERIMENT = "retrain"
-#: The sections that say nothing about the model that a retraining makes.
-_BESIDE = ("runtime", "scoring", "serving", "streaming")
-#: The variable with the approvers of promotions: ids of Airflow users, separated by commas. If the deployment does not
-#: set it, every user who may act on the Dag can approve, provided that the experiment requires approval. Experiments
-#: cannot name approvers, because users who trigger a run could then name themselves.
+_BESIDE = ("runtime", "scoring", "serving", "streaming")  # sections that say nothing about the model
+#: The variable with the approvers of promotions: ids of Airflow users, separated by commas. Without it, every user who
+#: may act on the Dag can approve. Experiments cannot name approvers: those who trigger a run could name themselves.
 APPROVERS = "SPARK_BERT_APPROVERS"
 
 log = logging.getLogger(__name__)
 
 
 def labeled_data() -> Asset:
-    """Return the asset of new labeled rows, which producers update, and so do new files in the drop folder if any."""
+    """Return the asset of new labeled rows."""
     return arriving_files("labeled-data", load(EXPERIMENT).dataset.drop)
 
 
@@ -42,11 +40,7 @@ def approvers() -> list[str]:
 
 
 def retraining_experiment(context: Context) -> Experiment:
-    """Return the run's experiment. It always requires approval if the deployment names approvers.
-
-    Raises:
-        BadInput: if the params make no valid experiment, or one whose gate has no threshold.
-    """
+    """Return the run's experiment. It always requires approval if the deployment names approvers."""
     experiment = require_threshold(from_form(context), stated=True)
     if not approvers():
         return experiment
@@ -55,8 +49,6 @@ def retraining_experiment(context: Context) -> Experiment:
 
 def versioned_experiment(context: Context) -> Experiment:
     """Return the run's experiment with the dataset version that ingest has made.
-
-    Training starts from the champion's weights if retraining.start asks for that and there is a champion.
 
     Raises:
         BadInput: if ingest has made no version, or if the experiment would change the dev rows from version to version.
@@ -97,11 +89,7 @@ def news(**context: Any) -> str:
 
 
 def _judged(run: Run) -> Iterator[dict[str, Any]]:
-    """Yield the records of the other retraining runs that have reached a verdict.
-
-    A run has reached a verdict if its gate or challenge has failed or its promote has decided. Other runs broke off, so
-    their work has to be repeated.
-    """
+    """Yield the records of the other runs whose gate or challenge has failed, or whose promote has decided."""
     for file in sorted((home() / "runs").glob("*/run.json")):
         try:
             record = Run(file.parent).record()

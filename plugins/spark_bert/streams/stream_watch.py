@@ -29,7 +29,7 @@ class StreamDown(AirflowException):
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a stream says of itself in streams/NAME/heartbeat.json, every few seconds.
+    """What a stream writes into streams/NAME/heartbeat.json every few seconds.
 
     Attributes:
         instance: the id of the process' life. A restarted stream has another one.
@@ -39,7 +39,6 @@ class Heartbeat:
         batch: the number of the last committed batch; None if there is none.
         batch_since: since when the stream has been at work on the next one; None if it waits for rows.
         rows: the number of rows that this instance has labeled.
-        model_version: the model that labels the rows.
     """
 
     instance: str
@@ -53,11 +52,7 @@ class Heartbeat:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the heartbeat of the stream in this folder.
-
-        Raises:
-            StreamDown: if there is none, or none that can be read.
-        """
+        """Read the heartbeat of the stream in this folder. Raise StreamDown if it cannot be read."""
         file = folder / "heartbeat.json"
         try:
             found = json.loads(Dropped(file).read_text(encoding="utf-8"))  # stages write there
@@ -72,7 +67,7 @@ class Heartbeat:
 
     @property
     def progress(self) -> str:
-        """Say how far the stream is."""
+        """How far the stream is, in words."""
         batch = "no batch yet" if self.batch is None else f"batch {self.batch}"
         since = self.batch_since or self.time
         long = (self.time - since).total_seconds() > _LONG
@@ -83,24 +78,18 @@ class Heartbeat:
 class StreamWatch(ResumableJobMixin, BaseOperator):
     """Watches a stream until rows have drifted, the stream is stopped, or the time is over.
 
-    A service runs the stream, and restarts it; the watch starts nothing. The id of the instance that it watches is kept
-    over the tries: a retry goes on with this instance, or says that the stream was restarted in between.
+    A service runs the stream; the watch starts nothing. A retry goes on with the instance that was watched, or says
+    that the stream was restarted in between. This takes a worker slot, because a trigger that is started again would
+    not know the instance.
 
-    The watch takes a worker slot, which a trigger would not. But a trigger that is started again knows only its
-    arguments, not the instance that it was watching, and Airflow's mixin, which keeps the id from try to try, is made
-    for operators that wait themselves. The price is small: there is one watch per stream, it sleeps nearly all the
-    time, and the triggerer need not see the streams.
-
-    Its result names the stream and has the windows that have drifted since the last report, as the stage stream has
-    them in its result. The task `drifted` after it reports them and notes that; therefore no window is reported twice,
-    and none is lost if a try or a run ends in between.
+    The result names the stream and has the windows that have drifted since the last report. The task `drifted` after it
+    reports them and notes that, so no window is reported twice, and none is lost if a try or a run ends in between.
 
     Args:
         limit: the age in seconds from which a heartbeat says that the stream is down. It is written every few seconds.
         interval: the seconds between two looks.
         longest: the seconds after which a watch ends, so that its log does not become too long and the next one uses
             the code and the settings of then. Without a running stream, the task is then skipped.
-        keywords: the arguments of BaseOperator.
     """
 
     external_id_key = "stream_instance"
@@ -113,8 +102,8 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
         """Watch the stream that the form names, and return the result.
 
         Raises:
-            StreamDown: if the stream does not run although nobody has stopped it.
-            AirflowSkipException: if the stream was stopped before, and nobody has started it in time.
+            StreamDown: if the stream does not run although it was not stopped.
+            AirflowSkipException: if the stream was stopped before, and was not started in time.
         """
         self.folder = stream_folder(from_form(context).streaming.name)
         self.reported = last_reported(context, self.folder.name)
@@ -217,7 +206,6 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
         return Heartbeat.read(self.folder).time != beat.time
 
     def _drifted(self) -> list[dict[str, Any]]:
-        """Return the windows that have drifted and were not reported yet, in their order."""
         windows = new_windows(self.folder, self.reported, self.sound)
         self.sound |= {file for file, window in windows.items() if not window["reasons"]}
         return [in_short(window) for window in windows.values() if window["reasons"]]

@@ -24,31 +24,27 @@ from spark_bert.telemetry.notices import Notice
 
 
 def incoming_rows() -> Asset:
-    """Return the asset of new unlabeled rows, which new files in the stream's folder update, if it has one."""
+    """Return the asset of new unlabeled rows."""
     streaming = load(EXPERIMENT).streaming
     return arriving_files("incoming-rows", streaming.folder, streaming.settle)
 
 
 def stream_experiment(context: Context) -> Experiment:
-    """Return the run's experiment, whose stream ends: a run of a Dag labels the rows that are there.
-
-    Raises:
-        BadInput: if the params make no valid experiment.
-    """
+    """Return the run's experiment, whose stream ends: a run of a Dag labels the rows that are there."""
     return build(merge(from_form(context).model_dump(mode="json"), {"streaming.continuous": False}), "the stream")
 
 
 def stream_folder(name: str) -> Path:
-    """Return the folder of the stream with this name."""
+    """Return the folder of a stream."""
     return home() / "streams" / name
 
 
 @dataclass(frozen=True)
 class Reported:
-    """Up to where the windows of a stream were reported. No clock has a part in it.
+    """Up to where the windows of a stream were reported.
 
     Attributes:
-        query: the id of Spark's query. It is another one after somebody has removed the stream to label its rows anew.
+        query: the id of Spark's query. It changes if the stream is removed, to label its rows again.
         last: the number of the last batch of the newest window that was reported.
     """
 
@@ -75,15 +71,11 @@ def last_reported(context: Context, stream: str) -> Reported:
 def drifted(result: Any, **context: Any) -> dict[str, Any]:
     """Update the asset `drifted` with the windows that have drifted, and note that they were reported.
 
-    The windows are those since the last report, so that one that a run has closed before it failed is reported too.
+    The windows are those since the last report, including those that a run has closed before it failed.
 
     Args:
-        result: the result of the stage stream or of the watch, which names the stream. A Dag gives the output of their
-            task for it.
+        result: the result of the stage stream or of the watch, which names the stream.
         context: the context of the Airflow task.
-
-    Returns:
-        The stream's name and the windows, as the event has them in its extra.
     """
     name = result["stream"]
     new = new_windows(stream_folder(name), last_reported(context, name))  # type: ignore[arg-type]
@@ -98,15 +90,12 @@ def drifted(result: Any, **context: Any) -> dict[str, Any]:
 
 
 def new_windows(folder: Path, reported: Reported, known: Container[Path] = ()) -> dict[Path, dict[str, Any]]:
-    """Return the windows of a stream that were not reported yet, in their order, by their files.
+    """Return the windows in the folder of a stream that were not reported yet, in their order, by their files.
 
     Args:
         folder: the folder of the stream.
         reported: up to where they were reported.
         known: files that are left out.
-
-    Raises:
-        AirflowFailException: if a file does not describe a window.
     """
     found = {file: _window(file) for file in (folder / "windows").glob("*.json") if file not in known}
     new = {file: window for file, window in found.items() if not reported.has(window)}
