@@ -9,8 +9,7 @@ from airflow.sdk import DAG, Param, PartitionedAssetTimetable, RollupMapper
 from include.ablations import TABLE_5
 from spark_bert.dag.assets import ABLATION_ARM
 from spark_bert.dag.pipeline import DEFAULTS, stage_task
-from spark_bert.studies.partitions import StudyMapper, Table5Window
-from spark_bert.studies.study import study_experiment
+from spark_bert.studies.study import StudyMapper, Table5Window, study_experiment
 
 DOC = f"""
 Compares the arms of an ablation in one report. The report compares every configuration with `{TABLE_5[0]}`: its metric

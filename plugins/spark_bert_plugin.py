@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from spark_bert.dag import startup
-from spark_bert.studies.partitions import StudyMapper, Table5Window
+from spark_bert.dag import pools
+from spark_bert.studies.study import StudyMapper, Table5Window
 from spark_bert.studies.timetable import ConfigurationTimetable
 from spark_bert.telemetry import metrics
 from spark_bert.web.files import app
@@ -34,4 +34,4 @@ class SparkBertPlugin(AirflowPlugin):
     timetables = [ConfigurationTimetable]  # noqa: RUF012
     partition_mappers = [StudyMapper]  # noqa: RUF012
     windows = [Table5Window]  # noqa: RUF012
-    listeners = [startup]  # noqa: RUF012
+    listeners = [pools]  # noqa: RUF012

@@ -25,8 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "owner": "spark-bert",
     "retries": RETRIES,
     "retry_policy": StageRetries(),
-    # This delay applies when Airflow cannot consult the policy: after a worker was lost, or while Airflow's API server
-    # does not answer. Airflow doubles it with every retry.
+    # Where Airflow cannot consult the policy: after a worker was lost, or while Airflow's API server does not answer.
     "retry_delay": timedelta(seconds=30),
     "retry_exponential_backoff": 2,
     "max_retry_delay": timedelta(minutes=5),
@@ -45,12 +44,8 @@ _RUNTIMES = {
 def pipeline(last: str = PIPELINE[-1], experiment_of: Callable[[Context], Experiment] = from_form) -> TaskGroup:
     """Add the pipeline of include/stages.py to the Dag that is being built.
 
-    The stages run one after the other, even where one does not read the artifact of the one before. For example,
-    predict does not read the gate's verdict but must not run after a failed gate.
-
-    Args:
-        last: the last stage to add.
-        experiment_of: returns the experiment of a run from the context of an Airflow task.
+    The stages run one after the other, even where one does not read the artifact of the one before: predict must not
+    run after a failed gate. `experiment_of` returns the experiment of a run from the context of an Airflow task.
     """
     stages = PIPELINE[: PIPELINE.index(last) + 1]
     if "gate" in stages:
@@ -78,9 +73,9 @@ def stage_task(stage: str, **keywords: Any) -> StageOperator:
 def succeeded() -> EmptyOperator:
     """Add the Airflow task that decides the state of the run: the run fails unless the one before it succeeds.
 
-    Airflow takes the state of a run from its last tasks. What runs after failures too, such as track, would otherwise
-    hide them. A teardown would not decide the state either, but Airflow does not mark a run as failed while a teardown
-    is left: the run that a person marks would go on, and succeed. An empty task takes no worker.
+    Airflow takes the state of a run from its last tasks. One that also runs after failures, such as track, would hide
+    them. A teardown would not decide the state either, but a run that a person marks as failed would go on while a
+    teardown is left. An empty task takes no worker.
     """
     return EmptyOperator(task_id="succeeded", doc_md="fail the run if a task before this one has failed")
 
@@ -102,11 +97,7 @@ def _operator() -> type[StageOperator]:
 
 
 def runtime() -> str:
-    """Return the runtime in which the deployment runs stages: `process`, or the value of $SPARK_BERT_RUNTIME.
-
-    Raises:
-        BadInput: if the value is not a runtime.
-    """
+    """Return the runtime in which the deployment runs stages: `process`, or the value of $SPARK_BERT_RUNTIME."""
     name = os.environ.get("SPARK_BERT_RUNTIME") or "process"
     if name not in _RUNTIMES:
         raise BadInput(f"SPARK_BERT_RUNTIME={name!r} is not a runtime: write one of {', '.join(_RUNTIMES)}")

@@ -1,10 +1,15 @@
-"""The Airflow pools, which limit how many stages train and how many work on Spark at the same time."""
+"""The Airflow pools, which limit how many stages train and how many work on Spark at the same time.
+
+The module is a listener of Airflow, which creates the pools.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from contextlib import suppress
+
+from airflow.listeners import hookimpl
 
 from include.stages import STAGES, BadInput
 
@@ -18,24 +23,15 @@ _DESCRIPTIONS = {
 
 
 def pool(stage: str) -> str:
-    """Return the name of the pool for the stage.
-
-    Raises:
-        BadInput: if the sizes of the pools are not valid. Dags then do not load. Otherwise Airflow would start without
-            the pools, and their Airflow tasks would wait forever.
-    """
-    slots()
+    """Return the name of the pool for the stage."""
+    slots()  # if the sizes are not valid, Dags do not load; otherwise their tasks would wait for pools forever
     if STAGES[stage].image == "train":
         return _name("training")
     return _name("spark") if STAGES[stage].spark else "default_pool"
 
 
 def slots() -> dict[str, int]:
-    """Return the number of slots of each pool.
-
-    Raises:
-        BadInput: if $SPARK_BERT_POOLS is not valid.
-    """
+    """Return the number of slots of each pool. Raise BadInput if $SPARK_BERT_POOLS is not valid."""
     text = os.environ.get(VARIABLE) or "{}"
     try:
         sizes = {**_SLOTS, **json.loads(text)}
@@ -56,6 +52,13 @@ def make_pools() -> None:
         if name not in existing or os.environ.get(VARIABLE):
             with suppress(IntegrityError):  # another component of Airflow has created it meanwhile
                 Pool.create_or_update_pool(name, size, _DESCRIPTIONS[kind], include_deferred=False)
+
+
+@hookimpl
+def on_starting(component: object) -> None:
+    """Create the pools when a component of Airflow starts, unless it is an Airflow task, which has no database."""
+    if type(component).__module__ == "airflow.jobs.job":
+        make_pools()
 
 
 def _name(kind: str) -> str:

@@ -31,11 +31,7 @@ def retention_form() -> dict[str, Param]:
 
 
 def retention_experiment(context: Context) -> Experiment:
-    """Return the experiment with the retention settings of the deployment, which the run's params override.
-
-    Raises:
-        BadInput: if a setting is not valid.
-    """
+    """Return the experiment with the retention settings of the deployment, which the run's params override."""
     days = os.environ.get(AFTER, "")
     if days and not days.isdecimal():
         raise BadInput(f"{AFTER}={days!r} is not valid: write a number of days, for example 30")
@@ -45,11 +41,7 @@ def retention_experiment(context: Context) -> Experiment:
 
 @task(task_id="logs", doc_md="list or remove the old logs of Airflow tasks")
 def logs(**context: Any) -> dict[str, int]:
-    """List the folders of old logs, and remove them if the settings ask for that.
-
-    Returns:
-        The number of `folders`, their size in `bytes`, and the number of `removed` folders.
-    """
+    """List the folders of old logs, remove them if the settings ask for that, and return their number and size."""
     settings = retention_experiment(context).retention  # type: ignore[arg-type]  # a Context, as keywords
     old = list(old_logs(Path(conf.get("logging", "base_log_folder")), settings.days))
     size = sum(file.lstat().st_size for folder in old for file in folder.rglob("*"))
@@ -60,12 +52,7 @@ def logs(**context: Any) -> dict[str, int]:
 
 
 def old_logs(base: Path, days: float) -> Iterator[Path]:
-    """Yield the folders with the logs of a Dag run in which nothing was written for a number of days.
-
-    Args:
-        base: Airflow's base_log_folder.
-        days: the number of days.
-    """
+    """Yield the folders of Dag runs below Airflow's base_log_folder whose logs are older than a number of days."""
     oldest = time.time() - days * _DAY
     for folder in sorted(base.glob("dag_id=*/run_id=*")):
         if not folder.is_symlink() and all(path.lstat().st_mtime < oldest for path in (folder, *folder.rglob("*"))):

@@ -29,10 +29,9 @@ class StageRetries(RetryPolicy):
     """Retries with growing delays, and more often after an unreachable engine than after a failed stage.
 
     A stage that crashes gets FAILURE_RETRIES more tries. While a Docker daemon or a cluster is unreachable, all RETRIES
-    are used. They take more than six minutes, which is long enough for a machine to restart. An interruption, for
-    example by a new release of Airflow, does not count as a failure of the stage. Bad input stays bad, so nothing is
-    retried after it. The delays are random within limits, so that Airflow tasks that have failed together do not all
-    retry at the same moment.
+    are used, which takes more than six minutes, enough for a machine to restart. An interruption does not count as a
+    failure of the stage. The delays are random within limits, so that tasks that have failed together do not all retry
+    at the same moment.
     """
 
     def evaluate(

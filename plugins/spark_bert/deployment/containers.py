@@ -36,14 +36,7 @@ def image(stage: str) -> str:
 
 
 def gpus() -> int:
-    """Return how many GPUs a training stage gets, which $SPARK_BERT_GPUS sets.
-
-    Returns:
-        The number of GPUs, -1 for all of the machine, or 0 if the variable is not set.
-
-    Raises:
-        BadInput: if the variable is neither a number nor `all`.
-    """
+    """Return how many GPUs a training stage gets ($SPARK_BERT_GPUS): -1 for all of the machine, 0 by default."""
     text = os.environ.get("SPARK_BERT_GPUS") or "0"
     if text != "all" and not text.isdecimal():
         raise BadInput(f"SPARK_BERT_GPUS={text!r} is not valid: write the number of GPUs per training, or all")
@@ -56,11 +49,7 @@ def wants_gpus(stage: str) -> bool:
 
 
 def user() -> tuple[int, int]:
-    """Return the user id and the group id that stages run as: those of this process, but never root's.
-
-    Raises:
-        BadInput: if the images have no name for the user.
-    """
+    """Return the user id and the group id that stages run as: those of this process, but never root's."""
     if os.getuid() == 0:
         return 1000, 1000
     if os.getuid() not in NAMED_USERS:
@@ -77,12 +66,7 @@ def is_online(stage: str, experiment: Experiment) -> bool:
 
 
 def network(stage: str, experiment: Experiment) -> str:
-    """Return the name of the Docker network that the stage needs.
-
-    Returns:
-        `none`, unless the stage works on a Spark cluster, uses an MLflow server, reads a database or Kafka, or may
-        download. In these cases it is $SPARK_BERT_NETWORK, or `bridge` by default. An idle stage does nothing of this.
-    """
+    """Return the name of the Docker network that the stage needs: `none`, $SPARK_BERT_NETWORK, or `bridge`."""
     cluster = uses_cluster(stage, experiment)
     online = is_online(stage, experiment) or reads_database(stage, experiment) or reads_kafka(stage, experiment)
     if STAGES[stage].is_idle(experiment) or not (cluster or online or (STAGES[stage].mlflow and _mlflow())):
@@ -91,10 +75,7 @@ def network(stage: str, experiment: Experiment) -> str:
 
 
 def secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
-    """Return the names of the secret files that the stage may read, whether or not they exist.
-
-    There are none if the deployment does not set $SPARK_BERT_SECRETS.
-    """
+    """Return the names of the secret files that the stage may read; none if $SPARK_BERT_SECRETS is not set."""
     return needed_secrets(stage, experiment) if os.environ.get(VARIABLE) else ()
 
 
@@ -109,11 +90,7 @@ def needed_secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
 def environment(stage: str, experiment: Experiment) -> dict[str, str]:
     """Return the environment variables of the stage's container.
 
-    They hold the paths of secret files, never the secrets, because anybody who may inspect containers can read them.
-
-    Raises:
-        BadInput: if the deployment sets the login to MLflow in a way that would expose it, or that cannot reach the
-            container.
+    They hold the paths of secret files, never the secrets, because users who may inspect containers can read them.
     """
     variables = {"SPARK_BERT_HOME": str(home()), "SPARK_BERT_CACHE": str(cache()), "HF_HOME": f"{cache()}/huggingface"}
     if os.environ.get(LOG_FORMAT):
@@ -143,11 +120,7 @@ def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
 def prepare_folders(stage: str, experiment: Experiment, run: Path) -> None:
     """Create the folders that the stage writes into, and change the owner of root's folders to the stage's user.
 
-    A folder belongs to root if Airflow runs as root and created it, or ran stages as processes. The contents of a
-    folder keep their owners, because other stages may add and remove files while this function would walk them.
-
-    Raises:
-        BadInput: if a symbolic link or a file is in the place of a folder.
+    The contents of a folder keep their owners, because other stages may add and remove files at the same time.
     """
     folders = writable(stage, experiment, run)
     if os.getuid() == 0:  # another user owns these folders already, or may not create them
@@ -166,9 +139,6 @@ def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePo
     """Return what the stage reads but does not write, as paths on this machine mapped to paths in the container.
 
     Paths that do not exist are left out, because the stage itself reports a missing file better than a failed mount.
-
-    Raises:
-        BadInput: if the experiment names a path below a home folder.
     """
     texts = map(_without_home, named_paths(stage, experiment))
     paths = {data_path(text): CODE / text for text in texts if not is_in_artifact_store(text)}
@@ -190,7 +160,6 @@ def drop_folder(stage: str, experiment: Experiment) -> Path | None:
 
 
 def _mlflow() -> str:
-    """Return the address of the MLflow server, or "" if there is none."""
     return os.environ.get("MLFLOW_TRACKING_URI", "")
 
 
@@ -201,7 +170,7 @@ def _check_login() -> None:
     remedy = f"write the login into {files}, in the folder that {VARIABLE} names"
     if urlsplit(_mlflow()).netloc.count("@"):
         raise BadInput(
-            "MLFLOW_TRACKING_URI contains a login, which everybody who may inspect containers could read: remove it "
+            "MLFLOW_TRACKING_URI contains a login, which users who may inspect containers could read: remove it "
             f"from the address, and {remedy}"
         )
     variable = next((name for name in LOGIN if os.environ.get(name)), "")

@@ -17,18 +17,12 @@ from include.own_data import file_names
 from include.stages import STAGES, BadInput
 from spark_bert.deployment.places import data_path, home
 
-#: The variable with the JDBC addresses of the databases that a deployment lets runs read, separated by white space. It
-#: applies where $SPARK_BERT_DATA is set: a run could otherwise send the login to a server of its own.
-DATABASES = "SPARK_BERT_DATABASES"
-#: The variable with the values of scoring.driver that a deployment lets runs name, separated by white space. It applies
-#: where $SPARK_BERT_DATA is set, because a driver is code that runs with the stage's rights.
+# Variables with the values that runs may name where $SPARK_BERT_DATA is set, separated by white space. A run could
+# otherwise send a login to a server of its own, or run a driver, which is code, with the stage's rights.
+DATABASES = "SPARK_BERT_DATABASES"  # JDBC addresses
 DRIVERS = "SPARK_BERT_DRIVERS"
-#: The variable with the Spark masters of a deployment, separated by white space. A run uses the first unless it names
-#: one. Where $SPARK_BERT_DATA is set, it may only name these and local ones: any other could be a server of its own.
-MASTERS = "SPARK_BERT_SPARK_MASTER"
-#: The variable with the values of streaming.brokers that a deployment lets runs name, separated by white space. It
-#: applies where $SPARK_BERT_DATA is set, for the same reason.
 BROKERS = "SPARK_BERT_BROKERS"
+MASTERS = "SPARK_BERT_SPARK_MASTER"  # a run uses the first unless it names one, and may also name local ones
 
 
 def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
@@ -51,12 +45,7 @@ def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
 
 
 def check_inputs(stage: str, experiment: Experiment) -> None:
-    """Check that the stage reads only what the deployment allows.
-
-    Raises:
-        BadInput: if a path leads out of the allowed folders, or a database, driver, broker, or Spark master is not
-            allowed. The message names it.
-    """
+    """Raise BadInput if the stage would read a path, database, driver, broker, or Spark master that is not allowed."""
     root = os.environ.get("SPARK_BERT_DATA")
     if not root:
         return
@@ -82,7 +71,7 @@ def check_inputs(stage: str, experiment: Experiment) -> None:
 
 
 def reads_database(stage: str, experiment: Experiment) -> bool:
-    """Return whether the stage reads a table of a database."""
+    """Return whether the stage reads a database."""
     return "scoring" in STAGES[stage].reads and experiment.scoring.is_database
 
 

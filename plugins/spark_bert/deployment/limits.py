@@ -11,7 +11,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from include.stages import STAGES, BadInput
 
-#: The variable in which a deployment changes limits, as JSON: {"train": {"memory": "12g"}}.
 VARIABLE = "SPARK_BERT_LIMITS"
 
 
@@ -47,11 +46,7 @@ class Limits(BaseModel):
 
 
 def limits(stage: str) -> Limits:
-    """Return the limits of the stage.
-
-    Raises:
-        BadInput: if $SPARK_BERT_LIMITS is not valid. The message names the stage, the limit and the remedy.
-    """
+    """Return the limits of the stage. Raise BadInput if $SPARK_BERT_LIMITS is not valid."""
     changes = _changes()
     try:
         return Limits.model_validate({**STAGES[stage].limits, **changes.get(stage, {})})

@@ -15,11 +15,7 @@ from include.stages import BadInput
 
 
 def _repository() -> Path:
-    """Return the folder where relative data paths start, and below which the stages' code and the home lie by default.
-
-    It is $SPARK_BERT_CHECKOUT; or else the checkout that this file lies in; or else, where the plugin is installed as a
-    package, AIRFLOW_HOME.
-    """
+    """Return $SPARK_BERT_CHECKOUT, or this file's checkout, or AIRFLOW_HOME if the plugin is installed as a package."""
     if checkout := os.environ.get("SPARK_BERT_CHECKOUT"):
         return Path(checkout).absolute()
     above = Path(__file__).parents[3]
@@ -27,6 +23,7 @@ def _repository() -> Path:
     return above if (above / "plugins").is_dir() else airflow_home.absolute()
 
 
+#: Where relative data paths start, and below which the stages' code and the home lie by default.
 REPOSITORY = _repository()
 #: A name that can be part of a container's name and of a label. It has no dot, because a dot ends it in both.
 _DEPLOYMENT = re.compile(r"[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?")
@@ -46,9 +43,6 @@ def deployment() -> str:
     """Return the name of this deployment, which marks its containers and pods.
 
     It is $SPARK_BERT_DEPLOYMENT or, by default, a digest of the path of the deployment's home.
-
-    Raises:
-        BadInput: if the name cannot be part of a container's name.
     """
     name = os.environ.get("SPARK_BERT_DEPLOYMENT") or hashlib.sha256(str(home()).encode()).hexdigest()[:12]
     if not _DEPLOYMENT.fullmatch(name):
@@ -75,9 +69,6 @@ def data_path(text: str) -> Path:
 
     A relative path starts from the checkout. If it begins with data/, does not exist in the checkout, and
     $SPARK_BERT_DATA is set, that folder takes the place of data/.
-
-    Raises:
-        BadInput: if the path starts from the home folder (~name) of a user that this machine does not know.
     """
     path, root = user_path(text), os.environ.get("SPARK_BERT_DATA")
     if root and path.parts[:1] == ("data",) and not (REPOSITORY / path).exists():
@@ -86,21 +77,14 @@ def data_path(text: str) -> Path:
 
 
 def run_folder(dag_id: str, run_id: str) -> Path:
-    """Return the folder of a Dag run.
-
-    Its name is readable and safe for a file system. The digest in it keeps two runs apart whose ids become equal when
-    unsafe characters are replaced.
-    """
+    """Return the folder of a Dag run. The digest in its name keeps apart ids that differ only in unsafe characters."""
     whole = f"{dag_id}-{run_id}"
     digest = hashlib.sha256(f"{dag_id}\n{run_id}".encode()).hexdigest()[:8]
     return home() / "runs" / f"{re.sub(r'[^A-Za-z0-9_-]+', '_', whole)[:100]}-{digest}"
 
 
 def run_name(task: Any) -> str:
-    """Return the id of the Dag run of a task instance or its key, and the index in a mapped task group.
-
-    Each index of a mapped task group has a run folder of its own.
-    """
+    """Return the id of the Dag run of a task instance or its key, with the index in a mapped task group."""
     return indexed(str(task.run_id), getattr(task, "map_index", -1))
 
 

@@ -16,9 +16,9 @@ from include.stages import BadInput
 from spark_bert.dag.assets import ABLATION_ARM
 from spark_bert.dag.params import filled, form, resolve
 from spark_bert.deployment.places import this_run
-from spark_bert.studies.partitions import arm_key
+from spark_bert.studies.study import arm_key
 
-#: The name of the box in Airflow's form for a backfill without which it sends no field of the Dag's form.
+#: The box in Airflow's form for a backfill without which it sends no field of the Dag's form.
 TICK = "Override parameters on existing runs"
 _TASK, _SEED = "task", "seed"
 #: Fields of the form that the ablation's own params, or its configurations, replace.
@@ -69,11 +69,7 @@ def arm_experiment(context: Context) -> Experiment:
 
 @task(task_id="arm", outlets=[ABLATION_ARM], doc_md="record the finished arm for the study")
 def record_arm(**context: Any) -> dict[str, Any]:
-    """Write arm.json into the run's folder and update the asset that the Dag `study` waits for.
-
-    Returns:
-        The content of arm.json.
-    """
+    """Write arm.json into the run's folder, update the asset that the Dag `study` waits for, and return the content."""
     params = context["params"]
     configuration = _configuration(context)
     folder = this_run(context).folder

@@ -43,11 +43,7 @@ def list_arms(**context: Any) -> list[dict[str, Any]]:
 
 
 def arm_experiment(context: Context) -> Experiment:
-    """Return the experiment of the training that belongs to the index of the Airflow task.
-
-    Raises:
-        BadInput: if the params make no valid experiment.
-    """
+    """Return the experiment of the training that belongs to the index of the Airflow task."""
     params, index = context["params"], context["ti"].map_index
     overrides = {key: value for key, value in filled(params).items() if key not in (*_CHOICES, _SEEDS)}
     return resolve(changes(_arms(params)[index or 0], overrides))

@@ -39,12 +39,9 @@ def announce(**context: Any) -> dict[str, Any]:
 
 @task(task_id="choose", inlets=[FINETUNED], doc_md="choose one run per GLUE task, and start a new run from them")
 def choose(**context: Any) -> dict[str, str]:
-    """Choose the runs and let this run adopt their artifacts.
+    """Choose a run per task, let this run adopt their artifacts, and return the names of their folders by task.
 
     They are those in the param `runs`, or those whose events have started this run, or the newest of each task.
-
-    Returns:
-        The folder name of a run per task.
     """
     chosen = by_name(context["params"]["runs"]) if context["params"]["runs"] else by_event(context)
     adopt(this_run(context), list(chosen.values()))

@@ -11,20 +11,16 @@ from airflow.timetables.base import DagRunInfo, TimeRestriction
 from airflow.timetables.trigger import CronPartitionTimetable
 from pendulum import DateTime
 
-#: The largest offset of a time zone in which the ends of a range may be midnights. Where clocks are further ahead of
-#: UTC, or more than 10.5 hours behind it, a range has to be written in UTC.
+#: The largest offset of a time zone in which the ends of a range may be midnights. In zones further ahead of UTC, or
+#: more than 10.5 hours behind it, a range has to be written in UTC.
 _AHEAD = timedelta(hours=13.5)
 
 
 class ConfigurationTimetable(CronPartitionTimetable):
     """Maps the i-th day from `epoch` on to the partition with the i-th key of `ids`, and schedules no runs itself.
 
-    The serialized timetable contains the keys, so that the scheduler and the API server need not read the
-    configurations.
-
-    Args:
-        ids: the keys, which are the ids of the configurations.
-        epoch: the day of the first key.
+    The keys are the ids of the configurations. The serialized timetable contains them, so that the scheduler and the
+    API server need not read the configurations.
     """
 
     can_be_scheduled = False
@@ -36,7 +32,7 @@ class ConfigurationTimetable(CronPartitionTimetable):
 
     @property
     def summary(self) -> str:
-        """The schedule that Airflow shows beside the Dag's name."""
+        """The schedule that Airflow shows next to the Dag's name."""
         return f"{len(self._ids)} configurations"
 
     def serialize(self) -> dict[str, Any]:
