@@ -134,7 +134,7 @@ e2e: setup-dev ## the pipeline on some of the bundled corpus, by make run and fr
 # What make test leaves out for the time that it takes: each part can be run by itself.
 long-test: long-stages long-e2e long-docker benchmarks ## the tests marked long, and the quick form of each benchmark
 
-long-stages: setup-dev ## trainings of several ranks on each way of communicating, in Spark's executors, and with lost ranks; the service under load for ten minutes, or for SPARK_BERT_SOAK seconds
+long-stages: setup-dev ## trainings of several ranks on each way of communicating, in Spark's executors, and with lost ranks; the service under load for ten minutes
 	.venv/tasks/bin/python -m pytest tests/include tests/tasks -m long
 
 long-e2e: setup-dev ## ablations, studies, submissions and retraining through a scheduler

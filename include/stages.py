@@ -147,7 +147,7 @@ def flatten(part: dict[str, Any]) -> dict[str, Any]:
 _SMALL: dict[str, str | int] = {"memory": "1g", "cpus": 1, "tmp": "512m"}
 _TRAINING: dict[str, str | int] = {"memory": "12g", "cpus": 16, "pids": 2048, "shm": "3g"}
 #: How the ranks divide the model. No result depends on it, up to rounding.
-_PARALLEL = tuple(f"parallel.{field}" for field in ("tensor", "pipeline", "shard", "micro_batches", "schedule"))
+_PARALLEL = tuple(f"parallel.{field}" for field in ("tensor", "pipeline", "shard", "micro_batches"))
 #: The fields of the section training that pre-training follows too; for the others it has its own, or none.
 SHARED_WITH_PRETRAINING = (
     "accumulation",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from include.sections.base import Section
@@ -39,12 +37,6 @@ class Parallel(Section):
         le=1024,
         description="Number of micro-batches into which the rows of a step are divided, at least as many as stages. "
         "Applies only if pipeline is not 1.",
-    )
-    schedule: Literal["1f1b", "gpipe"] = Field(
-        "1f1b",
-        description="Order of the micro-batches in a stage. 1f1b: forward and backward passes take turns, so that a "
-        "stage keeps the activations of few micro-batches; gpipe: all forward passes come first. Applies only if "
-        "pipeline is not 1.",
     )
 
     @property

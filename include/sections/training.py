@@ -32,13 +32,6 @@ class Pretraining(Section):
         "only if batching.kind is length or static.",
     )
     learning_rate: float = Field(5e-5, gt=0, le=0.1, description="Peak learning rate of the schedule.")
-    mask_share: float = Field(
-        0.15,
-        gt=0,
-        lt=1,
-        description="Share of the tokens that the model predicts. Of these, 80 % are masked, 10 % are replaced by "
-        "random tokens and 10 % are left unchanged.",
-    )
     whole_words: bool = Field(False, description="Mask all tokens of a word together.")
     seed: int = Field(1, ge=0, lt=2**31, description="Random seed of the masks and of the order of the blocks.")
 

@@ -13,7 +13,8 @@ from include.stages import BadInput
 from tasks.encoder.batching import Array
 
 IGNORED = -100  # the label of tokens that are not predicted; torch's cross_entropy ignores it by default
-MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens (Devlin et al. 2019); the other 10 % stay unchanged
+HIDDEN = 0.15  # the share of the words that are predicted (Devlin et al. 2019)
+MASKED, REPLACED = 0.8, 0.1  # of these; the other 10 % stay unchanged
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tasks.encoder.masked_lm import MaskedLanguageModel, load_masked_lm
 from tasks.encoder.models import Classifier, EncoderWithHead
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
-from tasks.training.masking import IGNORED, Masking, Vocabulary
+from tasks.training.masking import HIDDEN, IGNORED, Masking, Vocabulary
 from tasks.training.sampler import check
 from tasks.training.selection import BATCH_TOKENS, LOSS, DevScore, score
 
@@ -105,7 +105,7 @@ class MaskedWords(Objective):
         self.length = max_length if job.batching.kind == "static" else 0
         self.train, self.dev = TokenTable.open(job.data / "train"), TokenTable.open(job.data / "dev")
         self.model = load_masked_lm(job.encoder, max_length)
-        self.masking = Masking(Vocabulary.read(job.encoder), options.mask_share, options.whole_words, options.seed)
+        self.masking = Masking(Vocabulary.read(job.encoder), HIDDEN, options.whole_words, options.seed)
         # With whole words the number of hidden tokens varies from step to step: divide by its expected value.
         self.terms = np.array([self.masking.count(self.train.ids(row)) for row in range(len(self.train))])
 

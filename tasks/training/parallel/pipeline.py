@@ -6,14 +6,13 @@ has computed takes the place of the embeddings.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn import functional
 
 from include.sections import Parallel
@@ -29,7 +28,6 @@ from tasks.training.precision import Precision, autocast
 FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta")
 _MULTIPLE = 8  # of the tokens of a row: every length has a schedule of its own
 _KEPT = 8  # schedules, each of which keeps buffers for all hidden states that a stage receives in a step
-_SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
 
 
 def check_pipeline(model: Classifier, stages: int) -> None:
@@ -148,8 +146,7 @@ class Pipeline:
             self._stage, place, self._layout.mesh.pipeline, device, group=self._group,
             input_args=(states if place else ids,), output_args=(losses if last else states,),
         )  # fmt: skip
-        schedule: Callable[..., Any] = _SCHEDULES[self._settings.schedule]
-        return schedule(stage, self._settings.micro_batches, loss_fn=self._loss, scale_grads=False)
+        return Schedule1F1B(stage, self._settings.micro_batches, loss_fn=self._loss, scale_grads=False)
 
     def _loss(self, losses: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         return (losses * weights).sum() * self._loss_scale
