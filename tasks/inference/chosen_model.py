@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from include.experiment import Experiment
 from include.paths import user_folder
@@ -36,16 +35,6 @@ class Model:
     version: str
     digest: str
     trained: TrainedModel
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `as_json` has written."""
-        values = json.loads(text)
-        return cls(**{**values, "trained": TrainedModel(**values["trained"])})
-
-    def as_json(self) -> str:
-        """Return the model as JSON."""
-        return json.dumps(asdict(self), sort_keys=True)
 
 
 def chosen(experiment: Experiment, run: Run, section: Naming) -> Model:

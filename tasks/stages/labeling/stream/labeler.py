@@ -1,4 +1,4 @@
-"""Label a batch of a stream and commit it."""
+"""Label the batches of a stream and commit them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from operator import add
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 from include.artifacts import write_json
 from include.experiment import Experiment
 from include.runs import Run
+from include.sections import Streaming
 from include.stages import Transient
 from tasks.encoder.loading import read_head
 from tasks.inference.chosen_model import Model
+from tasks.spark import keep_workers, place
 from tasks.stages.labeling.stream.answering import Answering
-from tasks.stages.labeling.stream.batches import TALLY, Batches
+from tasks.stages.labeling.stream.batches import CHECKPOINT, TALLY, Batches
+from tasks.stages.labeling.stream.changes import Changes
 from tasks.stages.labeling.stream.counted import Counted
 from tasks.stages.labeling.stream.drift import close_windows
 from tasks.stages.labeling.stream.heartbeat import Heartbeat
@@ -27,11 +31,15 @@ from tasks.streaming.windows import Tally
 
 log = logging.getLogger(__name__)
 
+#: Seconds between two tasks that keep the Python workers of a stream without rows, which Spark ends after a minute.
+KEEP_WORKERS = 30
+
 
 class Labeler:
     """A function for DataStreamWriter.foreachBatch.
 
     Attributes:
+        folder: the folder of the stream.
         heartbeat: the heartbeat of the stream.
         error: what went wrong, if anything; Spark's own error has it in its text only.
 
@@ -49,7 +57,7 @@ class Labeler:
     def __init__(self, experiment: Experiment, run: Run, folder: Path, heartbeat: Heartbeat) -> None:
         self._experiment, self._run, self._batches = experiment, run.folder.name, Batches(folder)
         self._answering = Answering(experiment, run)
-        self.heartbeat = heartbeat
+        self.folder, self.heartbeat = folder, heartbeat
         self.error: Exception | None = None
 
     def __call__(self, rows: DataFrame, number: int) -> None:
@@ -94,3 +102,24 @@ class Labeler:
         if written != counted.profile.rows:
             raise Transient(f"{counted.profile.rows} rows were labeled, but {written} written: try again")
         return counted
+
+
+def follow(spark: SparkSession, rows: DataFrame, streaming: Streaming, labeler: Labeler, changes: Changes) -> None:
+    """Label batch after batch, until there are no more rows, or for ever if the stream is continuous."""
+    writer = rows.writeStream.foreachBatch(labeler).option("checkpointLocation", place(labeler.folder / CHECKPOINT))
+    if streaming.continuous:
+        query = writer.trigger(processingTime=f"{streaming.interval} seconds").start()
+    else:
+        query = writer.trigger(availableNow=True).start()
+    labeler.heartbeat.running()
+    try:
+        while not query.awaitTermination(KEEP_WORKERS):
+            status = query.status
+            if not (status["isTriggerActive"] and status["isDataAvailable"]):  # the tasks of a batch keep them, too
+                keep_workers(spark)
+            changes.look()
+        changes.look()
+    except StreamingQueryException:
+        if labeler.error is not None:
+            raise labeler.error from None
+        raise

@@ -9,24 +9,31 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
+from include.answers import MODEL_VERSION, reserved
 from include.artifacts import write_json
 from include.paths import user_path
 from include.sections import Streaming
 from include.stages import BadInput
 from tasks.stages.labeling.stream.batches import CHECKPOINT
+from tasks.stages.labeling.stream.label import COLUMNS
 from tasks.streaming.files import FileSource
 from tasks.streaming.kafka import KafkaSource
 from tasks.streaming.kafka_java import open_topic
 
 
 def check_source(streaming: Streaming) -> None:
-    """Raise BadInput if the experiment does not say where the rows come from."""
+    """Raise BadInput if the experiment does not say where the rows come from, or if two columns would have one name."""
     needed = ("folder",) if streaming.source == "files" else ("brokers", "topic")
     for name in needed:
         if not getattr(streaming, name):
             raise BadInput(f"streaming.{name} is empty, but streaming.source is {streaming.source}: write it")
     if streaming.source == "files" and not user_path(streaming.folder).is_dir():
         raise BadInput(f"there is no folder {user_path(streaming.folder)}: make it, or correct streaming.folder")
+    for name in streaming.texts:  # Spark ignores the case of names
+        if name.casefold() in (*COLUMNS, MODEL_VERSION, "batch") or reserved(name):
+            raise BadInput(f"the column {name!r} has a name that the labeled rows need: rename it where it is written")
+    if streaming.text.casefold() == streaming.text2.casefold():
+        raise BadInput(f"streaming.text and streaming.text2 are both {streaming.text!r}: name two columns")
 
 
 def remember(streaming: Streaming, file: Path) -> None:

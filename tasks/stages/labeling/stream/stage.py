@@ -6,72 +6,49 @@ rename. A process that is killed between the two finds the folder when Spark rep
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-
 from include.artifacts import locked
-from include.sections import Streaming
+from include.experiment import Experiment
+from include.runs import Run
 from include.windows import in_short
 from tasks.context import Context, Outcome
-from tasks.spark import keep_workers, place, session
-from tasks.stages.labeling.stream.batches import CHECKPOINT, Batches
-from tasks.stages.labeling.stream.changes import Changes
-from tasks.stages.labeling.stream.drift import closed
-from tasks.stages.labeling.stream.heartbeat import Heartbeat
-from tasks.stages.labeling.stream.labeler import Labeler
-from tasks.stages.labeling.stream.source import open_source, remember
-
-#: Seconds between two tasks that keep the Python workers of a stream without rows, which Spark ends after a minute.
-KEEP_WORKERS = 30
 
 
-def run(context: Context) -> Outcome:
+def plan(experiment: Experiment, run: Run) -> str:
+    """Return a text that never comes again: more rows may have come since the stage ended in this run."""
+    from tasks.stages.labeling.stream.source import check_source
+
+    check_source(experiment.streaming)
+    return uuid.uuid4().hex
+
+
+def run(context: Context, plan: str) -> Outcome:
     """Label what is there, or go on until the process is stopped. The result has the numbers of rows of this run."""
+    from tasks.spark import session
+    from tasks.stages.labeling.stream.changes import Changes
+    from tasks.stages.labeling.stream.heartbeat import Heartbeat
+    from tasks.stages.labeling.stream.labeler import Labeler, follow
+    from tasks.stages.labeling.stream.source import open_source, remember
+
     experiment, streaming = context.experiment, context.experiment.streaming
     folder = context.run.store.root.parent / "streams" / streaming.name
     with locked(folder), Heartbeat(folder / "heartbeat.json") as heartbeat:
         remember(streaming, folder / "stream.json")
         labeler, changes = Labeler(experiment, context.run, folder, heartbeat), Changes(streaming, folder)
         with session(experiment, "stream") as spark:
-            rows = open_source(spark, streaming, folder)
-            _follow(spark, rows, streaming, folder / CHECKPOINT, labeler, changes)
+            follow(spark, open_source(spark, streaming, folder), streaming, labeler, changes)
     return Outcome(_result(context.run.folder.name, folder) | {"changed": changes.names})
-
-
-def _follow(
-    spark: SparkSession,
-    rows: DataFrame,
-    streaming: Streaming,
-    checkpoint: Path,
-    labeler: Labeler,
-    changes: Changes,
-) -> None:
-    """Label batch after batch, until there are no more rows, or for ever."""
-    writer = rows.writeStream.foreachBatch(labeler).option("checkpointLocation", place(checkpoint))
-    if streaming.continuous:
-        query = writer.trigger(processingTime=f"{streaming.interval} seconds").start()
-    else:
-        query = writer.trigger(availableNow=True).start()
-    labeler.heartbeat.running()
-    try:
-        while not query.awaitTermination(KEEP_WORKERS):
-            status = query.status
-            if not (status["isTriggerActive"] and status["isDataAvailable"]):  # the tasks of a batch keep them, too
-                keep_workers(spark)
-            changes.look()
-        changes.look()
-    except StreamingQueryException:
-        if labeler.error is not None:
-            raise labeler.error from None
-        raise
 
 
 def _result(run: str, folder: Path) -> dict[str, Any]:
     """Return what the batches and windows of a run add up to."""
+    from tasks.stages.labeling.stream.batches import Batches
+    from tasks.stages.labeling.stream.drift import closed
+
     batches = [manifest for manifest in Batches(folder).after(-1) if manifest["run"] == run]
     reasons: Counter[str] = sum((Counter(one["reasons"]) for one in batches), Counter())
     windows = [window for window in closed(folder) if window["run"] == run]

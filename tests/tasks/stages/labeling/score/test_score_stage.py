@@ -30,7 +30,7 @@ from tasks.launching.launch import ROOT
 from tasks.runner import run_stage
 from tasks.scoring.predictions import predict
 from tasks.stages.labeling.score.files import write_files
-from tasks.stages.labeling.score.label import part_file
+from tasks.stages.labeling.score.parts import part_file
 from tasks.stages.labeling.score.table import take_in
 from tests.tasks.stages.labeling.score.models import CLASSES, SCORES, SETS, trained
 from tests.tasks.stages.pipeline.package.packages import SENTENCES, packaged
@@ -178,7 +178,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("tasks.stages.labeling.score.stage.write_files", stop)
+        patch.setattr("tasks.stages.labeling.score.files.write_files", stop)
         score(tmp_path, tmp_path / "in.parquet", model)
     assert not (tmp_path / "runs/one/run.json").exists()
     [kept] = (tmp_path / "checkpoints/score").iterdir()
@@ -194,7 +194,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
             unchanged.extend(old == new for old, new in zip(before, after, strict=True))
             return write_files(*arguments)
 
-        patch.setattr("tasks.stages.labeling.score.stage.write_files", looked_at)
+        patch.setattr("tasks.stages.labeling.score.files.write_files", looked_at)
         artifact = score(tmp_path, tmp_path / "in.parquet", model)
     assert unchanged == [True, True, False, True]
     table = pq.read_table(artifact.path / "scored.parquet")
@@ -222,7 +222,7 @@ def test_a_package_scores_with_the_backend_that_is_named(
 def test_a_table_that_is_replaced_while_it_is_read_is_not_kept_under_its_old_key(
     spark: SparkSession, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tasks.stages.labeling.score import stage
+    from tasks.stages.labeling.score import reading
 
     (tmp_path / "in").mkdir()
     for name in ("a", "b"):
@@ -237,7 +237,7 @@ def test_a_table_that_is_replaced_while_it_is_read_is_not_kept_under_its_old_key
         return take_in(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "take_in", taken)
+        patch.setattr(reading, "take_in", taken)
         while changes:
             with pytest.raises(Transient, match="in was changed while it was read, so nothing was kept: run score"):
                 score(tmp_path, tmp_path / "in", model)

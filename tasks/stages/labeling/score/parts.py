@@ -1,7 +1,8 @@
-"""Scoring on an executor: turn a part of the table into a Parquet file with the predictions beside its columns."""
+"""Score the table in parts: Spark turns each of them into a Parquet file with the predictions next to its columns."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +12,44 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
+from pyspark.sql import SparkSession
 
 from include.answers import MODEL_VERSION
 from include.artifacts import sync
+from include.experiment import Experiment
 from include.sections import Prediction
 from tasks.encoder.batching import Array
+from tasks.inference.chosen_model import Model
+from tasks.inference.progress import progress
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel, worker_runner
 from tasks.scoring.predictions import answer_columns, predict
-from tasks.stages.labeling.score.table import slice_of
+from tasks.spark import partitions
+from tasks.stages.labeling.score.table import ROWS, slice_of
+
+log = logging.getLogger(__name__)
 
 
 def part_file(folder: Path, part: int) -> Path:
     """Return the file of a scored part."""
     return folder / f"part-{part:05d}.parquet"
+
+
+def score_parts(spark: SparkSession, experiment: Experiment, model: Model, kept: Path, rows: int) -> None:
+    """Score the parts that are not in the folder `parts` yet."""
+    folder, parts = (kept / "parts").absolute(), partitions(rows)
+    folder.mkdir(exist_ok=True)
+    missing = [part for part in range(parts) if not part_file(folder, part).exists()]
+    log.info("scoring %d of %d parts with %s, %s", len(missing), parts, model.version, model.trained.form)
+    if not missing:
+        return
+    done, table = spark.sparkContext.accumulator(0), str((kept / "table" / ROWS).absolute())
+    texts, prediction = experiment.scoring.texts, experiment.prediction
+    work = ScorePart(
+        model.trained, model.version, table, texts, parts, tuple(missing), str(folder), prediction, done
+    )  # fmt: skip
+    with progress(lambda: done.value, rows):
+        spark.range(0, len(missing), 1, len(missing)).mapInArrow(work, "part long").collect()
 
 
 @dataclass(frozen=True)
