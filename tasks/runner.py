@@ -3,8 +3,9 @@
 A stage is a package tasks/stages/GROUP/NAME. Its module stage.py has these functions:
 
 - `plan(experiment, run)` returns what the stage reads besides its inputs, such as raw files, weights, and other runs,
-  as a dataclass or a text, or raises StageError. The plan is part of the artifact's key. Files that it hashes with
-  `outside.digest` must not have changed when the work is done. A stage that reads nothing else has no plan.
+  or raises StageError. The plan is part of the artifact's key: as a text, as JSON (a dataclass or JSON values), or by
+  its method `fingerprint`. Files that it hashes with `outside.digest` must not have changed when the work is done. A
+  stage that reads nothing else has no plan.
 - `run(context, plan) -> Outcome` does the work, or raises StageError; without a plan it is `run(context)`. It imports
   what the work needs, so that a stage that is done already starts fast.
 - `committed(artifact, run)` does what follows from the artifact outside the store. It is also called when the artifact
@@ -136,7 +137,9 @@ def _text(plan: Any) -> str:
     """Return the text by which a plan is part of the artifact's key."""
     if plan is None or isinstance(plan, str):
         return plan or ""
-    return json.dumps(asdict(plan), sort_keys=True)
+    if hasattr(plan, "fingerprint"):
+        return str(plan.fingerprint())
+    return json.dumps(plan, sort_keys=True, default=asdict)
 
 
 def _committed(artifact: Artifact, run: Run) -> None:

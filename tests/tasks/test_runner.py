@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPa
 
     calls: list[str] = []
 
-    def work(context: Context) -> Outcome:
+    def work(context: Context, plan: object) -> Outcome:
         calls.append(context.run.folder.name)
         (context.output / "data").write_text("x")
         return Outcome({"rows": 1})
@@ -53,7 +54,6 @@ def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPa
     began = time.time()
     first = runner.run_stage("validate", EXPERIMENT, run)
     other = Run(run.folder.parent / "second")
-    monkeypatch.setitem(sys.modules, "tasks.stages.pipeline.validate.stage", None)  # cannot be imported any more
     assert runner.run_stage("validate", EXPERIMENT, other).path == first.path
     assert calls == ["first"]
     made, found = run.record()["stages"]["validate"], other.record()["stages"]["validate"]
@@ -88,7 +88,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_not_kept_under_its_old_key(
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\ngood\t1\n")
 
-    def work(context: Context) -> Outcome:
+    def work(context: Context, plan: object) -> Outcome:
         file = tmp_path / "dev.tsv"
         times = file.stat().st_atime_ns, file.stat().st_mtime_ns
         file.write_text("sentence\tlabel\nevil\t1\n")
@@ -113,7 +113,7 @@ def test_a_stage_at_work_can_be_seen_until_it_ends_in_any_way(run: Run, monkeypa
         Outcome(exit_code=ExitCode.GATE_FAILED),
     ]  # fmt: skip
 
-    def work(context: Context) -> Outcome:
+    def work(context: Context, plan: object) -> Outcome:
         seen.update(json.loads(file.read_text()))
         context.tell_steps(640)
         seen.update(planned_steps=[seen["planned_steps"], json.loads(file.read_text())["planned_steps"]])
@@ -189,7 +189,7 @@ def test_a_full_or_broken_disk_keeps_nothing(
 ) -> None:
     import tasks.stages.pipeline.validate.stage as stage
 
-    def work(context: Context) -> Outcome:
+    def work(context: Context, plan: object) -> Outcome:
         (context.output / "half").write_text("x")
         raise error
 
@@ -221,7 +221,7 @@ def test_what_the_system_will_refuse_again_is_bad_input(
 ) -> None:
     import tasks.stages.pipeline.validate.stage as stage
 
-    def work(context: Context) -> Outcome:
+    def work(context: Context, plan: object) -> Outcome:
         raise OSError(number, os.strerror(number), "/data/x.tsv")
 
     monkeypatch.setattr(stage, "run", work)
@@ -326,10 +326,15 @@ def test_a_log_in_json_names_run_stage_and_trace(tmp_path: Path, monkeypatch: py
     assert span["traceId"] == line["trace_id"] and "run the stage preprocess first" in span["status"]["message"]
 
 
-def test_no_stage_lacks_the_module_of_what_it_reads_by_mistake() -> None:
-    lacking = {name for name in STAGES if find_spec(f"{runner._PACKAGES[name]}.fingerprint") is None}
-    assert lacking == {"challenge", "package", "predict"}
-    assert [name for name in STAGES if find_spec(f"{runner._PACKAGES[name]}.committed")] == ["ingest"]
+def test_no_stage_lacks_a_plan_by_mistake() -> None:
+    def has(name: str, function: str) -> bool:
+        package = runner._PACKAGES[name]
+        if find_spec(f"{package}.fingerprint"):  # until all stages have plans
+            return find_spec(f"{package}.{function.replace('plan', 'fingerprint')}") is not None
+        return hasattr(import_module(f"{package}.stage"), function)
+
+    assert {name for name in STAGES if not has(name, "plan")} == {"challenge", "package", "predict"}
+    assert [name for name in STAGES if has(name, "committed")] == ["ingest"]
 
 
 def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
@@ -339,7 +344,7 @@ def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
 
     found: list[bool] = []
 
-    def work(context: Context) -> Outcome:
+    def work(context: Context, plan: object) -> Outcome:
         assert context.checkpoints is not None
         found.append(context.checkpoints.exists())
         context.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -347,7 +352,7 @@ def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
             raise Transient("stopped half-way")
         return Outcome()
 
-    monkeypatch.setattr("tasks.stages.pipeline.validate.fingerprint.fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr("tasks.stages.pipeline.validate.stage.plan", lambda experiment, run: "")
     monkeypatch.setattr(stage, "run", work)
     with pytest.raises(Transient):
         runner.run_stage("validate", EXPERIMENT, run)
@@ -359,10 +364,10 @@ def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
 def test_the_record_says_that_a_stage_was_stopped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import tasks.stages.pipeline.validate.stage as stage
 
-    def work(context: Context) -> Outcome:
+    def work(context: Context, plan: object) -> Outcome:
         raise SystemExit(ExitCode.STOPPED)
 
-    monkeypatch.setattr("tasks.stages.pipeline.validate.fingerprint.fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr("tasks.stages.pipeline.validate.stage.plan", lambda experiment, run: "")
     monkeypatch.setattr(stage, "run", work)
     with pytest.raises(SystemExit):
         runner.run_stage("validate", EXPERIMENT, run)
@@ -373,14 +378,14 @@ def test_the_record_says_that_a_stage_was_stopped(run: Run, monkeypatch: pytest.
 def test_only_a_finished_training_or_a_person_discards_checkpoints(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import tasks.stages.pipeline.validate.stage as stage
 
-    def work(context: Context) -> Outcome:
+    def work(context: Context, plan: object) -> Outcome:
         assert context.checkpoints is not None
         if (context.checkpoints / "step-8").exists():
             return Outcome()
         (context.checkpoints / "step-8").mkdir(parents=True)
         raise BadInput("the loss is not finite")
 
-    monkeypatch.setattr("tasks.stages.pipeline.validate.fingerprint.fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr("tasks.stages.pipeline.validate.stage.plan", lambda experiment, run: "")
     monkeypatch.setattr(stage, "run", work)
     kept = run.folder.parent.parent / "checkpoints" / "validate"
     with pytest.raises(BadInput, match=rf"not finite; .* checkpoints in {kept}/\w+: remove that folder to start anew"):
@@ -394,11 +399,11 @@ def test_a_training_may_go_on_with_another_number_of_ranks(run: Run, monkeypatch
 
     contexts: list[Context] = []
 
-    def work(context: Context) -> Outcome:
+    def work(context: Context, plan: object) -> Outcome:
         contexts.append(context)
         return Outcome()
 
-    monkeypatch.setattr("tasks.stages.pipeline.pretrain.fingerprint.fingerprint", lambda experiment, run: "")
+    monkeypatch.setattr("tasks.stages.pipeline.pretrain.stage.plan", lambda experiment, run: "")
     monkeypatch.setattr(stage, "run", work)
     text = "pretraining.text=/data/text.gz"
     for overrides in (["training.ranks=1"], ["training.ranks=2"], ["training.ranks=2", "pretraining.epochs=3"]):

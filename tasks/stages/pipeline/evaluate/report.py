@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
+from include.artifacts import write_json
 from include.glue import Task
-from tasks.reporting import page
+from tasks.reporting import drawing, page
+from tasks.scoring.predictions import write_csv
+from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.thresholds import FOLDS
 from tasks.scoring.verdict import Verdict
+from tasks.stages.pipeline.evaluate import curves, mistakes, plots
+from tasks.stages.pipeline.evaluate.calibration import calibrate
+from tasks.stages.pipeline.evaluate.operating_points import operating_points
 from tasks.stages.pipeline.evaluate.provenance import Provenance
+from tasks.stages.pipeline.evaluate.rows import NOTHING, Kept, listing, predictions_table, write_json_lines
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 #: Up to this number of classes, the confusion matrix is a table with names and counts; beyond it, it is a plot.
@@ -24,6 +33,44 @@ PLOTS = {
     "errors": "Histogram of errors",
     "training": "Loss and dev metric over the steps",
 }
+
+
+def write(
+    folder: Path,
+    dev: ScoredSplit,
+    summary: Mapping[str, Any],
+    verdict: Verdict,
+    history: Path,
+    provenance: Provenance,
+    kept: Kept = NOTHING,
+    escape: bool = False,
+) -> None:
+    """Write the artifact's files. `kept` are the columns of data.keep, and `escape` is prediction.escape_formulas."""
+    write_json(folder / "metrics.json", summary)
+    pq.write_table(predictions_table(dev), folder / "predictions.parquet")
+    write_csv(listing(dev, kept), folder / "predictions.csv", dev.task.separator, escape)
+    write_json_lines(dev, folder / "rows.jsonl")
+    images = _draw(folder, dev, summary, history)
+    html = render(dev.task, summary, verdict, mistakes.worst(dev, kept), images, provenance)
+    (folder / "report.html").write_text(html, encoding="utf-8")
+
+
+def _draw(folder: Path, dev: ScoredSplit, summary: Mapping[str, Any], history: Path) -> dict[str, Path]:
+    """Draw the plots for the task's kind, and return name to file."""
+    figures = {"training": plots.training(curves.read(history, dev.task.metric), dev.task.metric)}
+    if dev.task.kind == "classification":
+        figures["reliability"] = plots.reliability(calibrate(dev))
+        if dev.task.outputs > READABLE:
+            figures["confusion"] = plots.confusion(summary["confusion"])
+        if found := operating_points(dev):
+            figures["operating"] = plots.operating(found)
+    elif dev.task.kind == "regression":
+        figures["scatter"] = plots.scatter(dev.labels, dev.predicted)
+        figures["errors"] = plots.errors(dev.labels, dev.predicted)
+    files = {name: folder / f"{name}.png" for name in figures}
+    for name, figure in figures.items():
+        drawing.save(figure, files[name])
+    return files
 
 
 def render(

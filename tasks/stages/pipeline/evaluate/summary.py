@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sklearn.metrics import confusion_matrix
 
+from include.glue import Task
+from include.stages import BadInput
+from tasks.encoder.batching import TokenTable
+from tasks.encoder.inference import predict_logits
+from tasks.encoder.models import Classifier
 from tasks.scoring.baseline import baseline
 from tasks.scoring.metrics import as_json, averages
 from tasks.scoring.scored import ScoredSplit
@@ -15,6 +22,26 @@ from tasks.stages.pipeline.evaluate.calibration import calibrate
 from tasks.stages.pipeline.evaluate.classes import by_class, most_confused
 from tasks.stages.pipeline.evaluate.labels import labels
 from tasks.stages.pipeline.evaluate.operating_points import operating_points
+
+
+def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
+    """Compute the model's logits for a split.
+
+    Args:
+        task: The task.
+        model: The model.
+        folder: The folder of the split in preprocess's artifact.
+
+    Raises:
+        BadInput: If the split is empty, or if a logit is not finite.
+    """
+    table = TokenTable.open(folder)
+    if not len(table):
+        raise BadInput(f"{folder} contains no rows to evaluate on: add rows to the split and run validate again")
+    logits = predict_logits(model, table)
+    if not np.isfinite(logits).all():
+        raise BadInput("the model's logits are not finite, so its training diverged: lower training.learning_rate")
+    return ScoredSplit.of(task, table, logits)
 
 
 def summarize(dev: ScoredSplit, heldout: ScoredSplit | None = None, thresholds: Sequence[float] = ()) -> dict[str, Any]:

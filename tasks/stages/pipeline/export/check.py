@@ -10,8 +10,7 @@ from pathlib import Path
 
 from include.glue import Task
 from include.stages import BadInput
-from tasks.scoring.metrics import Array
-from tasks.stages.pipeline.export.predictions_file import DECIMALS, HEADER, is_glue
+from tasks.stages.pipeline.export.predictions_file import DECIMALS, HEADER, Array, is_glue
 
 _SCORE = re.compile(rf"-?\d+\.\d{{{DECIMALS}}}")
 _ROUNDING = 0.5 * 10**-DECIMALS  # the bounds of a score range may need more than DECIMALS decimals

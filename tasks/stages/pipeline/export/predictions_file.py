@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from include.glue import SUBMISSION_TASKS, Task
 from include.stages import BadInput
-from tasks.scoring.metrics import Array
+
+Array = npt.NDArray[Any]
 
 HEADER = "index\tprediction"
 DECIMALS = 3  # of a score, as in the files of the GLUE baselines

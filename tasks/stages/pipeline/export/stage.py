@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from include.artifacts import sha256, write_json
+from include.experiment import Experiment
 from include.glue import SUBMISSION_TASKS, TASKS
+from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.stages.pipeline.export.archive import write_archive
 from tasks.stages.pipeline.export.check import Expected, check_submission
-from tasks.stages.pipeline.export.members import Member, other_runs
+from tasks.stages.pipeline.export.members import Member, other_runs, refuse_failed_gate
 from tasks.stages.pipeline.export.predictions_file import PredictionsFile, is_glue, placeholder
 
 log = logging.getLogger(__name__)
 ARCHIVE = "submission.zip"
 
 
-def run(context: Context) -> Outcome:
+@dataclass(frozen=True)
+class Plan:
+    """The other runs of the submission."""
+
+    members: list[Member]
+
+    def fingerprint(self) -> str:
+        """Return the keys of the artifacts that the runs currently refer to."""
+        keys = {member.run: [member.validate.manifest.key, member.predict.manifest.key] for member in self.members}
+        return json.dumps(keys, sort_keys=True)
+
+
+def plan(experiment: Experiment, run: Run) -> Plan:
+    """Find the other runs of the submission.
+
+    Raises:
+        BadInput: If this run or another run of the submission has failed its gate.
+    """
+    refuse_failed_gate(run)
+    return Plan(other_runs(experiment, run))
+
+
+def run(context: Context, plan: Plan) -> Outcome:
     """Write, zip and check the predictions of this run and of the runs in submission.runs.
 
     With submission.all_tasks, the archive also contains placeholders for all other GLUE tasks. If there is no test
@@ -31,7 +57,7 @@ def run(context: Context) -> Outcome:
         return Outcome({"rows": 0, "tasks": [], "placeholders": [], "warnings": [], "files": {}})
     origin = str(context.run.record().get("from", ""))  # the run that this one continues, if any
     own = Member(origin, experiment.task, inputs["validate"], inputs["predict"])
-    members = _by_file([own, *other_runs(experiment, context.run)])
+    members = _by_file([own, *plan.members])
     sheets = {file: member.sheet() for file, member in members.items()}
     if experiment.submission.all_tasks:
         sheets = _placeholders(members) | sheets

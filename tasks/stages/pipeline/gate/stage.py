@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from include.artifacts import Artifact, write_json
+from include.artifacts import write_json
+from include.experiment import Experiment
+from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
 from tasks.encoder.labels import from_column
 from tasks.reporting import page
-from tasks.scoring.verdict import Evidence, Verdict, expected_rows, judge
+
+if TYPE_CHECKING:
+    from tasks.scoring.verdict import Verdict
 
 TEMPLATE = Path(__file__).with_name("verdict.html.j2")
 
 
-def run(context: Context) -> Outcome:
+def plan(experiment: Experiment, run: Run) -> Mapping[str, float]:
+    """Return the thresholds, since those that the experiment does not set come from the task registry."""
+    return experiment.thresholds
+
+
+def run(context: Context, thresholds: Mapping[str, float]) -> Outcome:
     """Judge the results of evaluate, and write the verdict whether the model passes or fails.
 
     Returns:
         The outcome, with the exit code GATE_FAILED if the model does not pass.
     """
-    experiment = context.experiment
-    evidence = read_evidence(context.inputs["evaluate"])
+    from tasks.scoring.verdict import Evidence, expected_rows, judge
+
+    experiment, evaluate = context.experiment, context.inputs["evaluate"]
+    summary = json.loads((evaluate.path / "metrics.json").read_text(encoding="utf-8"))
+    table = pq.read_table(evaluate.path / "predictions.parquet", columns=["label", "prediction"])
+    evidence = Evidence(summary, from_column(table["label"]), from_column(table["prediction"]))
     verdict = judge(experiment, evidence, expected_rows(experiment, context.inputs))
     write_json(context.output / "verdict.json", verdict.as_json())
     html = page.render(TEMPLATE, verdict=verdict, run=context.run.folder.name)
@@ -33,13 +48,6 @@ def run(context: Context) -> Outcome:
     if verdict.passed:
         return Outcome(result)
     return Outcome(result, ExitCode.GATE_FAILED, _message(verdict))
-
-
-def read_evidence(evaluate: Artifact) -> Evidence:
-    """Read the results of the stage evaluate from its artifact."""
-    summary = json.loads((evaluate.path / "metrics.json").read_text(encoding="utf-8"))
-    table = pq.read_table(evaluate.path / "predictions.parquet", columns=["label", "prediction"])
-    return Evidence(summary, from_column(table["label"]), from_column(table["prediction"]))
 
 
 def _message(verdict: Verdict) -> str:

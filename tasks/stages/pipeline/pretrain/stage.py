@@ -11,20 +11,27 @@ from typing import Any
 
 from include.experiment import Experiment
 from include.paths import user_path
+from include.runs import Run
 from include.sections import Loss, Model, Training
 from include.stages import SHARED_WITH_PRETRAINING, BadInput
-from tasks.assets import encoder_folder
+from tasks import outside
+from tasks.assets import encoder_fingerprint, encoder_folder
 from tasks.context import Context, Outcome
-from tasks.launching.launch import launch
-from tasks.stages.pipeline.pretrain.blocks import BlockWriter
-from tasks.stages.pipeline.pretrain.text import splits
-from tasks.training.job import Job
-from tasks.training.sampler import planned_steps
+from tasks.stages.pipeline.pretrain.text import check_file, splits
 
 log = logging.getLogger(__name__)
 
 
-def run(context: Context) -> Outcome:
+def plan(experiment: Experiment, run: Run) -> str:
+    """Return a text that changes whenever the text or the pretrained encoder changes; "" without a text."""
+    if not experiment.pretraining.text:
+        return ""
+    file = user_path(experiment.pretraining.text)
+    check_file(file)
+    return f"{outside.digest(file)}-{encoder_fingerprint(experiment.model.name, experiment.runtime)}"
+
+
+def run(context: Context, plan: str) -> Outcome:
     """Write blocks/ (the text as token ids), model/ (the encoder), metrics.jsonl and training.json.
 
     Without a text, nothing is written.
@@ -32,8 +39,12 @@ def run(context: Context) -> Outcome:
     Raises:
         BadInput: If the text or the encoder cannot be used.
     """
+    from tasks.launching.launch import launch
+    from tasks.training.job import Job
+    from tasks.training.sampler import planned_steps
+
     experiment = context.experiment
-    if not experiment.pretraining.text:
+    if not plan:
         log.info("no pre-training, because pretraining.text is not set")
         return Outcome({"pretrained": False})
     encoder = encoder_folder(experiment.model.name, experiment.runtime)
@@ -72,6 +83,8 @@ def settings(experiment: Experiment) -> Experiment:
 
 def _cut(experiment: Experiment, encoder: Path, folder: Path) -> dict[str, Any]:
     """Write the blocks of the text, and return the numbers of documents, blocks and tokens of each split."""
+    from tasks.stages.pipeline.pretrain.blocks import BlockWriter
+
     options, file = experiment.pretraining, user_path(experiment.pretraining.text)
     writer = BlockWriter(encoder, experiment.preprocessing.max_length)
     counts = {split: writer.write(texts, folder / split) for split, texts in splits(file, options.seed).items()}

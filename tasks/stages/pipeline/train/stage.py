@@ -9,34 +9,40 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from include.artifacts import write_json
+from include.experiment import Experiment
+from include.runs import Run
 from include.scratch import scratch_folder
 from include.stages import BadInput
-from tasks.assets import encoder_folder
+from tasks.assets import encoder_fingerprint, encoder_folder, tokenizer_fingerprint
 from tasks.context import Context, Outcome
 from tasks.encoder.base_model import base_model
-from tasks.encoder.batching import TokenTable
-from tasks.encoder.inference import predict_logits
-from tasks.encoder.loading import load_trained
 from tasks.encoder.spec import BASE_MODEL, THRESHOLDS
-from tasks.launching.launch import launch
-from tasks.scoring.metrics import probabilities
-from tasks.scoring.slices import check_gate
-from tasks.scoring.thresholds import tune
-from tasks.training.job import Job
-from tasks.training.sampler import planned_steps
+
+if TYPE_CHECKING:
+    from tasks.training.job import Job
+
+#: The kinds of models that use the tokenizer of the encoder, and not its weights.
+_TOKENIZER_ONLY = ("tfidf", "textcnn")
 
 
-def run(context: Context) -> Outcome:
+def plan(experiment: Experiment, run: Run) -> str:
+    """Return a text that changes whenever what is used of the pretrained encoder changes."""
+    of = tokenizer_fingerprint if experiment.model.kind in _TOKENIZER_ONLY else encoder_fingerprint
+    return of(experiment.model.name, experiment.runtime)
+
+
+def run(context: Context, plan: str) -> Outcome:
     """Write model/, metrics.jsonl and training.json.
 
     Raises:
         BadInput: If the data or the encoder cannot be used with the experiment, or if the gate names an empty slice.
     """
+    from tasks.scoring.slices import check_gate
+    from tasks.training.job import Job
+
     experiment = context.experiment
     check_gate(experiment, context.inputs["preprocess"].path / "dev")
     pretrained = context.inputs["pretrain"].path / "model"
@@ -65,6 +71,9 @@ def _train(job: Job, context: Context) -> None:
 
         train(job)
         return
+    from tasks.launching.launch import launch
+    from tasks.training.sampler import planned_steps
+
     context.tell_steps(planned_steps(job))
     profiles = context.run.folder / "profiles" / "train"
     if kind == "encoder":
@@ -78,6 +87,14 @@ def _train(job: Job, context: Context) -> None:
 
 def _thresholds(model: Path, dev: Path) -> list[float]:
     """Return from which probability the model predicts each label, tuned on the dev rows."""
+    import numpy as np
+
+    from tasks.encoder.batching import TokenTable
+    from tasks.encoder.inference import predict_logits
+    from tasks.encoder.loading import load_trained
+    from tasks.scoring.metrics import probabilities
+    from tasks.scoring.thresholds import tune
+
     table = TokenTable.open(dev)
     chances = probabilities("multilabel", predict_logits(load_trained(model), table))
     if not np.isfinite(chances).all():

@@ -10,22 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from include.artifacts import write_json
 from include.experiment import Experiment
 from include.glue import SPLITS, Task
+from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
 from tasks.sources import Source, open_source
-from tasks.sources.kept import kept_columns
 from tasks.sources.quarantine import Quarantine, QuarantineSummary
-from tasks.stages.pipeline.validate.overlap import find_facts, write_overlap
-from tasks.stages.pipeline.validate.report import write_index
 from tasks.stages.pipeline.validate.rule_result import RuleResult
-from tasks.stages.pipeline.validate.tables import finish_split, read_split
 
 SPARK_FROM = 1_000_000  # rows; with fewer rows, pandas finishes before Spark has started
 DATA_DOCS = "data_docs"
@@ -38,14 +34,20 @@ _FOLLOWS = {
 log = logging.getLogger(__name__)
 
 
-def run(context: Context) -> Outcome:
+def plan(experiment: Experiment, run: Run) -> Source:
+    """Open the source. Its fingerprint changes whenever the raw data changes."""
+    return open_source(experiment)
+
+
+def run(context: Context, source: Source) -> Outcome:
     """Write the three tables, the quarantine and the report.
 
     Returns:
         The outcome, with the exit code BAD_INPUT if a critical rule fails.
     """
+    from tasks.stages.pipeline.validate.report import write_index
+
     experiment, output = context.experiment, context.output
-    source = open_source(experiment)
     # The scratch folder is inside the store, so that the executors of a cluster can read it.
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=output) as scratch:
         summaries = _read(experiment, source, Path(scratch), output)
@@ -67,6 +69,8 @@ def run(context: Context) -> Outcome:
 
 def _read(experiment: Experiment, source: Source, scratch: Path, output: Path) -> dict[str, QuarantineSummary]:
     """Write a draft of each split, and one quarantine for all of them."""
+    from tasks.stages.pipeline.validate.tables import read_split
+
     with (output / "quarantine.jsonl").open("w", encoding="utf-8") as stream:
         return {
             split: read_split(
@@ -78,6 +82,9 @@ def _read(experiment: Experiment, source: Source, scratch: Path, output: Path) -
 
 def _compare(experiment: Experiment, source: Source, scratch: Path, output: Path) -> dict[str, int]:
     """Write the tables, without train rows that also occur in dev or test, and return their numbers of rows."""
+    from tasks.stages.pipeline.validate.overlap import find_facts, write_overlap
+    from tasks.stages.pipeline.validate.tables import finish_split
+
     facts = find_facts({split: _draft(scratch, split) for split in SPLITS})
     write_overlap(output / "overlap.jsonl", _draft(scratch, "train"), facts["train"], source.file("train"))
     return {
@@ -106,6 +113,8 @@ def _keep(columns: Sequence[str], source: Source, split: str, output: Path) -> N
 
     If there is a test file, the dev file may lack some of them.
     """
+    from tasks.sources.kept import kept_columns
+
     rows = pq.read_table(output / f"{split}.parquet", columns=["row"])["row"]
     partial = split == "dev" and "test" in source.splits
     kept = kept_columns(source.paths[split], columns, rows.to_numpy(), source.dialect, partial)
@@ -116,9 +125,7 @@ def _keep(columns: Sequence[str], source: Source, split: str, output: Path) -> N
 def _check(
     experiment: Experiment, summaries: dict[str, QuarantineSummary], rows: dict[str, int], scratch: Path, output: Path
 ) -> list[RuleResult]:
-    from tasks.stages.pipeline.validate.gx import (
-        check,  # this import takes seconds, so it waits until the stage really runs
-    )
+    from tasks.stages.pipeline.validate.gx import check  # which takes seconds to import
     from tasks.stages.pipeline.validate.suite import rules
 
     task, limits = experiment.task, experiment.validation
@@ -137,6 +144,8 @@ def _frames(experiment: Experiment, scratch: Path, rows: dict[str, int]) -> Iter
         with session(experiment, "validate") as spark:
             yield {split: read_parquet(spark, _checked(scratch, split)) for split in rows}
     else:
+        import pandas as pd
+
         yield {split: pd.read_parquet(_checked(scratch, split)) for split in rows}
 
 

@@ -23,7 +23,7 @@ from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained
 from tasks.encoder.spec import HeadSpec
 from tasks.stages.pipeline.evaluate.rows import predictions_table
-from tasks.stages.pipeline.evaluate.stage import score
+from tasks.stages.pipeline.evaluate.summary import score
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
 from tests.tasks.stages.pipeline.package.packages import unchanged_package
 

@@ -28,7 +28,7 @@ from tasks.runner import run_stage
 from tasks.stages.lifecycle.challenge.costs import milliseconds
 from tasks.stages.lifecycle.challenge.models import load_challenger, load_champion, retokenize
 from tasks.stages.pipeline.evaluate.rows import predictions_table
-from tasks.stages.pipeline.evaluate.stage import score
+from tasks.stages.pipeline.evaluate.summary import score
 from tasks.stages.pipeline.package.forms import export_onnx
 from tests.tasks.encoder.samples import WORDS, label_sets, of_words, tiny_encoder, write_split
 from tests.tasks.stages.lifecycle.challenge.homes import ROWS, STSB, Home, changed, home, negate

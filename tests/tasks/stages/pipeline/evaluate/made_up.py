@@ -15,8 +15,8 @@ from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.verdict import Evidence, judge
 from tasks.stages.pipeline.evaluate.provenance import Provenance
+from tasks.stages.pipeline.evaluate.report import write
 from tasks.stages.pipeline.evaluate.rows import NOTHING, Kept
-from tasks.stages.pipeline.evaluate.stage import write
 from tasks.stages.pipeline.evaluate.summary import summarize
 
 FACTS: dict[str, dict[str, Any]] = {

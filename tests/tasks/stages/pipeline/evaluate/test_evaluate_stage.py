@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def alone(model: Classifier, table: TokenTable, row: int) -> Array:
 def judged(surroundings: Context, folder: Path) -> Outcome:
     """What the gate says of evaluate's files."""
     folder.mkdir()
-    return gate.run(Context(surroundings.experiment, surroundings.run, surroundings.inputs, folder))
+    return gate.run(replace(surroundings, output=folder), surroundings.experiment.thresholds)
 
 
 def test_a_classifier(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_a_classifier(tmp_path: Path) -> None:
     sentences, labels = reviews(60)
     table = TokenTable.open(write_split(tmp_path / "preprocess" / "dev", sentences, labels))
     surroundings = context(tmp_path, build({"gate": {"accuracy": -1, "beat_baseline": False}}, "test"), 60)
-    outcome = run(surroundings)
+    outcome = run(surroundings, surroundings.experiment.thresholds)
 
     predictions = pq.read_table(tmp_path / "evaluate" / "predictions.parquet").to_pydict()
     assert predictions["row"] == list(range(60))
@@ -103,7 +104,7 @@ def test_a_regression_with_a_held_out_split(tmp_path: Path) -> None:
     for split in ("dev", "heldout"):
         write_split(tmp_path / "preprocess" / split, pairs, scores)
     surroundings = context(tmp_path, build(STSB, "test"), 30)
-    run(surroundings)
+    run(surroundings, surroundings.experiment.thresholds)
     summary = json.loads((tmp_path / "evaluate" / "metrics.json").read_text())
     assert summary["heldout"]["metrics"] == summary["metrics"]
     outcome = judged(surroundings, tmp_path / "gate")
@@ -117,7 +118,7 @@ def test_a_model_that_says_one_score_only_fails_the_gate(tmp_path: Path) -> None
     model.save(tmp_path / "train" / "model")
     write_split(tmp_path / "preprocess" / "dev", [("good", "bad")] * 20, np.linspace(0, 5, 20).tolist())
     surroundings = context(tmp_path, build(STSB | {"gate": {"pearson": -1}}, "test"), 20)
-    outcome = run(surroundings)
+    outcome = run(surroundings, surroundings.experiment.thresholds)
     assert outcome.result["metrics"]["pearson"] is None
     result_line(outcome.result)
     assert "pearson is missing or undefined" in judged(surroundings, tmp_path / "gate").message
@@ -129,7 +130,7 @@ def test_a_diverged_model_is_refused(tmp_path: Path) -> None:
     model.save(tmp_path / "train" / "model")
     write_split(tmp_path / "preprocess" / "dev", *reviews(5))
     with pytest.raises(BadInput, match=r"training diverged: lower training\.learning_rate"):
-        run(context(tmp_path, build({}, "test"), 5))
+        run(context(tmp_path, build({}, "test"), 5), {})
     assert list((tmp_path / "evaluate").iterdir()) == []
 
 
@@ -137,4 +138,4 @@ def test_no_dev_rows_are_refused(tmp_path: Path) -> None:
     trained(tmp_path / "train", CLASSES)
     write_split(tmp_path / "preprocess" / "dev", [], [], parts=1)
     with pytest.raises(BadInput, match="contains no rows"):
-        run(context(tmp_path, build({}, "test"), 0))
+        run(context(tmp_path, build({}, "test"), 0), {})

@@ -15,8 +15,7 @@ from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.runner import run_stage
-from tasks.stages.pipeline.export.fingerprint import fingerprint
-from tasks.stages.pipeline.export.stage import run
+from tasks.stages.pipeline.export.stage import plan, run
 from tests.tasks.stages.pipeline.export.conftest import Finish
 
 
@@ -34,7 +33,7 @@ def export(finished: Run, data: dict[str, Any], output: Path, **submission: Any)
     experiment = build({"data": data, "submission": submission}, "test")
     inputs = {stage: finished.artifact(stage) for stage in ("validate", "predict")}
     output.mkdir()
-    return run(Context(experiment, finished, inputs, output))
+    return run(Context(experiment, finished, inputs, output), plan(experiment, finished))
 
 
 def test_one_task(finish: Finish, tmp_path: Path) -> None:
@@ -158,20 +157,20 @@ def test_the_key_follows_the_other_runs(finish: Finish) -> None:
     first, again = finish("first", glue("SST-2"), [1, 0]), finish("cola", glue("CoLA"), [1, 0])
     alone = build({"data": glue("SST-2")}, "test")
     joined = build({"data": glue("SST-2"), "submission": {"runs": ["cola"]}}, "test")
-    assert fingerprint(alone, first) == "{}"
-    before = fingerprint(joined, first)
+    assert plan(alone, first).fingerprint() == "{}"
+    before = plan(joined, first).fingerprint()
     again.file.write_text(again.file.read_text().replace("cola-predict", "first-predict"))
-    assert fingerprint(joined, first) != before
+    assert plan(joined, first).fingerprint() != before
 
 
 def test_a_model_that_failed_its_gate_is_not_exported(finish: Finish) -> None:
     finished = finish("first", glue("SST-2"), [1, 0, 1])
     joined = finish("second", glue("CoLA"), [1])
     experiment = build({"data": glue("SST-2"), "submission": {"runs": ["second"]}}, "test")
-    fingerprint(experiment, finished)
+    plan(experiment, finished)
     joined.fail("gate", BadInput("accuracy is too low"), experiment)
     with pytest.raises(BadInput, match="the run second is not exported: accuracy is too low"):
-        fingerprint(experiment, finished)
+        plan(experiment, finished)
 
 
 def test_a_quarantined_text_may_hold_any_line_separator(finish: Finish, tmp_path: Path) -> None:

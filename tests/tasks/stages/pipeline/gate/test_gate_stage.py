@@ -15,8 +15,7 @@ from include.named import build
 from include.runs import Run
 from include.stages import ExitCode, result_line
 from tasks.context import Context, Outcome
-from tasks.stages.pipeline.gate.fingerprint import fingerprint
-from tasks.stages.pipeline.gate.stage import run
+from tasks.stages.pipeline.gate.stage import plan, run
 
 SST2 = {"data": {"task": "SST-2", "source": "glue", "path": "glue"}}
 
@@ -36,7 +35,8 @@ def gate(tmp_path: Path, *, accuracy: float = 0.9, rows: int = 10, dev: int = 10
     }
     output = tmp_path / "output"
     output.mkdir()
-    return run(Context(experiment, Run(tmp_path / "runs" / "one"), inputs, output))
+    run_of = Run(tmp_path / "runs" / "one")
+    return run(Context(experiment, run_of, inputs, output), plan(experiment, run_of))
 
 
 def test_green(tmp_path: Path) -> None:
@@ -98,5 +98,5 @@ def test_a_task_without_a_threshold_of_its_own_is_red(tmp_path: Path) -> None:
 
 def test_the_registrys_threshold_is_part_of_the_key(tmp_path: Path) -> None:
     one = Run(tmp_path / "runs" / "one")
-    assert json.loads(fingerprint(build(SST2, "test"), one)) == {"accuracy": 0.927}
-    assert fingerprint(build(SST2 | {"gate": {"f1": 0.5}}, "test"), one) == '{"f1": 0.5}'
+    assert plan(build(SST2, "test"), one) == {"accuracy": 0.927}
+    assert plan(build(SST2 | {"gate": {"f1": 0.5}}, "test"), one) == {"f1": 0.5}

@@ -24,7 +24,7 @@ from tasks.assets import wordnet_folder
 from tasks.context import Context, Outcome
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.tokens import COPY
-from tasks.stages.pipeline.preprocess import stage
+from tasks.stages.pipeline.preprocess import splits
 from tasks.stages.pipeline.preprocess.stage import run
 from tasks.stages.pipeline.preprocess.tokenize import load_tokenizer
 
@@ -54,7 +54,7 @@ def preprocess(tmp_path: Path, encoder: Path, artifact: Callable[[Path, str], Ar
         values = {"data": data, "model": {"name": str(encoder)}}
         experiment = build({**values, "preprocessing": options}, "test")
         inputs = {"validate": artifact(source, "validate")}
-        return run(Context(experiment, Run(tmp_path / "runs" / "one"), inputs, output))
+        return run(Context(experiment, Run(tmp_path / "runs" / "one"), inputs, output), "")
 
     return go
 
@@ -137,10 +137,10 @@ def test_a_damaged_tokenizer_is_told_before_spark_starts(
 ) -> None:
     shutil.copytree(encoder, tmp_path / "encoder")
     (tmp_path / "encoder" / "tokenizer.json").write_text('{"version": ')
-    monkeypatch.delattr(stage, "session")
+    monkeypatch.delattr(splits, "session")
     with pytest.raises(BadInput, match=r"tokenizer\.json is not a tokenizer: fetch the model again"):
         experiment = build({"model": {"name": str(tmp_path / "encoder")}}, "test")
-        run(Context(experiment, Run(tmp_path / "runs" / "one"), {}, tmp_path))
+        run(Context(experiment, Run(tmp_path / "runs" / "one"), {}, tmp_path), "")
 
 
 def test_pairs_are_cut_longest_first_and_know_where_the_first_ends(

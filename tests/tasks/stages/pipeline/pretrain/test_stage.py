@@ -17,8 +17,7 @@ from include.sections import Loss
 from include.stages import STAGES, BadInput
 from tasks.encoder.loading import load_trained
 from tasks.runner import run_stage
-from tasks.stages.pipeline.pretrain.fingerprint import fingerprint
-from tasks.stages.pipeline.pretrain.stage import settings
+from tasks.stages.pipeline.pretrain.stage import plan, settings
 from tasks.training.job import Job
 from tasks.training.training_state import identity
 from tests.tasks.encoder.samples import write_split
@@ -112,7 +111,7 @@ def encoder_of(train: Artifact) -> dict[str, torch.Tensor]:
 def test_the_artifact_follows_text_and_settings_but_not_fine_tunings(tmp_path: Path, run: Run) -> None:
     def key(wanted: Experiment) -> str:
         stage = STAGES["pretrain"]
-        return artifact_key(stage.version, stage.part(wanted), {}, fingerprint(wanted, run))
+        return artifact_key(stage.version, stage.part(wanted), {}, plan(wanted, run))
 
     first = key(with_text(tmp_path))
     assert key(with_text(tmp_path, epochs=2, learning_rate=1e-3, seed=5, layer_decay=0.9)) == first

@@ -141,7 +141,7 @@ def test_a_model_of_several_labels_gets_the_best_thresholds_of_dev_and_what_it_n
         "preprocess": artifact(tmp_path / "data", "preprocess"),
         "pretrain": artifact(tmp_path / "none", "pretrain"),
     }
-    outcome = stage.run(Context(load(json.dumps(values)), Run(tmp_path / "runs" / "one"), inputs, tmp_path / "out"))
+    outcome = stage.run(Context(load(json.dumps(values)), Run(tmp_path / "runs" / "one"), inputs, tmp_path / "out"), "")
     assert outcome.result["metric"] == "f1_micro"
     model, dev = load_trained(tmp_path / "out" / "model"), TokenTable.open(tmp_path / "data" / "dev")
     assert (model.spec.kind, model.spec.label_names) == ("multilabel", ("a", "b", "c"))

@@ -16,7 +16,7 @@ from include.runs import Run
 from include.stages import BadInput, ExitCode
 from tasks.context import Context
 from tasks.runner import run_stage
-from tasks.stages.pipeline.export.stage import run as export
+from tasks.stages.pipeline.export import stage as export
 from tasks.stages.pipeline.predict.stage import run as predict
 from tests.tasks.stages.pipeline.validate import made_up
 
@@ -199,7 +199,7 @@ def test_a_folder_without_test_and_labels_goes_through_all_stages(tmp_path: Path
     predicted = predict(Context(found, run, {"preprocess": tokens}, output))
     assert predicted.result == {"rows": 0, "files": {}}
     without = Artifact(output, replace(artifact.manifest, stage="predict", result=predicted.result))
-    assert export(Context(found, run, {"predict": without}, output)).result["files"] == {}
+    assert export.run(Context(found, run, {"predict": without}, output), export.Plan([])).result["files"] == {}
     assert made_up.validate(tmp_path, found).path == artifact.path
     (tmp_path / "train.tsv").unlink()
     with pytest.raises(BadInput, match="run the stage validate first"):
