@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from spark_bert.dag.pipeline import DEFAULTS
-from spark_bert.operators.orphans import end_orphans, may_outlive
+from spark_bert.operators.stopping import end_orphans, may_outlive
 
 DOC = """
 Every hour, **end_orphans** stops and removes the containers or pods of this deployment whose Airflow task has ended.

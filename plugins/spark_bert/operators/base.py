@@ -36,17 +36,11 @@ class Refused(AirflowFailException):
 
 
 class Outcome(NamedTuple):
-    """How the process of a stage ended.
+    """How the process of a stage ended."""
 
-    Attributes:
-        code: the exit code, or 128 + n if signal n ended the process.
-        line: the last line on stdout, which is the result if there is one.
-        reason: the last error message in the log, or the last line of the log if there is none.
-    """
-
-    code: int
-    line: str
-    reason: str
+    code: int  # 128 + n if signal n ended the process
+    line: str  # the last line on stdout, which is the result if there is one
+    reason: str  # the last error message in the log, or the last line of the log
 
 
 class StageOperator(BaseOperator):
@@ -54,9 +48,8 @@ class StageOperator(BaseOperator):
 
     Args:
         stage: the name of the stage.
-        experiment_of: returns the experiment of the run from the context of the Airflow task. It raises BadInput if the
-            run's params make no valid experiment.
-        told: returns what the stage is told in its environment besides that.
+        experiment_of: returns the experiment of the run, or raises BadInput if the run's params make no valid one.
+        told: returns environment variables for the stage besides those of its run.
         kwargs: the arguments of BaseOperator.
     """
 
@@ -99,9 +92,9 @@ class StageOperator(BaseOperator):
         return []
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Set the command, which Airflow shows under Rendered Templates before the stage starts, and the variables.
+        """Set the command, which Airflow shows under Rendered Templates, and the variables.
 
-        What is wrong with the experiment is raised by `execute`: Airflow folds the log up to there.
+        What is wrong with the experiment is raised by `execute`, because Airflow folds the log up to there.
         """
         self.variables = {DAG_ID: context["dag_run"].dag_id, RUN_ID: context["dag_run"].run_id}
         if (index := getattr(context.get("ti"), "map_index", -1)) >= 0:
@@ -122,9 +115,8 @@ class StageOperator(BaseOperator):
         """Run the stage and return its result.
 
         Raises:
-            AirflowFailException: if the stage has failed, or its experiment is not valid, and another try cannot
-                succeed.
-            AirflowSkipException: if an earlier stage of the run has failed with the same experiment.
+            AirflowFailException: if the stage has failed or cannot start, and another try cannot succeed.
+            AirflowSkipException: if an earlier stage of the run could not start for the same reason.
             AirflowException: if the stage has failed and another try may succeed.
         """
         self.result = {}
@@ -134,6 +126,8 @@ class StageOperator(BaseOperator):
         spans = StageSpans(context, self.stage)
         try:
             outcome = self.run_stage(context)
+        except BadInput as error:  # the deployment or the experiment makes the container impossible
+            self._refuse(error, this_run(context), self.experiment)
         finally:
             spans.export()
         if outcome.code != ExitCode.DONE:
@@ -146,23 +140,20 @@ class StageOperator(BaseOperator):
         return self.result
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
-        """Return what the stage has read and made, also if it has failed; None if its experiment was not valid.
-
-        Only Airflow's OpenLineage provider calls this, and only if a transport is configured.
-        """
+        """Return what the stage has read and made, also if it has failed; None if its experiment was not valid."""
         if not self.command:
             return None
-        from spark_bert.telemetry.lineage import lineage
+        from spark_bert.telemetry.lineage import lineage  # only Airflow's OpenLineage provider comes here
 
         return lineage(self.stage, self.experiment, Run(Path(self.command[-1])), self.result)
 
-    def _refuse(self, error: BadInput, run: Run) -> NoReturn:
-        """Write down why the stage cannot start, so that the run is found, and fail. Only its first stage does so."""
-        with suppress(BadInput, OSError):  # that the record cannot be written is no news
+    def _refuse(self, error: BadInput, run: Run, experiment: Experiment | None = None) -> NoReturn:
+        """Record why the stage cannot start, and fail; skip if another stage of the run has said the same."""
+        with suppress(BadInput, OSError):  # report the refusal, not the failure to record it
             for name, entry in run.record()["stages"].items():
                 if name != self.stage and entry.get("message") == str(error):
                     raise AirflowSkipException(f"{name} was refused already: {error}")
-            run.fail(self.stage, error, experiment=None, told=self.variables)
+            run.fail(self.stage, error, experiment, told=self.variables)
         raise AirflowFailException(str(error))
 
     def _push_result_of_failure(self, outcome: Outcome, context: Context) -> None:
@@ -182,7 +173,7 @@ def generation(context: Context) -> str:
 
 
 def failure(stage: str, outcome: Outcome) -> AirflowException:
-    """Return the exception that makes Airflow fail or retry the Airflow task, depending on the exit code."""
+    """Return the exception that makes Airflow fail or retry the Airflow task."""
     if outcome.code == ExitCode.GATE_FAILED:
         return Refused(f"{stage}: {outcome.reason}")
     if outcome.code == ExitCode.BAD_INPUT:

@@ -17,18 +17,22 @@ from docker.api import APIClient
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from requests import RequestException
 
-from include.stages import BadInput
 from spark_bert.dag.retries import Interrupted, Unreachable
 from spark_bert.deployment.containers import environment, image, user
 from spark_bert.deployment.limits import limits, out_of_memory
 from spark_bert.deployment.places import deployment, this_run
 from spark_bert.operators.base import Outcome, StageOperator, generation
-from spark_bert.operators.engine import STOPPING, container_names, name_prefix, remove, stop_and_remove
-from spark_bert.operators.sandbox import host_config
-from spark_bert.operators.shutdown import keeps_containers, outlives_worker
+from spark_bert.operators.docker_containers import (
+    CONFLICT,
+    STOPPING,
+    container_names,
+    host_config,
+    name_prefix,
+    remove,
+    stop_and_remove,
+)
 from spark_bert.operators.stage_log import forward_log
-
-_CONFLICT = 409
+from spark_bert.operators.stopping import keeps_containers, outlives_worker
 
 
 class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
@@ -39,10 +43,7 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
     to which no try attaches. Therefore a try that is no longer the owner cannot stop or remove the container, and no
     try attaches to a container that is being stopped. The labels identify the work that the container does.
 
-    Args:
-        stage: the name of the stage.
-        kwargs: the arguments of StageOperator and DockerOperator. The latter set the address of the daemon, TLS and the
-            connection.
+    The arguments of DockerOperator set the address of the daemon, TLS and the connection.
     """
 
     template_fields: Sequence[str] = ("command", "image")
@@ -169,8 +170,6 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
         """Translate errors of the daemon into a retry or a failure, with a message that names the remedy."""
         try:
             yield
-        except BadInput as error:
-            raise AirflowFailException(str(error)) from None
         except ImageNotFound as error:
             raise AirflowFailException(
                 f"the daemon has no image {self.image}: build it with `make images`, or set SPARK_BERT_IMAGES and "
@@ -181,7 +180,7 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
                 f"the container {self.name} was stopped, removed or taken over while {self.stage} ran"
             ) from error
         except APIError as error:
-            if error.is_client_error() and error.status_code != _CONFLICT:
+            if error.is_client_error() and error.status_code != CONFLICT:
                 raise AirflowFailException(f"the daemon refuses the container: {error.explanation}") from error
             raise AirflowException(
                 f"the daemon reported an error, another try may succeed: {error.explanation}"
@@ -214,13 +213,7 @@ class _Chunks(io.RawIOBase):
 
 
 def container_outcome(stage: str, state: dict[str, Any], line: str, reason: str) -> Outcome:
-    """Return how the stage ended.
-
-    Args:
-        stage: the name of the stage.
-        state: the state of its container, as the daemon describes it.
-        line: the last line on stdout.
-        reason: the last error message in the log, or "".
+    """Return how the stage ended, from the state of its container as the daemon describes it.
 
     Raises:
         AirflowFailException: if the stage or one of its processes exceeded the memory limit, because another try would

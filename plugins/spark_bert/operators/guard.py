@@ -25,14 +25,9 @@ _STOPPED = 128 + signal.SIGTERM
 
 
 def main(grace: float, command: list[str]) -> int:
-    """Run the command until it ends, this process gets a SIGTERM, or the caller ends.
+    """Run the command until it ends, this process gets a SIGTERM, or the caller ends, and return the exit code.
 
-    Args:
-        grace: the seconds between SIGTERM and SIGKILL.
-        command: the path of the program and its arguments.
-
-    Returns:
-        The exit code for this process.
+    The grace is the time between SIGTERM and SIGKILL in seconds.
     """
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "this process cannot become the subreaper of the stage's processes")

@@ -23,16 +23,15 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException
 from urllib3.exceptions import HTTPError
 
-from include.stages import BadInput, ExitCode
+from include.stages import ExitCode
 from spark_bert.dag.retries import Interrupted, Unreachable
 from spark_bert.deployment.containers import gpus, image, network, prepare_folders, wants_gpus
 from spark_bert.deployment.limits import VARIABLE, limits, out_of_memory
 from spark_bert.deployment.places import deployment, run_folder, run_name
 from spark_bert.operators.base import Outcome, StageOperator, generation
-from spark_bert.operators.cluster import delete, pod_annotations, take_over
-from spark_bert.operators.pod import pod_attributes
-from spark_bert.operators.shutdown import keeps_containers, outlives_worker
+from spark_bert.operators.kubernetes_pods import GONE, delete, pod_annotations, pod_attributes, take_over
 from spark_bert.operators.stage_log import forward_log, parse_log_tail
+from spark_bert.operators.stopping import keeps_containers, outlives_worker
 
 #: The number of lines at the end of the log that are read again after the stage has ended.
 _TAIL = 200
@@ -51,10 +50,7 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
     prints its result last and logs no lines of this form. Compared with an XCom sidecar or a shared volume, this needs
     no second container and no access by the worker. Compared with a termination message, it has no limit of 4 KiB.
 
-    Args:
-        stage: the name of the stage.
-        kwargs: the arguments of StageOperator and KubernetesPodOperator. The latter set the connection to the cluster
-            (kubernetes_default).
+    The arguments of KubernetesPodOperator set the connection to the cluster (kubernetes_default).
     """
 
     template_fields: Sequence[str] = ("command", "image", "namespace")
@@ -123,8 +119,8 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
     def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
         """Return the pod for this try: one that an earlier try has left, or a new one.
 
-        Stale pods of the task instance are deleted first. The method waits until they have ended, because they might
-        still write into the same folders.
+        It first deletes stale pods of the task instance and waits for their end, because they might still write into
+        the same folders.
         """
         instance = (f"spark-bert.{name}={self.labels[f'spark-bert.{name}']}" for name in ("dag", "run", "task", "map"))
         namespace = pod_request_obj.metadata.namespace
@@ -142,13 +138,12 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
         """Delete the pod if this try owns it. Errors are only logged, so that they do not hide the stage's outcome."""
         assert self.pod is not None
         try:
-            delete(self.client, self.pod, self.ti.id, self.grace)
+            delete(self.client, self.pod, str(self.ti.id), self.grace)
         except (ApiException, HTTPError, AirflowException) as error:
             self.log.warning(
                 "the Dag housekeeping will delete the pod %s, because it could not be deleted now: %s",
-                self.pod.metadata.name,
-                error,
-            )
+                self.pod.metadata.name, error,
+            )  # fmt: skip
 
     def _configure_pod(self, context: Context) -> None:
         """Set the attributes of KubernetesPodOperator that depend on the run."""
@@ -175,7 +170,7 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
                 self.pod_manager.read_pod(pod)
                 time.sleep(1)
         except ApiException as error:
-            if error.status == 404:
+            if error.status == GONE:
                 return
             raise
         raise AirflowException(f"the pod {pod.metadata.name} does not end and might still write files: check its node")
@@ -194,8 +189,6 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
         """Translate errors of the cluster into a retry or a failure, with a message that names the remedy."""
         try:
             yield
-        except BadInput as error:
-            raise AirflowFailException(str(error)) from None
         except PodLaunchFailedException as error:
             raise launch_error(image(self.stage), str(error)) from error
         except PodLaunchTimeoutException as error:
@@ -221,11 +214,7 @@ class _PodManager(PodManager):
 
 
 def is_stale(pod: V1Pod, wanted: V1Pod) -> bool:
-    """Return whether a try must not attach to a pod of its task instance.
-
-    A pod is stale if it is being deleted, or if it belongs to another generation or does other work than the wanted
-    pod.
-    """
+    """Return whether a pod of a task instance is being deleted, or is of another generation or work than the wanted."""
 
     def work(pod: V1Pod) -> tuple[Any, ...]:
         container = pod.spec.containers[0]
@@ -235,12 +224,7 @@ def is_stale(pod: V1Pod, wanted: V1Pod) -> bool:
 
 
 def pod_outcome(stage: str, pod: V1Pod, log: list[str]) -> Outcome:
-    """Return how the stage ended.
-
-    Args:
-        stage: the name of the stage.
-        pod: its pod, which has ended.
-        log: the last lines of the pod's log.
+    """Return how the stage ended, from its pod and the last lines of the pod's log.
 
     Raises:
         AirflowFailException: if the stage exceeded the memory limit, because another try would have the same limit.
@@ -253,17 +237,13 @@ def pod_outcome(stage: str, pod: V1Pod, log: list[str]) -> Outcome:
     if pod.status.reason:  # Evicted, NodeLost, Shutdown, ...: not caused by the stage
         return Outcome(ExitCode.TRANSIENT, "", f"the cluster ended its pod: {pod.status.reason}, {pod.status.message}")
     if ended is None:
-        return Outcome(
-            ExitCode.TRANSIENT, "", f"its pod ended ({pod.status.phase}) without reporting the state of its container"
-        )
+        reason = f"its pod ended ({pod.status.phase}) without reporting the state of its container"
+        return Outcome(ExitCode.TRANSIENT, "", reason)
     return Outcome(ended.exit_code, line, reason or ended.message or "")
 
 
 def launch_error(image: str, message: str) -> AirflowException:
-    """Return the exception for a pod that cannot start.
-
-    It makes the Airflow task fail if the image is missing, and retry otherwise, because another node may do better.
-    """
+    """Return the exception for a pod that cannot start: a failure if the image is missing, and otherwise a retry."""
     if "Image" not in message:
         return AirflowException(f"the pod did not start, another try may succeed: {message}")
     details = " ".join(message.split())
@@ -274,19 +254,14 @@ def launch_error(image: str, message: str) -> AirflowException:
 
 
 def api_error(error: ApiException) -> AirflowException:
-    """Return the exception for an error of the API server.
-
-    It makes the Airflow task fail if a permission is missing or the pod is invalid, and retry otherwise.
-    """
+    """Return the exception for an error of the API server: a failure if it refuses the pod, and otherwise a retry."""
     try:
         message = json.loads(error.body)["message"]
     except (TypeError, ValueError, KeyError):
         message = error.reason
-    if (
-        error.status in _REFUSED and "exceeded quota" not in message
-    ):  # an exceeded quota has the same status, but can pass
+    if error.status in _REFUSED and "exceeded quota" not in message:  # an exceeded quota can pass
         return AirflowFailException(f"the cluster refuses the pod: {message}")
-    if error.status == 404:
+    if error.status == GONE:
         return Interrupted(f"the pod was deleted while the stage ran: {message}")
     kind = Unreachable if error.status >= 500 else AirflowException
     return kind(f"the cluster reported an error, another try may succeed: {message}")

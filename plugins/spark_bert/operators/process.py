@@ -23,8 +23,7 @@ from spark_bert.operators.base import Outcome, StageOperator
 from spark_bert.operators.stage_log import forward_log
 
 _GUARD = Path(__file__).with_name("guard.py")
-#: The names of the variables that a stage gets from the worker, apart from secrets that are not its own. They include
-#: none of Airflow's secrets.
+#: The variables that a stage gets from the worker, apart from secrets that are not its own. None is Airflow's secret.
 _PASSED = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|XDG_CACHE_HOME|JAVA_HOME|LD_LIBRARY_PATH|SSL_CERT_(FILE|DIR)"
     r"|(REQUESTS|CURL)_CA_BUNDLE|(?i:https?_proxy|no_proxy)|(SPARK|HF|HOROVOD|CUDA|NVIDIA|OMP|GOMP|MKL|MLFLOW)_\w+"
@@ -81,7 +80,7 @@ class ProcessStageOperator(StageOperator):
 def environment(stage: str, experiment: Experiment) -> dict[str, str]:
     """Return the environment variables of the stage: some of the worker's, and the location of the code.
 
-    Of the secrets it gets those that its container would get. MLflow's address is one of them, as it may hold a login.
+    It gets the secrets that its container would get. MLflow's address is one of them, because it may hold a login.
     """
     needed = needed_secrets(stage, experiment)
     withheld = {variable for file, variables in VARIABLES.items() if file not in needed for variable in variables}

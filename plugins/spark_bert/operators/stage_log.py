@@ -11,23 +11,14 @@ from include.logs import JSON_START, parse_line
 if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
-#: The maximum number of characters per log record. A longer line is split.
-_LONGEST = 8192
-#: The maximum number of characters of a line in JSON, which cannot be read in parts.
-_LONGEST_JSON = 1 << 20
+_LONGEST = 8192  # characters per log record; a longer line is split
+_LONGEST_JSON = 1 << 20  # characters of a line in JSON, which cannot be read in parts
 
 
 def forward_log(stream: IO[str], log: Logger) -> str:
-    """Log every line of a stage's log with its own level until the stream ends.
+    """Log every line of a stage's log with its own level, and return the last error message, or else the last line.
 
     What a line in JSON says besides its message, such as the id of its trace, becomes fields of the log record.
-
-    Args:
-        stream: the log of the stage.
-        log: the logger of the Airflow task.
-
-    Returns:
-        The last error message, or the last line if there is no error.
     """
     error = line = ""
     while text := stream.readline(_LONGEST):
@@ -46,11 +37,7 @@ def forward_log(stream: IO[str], log: Logger) -> str:
 
 
 def parse_log_tail(lines: Sequence[str]) -> tuple[str, str]:
-    """Find the result and the reason in the lines of a log that merges stdout and stderr.
-
-    Returns:
-        The line with the result, or "" if there is none; and the last error message, or the last other line.
-    """
+    """Return the line with the result in a log that merges stdout and stderr, and its last error message or line."""
     entries = [(line, parse_line(line)) for line in lines if line.strip()]
     results = [line for line, entry in entries if line.startswith("{") and not entry]
     others = [entry.message if entry else line for line, entry in entries if line not in results]

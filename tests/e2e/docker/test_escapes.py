@@ -12,7 +12,7 @@ from docker.api import APIClient
 from include.experiment import Experiment
 from spark_bert.deployment.containers import environment, image, user
 from spark_bert.deployment.places import run_folder
-from spark_bert.operators.sandbox import host_config
+from spark_bert.operators.docker_containers import host_config
 
 #: Prints what came of every attempt: "done", or the error's name.
 ATTEMPTS = """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from include.stages import STAGES
-from spark_bert.operators.engine import container_names
+from spark_bert.operators.docker_containers import container_names
 from tests.e2e.docker.proxy import PREFIX, Proxy, deployment, refused
 
 Body = dict[str, Any]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from spark_bert.operators.base import StageOperator
 
 
 @pytest.fixture
@@ -17,3 +20,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPARK_BERT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
     return tmp_path / "home"
+
+
+def execute(task: StageOperator, context: Any) -> Any:
+    """Execute an operator outside of an Airflow task."""
+    return type(task).execute.__wrapped__(task, context)  # type: ignore[attr-defined]

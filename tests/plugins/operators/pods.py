@@ -44,7 +44,7 @@ def context(
     )  # fmt: skip
     values = {
         "ti": ti,
-        "dag_run": SimpleNamespace(clear_number=clears),
+        "dag_run": SimpleNamespace(dag_id="finetune", run_id=RUN, clear_number=clears),
         "run_id": RUN,
         "dag": SimpleNamespace(),
         "task_state_store": Store() if store is None else store,

@@ -14,14 +14,16 @@ from docker.types import HostConfig
 from requests import ConnectionError
 
 from include.named import load
+from include.runs import Run
 from include.secrets import DATABASE, KAFKA, LOGIN, PROMOTER
-from include.stages import STAGES, BadInput
+from include.stages import STAGES, BadInput, ExitCode
 from spark_bert.deployment.containers import environment, user
 from spark_bert.deployment.places import run_folder
 from spark_bert.operators.base import Outcome
 from spark_bert.operators.docker import _Chunks, _has_registry, container_outcome
-from spark_bert.operators.sandbox import host_config
-from tests.plugins.operators.daemon import RUN, answer, context, operator
+from spark_bert.operators.docker_containers import host_config
+from tests.plugins.operators.conftest import execute
+from tests.plugins.operators.daemon import RUN, Daemon, answer, context, operator
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -327,6 +329,16 @@ def test_what_the_daemon_says_becomes_a_retry_or_a_failure(error: Exception, fin
     with pytest.raises(AirflowException, match=message) as caught, train._translated_errors():
         raise error
     assert isinstance(caught.value, AirflowFailException) is final
+
+
+def test_a_container_that_cannot_be_made_is_refused_in_the_runs_record(home: Path) -> None:
+    home.mkdir()
+    (home / "checkpoints").touch()
+    with pytest.raises(AirflowFailException, match=f"{home}/checkpoints is a symbolic link or a file"):
+        execute(Daemon().attempt(context()), context())
+    record = Run(run_folder("finetune", RUN)).record()
+    assert (record["dag_id"], record["stages"]["train"]["exit_code"]) == ("finetune", ExitCode.BAD_INPUT)
+    assert "replace it with one" in record["stages"]["train"]["message"]
 
 
 def test_an_unreachable_daemon_is_tried_again() -> None:

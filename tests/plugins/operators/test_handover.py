@@ -11,7 +11,7 @@ from include.named import load
 from include.stages import BadInput
 from spark_bert.deployment.containers import user
 from spark_bert.deployment.places import run_folder
-from spark_bert.operators.sandbox import host_config
+from spark_bert.operators.docker_containers import host_config
 
 pytestmark = pytest.mark.usefixtures("home")
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give folders away")

@@ -24,6 +24,7 @@ from spark_bert.deployment.places import REPOSITORY
 from spark_bert.operators.base import Outcome
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 from tests.plugins.operators.cluster import Cluster, ended, evicted, running, waiting
+from tests.plugins.operators.conftest import execute
 from tests.plugins.operators.pods import Store, container, context, operator
 
 LOG = "2026-01-02 03:04:05,678 {} tasks.stages.pipeline.train: {}"
@@ -64,7 +65,7 @@ def test_the_result_is_the_tasks_xcom(cluster: Cluster) -> None:
     values = context()
     values["ti"].xcom_push = lambda key, value: pushed.update({key: value})  # type: ignore[method-assign]
     cluster.log = '{"rows": 3}\n'
-    KubernetesStageOperator.execute.__wrapped__(operator(), values)  # type: ignore[attr-defined]
+    execute(operator(), values)
     assert pushed["return_value"] == {"rows": 3}
 
 
@@ -81,7 +82,7 @@ def test_the_result_is_the_tasks_xcom(cluster: Cluster) -> None:
 def test_exit_codes_are_the_policy(code: int, message: str, final: bool, cluster: Cluster) -> None:
     cluster.log, cluster.states = LOG.format("ERROR", "no such file: a.tsv") + "\ngoodbye\n", [running(), ended(code)]
     with pytest.raises(AirflowException, match=message) as error:
-        KubernetesStageOperator.execute.__wrapped__(operator(), context())  # type: ignore[attr-defined]
+        execute(operator(), context())
     assert isinstance(error.value, AirflowFailException) is final
     assert len(cluster.deleted) == 1
 

@@ -14,9 +14,9 @@ from airflow.sdk.types import RuntimeTaskInstanceProtocol
 from docker.errors import DockerException
 
 from spark_bert.dag.retries import Unreachable
-from spark_bert.operators import cluster as pods
-from spark_bert.operators import engine
-from spark_bert.operators.orphans import end_orphans, find_orphans
+from spark_bert.operators import docker_containers as engine
+from spark_bert.operators import kubernetes_pods as pods
+from spark_bert.operators.stopping import end_orphans, find_orphans
 from tests.airflow_home import ROOT
 from tests.plugins.operators.cluster import Cluster, running
 from tests.plugins.operators.conftest import home

@@ -10,7 +10,7 @@ import pytest
 from include.stages import BadInput
 from spark_bert.deployment.containers import user
 from spark_bert.deployment.places import deployment
-from spark_bert.operators.engine import STOPPING
+from spark_bert.operators.docker_containers import STOPPING
 from tests.plugins.operators.daemon import RUN, Daemon, context, operator
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -31,6 +31,7 @@ from spark_bert.operators.base import Outcome, failure
 from spark_bert.operators.process import ProcessStageOperator, environment
 from spark_bert.operators.stage_log import parse_log_tail
 from tests.airflow_home import Interpreter
+from tests.plugins.operators.conftest import execute
 from tests.plugins.operators.daemon import context
 
 LOG = "2026-01-02 03:04:05,678 {} tasks.stages.pipeline.train: {}"
@@ -199,11 +200,6 @@ def test_a_refusal_is_told_once_in_the_log_and_kept_in_the_run(home: Path) -> No
         execute(track, now)
 
 
-def execute(task: ProcessStageOperator, context: Any) -> Any:
-    """Execute an operator outside of an Airflow task."""
-    return ProcessStageOperator.execute.__wrapped__(task, context)  # type: ignore[attr-defined]
-
-
 def test_secrets_stay_with_the_worker(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = ("AIRFLOW__CORE__FERNET_KEY", "AIRFLOW_CONN_DB", "AIRFLOW__API_AUTH__JWT_SECRET", "AWS_SECRET_ACCESS_KEY")
     for name in secrets:
@@ -336,4 +332,4 @@ def test_evidence_outlives_a_refusal(interpreter: Interpreter) -> None:
 def test_no_result_line_is_an_error(interpreter: Interpreter) -> None:
     training = operator(interpreter("print('done')"))
     with pytest.raises(AirflowException, match="last line on stdout is not JSON: 'done'"):
-        ProcessStageOperator.execute.__wrapped__(training, context())  # type: ignore[attr-defined]
+        execute(training, context())

@@ -64,7 +64,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(
 ) -> None:
     """The signal may have come in the middle of another question to Airflow, which is answered first."""
     monkeypatch.setenv("SPARK_BERT_ON_SHUTDOWN", "keep")
-    monkeypatch.setattr("spark_bert.operators.shutdown._STATE_TIMEOUT", 0.01)
+    monkeypatch.setattr("spark_bert.operators.stopping._STATE_TIMEOUT", 0.01)
     with pytest.raises(Interrupted):
         killed(lambda *_, **__: never.wait(60), Daemon())
 

@@ -18,6 +18,7 @@ from spark_bert.deployment.places import run_folder
 from spark_bert.operators.process import ProcessStageOperator
 from tests.airflow_home import Interpreter
 from tests.plugins.operators import pods
+from tests.plugins.operators.conftest import execute
 from tests.plugins.operators.daemon import RUN, Daemon, context
 from tests.plugins.receivers import TraceServer, serving
 from tests.spans import attributes, read_spans
@@ -66,7 +67,7 @@ def try_stage(python: Path, told: Context, fails: bool = False, run: str = RUN) 
     folder = run_folder("finetune", run)
     task.variables = {DAG_ID: "finetune", RUN_ID: RUN}
     task.command = [str(python), "train", FAILS if fails else "", str(folder)]
-    ProcessStageOperator.execute.__wrapped__(task, told)  # type: ignore[attr-defined]
+    execute(task, told)
 
 
 def test_spans_go_where_airflows_go_below_the_span_of_the_task(

@@ -1,4 +1,7 @@
-"""The sandbox of a stage's pod: its volumes, its resources and its security context."""
+"""The pods of stages on a Kubernetes cluster: their sandbox, and how they are listed, taken over and deleted.
+
+An annotation holds the id of the try that owns the pod. A try that attaches to the pod replaces it by its own id.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,19 @@ import json
 import os
 from pathlib import Path, PurePath
 from typing import Any
+from uuid import UUID
 
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.sdk.exceptions import AirflowException
+from kubernetes.client import CoreV1Api, V1DeleteOptions, V1Pod, V1Preconditions
 from kubernetes.client import models as k8s
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 from include.experiment import Experiment
 from include.secrets import VARIABLE
 from include.stages import BadInput
+from spark_bert.dag.retries import Unreachable
 from spark_bert.deployment.containers import (
     SECRETS,
     drop_folder,
@@ -25,8 +35,12 @@ from spark_bert.deployment.containers import (
     writable,
 )
 from spark_bert.deployment.limits import limits
-from spark_bert.deployment.places import cache, home
+from spark_bert.deployment.places import cache, deployment, home
+from spark_bert.operators.stopping import Workload
 
+_PREFIX = "spark-bert/"
+_OWNER = f"{_PREFIX}owner"
+GONE, _CHANGED = 404, 409  # HTTP statuses
 #: The variable in which a deployment maps folders to the PersistentVolumeClaims that hold them, as JSON:
 #: {"/data": "glue"}.
 CLAIMS = "SPARK_BERT_CLAIMS"
@@ -34,18 +48,83 @@ CLAIMS = "SPARK_BERT_CLAIMS"
 _ADDRESS = k8s.V1EnvVar("SPARK_LOCAL_HOSTNAME", value_from={"fieldRef": {"fieldPath": "status.podIP"}})
 
 
-def pod_attributes(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
-    """Return the attributes of KubernetesPodOperator that describe the stage's pod.
+def pod_annotations(instance: dict[str, str], owner: UUID) -> dict[str, str]:
+    """Return the annotations of a new pod: the ids of its task instance, and the try that owns it.
 
-    Args:
-        stage: the name of the stage.
-        experiment: the experiment of the run.
-        run: the folder of the run.
+    The ids are also labels of the pod, but Kubernetes limits the length and the characters of labels.
+    """
+    return {**{f"{_PREFIX}{name}": value for name, value in instance.items()}, _OWNER: str(owner)}
+
+
+def list_workloads() -> list[Workload]:
+    """Return the pods of this deployment in any state.
+
+    Raises:
+        Unreachable: if the cluster does not answer.
+    """
+    # This operator is not run. It is created because it finds the cluster and the namespace like that of a stage.
+    operator = KubernetesPodOperator(task_id="pods")
+    namespace = operator.hook.get_namespace() or operator._incluster_namespace or "default"
+    client = operator.client
+    try:
+        pods = client.list_namespaced_pod(namespace, label_selector=f"spark-bert.deployment={deployment()}").items
+    except HTTPError as error:
+        raise Unreachable(f"the cluster does not answer: {error}") from error
+    return [_workload(client, pod) for pod in pods]
+
+
+def _workload(client: CoreV1Api, pod: V1Pod) -> Workload:
+    found = pod.metadata.annotations or {}
+    dag, run, task, index = (found.get(f"{_PREFIX}{name}", "") for name in ("dag", "run", "task", "map"))
+    grace = pod.spec.termination_grace_period_seconds
+    return Workload(pod.metadata.name, dag, run, task, index, lambda: delete(client, pod, found.get(_OWNER), grace))
+
+
+def take_over(client: CoreV1Api, pod: V1Pod, owner: UUID) -> None:
+    """Make a try the owner of a pod that an earlier try has left."""
+    change = {"metadata": {"annotations": {_OWNER: str(owner)}}}
+    client.patch_namespaced_pod(pod.metadata.name, pod.metadata.namespace, change)
+
+
+def delete(client: CoreV1Api, pod: V1Pod, owner: str | None, grace: int) -> None:
+    """Delete a pod, whose stage has a grace of some seconds to end, unless it is gone or has another owner by now.
+
+    The request applies only to the version of the pod whose owner was checked. If a try takes the pod over in between,
+    the cluster rejects the request, and the owner is checked again.
+
+    Raises:
+        AirflowException: if the pod changes before every attempt.
+    """
+    name, namespace = pod.metadata.name, pod.metadata.namespace
+    for _ in range(10):
+        try:
+            found = client.read_namespaced_pod(name, namespace).metadata
+            if (found.annotations or {}).get(_OWNER) != owner:
+                return
+            seen = V1Preconditions(uid=found.uid, resource_version=found.resource_version)
+            options = V1DeleteOptions(grace_period_seconds=grace, preconditions=seen)
+            client.delete_namespaced_pod(name, namespace, body=options)
+            return
+        except ApiException as error:
+            if error.status == GONE:
+                return
+            if error.status != _CHANGED:
+                raise
+    raise AirflowException(f"the pod {name} could not be deleted, because it changed before each of 10 attempts")
+
+
+def pod_attributes(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
+    """Return the sandbox of a stage's pod, as attributes of KubernetesPodOperator.
 
     Raises:
         BadInput: if a setting of the deployment is not valid, or if no claim holds a folder that the stage needs.
     """
-    mounts, volumes = _folders(stage, experiment, run), _scratch(stage)
+    mounts, limit = _folders(stage, experiment, run), limits(stage)
+    scratch = {
+        "tmp": {"sizeLimit": _quantity(limit.tmp)},
+        "shm": {"medium": "Memory", "sizeLimit": _quantity(limit.shm)},
+    }
+    volumes = [k8s.V1Volume(name=name, empty_dir=content) for name, content in scratch.items()]
     claimed = sorted({mount.name for mount in mounts})
     volumes += [k8s.V1Volume(name=name, persistent_volume_claim={"claimName": name}) for name in claimed]
     mounts += [k8s.V1VolumeMount(name="tmp", mount_path="/tmp"), k8s.V1VolumeMount(name="shm", mount_path="/dev/shm")]
@@ -95,21 +174,11 @@ def _resources(stage: str) -> k8s.V1ResourceRequirements:
     return k8s.V1ResourceRequirements(limits=most, requests={**memory, "cpu": f"{min(limit.cpus, 1):g}"})
 
 
-def _scratch(stage: str) -> list[k8s.V1Volume]:
-    limit = limits(stage)
-    in_memory = {"medium": "Memory", "sizeLimit": _quantity(limit.shm)}
-    return [
-        k8s.V1Volume(name="tmp", empty_dir={"sizeLimit": _quantity(limit.tmp)}),
-        k8s.V1Volume(name="shm", empty_dir=in_memory),
-    ]
-
-
 def _folders(stage: str, experiment: Experiment, run: Path) -> list[k8s.V1VolumeMount]:
     """Return one mount per folder of the stage, limited to the folder's subpath of the volume."""
-    write, read = writable(stage, experiment, run), readable(stage, experiment, run)
-    drop = drop_folder(stage, experiment)
+    drop, read = drop_folder(stage, experiment), readable(stage, experiment, run)
     return [
-        *(_mount(folder, folder, read_only=False) for folder in write),
+        *(_mount(folder, folder, read_only=False) for folder in writable(stage, experiment, run)),
         *(_mount(path, target, read_only=path != drop) for path, target in read.items()),
     ]
 

@@ -11,10 +11,12 @@ import kubernetes_validate
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from include.runs import Run
 from include.secrets import LOGIN, PROMOTER
-from include.stages import STAGES
+from include.stages import STAGES, ExitCode
 from spark_bert.deployment.limits import limits
 from spark_bert.deployment.places import run_folder
+from tests.plugins.operators.conftest import execute
 from tests.plugins.operators.pods import RUN, container, context, manifest, mounts, operator
 
 SCHEMAS = ("1.30", "1.37")
@@ -101,16 +103,21 @@ def test_a_stream_reads_its_folder_and_writes_the_streams(
     assert found[str(home / "streams")] == ("home", "streams", "rw")
 
 
-def test_a_folder_on_no_volume_is_named(tmp_path: Path) -> None:
-    with pytest.raises(AirflowFailException, match=rf"{tmp_path} lies on no volume: name the claim .*SPARK_BERT_CL"):
-        operator("validate", f"data.path={tmp_path}").run_stage(context("validate"))
+def test_a_folder_on_no_volume_is_named_in_the_log_and_in_the_runs_record(tmp_path: Path) -> None:
+    refused = rf"{tmp_path} lies on no volume: name the claim .*SPARK_BERT_CL"
+    with pytest.raises(AirflowFailException, match=refused):
+        execute(operator("validate", f"data.path={tmp_path}"), context("validate"))
+    record = Run(run_folder("finetune", RUN)).record()
+    entry = record["stages"]["validate"]
+    assert (entry["exit_code"], entry["key"]) == (ExitCode.BAD_INPUT, "") and re.search(refused, entry["message"])
+    assert record["experiment"]["data"]["path"] == str(tmp_path)
 
 
 def test_claims_that_are_no_json_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("home", '["home"]'):
         monkeypatch.setenv("SPARK_BERT_CLAIMS", wrong)
         with pytest.raises(AirflowFailException, match="SPARK_BERT_CLAIMS is not a JSON object"):
-            operator().run_stage(context())
+            execute(operator(), context())
 
 
 def test_resources_are_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +143,7 @@ def test_only_trainings_get_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nvidia.com/gpu" not in gate["resources"]["limits"] and gate["image"] == "spark-bert/data:latest"
     monkeypatch.setenv("SPARK_BERT_GPUS", "all")
     with pytest.raises(AirflowFailException, match="SPARK_BERT_GPUS=all is not possible on Kubernetes: write"):
-        operator("train").run_stage(context())
+        execute(operator("train"), context())
 
 
 def test_a_secret_is_a_file_and_never_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
