@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from html import escape
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
+from airflow.providers.smtp.hooks.smtp import SmtpHook
 from airflow.sdk import BaseNotifier, Connection, Context
 from airflow.sdk.configuration import conf
 from airflow.sdk.definitions.callback import AsyncCallback
@@ -15,28 +20,25 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from spark_bert.operators.base import Refused
-from spark_bert.telemetry.channels import Text, mail, webhook
 
-#: The id of each connection, and the function that sends a notice through it.
-CHANNELS: dict[str, Callable[[Connection, Text], None]] = {"spark_bert_smtp": mail, "spark_bert_webhook": webhook}
-#: The largest number of windows that a notice describes.
-_WINDOWS = 10
+_TIMEOUT = 10  # seconds after which a webhook's server counts as not answering
+_WINDOWS = 10  # the most windows that a notice describes
+
+
+class Text(NamedTuple):
+    """The content of a notice, in plain text, and the address of the page with the details."""
+
+    subject: str
+    lines: tuple[str, ...]
+    link: str
 
 
 class Notice(BaseNotifier):
-    """Sends a notice through every connection of CHANNELS that exists, and logs a warning if that fails.
+    """Sends a notice about an event through every connection of CHANNELS that exists.
 
-    Args:
-        event: the event that the notice is about:
-
-            * `failure`, for the on_failure_callback of an Airflow task;
-            * `promotion`, for the on_success_callback of promote;
-            * `rollback`, for the on_success_callback of rollback;
-            * `ingest`, for the on_success_callback of ingest. Nothing is sent if ingest has set no files aside;
-            * `drift`, for the on_success_callback of drifted;
-            * `approval`, for the notifiers of an ApprovalOperator;
-            * `deadline`, for the callback of a DeadlineAlert: see `late_after`.
-        context: Airflow passes it when it awaits the notifier.
+    The event `failure` is for the on_failure_callback of an Airflow task. `promotion`, `rollback`, `ingest` and `drift`
+    are for the on_success_callback of promote, rollback, ingest and drifted; nothing is sent if ingest has set no files
+    aside. `approval` is for the notifiers of an ApprovalOperator, and `deadline` for `late_after`.
     """
 
     def __init__(
@@ -69,12 +71,12 @@ class Notice(BaseNotifier):
                 )  # fmt: skip
 
     async def async_notify(self, context: Context) -> None:
-        """Send the notice from another thread, because waiting for a server would block the triggerer's event loop."""
+        """Send the notice from another thread, so that it does not block the triggerer's event loop."""
         await asyncio.to_thread(self.notify, context)
 
 
 def late_after(time: timedelta) -> DeadlineAlert:
-    """Send a notice if a run has not ended so long after it was queued."""
+    """Send a notice if a run has not ended a certain time after it was queued."""
     notice = AsyncCallback(Notice, {"event": "deadline"})
     return DeadlineAlert(reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=time, callback=notice)
 
@@ -87,26 +89,21 @@ def _failure(context: Context) -> Text:
 
 
 def _promotion(context: Context) -> Text:
-    """Report what the result of promote says about the version."""
-    ti = context["ti"]
-    result: dict[str, Any] = ti.xcom_pull(task_ids=ti.task_id)
+    result = _result(context)
     how = "promoted" if result["promoted"] else result["decision"]
     champion = f"The champion is version {result['champion']}." if result["champion"] else "There is no champion."
     return _of_task(context, f"version {result['version']} {how}", result["reason"], champion)
 
 
 def _rollback(context: Context) -> Text:
-    """Report the two versions in the result of rollback."""
-    ti = context["ti"]
-    result: dict[str, Any] = ti.xcom_pull(task_ids=ti.task_id)
+    result = _result(context)
     left = f"Version {result['left']} of {result['model']} is no longer the champion."
     return _of_task(context, f"version {result['version']} is the champion again", left)
 
 
 def _ingest(context: Context) -> Text | None:
-    """Report the malformed files in the result of ingest. Return None if there are none."""
-    ti = context["ti"]
-    refused: dict[str, str] = ti.xcom_pull(task_ids=ti.task_id)["refused"]
+    """Report malformed files; None if there are none."""
+    refused: dict[str, str] = _result(context)["refused"]
     if not refused:
         return None
     files = "1 file" if len(refused) == 1 else f"{len(refused)} files"
@@ -117,9 +114,8 @@ def _ingest(context: Context) -> Text | None:
 
 
 def _drift(context: Context) -> Text:
-    """Report the windows in the result of drifted, the newest ones if there are many."""
-    ti = context["ti"]
-    result: dict[str, Any] = ti.xcom_pull(task_ids=ti.task_id)
+    """Report the windows that have drifted, only the newest ones if there are many."""
+    result = _result(context)
     windows: list[dict[str, Any]] = result["drift"]
     count = "1 window" if len(windows) == 1 else f"{len(windows)} windows"
     told = [
@@ -130,8 +126,13 @@ def _drift(context: Context) -> Text:
 
 
 def _approval(context: Context) -> Text:
-    """Report that the operator waits for a person's answer."""
     return _of_task(context, "waits for a decision", getattr(context["task"], "subject", ""))
+
+
+def _result(context: Context) -> dict[str, Any]:
+    ti = context["ti"]
+    result: dict[str, Any] = ti.xcom_pull(task_ids=ti.task_id)
+    return result
 
 
 def _of_task(context: Context, what: str, *lines: str) -> Text:
@@ -155,7 +156,7 @@ def _deadline(context: Context) -> Text:
 
 
 def _time(value: datetime | str) -> datetime:
-    """Return the time as a datetime. The triggerer passes a datetime, an executor passes text."""
+    """Return the time as a datetime. The triggerer passes one, and an executor passes text."""
     return datetime.fromisoformat(str(value))
 
 
@@ -168,3 +169,35 @@ _TEXTS: dict[str, Callable[[Context], Text | None]] = {
     "approval": _approval,
     "deadline": _deadline,
 }
+
+
+def _mail(connection: Connection, text: Text) -> None:
+    """Send the text to the addresses in the connection's extra "to"."""
+    to = connection.extra_dejson.get("to")
+    if not to:
+        raise ValueError('its extra has no "to": write the addresses of the recipients there, separated by commas')
+    link = f'<a href="{escape(text.link)}">{escape(text.link)}</a>'
+    html = "<br>\n".join([*(escape(line).replace("\n", "<br>\n") for line in text.lines), link])
+    with SmtpHook(connection.conn_id) as hook:
+        hook.send_email_smtp(to=to, subject=text.subject, html_content=html)
+
+
+def _webhook(connection: Connection, text: Text) -> None:
+    """Post `{"text": ...}` to the webhook.
+
+    The connection holds the webhook's address as its password, because anybody who knows the address can post to it.
+    No error shows it. The text is escaped as Slack requires, so that it cannot notify everybody in a channel.
+    """
+    address = connection.password or ""
+    if not re.fullmatch(r"https?://[!-~]+", address):
+        raise ValueError(
+            "its password must be the whole address of the webhook, for example https://hooks.slack.com/services/..."
+        )
+    body = json.dumps({"text": escape("\n".join([text.subject, *text.lines, text.link]), quote=False)})
+    request = Request(address, body.encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=_TIMEOUT):
+        pass
+
+
+#: The id of each connection, and the function that sends a notice through it.
+CHANNELS: dict[str, Callable[[Connection, Text], None]] = {"spark_bert_smtp": _mail, "spark_bert_webhook": _webhook}
