@@ -9,7 +9,7 @@ import os
 
 CYCLE, CACHE = "HOROVOD_CYCLE_TIME", "HOROVOD_CACHE_CAPACITY"
 #: Milliseconds. Each look costs all ranks about 0.2 ms of a CPU, and a tensor waits half a cycle for it, but most of
-#: them leave while the backward pass goes on. docs/RESULTS.md has what trainings take with 1, 5, 10 and 20.
+#: them leave while the backward pass goes on. docs/RESULTS.md compares 0, 1, 10, and 20.
 ON_CPU = "10"
 ON_GPU = "1"  # Horovod's own
 
