@@ -14,9 +14,9 @@ import torch
 from benchmarks.scaling.compute import WORDS
 from include.sections import Communication
 from tasks.communication.all_reduce import Bucket
-from tasks.communication.compression.sparse_rows import SparseRows
-from tasks.communication.hierarchical import HostRowsFirst, Hosts
+from tasks.communication.hierarchical import Hosts
 from tasks.communication.link import Handle, Link
+from tasks.communication.rows import HostRowsFirst, SparseRows
 
 Collective = Literal["sum", "half sum", "gather", "exchange", "broadcast"]
 CPU = torch.device("cpu")

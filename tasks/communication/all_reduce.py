@@ -15,18 +15,16 @@ import torch
 from include.sections import Communication
 from tasks.communication.buckets import GradientBuffer, group_by_size
 from tasks.communication.compression import compressor
-from tasks.communication.compression.base import Compressor
-from tasks.communication.compression.none import Uncompressed
-from tasks.communication.compression.sparse_rows import SparseRows
-from tasks.communication.exchange import Exchange, Kind, Parameters, by_kind, total_norm, warn_of_changes
-from tasks.communication.hierarchical import GlooInside, HostFirst, HostRowsFirst, Hosts
+from tasks.communication.compression.base import Compressor, Uncompressed
+from tasks.communication.exchange import Exchange, Parameters, by_kind, total_norm, warn_of_changes
+from tasks.communication.hierarchical import GlooInside, HostFirst, Hosts
 from tasks.communication.layout import flat
 from tasks.communication.link import Link
 from tasks.communication.ranks import sum_over_ranks
+from tasks.communication.rows import HostRowsFirst, SharedRows, SparseRows, rows_room
 from tasks.communication.shared_memory import Host
-from tasks.communication.shared_rows import SharedRows, rows_room
 from tasks.communication.shared_sum import SharedSum, SharedWeights, room
-from tasks.communication.state import State
+from tasks.communication.state import State, prefixed
 from tasks.encoder.models import EncoderWithHead
 
 log = logging.getLogger(__name__)
@@ -57,8 +55,8 @@ class AllReduce(Exchange):
             hosts: which ranks share a host and sum among themselves first; None: all ranks are treated alike.
             host: this host, whose ranks share memory, at least `shared_bytes` of it; None: they use Gloo. Without
                 `hosts`, all ranks are on it, and nothing is compressed.
-            copies: weights of which ranks that share memory keep copies in bf16 there, by name; others that share a
-                bucket with them are copied, too.
+            copies: weights of which ranks that share memory keep copies in bf16 there, by name, as well as of others
+                in the same buckets.
         """
         super().__init__(model)
         self._layout = flat()
@@ -69,7 +67,7 @@ class AllReduce(Exchange):
             settings = None  # without a slow link compression only costs time
         self._first_compressed, self._sending, self._hosts, self._host = first_compressed, False, hosts, host
         ranks, kinds = hosts.across if hosts else hvd.global_process_set, by_kind(model)
-        self._links: dict[Kind, Link] = {kind: Link(ranks) for kind in kinds}
+        self._links = {kind: Link(ranks) for kind in kinds}
         self._rows = {
             p: _sparse_rows(f"rows.{name}", p, self._links["embeddings"], hosts, host)
             for name, p in kinds["embeddings"].items()
@@ -90,7 +88,7 @@ class AllReduce(Exchange):
             self.owned = {name: one for weights in self._weights for name, one in weights.owned.items()}
             self.copies = {name: one for weights in self._weights for name, one in weights.copies.items()}
             self._updated, self._summed = host.new_event(), host.new_event()
-        self._updating, self._norm = False, math.nan
+        self._updating = False
         self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.gradients.parameters}
         for parameter in self.parameters.values():
             parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
@@ -126,10 +124,6 @@ class AllReduce(Exchange):
         assert self._stop_request.grad is not None
         return bool(self._stop_request.grad > 0)
 
-    def norm(self) -> float | torch.Tensor:
-        """Return the norm of the whole model's gradient, equal on all ranks."""
-        return self._norm if self._host else super().norm()
-
     def send_parameters(self) -> None:
         """Round this rank's part of the weights, where copies are kept, and tell the ranks that it is updated."""
         if self._host:
@@ -146,18 +140,17 @@ class AllReduce(Exchange):
 
     def discard_step(self) -> None:
         """Restore the compressors' state."""
-        self.send_parameters()  # which have not changed, but the gradient may
+        self.send_parameters()  # they have not changed, but tells the ranks that the gradients may be overwritten
         for bucket in self._matrices:
             bucket.compressor.discard_step()
 
-    def bytes_received(self) -> dict[Kind, int]:
-        """Return bytes by kind of parameter. With hosts, they are those of the link between hosts."""
-        return {kind: link.bytes for kind, link in self._links.items()}
-
     def state_dict(self) -> State:
-        """Return the state of the compressors, as <bucket>.<name>. The weights, too, may be read after this."""
+        """Return the state of the compressors, as <bucket>.<name>. The weights may also be read after this."""
         self.receive_parameters()
-        return {f"{b.name}.{key}": value for b in self._matrices for key, value in b.packed.state_dict().items()}
+        state: State = {}
+        for bucket in self._matrices:
+            state |= prefixed(bucket.name, bucket.packed.state_dict())
+        return state
 
     def load_state_dict(self, state: State) -> None:
         """Replace the state of the compressors. The weights must have been replaced before."""
@@ -203,7 +196,7 @@ class AllReduce(Exchange):
 
 
 def shared_bytes(model: EncoderWithHead, count: int, copies: Collection[str] = ()) -> int:
-    """Return the memory that so many ranks of a host share, in bytes, with copies of these weights (see room)."""
+    """Return the memory that `count` ranks of a host share, in bytes, with bf16 copies of these weights."""
     kinds = by_kind(model)
     copied = {p for kind in kinds.values() for name, p in kind.items() if name in copies}
     groups = [list(kinds["rest"].values()), *group_by_size(kinds["matrices"].values())]
@@ -242,10 +235,9 @@ class Bucket:
         elif hosts:
             inside = shared or GlooInside(name, shapes, hosts, device)
             plain, packed = HostFirst(plain, inside, hosts), HostFirst(packed, inside, hosts)
-        self._plain, self.packed = plain, packed
-        self.compressor = self._plain
-        self.gradients = GradientBuffer(parameters, self._leave, flat=shared.own if shared else None)
-        self._shared = shared
+        self._plain, self.packed, self.compressor, self._shared = plain, packed, plain, shared
+        flat = shared.own if shared else None
+        self.gradients = GradientBuffer(parameters, lambda gradient: self.compressor.start(gradient), flat=flat)
         self._weights: SharedWeights | None = None
         self._in_pieces: frozenset[torch.Tensor] = frozenset()
 
@@ -272,9 +264,6 @@ class Bucket:
         for parameter, gradient in self.gradients.views(total).items():
             if parameter not in self._in_pieces:
                 parameter.grad = gradient
-
-    def _leave(self, gradient: torch.Tensor) -> None:
-        self.compressor.start(gradient)
 
 
 def _sparse_rows(name: str, parameter: torch.Tensor, link: Link, hosts: Hosts | None, host: Host | None) -> SparseRows:

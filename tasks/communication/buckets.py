@@ -10,11 +10,7 @@ BUCKET_BYTES = 16 * 2**20  # of fp32 gradients: large enough for the link, small
 
 
 class GradientBuffer:
-    """One flat fp32 tensor that holds the gradients of some parameters, in their order.
-
-    Attributes:
-        parameters: the parameters.
-    """
+    """One flat fp32 tensor that holds the gradients of some parameters, in their order."""
 
     def __init__(
         self,
@@ -33,10 +29,7 @@ class GradientBuffer:
         self._waiting = set(parameters)
 
     def add(self, parameter: torch.Tensor, factor: float) -> None:
-        """Move a parameter's gradient, times a factor, into the buffer (zeros if it has none); send a full buffer.
-
-        The gradient may be in bf16; here it is widened.
-        """
+        """Move a parameter's gradient, fp32 or bf16, times a factor, into the buffer; send a full buffer."""
         gradient, parameter.grad = parameter.grad, None
         if gradient is None:
             self._places[parameter].zero_()

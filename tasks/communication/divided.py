@@ -4,19 +4,69 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from tasks.communication.buckets import GradientBuffer, group_by_size
-from tasks.communication.exchange import Exchange, Kind, by_kind, total_norm, warn_of_changes
-from tasks.communication.layout import Layout
+from tasks.communication.exchange import Exchange, by_kind, total_norm
+from tasks.communication.layout import Layout, Place
 from tasks.communication.link import Handle, Link
-from tasks.communication.parts import Part
 from tasks.communication.ranks import sum_over_ranks
-from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A rank's part of a parameter.
+
+    Attributes:
+        parameter: the parameter, a DTensor if it is divided.
+        values: the part, which shares its memory with the parameter. Its gradient is what `take_gradient` moved there.
+        place: where it lies.
+        copies: the number of ranks, of those that have parts of one copy of the model, that have the same part.
+    """
+
+    parameter: nn.Parameter
+    values: torch.Tensor
+    place: Place
+    copies: int
+
+    def take_gradient(self) -> None:
+        """Move the parameter's gradient to the part, which then is a plain tensor with a plain gradient."""
+        gradient, self.parameter.grad = self.parameter.grad, None
+        if isinstance(gradient, DTensor):
+            placements = cast(DTensor, self.parameter).placements
+            if gradient.placements != placements:
+                gradient = gradient.redistribute(placements=placements)
+            gradient = gradient.to_local().contiguous()  # as the fused AdamW reads it
+        self.values.grad = gradient
+
+
+def parts_of(model: nn.Module, layout: Layout) -> dict[str, Part]:
+    """Return this rank's parts of a model's parameters by name, without those of which it has nothing."""
+    return {name: part for name, part in _all_parts(model, layout) if part.values.numel()}
+
+
+def _all_parts(model: nn.Module, layout: Layout) -> Iterator[tuple[str, Part]]:
+    for name, parameter in model.named_parameters():
+        axes = {"shard": (layout.mesh.shard, layout.place.shard), "tensor": (layout.mesh.tensor, layout.place.tensor)}
+        values, shape, offset = parameter.detach(), tuple(parameter.shape), (0,) * parameter.ndim
+        if isinstance(parameter, DTensor):
+            mesh, placements = parameter.device_mesh, parameter.placements
+            values = parameter.to_local().detach()
+            shape, offset = compute_local_shape_and_global_offset(parameter.shape, mesh, placements)
+            for axis, placement in zip(mesh.mesh_dim_names or (), placements, strict=True):
+                if not placement.is_replicate():
+                    del axes[axis]
+        copies = math.prod(size for size, _ in axes.values())
+        written = layout.place.data == 0 and all(number == 0 for _, number in axes.values())
+        yield name, Part(parameter, values, Place(tuple(offset), tuple(shape), tuple(parameter.shape), written), copies)
 
 
 class DividedModel(Exchange):
@@ -31,18 +81,12 @@ class DividedModel(Exchange):
         self._layout = layout
         self._parts = {name: part for name, part in parts.items() if part.parameter.requires_grad}
         self.parameters = {name: part.values for name, part in self._parts.items()}
-        self._links: dict[Kind, Link] = {}
         self._buckets: list[Bucket] = []
-        sent = by_kind(model) if layout.mesh.data > 1 else {}  # nobody has another copy of a single one's parts
+        sent = by_kind(model) if layout.mesh.data > 1 else {}  # a single copy's parts have no others to be summed with
+        self._links = {kind: Link(layout.replicas) for kind in sent}
         for kind, named in sent.items():
-            own = [self.parameters[name] for name in named if name in self.parameters]
-            self._links[kind] = Link(layout.replicas)
-            groups = group_by_size(own)
-            self._buckets += [Bucket(f"{kind}.{n}", group, self._links[kind]) for n, group in enumerate(groups)]
-        self._norm = math.nan
-
-    def sync_next_backward(self) -> None:
-        """Do nothing."""
+            groups = group_by_size([self.parameters[name] for name in named if name in self.parameters])
+            self._buckets += [Bucket(f"divided.{kind}.{n}", g, self._links[kind]) for n, g in enumerate(groups)]
 
     def synchronize_gradients(self) -> bool:
         """Sum the gradients, and exchange the norm and the requests to stop with all ranks."""
@@ -57,27 +101,6 @@ class DividedModel(Exchange):
         squares, stop_requests = sum_over_ranks([self._square(), float(self.stop)], "norm")
         self._norm = math.sqrt(squares / self._layout.mesh.data)
         return stop_requests > 0
-
-    def norm(self) -> float:
-        """Return the norm of the whole model's gradient."""
-        return self._norm
-
-    def bytes_received(self) -> dict[Kind, int]:
-        """Return bytes by kind of parameter: of the gradients of equal parts, not what the passes exchange."""
-        nothing: dict[Kind, int] = {"embeddings": 0, "matrices": 0, "rest": 0}
-        return {**nothing, **{kind: link.bytes for kind, link in self._links.items()}}
-
-    def state_dict(self) -> State:
-        """Return an empty state."""
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        """Do nothing."""
-
-    def redistribute(self, states: Sequence[State]) -> State:
-        """Return an empty state."""
-        warn_of_changes(own={}, before=states[0])
-        return {}
 
     def _square(self) -> float:
         """Return this rank's share of the squared norm, to which all that have copies of a part contribute alike."""
@@ -96,8 +119,7 @@ class Bucket:
 
     def __init__(self, name: str, parts: Sequence[torch.Tensor], link: Link) -> None:
         self.gradients = GradientBuffer(parts, self._send)
-        self._start = partial(link.all_reduce, name=f"divided.{name}")
-        self._link, self._flat = link, torch.zeros(0)
+        self._name, self._link, self._flat = name, link, torch.zeros(0)
         self._handle: Handle = -1
 
     def receive(self) -> None:
@@ -107,4 +129,4 @@ class Bucket:
             part.grad = gradient
 
     def _send(self, flat: torch.Tensor) -> None:
-        self._flat, self._handle = flat, self._start(flat)
+        self._flat, self._handle = flat, self._link.all_reduce(flat, self._name)

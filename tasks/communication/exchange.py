@@ -6,13 +6,16 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import nn
 
 from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead
+
+if TYPE_CHECKING:
+    from tasks.communication.link import Link  # imports Horovod, which a single rank does not need
 
 log = logging.getLogger(__name__)
 Kind = Literal["embeddings", "matrices", "rest"]
@@ -25,7 +28,7 @@ class Owned:
 
     Attributes:
         piece: this rank's part of the flattened parameter, fp32 [n]; n may be 0.
-        mean: the first moment of the whole parameter, in its shape; the ranks share it, too.
+        mean: the first moment of the whole parameter, in its shape, which the ranks also share.
         square: the second moment.
         part: where the piece lies in the flattened parameter, and this rank's part of the moments in theirs.
     """
@@ -60,11 +63,13 @@ class Exchange(ABC):
     sharded = False
     parameters: Parameters
     owned: Mapping[str, Owned]
+    _links: Mapping[Kind, Link]
+    _norm: float | None = None  # where it is known when the gradients are synchronized
 
     def __init__(self, model: nn.Module) -> None:
         """Synchronize the gradients of all parameters of the model that are trained."""
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.owned = {}
+        self.owned, self._links = {}, {}
         self.loss_scale, self.stop = 1.0, False
 
     def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
@@ -77,8 +82,7 @@ class Exchange(ABC):
         """
         self.loss_scale, self.stop = loss_scale, stop
 
-    @abstractmethod
-    def sync_next_backward(self) -> None:
+    def sync_next_backward(self) -> None:  # noqa: B027  # some send nothing before the backward pass has ended
         """Allow gradients to be sent while the next backward pass, the last one of the step, still runs."""
 
     @abstractmethod
@@ -91,41 +95,44 @@ class Exchange(ABC):
 
     def norm(self) -> float | torch.Tensor:
         """Return the norm of the whole model's gradient, equal on all ranks."""
-        return float(total_norm(self.parameters))
+        return float(total_norm(self.parameters)) if self._norm is None else self._norm
 
     def discard_step(self) -> None:  # noqa: B027  # most have no state that the gradient could have spoilt
         """Undo what the step's gradient changed in this object's state, because the step is skipped."""
 
-    def send_parameters(self) -> None:  # noqa: B027  # only those that another rank does not update, too
+    def send_parameters(self) -> None:  # noqa: B027  # only those that one rank updates for others
         """Start to send the parameters that the optimizer has updated here to the other ranks."""
 
     def receive_parameters(self) -> None:  # noqa: B027
-        """Wait for the parameters that other ranks have sent, and have them in the model."""
+        """Wait for the parameters that other ranks have sent, and copy them into the model."""
 
     def gather_embeddings(self) -> None:  # noqa: B027
         """Copy all rows of sharded word embeddings into the model, after the optimizer has caught up its own."""
 
-    @abstractmethod
     def bytes_received(self) -> dict[Kind, int]:
-        """Return the bytes that this rank has received so far, by kind of parameter (see Link)."""
+        """Return the bytes that this rank has received so far (see Link), by kind of parameter.
 
-    @abstractmethod
+        With hosts, they are those of the link between hosts. Of a divided model, they are those of the gradients.
+        """
+        return {kind: self._links[kind].bytes if kind in self._links else 0 for kind in get_args(Kind)}
+
     def state_dict(self) -> State:
         """Return what this rank's next step depends on."""
+        return {}
 
-    @abstractmethod
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: State) -> None:  # noqa: B027  # most have no state
         """Replace the state by one that `state_dict` or `redistribute` returned, after the weights were replaced."""
 
-    @abstractmethod
     def redistribute(self, states: Sequence[State]) -> State:
-        """Return this rank's part of the states that the ranks of another layout had.
+        """Return this rank's part of the states that the ranks of another layout had, and warn of what is dropped.
 
-        Where parameters are sharded, the loop uses it for the optimizer's state too.
+        Where parameters are sharded, the loop also uses it for the optimizer's state.
 
         Args:
             states: one state per rank of the other layout, in the order of their ranks.
         """
+        warn_of_changes(own={}, before=states[0])
+        return {}
 
 
 class SingleRank(Exchange):
@@ -135,9 +142,6 @@ class SingleRank(Exchange):
         """Synchronize nothing. `on_device`: return the norm as a tensor, for which Python has not waited."""
         super().__init__(model)
         self._on_device = on_device
-
-    def sync_next_backward(self) -> None:
-        """Do nothing."""
 
     def synchronize_gradients(self) -> bool:
         """Divide the gradients by the loss scale."""
@@ -151,22 +155,6 @@ class SingleRank(Exchange):
     def norm(self) -> float | torch.Tensor:
         """Return the norm of the whole model's gradient."""
         return total_norm(self.parameters) if self._on_device else super().norm()
-
-    def bytes_received(self) -> dict[Kind, int]:
-        """Return zeros."""
-        return {"embeddings": 0, "matrices": 0, "rest": 0}
-
-    def state_dict(self) -> State:
-        """Return an empty state."""
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        """Do nothing."""
-
-    def redistribute(self, states: Sequence[State]) -> State:
-        """Return an empty state, with a warning where the other layout's compressors had residuals."""
-        warn_of_changes(own={}, before=states[0])
-        return {}
 
 
 def warn_of_changes(own: State, before: State) -> None:

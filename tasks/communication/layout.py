@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 from include.sections import Parallel
@@ -36,7 +36,7 @@ class Layout(NamedTuple):
         mesh: the size of each axis.
         place: this rank's number on each axis.
         replicas: Horovod's process set of the ranks with the same part of the model, along the axis data; None: these
-            are all ranks, or no other one.
+            are all ranks, or only this one.
     """
 
     rank: int
@@ -47,7 +47,7 @@ class Layout(NamedTuple):
     @property
     def world(self) -> int:
         """The number of ranks."""
-        return self.mesh.data * self.mesh.pipeline * self.mesh.shard * self.mesh.tensor
+        return math.prod(self.mesh)
 
     @property
     def leads(self) -> bool:
@@ -59,24 +59,10 @@ class Layout(NamedTuple):
         """Whether a rank has only a part of the model."""
         return self.world > self.mesh.data
 
-    def described(self) -> dict[str, dict[str, int]]:
-        """Return the mesh as training.json shows it, nothing if every rank has the whole model."""
-        return {"mesh": self.mesh._asdict()} if self.divided else {}
-
     @property
     def rows(self) -> int:
         """Which of the `row_parts` of each batch this rank computes."""
         return self.place.data * self.mesh.shard + self.place.shard
-
-    def share(self, batches: Sequence[_T]) -> list[_T]:
-        """Return the batches of the dev split that this rank computes, in the order of the split.
-
-        Ranks that gather weights from one another get equally many, for which some of them get one that another has.
-        """
-        own = range(self.rows, len(batches), self.row_parts)
-        if self.mesh.shard > 1:
-            own = range(self.rows, len(batches) + -len(batches) % self.row_parts, self.row_parts)
-        return [batches[number % len(batches)] for number in own]
 
     @property
     def row_parts(self) -> int:
@@ -100,8 +86,17 @@ class Layout(NamedTuple):
 
     @property
     def has_first_copy(self) -> bool:
-        """Whether no rank before this one has all that this one has, up to what sharding divides."""
+        """Whether no rank before this one has all that this one has, except for what sharding divides."""
         return self.place.data == self.place.tensor == 0
+
+    def share(self, batches: Sequence[_T]) -> list[_T]:
+        """Return the batches of the dev split that this rank computes, in the order of the split.
+
+        Ranks that gather weights from one another get the same number, for which some compute a batch of another rank.
+        """
+        padding = -len(batches) % self.row_parts if self.mesh.shard > 1 else 0
+        own = range(self.rows, len(batches) + padding, self.row_parts)
+        return [batches[number % len(batches)] for number in own]
 
 
 class Place(NamedTuple):
@@ -130,11 +125,15 @@ def layout_of(parallel: Parallel) -> Layout:
     """Return this rank's place. All ranks call it, after they have been counted (see tasks.launching.machine)."""
     if parallel.ranks == 1:
         return flat()
-    rank, mesh = ranks.rank(), Mesh(ranks.size() // parallel.ranks, parallel.pipeline, parallel.shard, parallel.tensor)
+    rank, size = ranks.rank(), ranks.size()
+    mesh = Mesh(size // parallel.ranks, parallel.pipeline, parallel.shard, parallel.tensor)
+    layout = Layout(rank, mesh, _place(rank, mesh))
     if mesh.data == 1:
-        return Layout(rank, mesh, _place(rank, mesh))
-    sets = [_process_set(tuple(range(first, ranks.size(), parallel.ranks))) for first in range(parallel.ranks)]
-    return Layout(rank, mesh, _place(rank, mesh), sets[rank % parallel.ranks])
+        return layout
+    from tasks.communication.link import process_set  # imports Horovod, which a single rank does not need
+
+    sets = [process_set(range(first, size, parallel.ranks)) for first in range(parallel.ranks)]
+    return layout._replace(replicas=sets[rank % parallel.ranks])
 
 
 def _place(rank: int, mesh: Mesh) -> Mesh:
@@ -143,10 +142,3 @@ def _place(rank: int, mesh: Mesh) -> Mesh:
         rank, own = divmod(rank, size)
         place.append(own)
     return Mesh(*reversed(place))
-
-
-@cache  # Horovod refuses a second set of the same ranks.
-def _process_set(members: tuple[int, ...]) -> Any:
-    import horovod.torch as hvd  # is not needed for a single rank
-
-    return hvd.add_process_set(list(members))

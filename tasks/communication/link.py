@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 import horovod.torch as hvd
 import torch
@@ -50,14 +50,9 @@ class Link:
         return handle
 
     def all_to_all(self, parts: Sequence[torch.Tensor], name: str) -> Handle:
-        """Start to send each of the other ranks its part.
+        """Start to send each of the other ranks its part, fp32 or uint8 [n]; n may differ.
 
-        Args:
-            parts: one tensor per rank, fp32 or uint8 [n]; n may differ. The part of this rank is not sent.
-            name: of the collective.
-
-        Returns:
-            A handle whose result is the concatenation of what the other ranks sent, in the order of the ranks.
+        The result is the concatenation of what the other ranks sent, in the order of the ranks.
         """
         others = [part[:0] if rank == self.rank else part for rank, part in enumerate(parts)]
         sizes = torch.tensor([len(part) for part in others], dtype=torch.int32)
@@ -85,13 +80,23 @@ class Link:
     def wait(self, handle: Handle) -> torch.Tensor:
         """Wait for a collective, and return its result."""
         result: torch.Tensor | tuple[torch.Tensor, torch.Tensor] = hvd.synchronize(handle)
-        received = result[0] if isinstance(result, tuple) else result  # an all-to-all returns sizes too
+        received = result[0] if isinstance(result, tuple) else result  # an all-to-all also returns sizes
         complete = self._completions.pop(handle, None)
         return complete(received) if complete else received
 
     def _count(self, result: torch.Tensor, kept: int = 0) -> torch.Tensor:
         self.bytes += result.nbytes - kept
         return result
+
+
+def process_set(ranks: Sequence[int]) -> hvd.ProcessSet:
+    """Return the process set of these ranks. All ranks call it; Horovod must allow dynamic process sets."""
+    return hvd.global_process_set if len(ranks) == hvd.size() else _added(tuple(ranks))
+
+
+@cache  # Horovod refuses a second set of the same ranks.
+def _added(ranks: tuple[int, ...]) -> hvd.ProcessSet:
+    return hvd.add_process_set(list(ranks))
 
 
 def _add(own: torch.Tensor, received: torch.Tensor) -> torch.Tensor:

@@ -40,17 +40,17 @@ class ParameterServer(Exchange):
     def __init__(self, model: EncoderWithHead, settings: Communication) -> None:
         """Serve the parameters of a model, which has equal weights on all ranks."""
         super().__init__(model)
-        self._links: dict[Kind, Link] = {"embeddings": Link(), "matrices": Link(), "rest": Link()}
+        self._links = {"embeddings": Link(), "matrices": Link(), "rest": Link()}
         dtype = _DTYPES[settings.server_parameters]
         self._rows, shards = self._build_shards(model, dtype)
         self._served: list[Served] = [*shards, *self._rows]  # in the order of the backward pass
         self._server_of = {parameter: served for served in self._served for parameter in served.parameters}
         self.parameters = {name: piece for served in self._served for name, piece in served.pieces.items()}
         self._momentum = ServerMomentum(self.parameters, settings.server_momentum) if settings.server_momentum else None
-        self._sending, self._norm = False, math.nan
+        self._sending = False
         for parameter in self._server_of:
             parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
-            parameter.data.copy_(parameter.data.to(dtype))  # the first step, too, rounds as the link does
+            parameter.data.copy_(parameter.data.to(dtype))  # the first step also rounds as the link does
         if settings.staleness == 0:
             self._wait_in_forward(model)
 
@@ -72,12 +72,8 @@ class ParameterServer(Exchange):
             self._momentum.add()
         square = float(total_norm(self.parameters)) ** 2
         squares, stop_requests = sum_over_ranks([square, float(self.stop)], "norm")
-        self._norm = math.sqrt(squares)
+        self._norm = math.sqrt(squares)  # of the whole model's gradient, with the server's momentum if there is one
         return stop_requests > 0
-
-    def norm(self) -> float:
-        """Return the norm of the whole model's gradient, which contains the server's momentum if there is one."""
-        return self._norm
 
     def discard_step(self) -> None:
         """Restore the server's momentum."""
@@ -100,15 +96,11 @@ class ParameterServer(Exchange):
             rows.send()
             rows.arrive()
 
-    def bytes_received(self) -> dict[Kind, int]:
-        """Return bytes by kind of parameter, gradients and parameters together."""
-        return {kind: link.bytes for kind, link in self._links.items()}
-
     def state_dict(self) -> State:
-        """Return this rank's parts, as <parameter>.master, and the server's momentum.
+        """Return this rank's parts, as <parameter>.master, and the server's momentum, as <parameter>.momentum.
 
         Parameters in flight are not part of the state, because load_state_dict sends them again. The checkpoint must
-        keep the model's weights besides: under staleness they are older, and the next gradient is taken at them.
+        also keep the model's weights: under staleness they are older, and the next gradient is taken at them.
         """
         masters = {f"{name}.master": piece for name, piece in self.parameters.items()}
         return masters | (self._momentum.state_dict() if self._momentum else {})
@@ -195,10 +187,7 @@ class ServerMomentum:
 
 
 def join(states: Sequence[State]) -> State:
-    """Join the states of all ranks' parameter servers, or of their optimizers.
-
-    Args:
-        states: one state per rank, in the order of the ranks.
+    """Join the states of all ranks' parameter servers, or of their optimizers, in the order of the ranks.
 
     Returns:
         Sharded parameters flat, [elements]; word embeddings as [rows, features]; step counts, which are equal on all

@@ -1,7 +1,7 @@
 """This process among the ranks of its training, and the collectives of a few numbers that any part of it may need.
 
-Only Horovod knows of other ranks, and it takes minutes to compile. The only rank of a training therefore does without
-it: as long as nobody has initialized Horovod, this process is rank 0 of 1.
+Only Horovod knows of other ranks, and it takes minutes to compile. A single rank therefore does without it: as long as
+Horovod is not initialized, this process is rank 0 of 1.
 """
 
 from __future__ import annotations
@@ -21,26 +21,22 @@ def connected() -> bool:
 
 def rank() -> int:
     """Return this rank's number among all ranks."""
-    horovod = _horovod()
-    return int(horovod.rank()) if horovod else 0
+    return int(_horovod().rank()) if connected() else 0
 
 
 def size() -> int:
     """Return the number of all ranks."""
-    horovod = _horovod()
-    return int(horovod.size()) if horovod else 1
+    return int(_horovod().size()) if connected() else 1
 
 
 def local_rank() -> int:
     """Return this rank's number among those of its host."""
-    horovod = _horovod()
-    return int(horovod.local_rank()) if horovod else 0
+    return int(_horovod().local_rank()) if connected() else 0
 
 
 def local_size() -> int:
     """Return the number of ranks of this rank's host."""
-    horovod = _horovod()
-    return int(horovod.local_size()) if horovod else 1
+    return int(_horovod().local_size()) if connected() else 1
 
 
 def ranks_by_host() -> list[int]:
@@ -70,6 +66,6 @@ def gather_rows(rows: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def _horovod() -> Any:
-    """Return Horovod if it is initialized, else None. Whoever initializes it has imported it before."""
+    """Return Horovod if it is initialized, which implies that it was imported, else None."""
     horovod = sys.modules.get("horovod.torch")
     return horovod if horovod and horovod.is_initialized() else None

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 import torch
 
 from tasks.communication.buckets import GradientBuffer
-from tasks.communication.compression.sparse_rows import SparseRows
 from tasks.communication.exchange import Parameters
 from tasks.communication.link import Handle, Link
+from tasks.communication.rows import SparseRows
 
 
 class Served(ABC):
@@ -55,12 +55,11 @@ class Served(ABC):
             self._take(gathered)
 
     @abstractmethod
-    def _moved(self) -> torch.Tensor:
-        """Return what this rank sends."""
+    def _moved(self) -> torch.Tensor: ...
 
     @abstractmethod
     def _take(self, gathered: torch.Tensor) -> None:
-        """Copy what all ranks sent into the model."""
+        """Copy what the ranks sent, each what its `_moved` returned, into the model."""
 
 
 class Shard(Served):

@@ -31,7 +31,7 @@ from tasks.communication import ranks
 
 log = logging.getLogger(__name__)
 FOLDER = "/dev/shm"
-#: A rank that writes the best model may be silent for as long as Horovod, too, bears with it; 0 means for ever.
+#: A rank that writes the best model may be silent as long as Horovod tolerates it; 0 means without a limit.
 PATIENCE, SECONDS = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 120.0
 ALIGNMENT = 64  # bytes of a cache line
 _REMEDY = (
@@ -43,12 +43,7 @@ _EVENT, _RANK, _CREDENTIALS = struct.Struct("<Id"), struct.Struct("<I"), struct.
 
 
 class Host:
-    """The ranks of this host, and the memory that they share. All of them call its methods in the same order.
-
-    Attributes:
-        number: this rank's number among them, counted from 0.
-        count: how many they are.
-    """
+    """The ranks of this host, and the memory that they share. All of them call its methods in the same order."""
 
     def __init__(self, number: int, mates: Sequence[Mate], memory: mmap.mmap) -> None:
         """Share `memory` with the host's other ranks, in the order of their numbers."""
@@ -63,23 +58,20 @@ class Host:
         return torch.frombuffer(self._memory, dtype=dtype, count=elements, offset=start)
 
     def new_event(self) -> int:
-        """Return the number of a new event."""
+        """Return the number of a new event, equal on all ranks."""
         self._events += 1
         return self._events
 
     def tell(self, event: int, value: float = 0.0) -> None:
         """Tell the other ranks that an event has taken place here, and a number with it."""
         deadline = _deadline()
-        for mate in self._mates:  # those that tell much wait for nobody, if everyone reads before it writes
+        for mate in self._mates:  # no rank that tells much waits for another, if all read before they write
             mate.read()
         for mate in self._mates:
             mate.send(_EVENT.pack(event, value), deadline)
 
     def wait(self, event: int) -> list[float]:
-        """Wait until all other ranks have told the event, as often as this rank has waited for it.
-
-        Returns:
-            What they told with it, in the order of the ranks.
+        """Wait for an event of all other ranks, and return what they told with it, in the order of the ranks.
 
         Raises:
             HorovodInternalError: one of them has ended, or was silent for too long.
@@ -95,21 +87,16 @@ class Host:
 
 
 class Mate:
-    """Another rank of this host.
-
-    Attributes:
-        rank: its number among all ranks.
-    """
+    """Another rank of this host, and its number among all ranks."""
 
     def __init__(self, rank: int, connection: socket.socket) -> None:
-        """Talk to it over a connection."""
         connection.setblocking(False)
         self.rank, self._connection = rank, connection
         self._told: defaultdict[int, deque[float]] = defaultdict(deque)
         self._rest, self._ended = b"", False
 
     def send(self, message: bytes, deadline: float) -> None:
-        """Send a short message. That it has ended is noticed where something of it is awaited."""
+        """Send a short message. If the rank has ended, `receive` reports it."""
         while True:
             try:
                 self._connection.send(message)
@@ -161,7 +148,7 @@ def share_memory(size: int, by_host: Sequence[int]) -> Host | None:
         by_host: the number of ranks on each host (see tasks.communication.ranks).
 
     Returns:
-        This host; None on all ranks if the ranks of any host cannot share memory, of which a warning is logged.
+        This host; None on all ranks, after a warning, if the ranks of any host cannot share memory.
     """
     name = secrets.token_bytes(16)
     with closing(socket.socket(socket.AF_UNIX)) as listener:
@@ -176,7 +163,7 @@ def share_memory(size: int, by_host: Sequence[int]) -> Host | None:
 
 
 def aligned(size: int) -> int:
-    """Return the bytes that so many take in shared memory."""
+    """Return the bytes that `size` bytes take in shared memory."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
@@ -187,10 +174,11 @@ def _meet(size: int, host: range, names: Sequence[bytes], listener: socket.socke
             connections = dict(_connections(host, names, listener, stack))
             memory = _memory(size, list(connections.values()), leads=ranks.rank() == host.start)
         except (OSError, ValueError) as error:
+            full = isinstance(error, OSError) and error.errno == errno.ENOSPC
             log.warning(
                 "the %d ranks of this host cannot share %d MB of %s: %s. They exchange gradients through Gloo, which "
                 "is slower%s",
-                len(host), -(-size // 10**6), FOLDER, error, _REMEDY if _is_full(error) else "",
+                len(host), -(-size // 10**6), FOLDER, error, _REMEDY if full else "",
             )  # fmt: skip
             return None
         if memory is None:
@@ -244,10 +232,6 @@ def _memory(size: int, connections: Sequence[socket.socket], leads: bool) -> mma
         return mmap.mmap(files[0], size)
     finally:
         os.close(files[0])
-
-
-def _is_full(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno == errno.ENOSPC
 
 
 def _address(name: bytes) -> bytes:

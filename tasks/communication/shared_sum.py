@@ -17,8 +17,8 @@ class SharedSum(Compressor):
 
     Attributes:
         part: which elements this rank adds.
-        own: where this rank writes its gradient, fp32 [elements]. The first rank's own is also where the sum lies, so
-            that no rank may write there before all have done with the sum.
+        own: where this rank writes its gradient, fp32 [elements].
+        total: where the sum lies: in the first rank's `own`, which is not written before all have used the sum.
     """
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device, host: Host) -> None:
@@ -26,18 +26,13 @@ class SharedSum(Compressor):
         super().__init__(name, shapes, link, device)
         self._host = host
         self._regions = [host.take(self.elements) for _ in range(host.count)]
-        self.own = self._regions[host.number]
+        self.own, self.total = self._regions[host.number], self._regions[0]
         length = aligned(-(-self.elements // host.count) * 4) // 4  # no two ranks write into one cache line
         self.part = slice(host.number * length, (host.number + 1) * length)
         self._written, self._added, self._back = (host.new_event() for _ in range(3))
 
-    @property
-    def total(self) -> torch.Tensor:
-        """Where the sum lies, fp32 [elements]."""
-        return self._regions[0]
-
     def start(self, gradient: torch.Tensor) -> None:
-        """Tell that this rank's gradient is written; copy one that is not where it belongs."""
+        """Tell that this rank's gradient is written; copy one that lies elsewhere."""
         if gradient is not self.own:
             self.own.copy_(gradient)
         self.link.bytes += 2 * gradient.nbytes * (self._host.count - 1) // self._host.count
@@ -71,17 +66,13 @@ class SharedWeights:
 
     Attributes:
         owned: the parameters, by name (see Exchange).
-        copies: the parameters in bf16, by name, if there are copies; they, too, are kept once.
+        copies: the parameters in bf16, by name, if there are copies, which are also kept once.
     """
 
     def __init__(self, parameters: Parameters, gradient: SharedSum, host: Host, copies: bool) -> None:
         """Move the values of parameters, equal on all ranks, into memory that these share.
 
-        Args:
-            parameters: by name, in the order of their gradients in the bucket, which may hold more behind them.
-            gradient: the sum of their gradients.
-            host: the ranks, all of which do this.
-            copies: whether there are copies in bf16.
+        The parameters are in the order of their gradients in the bucket, which may hold more behind them.
         """
         self.owned: dict[str, Owned] = {}
         self.copies: Parameters = {}
@@ -122,8 +113,5 @@ class SharedWeights:
 
 
 def room(elements: int, count: int, copies: bool) -> int:
-    """Return the bytes of shared memory that a bucket takes among so many ranks.
-
-    It holds a gradient of each rank, the weights, two moments, and copies of the weights in bf16, if there are any.
-    """
+    """Return the bytes of shared memory of a bucket: a gradient of each rank, weights, two moments, bf16 copies."""
     return (count + 3) * aligned(4 * elements) + copies * aligned(2 * elements)

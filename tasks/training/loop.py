@@ -221,7 +221,7 @@ class Trainer:
             "bytes": self.bytes_received(last),
             **memory_use(self.device),
             "ranks": self.layout.world,
-            **self.layout.described(),
+            **({"mesh": self.layout.mesh._asdict()} if self.layout.divided else {}),
             "threads": torch.get_num_threads(),
             "device": self.device.type,
             "precision": self.precision,

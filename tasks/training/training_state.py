@@ -37,7 +37,7 @@ from tasks.training.job import Job
 from tasks.training.pieces import ABSENT, PlaceOf
 
 if TYPE_CHECKING:
-    from tasks.communication.parts import Part
+    from tasks.communication.divided import Part
 
 log = logging.getLogger(__name__)
 #: Raised when a checkpoint's parts change, so that a checkpoint of older code is set aside and not misread.

@@ -8,9 +8,8 @@ from functools import partial
 import torch
 
 from include.sections import Communication
-from tasks.communication.compression.base import Compressor
+from tasks.communication.compression.base import Compressor, Uncompressed
 from tasks.communication.compression.fp16 import Half
-from tasks.communication.compression.none import Uncompressed
 from tasks.communication.compression.onebit import OneBit
 from tasks.communication.compression.powersgd import PowerSGD
 from tasks.communication.compression.quantize import Quantized

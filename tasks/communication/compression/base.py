@@ -1,14 +1,21 @@
-"""The interface of compressors, and error feedback, which most lossy compressors need."""
+"""The interface of compressors, and what they share: error feedback, and sums of codes.
+
+A compressor with `ErrorFeedback` keeps what it has not sent. One that is `Coded` only says how to encode and decode a
+gradient; one that is `Recoded` also encodes the sum again, so that traffic does not grow with the number of ranks.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 
 from tasks.communication.link import Handle, Link
 from tasks.communication.state import State
+
+GATHERED = 2  # up to this many ranks, an all-gather brings no more bytes, and takes one trip and one rounding
 
 
 class Compressor(ABC):
@@ -18,12 +25,11 @@ class Compressor(ABC):
     `finish`, and `discard_step` when the step is then skipped.
     """
 
+    _handle: Handle = -1
+
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device) -> None:
         """Compress a bucket of parameters of these shapes, whose gradients are on `device`, over a link."""
-        self.name = name
-        self.shapes = tuple(shapes)
-        self.link = link
-        self.device = device
+        self.name, self.shapes, self.link, self.device = name, tuple(shapes), link, device
 
     @property
     def elements(self) -> int:
@@ -50,6 +56,18 @@ class Compressor(ABC):
 
     def load_state_dict(self, state: State) -> None:  # noqa: B027
         """Replace the state."""
+
+
+class Uncompressed(Compressor):
+    """Sums in fp32."""
+
+    def start(self, gradient: torch.Tensor) -> None:
+        """Start the all-reduce."""
+        self._handle = self.link.all_reduce(gradient, self.name)
+
+    def finish(self) -> torch.Tensor:
+        """Wait for the sum."""
+        return self.link.wait(self._handle)
 
 
 class ErrorFeedback(Compressor):
@@ -87,8 +105,6 @@ class ErrorFeedback(Compressor):
 class Coded(ErrorFeedback):
     """Sends a code of gradient plus residual. The codes are gathered, and every rank adds what they decode to."""
 
-    _handle: Handle = -1
-
     @abstractmethod
     def encode(self, values: torch.Tensor) -> torch.Tensor:
         """Encode fp32 [n] as uint8, whose length depends on n alone. NaN and infinity must decode to such again."""
@@ -111,3 +127,54 @@ class Coded(ErrorFeedback):
         for code in others:
             total += self.decode(code, self.elements)
         return total
+
+
+class Recoded(Coded):
+    """Every rank sums one shard of the gradient, and sends the code of the sum (DoubleSqueeze, Tang et al. 2019).
+
+    Each rank sends the codes of the other shards to the ranks that sum them. It adds its own shard without encoding
+    it, and keeps the error of the code of the sum as the residual of that shard. With codes of S bytes, each of N
+    ranks receives 2 (N - 1) / N S; an all-gather would bring (N - 1) S.
+
+    Attributes:
+        block: the number of elements that are encoded together. Shards begin at its multiples.
+    """
+
+    block: int
+
+    def start(self, gradient: torch.Tensor) -> None:
+        """Send each of the other ranks the code of the shard that it sums."""
+        if self.link.size <= GATHERED:
+            super().start(gradient)
+            return
+        shards = torch.split(gradient.add_(self.residual), self._lengths())
+        codes = [self.encode(shard) for shard in shards]
+        sent = [self.decode(code, len(shard)) for code, shard in zip(codes, shards, strict=True)]
+        self._own = shards[self.link.rank].clone()
+        self.keep(gradient - torch.cat(sent))
+        self._sizes = [len(code) for code in codes]
+        self._handle = self.link.all_to_all(codes, self.name)
+
+    def proceed(self) -> None:
+        """Sum this rank's shard, and send the code of the sum to all ranks."""
+        if self.link.size <= GATHERED:
+            return
+        for code in self.link.wait(self._handle).chunk(self.link.size - 1):
+            self._own += self.decode(code, len(self._own))
+        code = self.encode(self._own)
+        torch.split(self.residual, self._lengths())[self.link.rank].copy_(self._own - self.decode(code, len(self._own)))
+        self._handle = self.link.all_gather(code, f"{self.name}.sum")
+
+    def finish(self) -> torch.Tensor:
+        """Decode the codes of the sums."""
+        if self.link.size <= GATHERED:
+            return super().finish()
+        codes = torch.split(self.link.wait(self._handle), self._sizes)
+        return torch.cat([self.decode(code, count) for code, count in zip(codes, self._lengths(), strict=True)])
+
+    def _lengths(self) -> list[int]:
+        """Return the number of elements of each rank's shard; the last ranks may have none."""
+        ranks = self.link.size
+        length = -(-self.elements // (self.block * ranks)) * self.block
+        ends = [min(rank * length, self.elements) for rank in range(ranks + 1)]
+        return [end - start for start, end in pairwise(ends)]

@@ -7,7 +7,6 @@ import math
 import torch
 
 from tasks.communication.compression.base import Compressor
-from tasks.communication.link import Handle
 from tasks.communication.state import State
 
 PEAK = 256.0  # the largest number of fp16, 65504, is 255 times as large
@@ -23,7 +22,6 @@ class Half(Compressor):
     """
 
     scale = 0.0  # 0: unknown
-    _handle: Handle = -1
 
     def start(self, gradient: torch.Tensor) -> None:
         """Start the all-reduce."""

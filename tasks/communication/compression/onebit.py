@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import pad
 
-from tasks.communication.compression.recoded import Recoded
+from tasks.communication.compression.base import Recoded
 
 BLOCK = 2048  # elements that share a magnitude: the magnitudes are 1.5 % of the bytes
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from tasks.communication.compression.base import ErrorFeedback
-from tasks.communication.link import Handle, Link
+from tasks.communication.link import Link
 from tasks.communication.state import State
 
 SEED = 1905  # all ranks draw the same first bases
@@ -27,14 +27,13 @@ class PowerSGD(ErrorFeedback):
         self._flat = [(shape[0], shape[1:].numel()) for shape in shapes]
         self._narrow = [(rows + columns) * rank < rows * columns for rows, columns in self._flat]
         packed = [shape for shape, narrow in zip(self._flat, self._narrow, strict=True) if narrow]
+        self._whole_shapes = [shape for shape, narrow in zip(self._flat, self._narrow, strict=True) if not narrow]
         self._left_shapes = [(rows, rank) for rows, _ in packed]
         self._basis_shapes = [(columns, rank) for _, columns in packed]
-        self._whole_shapes = [shape for shape, narrow in zip(self._flat, self._narrow, strict=True) if not narrow]
         size = sum(columns * rank for columns, _ in self._basis_shapes)
         self.basis = torch.randn(size, generator=torch.Generator().manual_seed(SEED)).to(device)
         self._basis_before = self.basis
         self._lefts: list[torch.Tensor] = []
-        self._handle: Handle = -1
 
     def start(self, gradient: torch.Tensor) -> None:
         """Send M Q and the whole matrices."""
@@ -43,17 +42,17 @@ class PowerSGD(ErrorFeedback):
         # The basis must be orthonormal, or P would be a product of M and M^T.
         bases = [torch.linalg.qr(basis).Q for basis in self._bases()]
         lefts = [matrix @ basis for matrix, basis in zip(packed, bases, strict=True)]
-        self._handle = self.link.all_reduce(join([*lefts, *whole], self.device), f"{self.name}.left")
+        self._handle = self.link.all_reduce(_join([*lefts, *whole], self.device), f"{self.name}.left")
 
     def proceed(self) -> None:
         """Send M^T P. The residual is M - P P^T M."""
-        sums = split_matrices(self.link.wait(self._handle), [*self._left_shapes, *self._whole_shapes])
-        self._lefts = [torch.linalg.qr(left).Q for left in sums[: len(self._left_shapes)]]  # works for zeros, too
+        sums = _split(self.link.wait(self._handle), [*self._left_shapes, *self._whole_shapes])
+        self._lefts = [torch.linalg.qr(left).Q for left in sums[: len(self._left_shapes)]]  # which works for zeros
         self._wholes = sums[len(self._left_shapes) :]
         packed, _ = self._matrices(self._wanted)
         bases = [matrix.T @ left for matrix, left in zip(packed, self._lefts, strict=True)]
         self.keep(self._missed(bases))
-        self._handle = self.link.all_reduce(join(bases, self.device), f"{self.name}.basis")
+        self._handle = self.link.all_reduce(_join(bases, self.device), f"{self.name}.basis")
 
     def finish(self) -> torch.Tensor:
         """Return P Q^T and the sums of the whole matrices."""
@@ -80,7 +79,7 @@ class PowerSGD(ErrorFeedback):
         self.basis = state["basis"].to(self.device)
 
     def _bases(self) -> list[torch.Tensor]:
-        return split_matrices(self.basis, self._basis_shapes)
+        return _split(self.basis, self._basis_shapes)
 
     def _missed(self, bases: list[torch.Tensor]) -> torch.Tensor:
         residual = self._wanted.clone()
@@ -93,18 +92,15 @@ class PowerSGD(ErrorFeedback):
 
     def _matrices(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Return views of the matrices that are sent as a product, and of those that are sent whole."""
-        views = split_matrices(flat, self._flat)
-        chosen = list(zip(views, self._narrow, strict=True))
+        chosen = list(zip(_split(flat, self._flat), self._narrow, strict=True))
         return [view for view, narrow in chosen if narrow], [view for view, narrow in chosen if not narrow]
 
 
-def split_matrices(flat: torch.Tensor, shapes: Iterable[tuple[int, int]]) -> list[torch.Tensor]:
+def _split(flat: torch.Tensor, shapes: Sequence[tuple[int, int]]) -> list[torch.Tensor]:
     """Return views of consecutive parts of a flat tensor as matrices of these shapes."""
-    shapes = list(shapes)
     pieces = torch.split(flat, [rows * columns for rows, columns in shapes])
     return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
-def join(matrices: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
-    """Concatenate matrices to one flat tensor, which may be empty."""
+def _join(matrices: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
     return torch.cat([torch.empty(0, device=device), *(matrix.flatten() for matrix in matrices)])

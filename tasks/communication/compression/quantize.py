@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn.functional import pad
 
-from tasks.communication.compression.recoded import Recoded
+from tasks.communication.compression.base import Recoded
 from tasks.communication.link import Link
 
 BLOCK = 256  # elements that share a scale: with 8 bits the scales are 1.5 % of the bytes, with 4 bits 3 %

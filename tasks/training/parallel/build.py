@@ -9,10 +9,9 @@ from typing import Any, cast
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from tasks.communication.divided import DividedModel
+from tasks.communication.divided import DividedModel, Part, parts_of
 from tasks.communication.exchange import Exchange
 from tasks.communication.layout import Layout, Place
-from tasks.communication.parts import Part, parts_of
 from tasks.encoder.models import Classifier, EncoderWithHead
 from tasks.training.loop import Trainer
 from tasks.training.parallel.mesh import device_mesh

@@ -69,7 +69,7 @@ class Run:
         self.server.sync_next_backward()
         loss.backward()  # type: ignore[no-untyped-call]
         stop = self.server.synchronize_gradients()
-        return self.server.norm(), stop
+        return float(self.server.norm()), stop
 
     def step(self, number: int, wish: bool = False, factor: float = 1.0) -> tuple[float, bool]:
         """A step as the training loop's."""

@@ -8,11 +8,10 @@ from pathlib import Path
 import horovod.torch as hvd
 import torch
 
-from tasks.communication import shared_rows
-from tasks.communication.compression.sparse_rows import SparseRows
+from tasks.communication import rows as sparse_rows
 from tasks.communication.link import Link
+from tasks.communication.rows import SharedRows, SparseRows, rows_room
 from tasks.communication.shared_memory import share_memory
-from tasks.communication.shared_rows import SharedRows, rows_room
 from tests.tasks.communication.compression.samples import CPU
 from tests.tasks.launching.ranks import on_ranks
 
@@ -33,7 +32,7 @@ def gradient(step: int, rank: int) -> torch.Tensor:
 
 def gather_both_ways(folder: Path) -> None:
     """Steps in which one rank or the other is late, with rows that are written in several turns."""
-    shared_rows.ROWS, rank = AT_ONCE, hvd.rank()
+    sparse_rows.ROWS, rank = AT_ONCE, hvd.rank()
     host = share_memory(rows_room(WORDS[1], 2), [2])
     assert host
     memory, gloo = Link(), Link()

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tasks.communication.compression.sparse_rows import SparseRows
 from tasks.communication.link import Link
+from tasks.communication.rows import SparseRows
 from tests.tasks.communication.compression.samples import CPU, ELEMENTS, KINDS, SHAPES, gradient, make, step
 from tests.tasks.launching.ranks import on_ranks
 

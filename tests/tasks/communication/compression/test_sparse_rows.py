@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from tasks.communication.compression.sparse_rows import SparseRows
 from tasks.communication.link import Link
+from tasks.communication.rows import SparseRows
 from tests.tasks.communication.compression.samples import CPU
 
 SHAPE = torch.Size([100, 3])
