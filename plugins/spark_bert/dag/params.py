@@ -8,9 +8,9 @@ experiment, such as the file to pre-train on.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow.sdk import Context, Param
 
@@ -36,22 +36,28 @@ NOTHING = "none"
 
 #: The sections that affect a run of the pipeline: those that its stages read, and the one that says where they run.
 _PIPELINE = {part.partition(".")[0] for stage in PIPELINE for part in STAGES[stage].reads} | {"runtime"}
-
-
-class _Field(NamedTuple):
-    key: str
-    section: str
-    description: str
-    default: Any
-    schema: dict[str, Any]
+#: The sections and fields that people change. The form has all others in its last section.
+_COMMON = {
+    *("data.task", "data.source", "data.path", "data.columns", "data.labels", "model.kind", "model.name"),
+    *("preprocessing.clean", "preprocessing.sample", "preprocessing.augment", "preprocessing.max_length"),
+    *("preprocessing.long", "pretraining.text", "pretraining.epochs", "loss.kind", "loss.class_weights"),
+    *("training.epochs", "training.batch_size", "training.learning_rate", "training.lora_rank"),
+    *("training.precision", "training.ranks", "training.best_by", "training.seed"),
+    *("communication.strategy", "communication.compression", "gate", "prediction.backend", "submission"),
+    *("runtime.spark_master", "runtime.download", "dataset.name", "dataset.drop"),
+    *("retraining.start", "retraining.margin", "retraining.trial_texts", "retraining.approval"),
+    *("retention", "scoring", "streaming.name", "streaming.source", "streaming.folder", "streaming.brokers"),
+    *("streaming.topic", "streaming.text", "streaming.text2", "streaming.model"),
+}
+_ADVANCED = "Advanced"
 
 
 def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Param]:
-    """Return a Dag's params: `experiment`, and one param named `section.field` per field.
+    """Return a Dag's params: `experiment`, and one param named `section.field` per field, the common ones first.
 
     Args:
         experiment: the default of the param `experiment`.
-        more: sections to include besides those of the pipeline.
+        more: sections in addition to those of the pipeline.
     """
     params = {
         "experiment": Param(
@@ -65,17 +71,16 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
         )
     }
     changes = flatten(load(experiment).model_dump(mode="json", exclude_defaults=True))
-    for field in _fields(_PIPELINE.union(more)):
-        default = f"Default: **{json.dumps(field.default)}**."
-        if field.key in changes:
-            default += f" In {experiment}: **{json.dumps(changes[field.key])}**."
-        params[field.key] = Param(
-            None,
-            title=field.key,
-            section=field.section.capitalize(),
-            description_md=f"{field.description} {default}{_remark(field.default)}",
-            **_nullable(field.schema),
-        )
+    sections = _PIPELINE.union(more)
+    fields = (key for key in _fields() if key.partition(".")[0] in sections)
+    for key in sorted(fields, key=lambda key: _section(key) == _ADVANCED):
+        default, schema = _fields()[key]
+        described = f"{schema['description']} Default: **{json.dumps(default)}**."
+        if key in changes:
+            described += f" In {experiment}: **{json.dumps(changes[key])}**."
+        if _may_be_absent(key):
+            described += f" Write **{NOTHING}** to remove the text of the named experiment."
+        params[key] = Param(None, title=key, section=_section(key), description_md=described, **_nullable(schema))
     return params
 
 
@@ -91,9 +96,8 @@ def resolve(params: Mapping[str, Any]) -> Experiment:
     if name not in names():
         raise BadInput(f"unknown experiment {name!r}: write one of {', '.join(names())}")
     given: dict[str, Any] = {"runtime.spark_master": masters()[0]} if masters() else {}
-    absent = {field.key for field in _all_fields().values() if _may_be_absent(field.default)}
     for key, value in filled(params).items():
-        given[key] = "" if value == NOTHING and key in absent else value
+        given[key] = "" if value == NOTHING and _may_be_absent(key) else value
     del given["experiment"]
     return build(merge(read(name), given), f"experiment {name}")
 
@@ -104,7 +108,7 @@ def filled(params: Mapping[str, Any]) -> dict[str, Any]:
     What the form sends as text because a field takes other values too, `yes` or a number, is the value.
     """
     return {
-        key: _typed(value, _types(key)) if isinstance(value, str) else value
+        key: _typed(value, key) if isinstance(value, str) else value
         for key, value in params.items()
         if value is not None and value != ""
     }
@@ -121,41 +125,36 @@ def explain(params: Mapping[str, Param]) -> str:
     return "\n".join(["| parameter | meaning |", "| --- | --- |", *rows])
 
 
-def _may_be_absent(default: Any) -> bool:
-    """Return whether a field with this default holds an optional text."""
-    return bool(default == "")
+def _section(key: str) -> str:
+    section = key.partition(".")[0]
+    return section.capitalize() if {key, section} & _COMMON else _ADVANCED
 
 
-def _remark(default: Any) -> str:
-    return f" Write **{NOTHING}** to remove the text of the named experiment." if _may_be_absent(default) else ""
+def _may_be_absent(key: str) -> bool:
+    """Return whether a field holds an optional text."""
+    return key in _fields() and _fields()[key][0] == ""
 
 
 @cache
-def _all_fields() -> dict[str, _Field]:
-    return {field.key: field for field in _fields(Experiment.model_fields)}
-
-
-def _fields(sections: Collection[str]) -> Iterator[_Field]:
+def _fields() -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Return the default and the JSON schema of every field of the experiment, by "section.field"."""
+    found = {}
     for section, info in Experiment.model_fields.items():
-        if section not in sections:
-            continue
         model = info.annotation
         assert isinstance(model, type) and issubclass(model, Section), f"{section} is not a section"
         defaults = model().model_dump(mode="json")
         for name, schema in model.model_json_schema()["properties"].items():
-            yield _Field(f"{section}.{name}", section, schema["description"], defaults[name], schema)
+            found[f"{section}.{name}"] = defaults[name], schema
+    return found
 
 
 def _choices(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [choice for choice in schema.get("anyOf", [schema]) if choice["type"] != "null"]
 
 
-def _types(key: str) -> list[str]:
-    return [choice["type"] for choice in _choices(_all_fields()[key].schema)] if key in _all_fields() else []
-
-
-def _typed(text: str, types: list[str]) -> Any:
-    """Return the value of a text from the form for a field that takes these types."""
+def _typed(text: str, key: str) -> Any:
+    """Return the value of a text from the form for a field."""
+    types = [choice["type"] for choice in _choices(_fields()[key][1])] if key in _fields() else []
     if types == ["boolean"]:
         return _SWITCH.get(text, text)
     return int(text) if types == ["string", "integer"] and text.isdecimal() else text

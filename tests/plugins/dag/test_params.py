@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import ParamValidationError
 from include.experiment import Experiment
 from include.named import load, names
 from include.stages import BadInput
-from spark_bert.dag.params import explain, filled, form, resolve
+from spark_bert.dag.params import _COMMON, explain, filled, form, resolve
 
 
 def _submitted(conf: dict[str, Any]) -> dict[str, Any]:
@@ -38,6 +38,21 @@ def test_every_field_that_the_pipeline_reads_has_a_param_with_section_title_and_
     for key, param in form().items():
         assert param.schema["title"] and param.schema["section"], key
         assert len(param.schema["description_md"]) > 20, key
+
+
+def test_the_form_shows_what_people_change_and_has_all_else_at_its_end() -> None:
+    params = form(more=Experiment.model_fields)
+    sections = [param.schema["section"] for param in params.values()]
+    assert sections[sections.index("Advanced") :] == ["Advanced"] * sections.count("Advanced")
+    assert sections.count("Advanced") > 80 and len(set(sections)) > 12
+    assert all(
+        section in ("Advanced", key.partition(".")[0].capitalize())
+        for key, section in zip(params, sections, strict=True)
+    )
+    for key, section in (("training.epochs", "Training"), ("gate.f1", "Gate"), ("training.clip_norm", "Advanced")):
+        assert params[key].schema["section"] == section
+    shown = _COMMON - {key for name in params for key in (name, name.partition(".")[0])}
+    assert not shown, "the form has no such field"
 
 
 def test_a_dag_may_have_more_sections_and_start_from_another_experiment() -> None:
