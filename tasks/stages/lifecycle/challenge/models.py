@@ -15,6 +15,7 @@ from include.artifacts import ArtifactStore
 from include.glue import Task
 from include.sections import Prediction
 from include.stages import BadInput
+from tasks.context import Context
 from tasks.encoder import tokens
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.cleaning import clean_all
@@ -45,6 +46,23 @@ class ScoredModel:
     served: Backend
     table: TokenTable
     scored: ScoredSplit
+
+
+def load_models(context: Context, champion: Mapping[str, str]) -> dict[str, ScoredModel]:
+    """Load the challenger as "model" and, if there is one, the champion as "champion".
+
+    Args:
+        context: The context of the stage.
+        champion: The content of champion.json.
+    """
+    task, inputs = context.experiment.task, context.inputs
+    dev = TokenTable.open(inputs["preprocess"].path / "dev")
+    predictions = inputs["evaluate"].path / "predictions.parquet"
+    models = {"model": load_challenger(task, dev, inputs["train"].path / "model", inputs["package"].path, predictions)}
+    if champion["version"]:
+        validated = inputs["validate"].path / "dev.parquet"
+        models["champion"] = load_champion(task, dev, validated, champion, context.run.store)
+    return models
 
 
 def load_challenger(task: Task, dev: TokenTable, folder: Path, package: Path, predictions: Path) -> ScoredModel:

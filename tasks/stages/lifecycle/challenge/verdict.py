@@ -70,6 +70,25 @@ class Verdict:
         """Return the content of challenge.json."""
         return {"passed": self.passed, **asdict(self)}
 
+    def result(self, rows: int) -> dict[str, Any]:
+        """Return the result: "metric" is the task's metric; difference, interval and margin refer to "compared"."""
+        found = self.whole.found if self.whole else None
+        return {
+            "outcome": self.outcome,
+            "passed": self.passed,
+            "compared": found.metric if found else None,
+            "difference": found.difference if found else None,
+            "interval": found.interval if found else None,
+            "p": found.p if found else None,
+            "margin": self.whole.margin if self.whole else None,
+            "rows": rows,
+            "champion": self.champion["version"],
+            "metric": self.metric,
+            "metrics": {name: values and values[self.metric] for name, values in self.metrics.items()},
+            "reasons": self.reasons,
+            "files": {"challenge": "challenge.html"},
+        }
+
 
 def judge(
     model: ScoredSplit, champion: ScoredSplit | None, named: Mapping[str, str], costs: list[Cost], options: Retraining

@@ -6,10 +6,10 @@ import json
 import logging
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Self
 
-from include.artifacts import sha256
+from include.artifacts import Manifest, sha256
 from include.datasets import is_finished
 from include.folders import Dropped
 from include.paths import user_path
@@ -39,14 +39,10 @@ class Plan:
     source: str = ""
     files: dict[str, str] = field(default_factory=dict)
 
-    def text(self) -> str:
-        """Return the plan as a fingerprint."""
-        return json.dumps(asdict(self), sort_keys=True)
-
     @classmethod
-    def of(cls, text: str) -> Self:
-        """Return the plan of a fingerprint."""
-        return cls(**json.loads(text))
+    def of(cls, manifest: Manifest) -> Self:
+        """Return the plan by which a version was made."""
+        return cls(**json.loads(manifest.fingerprint))
 
 
 def drop_folder(name: str) -> Dropped:

@@ -13,12 +13,17 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from include.artifacts import Manifest, write_json
-from include.stages import ExitCode
+from include.artifacts import Artifact, Manifest, write_json
+from include.datasets import Dataset
+from include.experiment import Experiment
+from include.runs import Run
+from include.stages import STAGES, BadInput, ExitCode
 from tasks.context import Context, Outcome
+from tasks.sources import open_source
 from tasks.stages.lifecycle.ingest.drift import measure
 from tasks.stages.lifecycle.ingest.inputs import Inputs, read_inputs
-from tasks.stages.lifecycle.ingest.plan import Plan
+from tasks.stages.lifecycle.ingest.plan import Plan, drop_folder, new_files
+from tasks.stages.lifecycle.ingest.refuse import set_aside
 from tasks.stages.lifecycle.ingest.rows import Row, select
 from tasks.stages.lifecycle.ingest.version import RECORD, dataset_of, identity, layout, record_of, write_tables
 
@@ -27,14 +32,54 @@ REMEDY = "check the new files, and remove wrong rows or, if the change is real, 
 log = logging.getLogger(__name__)
 
 
-def run(context: Context) -> Outcome:
+def plan(experiment: Experiment, run: Run) -> Plan:
+    """Find the last version and the new files.
+
+    Raises:
+        BadInput: If there is no drop folder, if the experiment leaves open what the labels are, or if the dataset
+            belongs to another task.
+        Transient: If a file may still be being copied.
+    """
+    if not experiment.is_described:
+        raise BadInput(
+            "a dataset needs a data.task with data.labels or data.score_range, since rows that arrive later could have "
+            "others than the first ones: write them"
+        )
+    folder = drop_folder(experiment.dataset.drop)
+    last = next(iter(dataset_of(experiment, run).versions()), "")
+    if not last:
+        return Plan("", open_source(experiment).fingerprint(), new_files(folder, ()))
+    record = record_of(run.store, last)
+    _check_task(experiment, record)
+    files = new_files(folder, record["known_files"])
+    return (not files and _made_here(experiment, run, last)) or Plan(last, "", files)
+
+
+def _check_task(experiment: Experiment, record: Mapping[str, Any]) -> None:
+    asked = identity(experiment.task)
+    wrong = [f"{key} {record[key]!r}, not {asked[key]!r}" for key in asked if record[key] != asked[key]]
+    if wrong:
+        raise BadInput(
+            f"the dataset {record['dataset']} has {'; '.join(wrong)}: set another dataset.name, or the dataset's task"
+        )
+
+
+def _made_here(experiment: Experiment, run: Run, last: str) -> Plan | None:
+    """Return the plan of the last version if this run created it, so that running the stage again finds it."""
+    artifact = run.store.find("ingest", last)
+    mine = run.record()["stages"].get("ingest", {}).get("key") == last
+    if artifact is None or not mine or STAGES["ingest"].differences(artifact.manifest.part, experiment):
+        return None
+    return Plan.of(artifact.manifest)
+
+
+def run(context: Context, plan: Plan) -> Outcome:
     """Write the new version, provided that the new files add rows and that their drift is within the limits.
 
     Returns:
         The outcome, with the exit code GATE_FAILED if the drift is above a limit.
     """
     experiment, output = context.experiment, context.output
-    plan = Plan.of(_manifest(context).fingerprint)
     with (output / "quarantine.jsonl").open("w", encoding="utf-8") as stream:
         inputs = read_inputs(experiment, context.run.store, plan, stream)
         added, counts = select(inputs.known, inputs.files.values(), experiment.task)
@@ -91,6 +136,20 @@ def _write(
     write_tables(context.output, rows, task)
     write_json(context.output / RECORD, record)
     return {**whole, "data": _data(context, version)}
+
+
+def committed(artifact: Artifact, run: Run) -> None:
+    """Make a new version the last version of the dataset, and move malformed files away.
+
+    Raises:
+        Transient: If the dataset has got another version in the meantime.
+    """
+    manifest = artifact.manifest
+    result, files = manifest.result, Plan.of(manifest).files
+    if result["new"]:
+        Dataset(run.store.root.parent, result["dataset"]).accept(result["version"], result["parent"])
+    for name, reason in result["refused"].items():
+        set_aside(drop_folder(manifest.part["dataset"]["drop"]) / name, files[name], reason)
 
 
 def _manifest(context: Context) -> Manifest:

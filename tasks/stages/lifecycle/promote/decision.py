@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 from pydantic import BaseModel, ValidationError
@@ -79,10 +78,10 @@ class Answers(BaseModel):
     trial: Figures | None = None
 
     @classmethod
-    def told(cls) -> Answers:
-        """Read them from the environment. Raise BadInput if they are not valid."""
+    def read(cls, text: str) -> Answers:
+        """Read them from what Airflow has told. Raise BadInput if they are not valid."""
         try:
-            return cls.model_validate_json(os.environ.get(ANSWERS) or "{}")
+            return cls.model_validate_json(text or "{}")
         except ValidationError as error:
             raise BadInput(
                 f"what Airflow says of the approval or the trial is not valid: clear the Airflow task approve. Without "

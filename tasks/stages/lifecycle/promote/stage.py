@@ -3,19 +3,49 @@
 from __future__ import annotations
 
 import logging
+import os
+from dataclasses import dataclass
 
+from include.experiment import Experiment
+from include.runs import ANSWERS, Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.stages.lifecycle.promote.decision import Answers, Decision, of_comparison, of_person, of_rollback, of_trial
 from tasks.tracking.challengers import remove_challenger
 from tasks.tracking.champions import Champions, champion_lock
 from tasks.tracking.loading import load, load_package
-from tasks.tracking.registry import Version, now
+from tasks.tracking.registry import ROLLED_BACK, Version, now
 
 log = logging.getLogger(__name__)
 
 
-def run(context: Context) -> Outcome:
+@dataclass(frozen=True)
+class Plan:
+    """What the decision depends on.
+
+    Attributes:
+        answers: What Airflow has told, as JSON.
+        champion: The number of the champion; "" if there is none.
+        promoted: When the version was promoted last; "" if it never was.
+        rolled_back: When the version was rolled back last: after that it may be promoted again.
+    """
+
+    answers: str
+    champion: str
+    promoted: str
+    rolled_back: str
+
+
+def plan(experiment: Experiment, run: Run) -> Plan:
+    """Look up the champion and what has happened to the version."""
+    registry = Champions.of(experiment, run)
+    champion, version = registry.champion(), registry.version(run.artifact("register").manifest.result["version"])
+    tags = version.tags if version else {}
+    moved = (tags.get(name, "") for name in ("promoted", ROLLED_BACK))
+    return Plan(os.environ.get(ANSWERS, ""), champion.number if champion else "", *moved)
+
+
+def run(context: Context, plan: Plan) -> Outcome:
     """Promote the version, or record that it is not promoted. The run succeeds in both cases."""
     registry, outcome = Champions.of(context.experiment, context.run), context.inputs["challenge"].manifest.result
     with champion_lock(context.run.store):
@@ -23,7 +53,7 @@ def run(context: Context) -> Outcome:
         if champion == version:  # it was promoted before, possibly by an interrupted try of this stage
             remove_challenger(registry, version)
             return _outcome(registry, version, _known(version))
-        decision = _decided(context, version, outcome["outcome"])
+        decision = _decided(context, version, outcome["outcome"], Answers.read(plan.answers))
         tags = {"decision": decision.decision, "decision.by": decision.by, "decision.at": decision.at}
         if decision.decision == "approved":
             _check(registry.model, champion, outcome["champion"])
@@ -47,18 +77,17 @@ def _entered(context: Context, registry: Champions) -> Version:
     return version
 
 
-def _decided(context: Context, version: Version, outcome: str) -> Decision:
+def _decided(context: Context, version: Version, outcome: str, told: Answers) -> Decision:
     """Return a person's decision, or that of the comparison and the trial.
 
     A version that was rolled back is promoted again only if a person requests it, either by an approval or by clearing
     the Airflow task of the run that had promoted it.
     """
-    told = Answers.told()
     if context.experiment.retraining.approval:
         return of_person(told.approve, version)
     tags, decided_before = version.tags, context.run.record()["stages"].get("promote", {}).get("key")
-    if tags.get("rolled_back", "") > tags.get("promoted", "") and not decided_before:
-        return of_rollback(tags["rolled_back"])
+    if tags.get(ROLLED_BACK, "") > tags.get("promoted", "") and not decided_before:
+        return of_rollback(tags[ROLLED_BACK])
     held = None
     if outcome == "not worse":  # otherwise the comparison decides alone, and there was no trial
         held = of_trial(told.trial, version.number, context.experiment.retraining)

@@ -6,26 +6,35 @@ import logging
 from dataclasses import replace
 
 from include.artifacts import locked
+from include.experiment import Experiment
 from include.runs import Run
 from tasks.context import Context, Outcome
 from tasks.stages.lifecycle.register.entry import ENTERED, identity, tags
 from tasks.tracking.challengers import set_challenger
 from tasks.tracking.loading import TRAIN
 from tasks.tracking.record import read
-from tasks.tracking.registry import ROLLED_BACK, Registry
+from tasks.tracking.registry import ROLLED_BACK, Registry, now
 from tasks.tracking.tracked_run import TrackedRun, tracked_run
 
 log = logging.getLogger(__name__)
 
 
-def run(context: Context) -> Outcome:
+def plan(experiment: Experiment, run: Run) -> str:
+    """Return when the training was registered with this package.
+
+    If MLflow has no such version, return the current time, so that the stage runs again even if it ran before.
+    """
+    version = Registry.of(experiment, run).with_tags(identity(run.artifact("train"), run.artifact("package")))
+    return now() if version is None else version.tags.get(ENTERED, "")
+
+
+def run(context: Context, entered: str) -> Outcome:
     """Register the model.
 
     A training with its package has one version, whose files never change. If it is registered again, for example after
     another challenge, its tags are updated. Those of the current champion are kept: they document its promotion.
     Another package of the same training is another version. If the newest one before it was rolled back, so is this.
     """
-    assert context.manifest is not None  # set by the runner
     train, package = context.inputs["train"], context.inputs["package"]
     registry, tracked = Registry.of(context.experiment, context.run), _tracked(context.run)
     evidence = tags(tracked, context.inputs)
@@ -33,8 +42,8 @@ def run(context: Context) -> Outcome:
         version = registry.with_tags(identity(train, package))
         if version is None:
             run_id = registry.server.write(registry.client, tracked).info.run_id
-            entered = {ENTERED: context.manifest.fingerprint, **_rolled_back(registry, train.manifest.key)}
-            version = registry.add(run_id, package.path, {**entered, **evidence})
+            added = {ENTERED: entered, **_rolled_back(registry, train.manifest.key), **evidence}
+            version = registry.add(run_id, package.path, added)
         elif version != registry.champion():
             registry.tag(version, evidence)
         if version != registry.champion():

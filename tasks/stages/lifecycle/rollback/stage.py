@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from include.experiment import Experiment
 from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
@@ -20,7 +21,16 @@ BY = "rolled_back.run"
 log = logging.getLogger(__name__)
 
 
-def run(context: Context) -> Outcome:
+def plan(experiment: Experiment, run: Run) -> str:
+    """Return the name of the run, because each run rolls back once, regardless of its number of tries.
+
+    If the run has promoted a version, each of its promotions is rolled back once, so the promotion's key is added.
+    """
+    promotion = run.record()["stages"].get("promote", {}).get("key", "")
+    return f"{run.folder.name} {promotion}" if promotion else run.folder.name
+
+
+def run(context: Context, plan: str) -> Outcome:
     """Move the alias, provided that the files of the previous version are unchanged since their registration."""
     registry, name = Champions.of(context.experiment, context.run), context.run.folder.name
     with champion_lock(context.run.store):

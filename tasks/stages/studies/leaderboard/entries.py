@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -57,16 +56,8 @@ class Entry:
     rows_per_second: float | None
 
 
-@dataclass(frozen=True)
-class Entries:
-    """The entries of a home, and one line per run that is left out."""
-
-    entries: list[Entry]
-    warnings: list[str]
-
-
-def find(runs: Path) -> Entries:
-    """Find the runs of registered tasks that are evaluated, except the arms of ablations.
+def find(runs: Path) -> tuple[list[Entry], list[str]]:
+    """Return the evaluated runs of registered tasks, except the arms of ablations, and a line per run that is left out.
 
     Of runs of the same model and seed, the one whose predict has run counts, and else the last by name. Of a task, only
     runs on the same data are compared: those on the newest data.
@@ -90,13 +81,7 @@ def find(runs: Path) -> Entries:
     entries, others = _of_one_data(list(found.values()))
     if not entries:
         raise BadInput(f"no run below {runs} is evaluated: run the Dag leaderboard or finetune first")
-    return Entries(entries, [*warnings, *others])
-
-
-@cache  # all runs are read once, and what is compared is what the fingerprint says: both are asked with the same Run
-def find_beside(run: Run) -> Entries:
-    """Find the runs of the home of a run."""
-    return find(run.folder.parent)
+    return entries, [*warnings, *others]
 
 
 def _read(run: Run) -> Iterator[Entry]:

@@ -13,13 +13,13 @@ from tasks.encoder.labels import from_column
 from tasks.scoring.intervals import over_seeds
 from tasks.scoring.metrics import Array
 from tasks.scoring.paired import compare
-from tasks.stages.studies.leaderboard.entries import Entries, Entry
+from tasks.stages.studies.leaderboard.entries import Entry
 from tasks.stages.studies.leaderboard.paper import CLAIMS, CONTRADICTIONS
 
 Row = dict[str, Any]
 
 
-def summarize(found: Entries) -> dict[str, Any]:
+def summarize(entries: list[Entry], warnings: list[str]) -> dict[str, Any]:
     """Return the content of leaderboard.json.
 
     A figure of a row is the mean over its seeds, or None if it is missing for one of them; the rows labeled per second
@@ -29,14 +29,15 @@ def summarize(found: Entries) -> dict[str, Any]:
     None for the best model itself.
 
     Args:
-        found: The runs.
+        entries: The runs.
+        warnings: One line per run that is left out.
     """
     tasks = []
-    for name in sorted({entry.task.name for entry in found.entries}):
-        entries = [entry for entry in found.entries if entry.task.name == name]
-        rows = sorted(_rows(entries), key=lambda row: -np.inf if row["metric"] is None else row["metric"], reverse=True)
-        tasks.append({"task": name, "metric": entries[0].task.metric, "rows": rows, "papers": _papers(name, rows)})
-    return {"tasks": tasks, "contradictions": list(CONTRADICTIONS), "warnings": found.warnings}
+    for name in sorted({entry.task.name for entry in entries}):
+        own = [entry for entry in entries if entry.task.name == name]
+        rows = sorted(_rows(own), key=lambda row: -np.inf if row["metric"] is None else row["metric"], reverse=True)
+        tasks.append({"task": name, "metric": own[0].task.metric, "rows": rows, "papers": _papers(name, rows)})
+    return {"tasks": tasks, "contradictions": list(CONTRADICTIONS), "warnings": warnings}
 
 
 def _rows(entries: list[Entry]) -> list[Row]:

@@ -44,21 +44,10 @@ class Arm:
     summary: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class StudyArms:
-    """The arms of a study.
+def find(runs: Path, study: str) -> tuple[list[Arm], list[str]]:
+    """Return the arms of a study, sorted by configuration and seed, and a line per run that cannot be read.
 
-    Attributes:
-        arms: The arms, sorted by configuration and seed.
-        warnings: One line per run that could not be read.
-    """
-
-    arms: list[Arm]
-    warnings: list[str]
-
-
-def find(runs: Path, study: str) -> StudyArms:
-    """Find the arms of a study. If a configuration and seed has several runs, the last one to finish counts.
+    If a configuration and seed has several runs, the last one to finish counts.
 
     Args:
         runs: The folder of all runs.
@@ -82,7 +71,7 @@ def find(runs: Path, study: str) -> StudyArms:
             )
     if not arms:
         raise BadInput(f"no arm of the study {study} can be read: {'; '.join(warnings)}")
-    return StudyArms(arms, warnings)
+    return arms, warnings
 
 
 def _all_metadata(runs: Path) -> tuple[list[ArmMetadata], list[str]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from include.ablations import CONFIGURATIONS, TABLE_5
 from tasks.scoring.intervals import over_seeds
-from tasks.stages.studies.study.arms import Arm, StudyArms, by_configuration
+from tasks.stages.studies.study.arms import Arm, by_configuration
 from tasks.stages.studies.study.paper import CLAIMS
 
 BASE = TABLE_5[0]
@@ -22,7 +22,7 @@ COSTS = ("rows_per_second", "memory", "wire", "seconds")
 Row = dict[str, Any]
 
 
-def summarize(study: str, found: StudyArms) -> dict[str, Any]:
+def summarize(study: str, arms: list[Arm], warnings: list[str]) -> dict[str, Any]:
     """Return the content of study.json.
 
     Each row has the configuration, its description, its seeds, the mean of the metric, a 95 % interval, what the
@@ -32,22 +32,23 @@ def summarize(study: str, found: StudyArms) -> dict[str, Any]:
 
     Args:
         study: The name of the study.
-        found: The arms of the study.
+        arms: The arms of the study.
+        warnings: One line per run that cannot be read.
     """
-    metric = found.arms[0].summary["metric"]
-    rows = [_row(name, arms, metric) for name, arms in by_configuration(found.arms, list(CONFIGURATIONS))]
+    metric = arms[0].summary["metric"]
+    rows = [_row(name, group, metric) for name, group in by_configuration(arms, list(CONFIGURATIONS))]
     reference = next((row for row in rows if row["configuration"] == BASE), rows[0])
     for row in rows:
         row["relative"] = _relative(row, reference)
     return {
         "study": study,
-        "task": found.arms[0].metadata.task,
+        "task": arms[0].metadata.task,
         "metric": metric,
         "reference": reference["configuration"],
         "rows": rows,
         "table_5": _table_5(rows),
-        "arms": [_arm(arm) for arm in found.arms],
-        "warnings": found.warnings,
+        "arms": [_arm(arm) for arm in arms],
+        "warnings": warnings,
     }
 
 

@@ -10,12 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from include.artifacts import write_json
+from include.experiment import Experiment
+from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.stages.upkeep.prune.folders import UnusedFolder, age, folders, remove
 from tasks.stages.upkeep.prune.references import References, referred
 from tasks.tracking.record import newest_address
-from tasks.tracking.registry import Version, all_versions
+from tasks.tracking.registry import Version, all_versions, now
 from tasks.tracking.server import Server
 
 _KEY = re.compile("[0-9a-f]{16}")
@@ -26,7 +28,12 @@ KINDS = ("runs", "artifacts", "checkpoints", "leftovers")
 log = logging.getLogger(__name__)
 
 
-def run(context: Context) -> Outcome:
+def plan(experiment: Experiment, run: Run) -> str:
+    """Return the current time, so that the stage always runs again."""
+    return now()
+
+
+def run(context: Context, plan: str) -> Outcome:
     """List the unused folders, and remove them if retention.remove is set.
 
     Raises:

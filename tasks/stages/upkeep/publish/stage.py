@@ -6,18 +6,15 @@ The runner accepts no artifact of a failed gate, so only a model that has passed
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 
-from httpx2 import HTTPError
-from huggingface_hub import CommitOperationAdd, HfApi
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
-
+from include.experiment import Experiment
+from include.runs import Run
 from include.sections import Publication
 from include.stages import BadInput, Transient
 from tasks.context import Context, Outcome
-from tasks.encoder.base_model import base_model, recorded
-from tasks.stages.upkeep.publish.card import Evidence, model_card
 
 CARD = "README.md"
 _UNAUTHORIZED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
@@ -26,13 +23,21 @@ _REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
 log = logging.getLogger(__name__)
 
 
-def run(context: Context) -> Outcome:
+def plan(experiment: Experiment, run: Run) -> str:
+    """Return the time if there is something to upload, because the repository may have changed since then."""
+    return datetime.now(UTC).isoformat() if experiment.publication.repository else ""
+
+
+def run(context: Context, plan: str) -> Outcome:
     """Write the card and, if the experiment names a repository, upload it with the model.
 
     Raises:
         BadInput: If the model is a baseline, or if the hub refuses it.
         Transient: If the hub does not answer.
     """
+    from tasks.encoder.base_model import base_model, recorded
+    from tasks.stages.upkeep.publish.card import Evidence, model_card
+
     experiment, model = context.experiment, context.inputs["train"].path / "model"
     if experiment.model.kind != "encoder":
         raise BadInput(
@@ -65,6 +70,10 @@ def upload(publication: Publication, model: Path, card: Path, message: str) -> s
         BadInput: If the hub refuses the token or the name of the repository.
         Transient: If the hub does not answer.
     """
+    from httpx2 import HTTPError
+    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
+
     files = {str(file.relative_to(model)): file for file in sorted(model.rglob("*")) if file.is_file()} | {CARD: card}
     changes = [CommitOperationAdd(name, file) for name, file in files.items()]
     hub, repository = HfApi(), publication.repository

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from include.artifacts import locked
+from include.experiment import Experiment
 from include.runs import Run
 from include.stages import BadInput, StageError
 from tasks.context import Context, Outcome
@@ -17,7 +19,34 @@ NO_MODEL = "the run created no model, so there is nothing to track"
 log = logging.getLogger(__name__)
 
 
-def run(context: Context) -> Outcome:
+@dataclass(frozen=True)
+class Plan:
+    """What is to be written.
+
+    Attributes:
+        uri: The address of MLflow.
+        run: The name of the run.
+        state: Its state.
+        earlier: Name to state of the earlier runs that are not tracked yet.
+        warnings: One line per run that cannot be read.
+    """
+
+    uri: str
+    run: str
+    state: str
+    earlier: dict[str, str]
+    warnings: list[str]
+
+
+def plan(experiment: Experiment, run: Run) -> Plan:
+    """Find what is not tracked yet."""
+    uri = Server(run.store.root.parent).uri
+    waiting, warnings = others(run, uri)
+    states = {folder.name: record.state for folder, record in waiting.items()}
+    return Plan(uri, run.folder.name, read(run).state, states, warnings)
+
+
+def run(context: Context, plan: Plan) -> Outcome:
     """Write this run and earlier untracked runs to MLflow.
 
     Errors of earlier runs only cause warnings.
@@ -34,14 +63,14 @@ def run(context: Context) -> Outcome:
         client = server.connect()
         # A run without a model, such as one that has only ingested data, is not written.
         written = server.write(client, tracked_run(run, own)) if own.pipeline else None
-        waiting, warnings = others(run, server.uri)
-        caught_up = []
-        for folder, record in waiting.items():
+        caught_up, warnings = [], list(plan.warnings)
+        for name in plan.earlier:
+            earlier = Run(run.folder.with_name(name))
             try:
-                server.write(client, tracked_run(Run(folder), record))
-                caught_up.append(folder.name)
+                server.write(client, tracked_run(earlier, read(earlier)))  # its record may have grown since the plan
+                caught_up.append(name)
             except (StageError, OSError, ValueError) as error:
-                warnings.append(f"{folder.name} is not tracked: {error}")
+                warnings.append(f"{name} is not tracked: {error}")
     for warning in warnings:
         log.warning("%s", warning)
     where = {"mlflow_run": "", "url": "", "uri": server.uri, "state": own.state, "note": NO_MODEL}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from include.artifacts import ArtifactStore, locked, write_json
-from include.runs import ANSWERS, Run
+from include.runs import Run
 from include.stages import BadInput, Transient
 from tasks.stages.lifecycle.promote.decision import Answers
 from tests.tasks.tracking.retrained import MODEL, answer, challenged, champion, registry, retrain, stage, version
@@ -121,12 +121,11 @@ def test_a_rejection_is_written_down(tmp_path: Path, changes: dict[str, Any], re
 
 
 @pytest.mark.parametrize("text", ["{", '{"approve": {"decision": "maybe", "version": "1", "at": "now"}}', "[]"])
-def test_a_decision_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ANSWERS, text)
+def test_a_decision_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(
         BadInput, match=r'approve\. Without Airflow, write SPARK_BERT_PROMOTION=\'{"approve": {"decision"'
     ):
-        Answers.told()
+        Answers.read(text)
 
 
 def test_a_model_that_was_held_against_another_champion_is_not_promoted(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.tasks.stages.studies.study.homes import arm
 
 def study(home: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The summary, and its rows by configuration."""
-    summary = summarize("SST-2", find(home / "runs", "SST-2"))
+    summary = summarize("SST-2", *find(home / "runs", "SST-2"))
     return summary, {row["configuration"]: row for row in summary["rows"]}
 
 
