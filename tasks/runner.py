@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +125,7 @@ def _mark_used(*folders: Path) -> None:
 
 
 def _plan(stage: str, experiment: Experiment, run: Run) -> Any:
-    package = _PACKAGES[stage]
-    if find_spec(f"{package}.fingerprint"):  # until all stages have plans
-        return importlib.import_module(f"{package}.fingerprint").fingerprint(experiment, run)
-    module = importlib.import_module(f"{package}.stage")
+    module = importlib.import_module(f"{_PACKAGES[stage]}.stage")
     return module.plan(experiment, run) if hasattr(module, "plan") else None
 
 
@@ -143,13 +139,9 @@ def _text(plan: Any) -> str:
 
 
 def _committed(artifact: Artifact, run: Run) -> None:
-    package = _PACKAGES[artifact.manifest.stage]
-    if find_spec(f"{package}.committed"):  # until all stages have plans
-        importlib.import_module(f"{package}.committed").committed(artifact, run)
-    elif not find_spec(f"{package}.fingerprint"):
-        module = importlib.import_module(f"{package}.stage")
-        if hasattr(module, "committed"):
-            module.committed(artifact, run)
+    module = importlib.import_module(f"{_PACKAGES[artifact.manifest.stage]}.stage")
+    if hasattr(module, "committed"):
+        module.committed(artifact, run)
 
 
 def _make(

@@ -9,7 +9,6 @@ import sys
 import time
 from contextlib import nullcontext, suppress
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -328,10 +327,7 @@ def test_a_log_in_json_names_run_stage_and_trace(tmp_path: Path, monkeypatch: py
 
 def test_no_stage_lacks_a_plan_by_mistake() -> None:
     def has(name: str, function: str) -> bool:
-        package = runner._PACKAGES[name]
-        if find_spec(f"{package}.fingerprint"):  # until all stages have plans
-            return find_spec(f"{package}.{function.replace('plan', 'fingerprint')}") is not None
-        return hasattr(import_module(f"{package}.stage"), function)
+        return hasattr(import_module(f"{runner._PACKAGES[name]}.stage"), function)
 
     assert {name for name in STAGES if not has(name, "plan")} == {"challenge", "package", "predict"}
     assert [name for name in STAGES if has(name, "committed")] == ["ingest"]
