@@ -19,22 +19,22 @@ class Context:
     """A stage's surroundings.
 
     Attributes:
-        experiment: what to do.
-        run: the run that asked; a stage reads other runs through it, and never writes to it.
-        inputs: stage name to committed artifact, as the stage's row in include/stages.py lists them.
-        output: an empty folder; what is in it when the stage returns becomes the artifact.
-        checkpoints: a folder, for the stage to make, that outlives a stop: the same stage finds it again and goes on
-            from there. It is removed when the artifact is committed. None: nothing outlives a stop.
-        manifest: what the artifact will say of itself, as far as it is known: its key, fingerprint and revision.
-        tell_steps: tells those who watch the run how many steps the stage will take.
+        experiment: What to do.
+        run: The run that asked; a stage reads other runs through it, and never writes to it.
+        inputs: Stage name to committed artifact, as the stage's row in include/stages.py lists them.
+        output: An empty folder; what is in it when the stage returns becomes the artifact.
+        checkpoints: A folder, for the stage to make, that a stopped stage finds again when it goes on. It is removed
+            when the artifact is committed.
+        manifest: What is known of the artifact's manifest: its key, fingerprint and revision.
+        tell_steps: Tells those who watch the run how many steps the stage will take.
     """
 
     experiment: Experiment
     run: Run
     inputs: Mapping[str, Artifact]
     output: Path
-    checkpoints: Path | None = None
-    manifest: Manifest | None = None
+    checkpoints: Path
+    manifest: Manifest
     tell_steps: Callable[[int], None] = lambda steps: None
 
 
@@ -42,8 +42,8 @@ class Context:
 class Outcome:
     """How a stage ended: its result line, and for a refusal the exit code and the reason.
 
-    A stage that refuses with evidence to show (a validation report, a gate's verdict) returns an outcome with
-    an exit code; the evidence is committed, and no later stage accepts it. One that has none raises StageError.
+    A refusal with evidence, such as a validation report or a verdict, is an outcome with an exit code: the evidence is
+    committed, and no later stage accepts it. A stage that has no evidence raises StageError.
     """
 
     result: dict[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def cache_folder() -> Path:
-    """Where fetched corpora and encoders lie: $SPARK_BERT_CACHE, else the user's cache folder."""
+    """Return the folder of fetched corpora and encoders: $SPARK_BERT_CACHE, else below the user's cache folder."""
     named = os.environ.get("SPARK_BERT_CACHE")
     if named:
         return Path(named)

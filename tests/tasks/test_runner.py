@@ -118,7 +118,6 @@ def test_a_stage_at_work_can_be_seen_until_it_ends_in_any_way(run: Run, monkeypa
         seen.update(planned_steps=[seen["planned_steps"], json.loads(file.read_text())["planned_steps"]])
         ending = endings.pop(0)
         if isinstance(ending, Outcome):
-            assert context.manifest is not None and context.checkpoints is not None
             assert (seen["key"], seen["progress"]) == (context.manifest.key, context.checkpoints.name)
             return ending
         raise ending
@@ -341,7 +340,6 @@ def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
     found: list[bool] = []
 
     def work(context: Context, plan: object) -> Outcome:
-        assert context.checkpoints is not None
         found.append(context.checkpoints.exists())
         context.checkpoints.mkdir(parents=True, exist_ok=True)
         if len(found) == 1:
@@ -375,7 +373,6 @@ def test_only_a_finished_training_or_a_person_discards_checkpoints(run: Run, mon
     import tasks.stages.pipeline.validate.stage as stage
 
     def work(context: Context, plan: object) -> Outcome:
-        assert context.checkpoints is not None
         if (context.checkpoints / "step-8").exists():
             return Outcome()
         (context.checkpoints / "step-8").mkdir(parents=True)

@@ -25,6 +25,7 @@ from tasks.encoder.spec import HeadSpec
 from tasks.scoring.metrics import Array
 from tasks.stages.pipeline.evaluate.stage import run
 from tasks.stages.pipeline.gate import stage as gate
+from tests.tasks.contexts import surroundings
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
 
 CLASSES = HeadSpec("classification", 2, max_length=32, label_names=("negative", "positive"))
@@ -56,7 +57,7 @@ def context(folder: Path, experiment: Experiment, rows: int) -> Context:
         for name in ("validate", "preprocess", "train", "evaluate")
     }
     (folder / "evaluate").mkdir()
-    return Context(experiment, Run(folder / "runs" / "one"), inputs, folder / "evaluate")
+    return surroundings(experiment, Run(folder / "runs" / "one"), inputs, folder / "evaluate")
 
 
 def alone(model: Classifier, table: TokenTable, row: int) -> Array:
@@ -67,18 +68,18 @@ def alone(model: Classifier, table: TokenTable, row: int) -> Array:
     return logits
 
 
-def judged(surroundings: Context, folder: Path) -> Outcome:
+def judged(evaluated: Context, folder: Path) -> Outcome:
     """What the gate says of evaluate's files."""
     folder.mkdir()
-    return gate.run(replace(surroundings, output=folder), surroundings.experiment.thresholds)
+    return gate.run(replace(evaluated, output=folder), evaluated.experiment.thresholds)
 
 
 def test_a_classifier(tmp_path: Path) -> None:
     model = trained(tmp_path / "train", CLASSES)
     sentences, labels = reviews(60)
     table = TokenTable.open(write_split(tmp_path / "preprocess" / "dev", sentences, labels))
-    surroundings = context(tmp_path, build({"gate": {"accuracy": -1, "beat_baseline": False}}, "test"), 60)
-    outcome = run(surroundings, surroundings.experiment.thresholds)
+    evaluated = context(tmp_path, build({"gate": {"accuracy": -1, "beat_baseline": False}}, "test"), 60)
+    outcome = run(evaluated, evaluated.experiment.thresholds)
 
     predictions = pq.read_table(tmp_path / "evaluate" / "predictions.parquet").to_pydict()
     assert predictions["row"] == list(range(60))
@@ -94,7 +95,7 @@ def test_a_classifier(tmp_path: Path) -> None:
     )
     html = (tmp_path / "evaluate" / "report.html").read_text(encoding="utf-8")
     assert all(fact in html for fact in ("train-key", "a1b2c3", "all-MiniLM-L6-v2", f"{right:.4f}"))
-    assert judged(surroundings, tmp_path / "gate").exit_code == ExitCode.DONE
+    assert judged(evaluated, tmp_path / "gate").exit_code == ExitCode.DONE
 
 
 def test_a_regression_with_a_held_out_split(tmp_path: Path) -> None:
@@ -103,11 +104,11 @@ def test_a_regression_with_a_held_out_split(tmp_path: Path) -> None:
     scores = np.random.default_rng(0).uniform(0, 5, size=30).tolist()
     for split in ("dev", "heldout"):
         write_split(tmp_path / "preprocess" / split, pairs, scores)
-    surroundings = context(tmp_path, build(STSB, "test"), 30)
-    run(surroundings, surroundings.experiment.thresholds)
+    evaluated = context(tmp_path, build(STSB, "test"), 30)
+    run(evaluated, evaluated.experiment.thresholds)
     summary = json.loads((tmp_path / "evaluate" / "metrics.json").read_text())
     assert summary["heldout"]["metrics"] == summary["metrics"]
-    outcome = judged(surroundings, tmp_path / "gate")
+    outcome = judged(evaluated, tmp_path / "gate")
     assert outcome.exit_code == ExitCode.GATE_FAILED
     assert "below gate.pearson = 0.8597" in outcome.message
 
@@ -117,11 +118,11 @@ def test_a_model_that_says_one_score_only_fails_the_gate(tmp_path: Path) -> None
     torch.nn.init.zeros_(model.output_layer.weight)
     model.save(tmp_path / "train" / "model")
     write_split(tmp_path / "preprocess" / "dev", [("good", "bad")] * 20, np.linspace(0, 5, 20).tolist())
-    surroundings = context(tmp_path, build(STSB | {"gate": {"pearson": -1}}, "test"), 20)
-    outcome = run(surroundings, surroundings.experiment.thresholds)
+    evaluated = context(tmp_path, build(STSB | {"gate": {"pearson": -1}}, "test"), 20)
+    outcome = run(evaluated, evaluated.experiment.thresholds)
     assert outcome.result["metrics"]["pearson"] is None
     result_line(outcome.result)
-    assert "pearson is missing or undefined" in judged(surroundings, tmp_path / "gate").message
+    assert "pearson is missing or undefined" in judged(evaluated, tmp_path / "gate").message
 
 
 def test_a_diverged_model_is_refused(tmp_path: Path) -> None:

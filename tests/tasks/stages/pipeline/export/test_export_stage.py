@@ -13,9 +13,10 @@ from include.glue import SUBMISSION_TASKS, TASKS
 from include.named import build
 from include.runs import Run
 from include.stages import BadInput
-from tasks.context import Context, Outcome
+from tasks.context import Outcome
 from tasks.runner import run_stage
 from tasks.stages.pipeline.export.stage import plan, run
+from tests.tasks.contexts import surroundings
 from tests.tasks.stages.pipeline.export.conftest import Finish
 
 
@@ -33,7 +34,7 @@ def export(finished: Run, data: dict[str, Any], output: Path, **submission: Any)
     experiment = build({"data": data, "submission": submission}, "test")
     inputs = {stage: finished.artifact(stage) for stage in ("validate", "predict")}
     output.mkdir()
-    return run(Context(experiment, finished, inputs, output), plan(experiment, finished))
+    return run(surroundings(experiment, finished, inputs, output), plan(experiment, finished))
 
 
 def test_one_task(finish: Finish, tmp_path: Path) -> None:

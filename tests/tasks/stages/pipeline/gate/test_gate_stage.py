@@ -14,8 +14,9 @@ from include.artifacts import Artifact, Manifest, write_json
 from include.named import build
 from include.runs import Run
 from include.stages import ExitCode, result_line
-from tasks.context import Context, Outcome
+from tasks.context import Outcome
 from tasks.stages.pipeline.gate.stage import plan, run
+from tests.tasks.contexts import surroundings
 
 SST2 = {"data": {"task": "SST-2", "source": "glue", "path": "glue"}}
 
@@ -36,7 +37,7 @@ def gate(tmp_path: Path, *, accuracy: float = 0.9, rows: int = 10, dev: int = 10
     output = tmp_path / "output"
     output.mkdir()
     run_of = Run(tmp_path / "runs" / "one")
-    return run(Context(experiment, run_of, inputs, output), plan(experiment, run_of))
+    return run(surroundings(experiment, run_of, inputs, output), plan(experiment, run_of))
 
 
 def test_green(tmp_path: Path) -> None:

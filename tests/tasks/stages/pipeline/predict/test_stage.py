@@ -21,7 +21,6 @@ from include.experiment import Experiment
 from include.named import build
 from include.runs import Run
 from include.stages import BadInput
-from tasks.context import Context
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
@@ -29,6 +28,7 @@ from tasks.encoder.spec import HeadSpec
 from tasks.inference.progress import progress
 from tasks.inference.trained_model import TrainedModel
 from tasks.stages.pipeline.predict.stage import predict, run
+from tests.tasks.contexts import surroundings
 from tests.tasks.stages.pipeline.package.packages import unchanged_package
 
 ROWS = 300
@@ -124,7 +124,7 @@ def stage(
     run_of = Run(output.parent / "runs" / "one")
     wanted = build({"data": {"task": task, "source": "glue", "path": "unused", **data}}, "test")
     inputs = {"package": package, "preprocess": preprocess, "validate": validate}
-    return run(Context(wanted, run_of, inputs, output)).result
+    return run(surroundings(wanted, run_of, inputs, output)).result
 
 
 def read_csv(file: Path) -> list[dict[str, str]]:

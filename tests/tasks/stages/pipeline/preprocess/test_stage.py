@@ -21,12 +21,13 @@ from include.runs import Run
 from include.sections import Runtime
 from include.stages import BadInput
 from tasks.assets import wordnet_folder
-from tasks.context import Context, Outcome
+from tasks.context import Outcome
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.tokens import COPY
 from tasks.stages.pipeline.preprocess import splits
 from tasks.stages.pipeline.preprocess.stage import run
 from tasks.stages.pipeline.preprocess.tokenize import load_tokenizer
+from tests.tasks.contexts import surroundings
 
 pytestmark = pytest.mark.usefixtures("spark")
 Rows = list[tuple[Any, ...]]
@@ -54,7 +55,7 @@ def preprocess(tmp_path: Path, encoder: Path, artifact: Callable[[Path, str], Ar
         values = {"data": data, "model": {"name": str(encoder)}}
         experiment = build({**values, "preprocessing": options}, "test")
         inputs = {"validate": artifact(source, "validate")}
-        return run(Context(experiment, Run(tmp_path / "runs" / "one"), inputs, output), "")
+        return run(surroundings(experiment, Run(tmp_path / "runs" / "one"), inputs, output), "")
 
     return go
 
@@ -140,7 +141,7 @@ def test_a_damaged_tokenizer_is_told_before_spark_starts(
     monkeypatch.delattr(splits, "session")
     with pytest.raises(BadInput, match=r"tokenizer\.json is not a tokenizer: fetch the model again"):
         experiment = build({"model": {"name": str(tmp_path / "encoder")}}, "test")
-        run(Context(experiment, Run(tmp_path / "runs" / "one"), {}, tmp_path), "")
+        run(surroundings(experiment, Run(tmp_path / "runs" / "one"), {}, tmp_path), "")
 
 
 def test_pairs_are_cut_longest_first_and_know_where_the_first_ends(

@@ -18,7 +18,6 @@ from include.artifacts import Artifact, Manifest, artifact_key
 from include.named import load
 from include.runs import Run
 from include.stages import STAGES, ExitCode
-from tasks.context import Context
 from tasks.encoder.base_model import BaseModel, recorded
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
@@ -27,6 +26,7 @@ from tasks.runner import run_stage
 from tasks.scoring.thresholds import tune
 from tasks.stages.pipeline.train import stage
 from tasks.training.precision import computes_in_bf16
+from tests.tasks.contexts import surroundings
 from tests.tasks.encoder.samples import label_sets, reviews, tiny_encoder, write_split
 
 ROOT = Path(__file__).parents[5]
@@ -141,7 +141,9 @@ def test_a_model_of_several_labels_gets_the_best_thresholds_of_dev_and_what_it_n
         "preprocess": artifact(tmp_path / "data", "preprocess"),
         "pretrain": artifact(tmp_path / "none", "pretrain"),
     }
-    outcome = stage.run(Context(load(json.dumps(values)), Run(tmp_path / "runs" / "one"), inputs, tmp_path / "out"), "")
+    outcome = stage.run(
+        surroundings(load(json.dumps(values)), Run(tmp_path / "runs" / "one"), inputs, tmp_path / "out"), ""
+    )
     assert outcome.result["metric"] == "f1_micro"
     model, dev = load_trained(tmp_path / "out" / "model"), TokenTable.open(tmp_path / "data" / "dev")
     assert (model.spec.kind, model.spec.label_names) == ("multilabel", ("a", "b", "c"))

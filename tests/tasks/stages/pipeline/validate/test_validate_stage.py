@@ -14,10 +14,10 @@ from include.experiment import Experiment
 from include.named import build
 from include.runs import Run
 from include.stages import BadInput, ExitCode
-from tasks.context import Context
 from tasks.runner import run_stage
 from tasks.stages.pipeline.export import stage as export
 from tasks.stages.pipeline.predict.stage import run as predict
+from tests.tasks.contexts import surroundings
 from tests.tasks.stages.pipeline.validate import made_up
 
 
@@ -196,10 +196,10 @@ def test_a_folder_without_test_and_labels_goes_through_all_stages(tmp_path: Path
     found = build(run.record()["experiment"], "the run's")
     assert (found.data.task, found.data.labels) == ("classification", ("bad", "good", "so-so"))
     output = tmp_path / "output"
-    predicted = predict(Context(found, run, {"preprocess": tokens}, output))
+    predicted = predict(surroundings(found, run, {"preprocess": tokens}, output))
     assert predicted.result == {"rows": 0, "files": {}}
     without = Artifact(output, replace(artifact.manifest, stage="predict", result=predicted.result))
-    assert export.run(Context(found, run, {"predict": without}, output), export.Plan([])).result["files"] == {}
+    assert export.run(surroundings(found, run, {"predict": without}, output), export.Plan([])).result["files"] == {}
     assert made_up.validate(tmp_path, found).path == artifact.path
     (tmp_path / "train.tsv").unlink()
     with pytest.raises(BadInput, match="run the stage validate first"):
