@@ -26,9 +26,9 @@ from include.named import load, names, parse_overrides, read, require_threshold
 from include.runs import Run
 from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient, flatten
 from spark_bert.dag.params import NOTHING
-from spark_bert.dag.pipeline import runtime
 from spark_bert.deployment.places import REPOSITORY, run_folder, tasks_python
 from spark_bert.operators.base import StageOperator
+from spark_bert.operators.runtimes import runtime
 from spark_bert.operators.stage_log import parse_log_tail
 from spark_bert.terminal.progress import Display, Event, Listener, display
 from spark_bert.terminal.summary import files, summary

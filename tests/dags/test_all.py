@@ -15,8 +15,8 @@ from airflow.sdk import DAG
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.serialization.serialized_objects import DagSerialization
 
-from spark_bert.dag.retries import RETRIES, StageRetries
 from spark_bert.operators.base import StageOperator
+from spark_bert.operators.failures import RETRIES, StageRetries
 from tests.airflow_home import ROOT, store
 
 NAMES = sorted(file.stem for file in (ROOT / "dags").glob("*.py"))

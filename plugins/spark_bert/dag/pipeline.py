@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import Context, TaskGroup
 
 from include.experiment import Experiment
 from include.named import require_threshold
-from include.stages import PIPELINE, STAGES, BadInput
+from include.stages import PIPELINE, STAGES
 from spark_bert.dag.params import from_form
 from spark_bert.dag.pools import pool
-from spark_bert.dag.retries import RETRIES, StageRetries
 from spark_bert.operators.base import StageOperator
+from spark_bert.operators.failures import RETRIES, StageRetries
+from spark_bert.operators.runtimes import operator
 from spark_bert.telemetry.notices import Notice
 
 #: The default_args of every Dag.
@@ -33,12 +32,6 @@ DEFAULTS: dict[str, Any] = {
 }
 #: The trigger rule of a task that also runs if those before it have failed.
 AFTER_ALL = "all_done"
-#: The operator of each value of $SPARK_BERT_RUNTIME. The value is also the name of the operator's module.
-_RUNTIMES = {
-    "process": "ProcessStageOperator",
-    "docker": "DockerStageOperator",
-    "kubernetes": "KubernetesStageOperator",
-}
 
 
 def pipeline(last: str = PIPELINE[-1], experiment_of: Callable[[Context], Experiment] = from_form) -> TaskGroup:
@@ -67,7 +60,8 @@ def _with_threshold(experiment_of: Callable[[Context], Experiment]) -> Callable[
 
 def stage_task(stage: str, **keywords: Any) -> StageOperator:
     """Add an Airflow task that runs the stage in the deployment's runtime to the Dag that is being built."""
-    return _operator()(task_id=stage, stage=stage, pool=pool(stage), doc_md=STAGES[stage].does, **keywords)
+    named = {"task_id": stage, "stage": stage, "pool": pool(stage), "doc_md": STAGES[stage].does}
+    return operator()(**{**named, "experiment_of": from_form, **keywords})
 
 
 def succeeded() -> EmptyOperator:
@@ -88,17 +82,3 @@ def track(**keywords: Any) -> StageOperator:
     task = stage_task("track", trigger_rule=AFTER_ALL, **keywords)
     task >> EmptyOperator(task_id="end", trigger_rule=AFTER_ALL, doc_md="end the run, whether or not it is tracked")
     return task
-
-
-def _operator() -> type[StageOperator]:
-    """Return the runtime's operator. Only its module is imported, because the other runtimes need not be installed."""
-    module = importlib.import_module(f"spark_bert.operators.{runtime()}")
-    return cast(type[StageOperator], getattr(module, _RUNTIMES[runtime()]))
-
-
-def runtime() -> str:
-    """Return the runtime in which the deployment runs stages: `process`, or the value of $SPARK_BERT_RUNTIME."""
-    name = os.environ.get("SPARK_BERT_RUNTIME") or "process"
-    if name not in _RUNTIMES:
-        raise BadInput(f"SPARK_BERT_RUNTIME={name!r} is not a runtime: write one of {', '.join(_RUNTIMES)}")
-    return name

@@ -16,11 +16,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from include.experiment import Experiment
 from include.runs import DAG_ID, MAP_INDEX, RUN_ID, Run
 from include.stages import STAGES, BadInput, ExitCode, StageError, parse_result
-from spark_bert.dag.params import from_form
-from spark_bert.dag.retries import Interrupted
 from spark_bert.deployment.inputs import check_inputs
 from spark_bert.deployment.places import this_run
-from spark_bert.telemetry.tracing import StageSpans, environment
+from spark_bert.operators.failures import Interrupted, Refused
+from spark_bert.operators.tracing import StageSpans, environment
 from spark_bert.web.links import LINKS
 
 if TYPE_CHECKING:
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
 #: Seconds between SIGTERM and SIGKILL. In this time, a training completes its step and writes a checkpoint (1.8 GB for
 #: an encoder with 109 million weights), and any stage removes its unfinished files.
 GRACE = 60
-
-
-class Refused(AirflowFailException):
-    """A stage has refused to go on because of its verdict, for example on the metrics, a comparison or drift."""
 
 
 class Outcome(NamedTuple):
@@ -65,7 +60,7 @@ class StageOperator(BaseOperator):
         self,
         *,
         stage: str,
-        experiment_of: Callable[[Context], Experiment] = from_form,
+        experiment_of: Callable[[Context], Experiment],
         told: Callable[[Context], dict[str, str]] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -143,7 +138,7 @@ class StageOperator(BaseOperator):
         """Return what the stage has read and made, also if it has failed; None if its experiment was not valid."""
         if not self.command:
             return None
-        from spark_bert.telemetry.lineage import lineage  # only Airflow's OpenLineage provider comes here
+        from spark_bert.operators.lineage import lineage  # only Airflow's OpenLineage provider comes here
 
         return lineage(self.stage, self.experiment, Run(Path(self.command[-1])), self.result)
 

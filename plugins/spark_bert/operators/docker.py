@@ -17,7 +17,6 @@ from docker.api import APIClient
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from requests import RequestException
 
-from spark_bert.dag.retries import Interrupted, Unreachable
 from spark_bert.deployment.containers import environment, image, user
 from spark_bert.deployment.limits import limits, out_of_memory
 from spark_bert.deployment.places import deployment, this_run
@@ -31,6 +30,7 @@ from spark_bert.operators.docker_containers import (
     remove,
     stop_and_remove,
 )
+from spark_bert.operators.failures import Interrupted, Unreachable
 from spark_bert.operators.stage_log import forward_log
 from spark_bert.operators.stopping import keeps_containers, outlives_worker
 

@@ -15,7 +15,6 @@ from requests import RequestException
 
 from include.experiment import Experiment
 from include.secrets import VARIABLE
-from spark_bert.dag.retries import Unreachable
 from spark_bert.deployment.containers import (
     SECRETS,
     drop_folder,
@@ -30,6 +29,7 @@ from spark_bert.deployment.containers import (
 from spark_bert.deployment.limits import limits
 from spark_bert.deployment.places import deployment
 from spark_bert.operators.base import GRACE
+from spark_bert.operators.failures import Unreachable
 from spark_bert.operators.stopping import Workload
 
 #: The end of the name of a container that is being stopped. Such a container is never taken over again.

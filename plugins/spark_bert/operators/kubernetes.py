@@ -24,11 +24,11 @@ from kubernetes.config import ConfigException
 from urllib3.exceptions import HTTPError
 
 from include.stages import ExitCode
-from spark_bert.dag.retries import Interrupted, Unreachable
 from spark_bert.deployment.containers import gpus, image, network, prepare_folders, wants_gpus
 from spark_bert.deployment.limits import VARIABLE, limits, out_of_memory
 from spark_bert.deployment.places import deployment, run_folder, run_name
 from spark_bert.operators.base import Outcome, StageOperator, generation
+from spark_bert.operators.failures import Interrupted, Unreachable
 from spark_bert.operators.kubernetes_pods import GONE, delete, pod_annotations, pod_attributes, take_over
 from spark_bert.operators.stage_log import forward_log, parse_log_tail
 from spark_bert.operators.stopping import keeps_containers, outlives_worker

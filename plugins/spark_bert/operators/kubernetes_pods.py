@@ -21,7 +21,6 @@ from urllib3.exceptions import HTTPError
 from include.experiment import Experiment
 from include.secrets import VARIABLE
 from include.stages import BadInput
-from spark_bert.dag.retries import Unreachable
 from spark_bert.deployment.containers import (
     SECRETS,
     drop_folder,
@@ -36,6 +35,7 @@ from spark_bert.deployment.containers import (
 )
 from spark_bert.deployment.limits import limits
 from spark_bert.deployment.places import cache, deployment, home
+from spark_bert.operators.failures import Unreachable
 from spark_bert.operators.stopping import Workload
 
 _PREFIX = "spark-bert/"

@@ -16,7 +16,7 @@ from airflow.sdk import get_current_context, task
 from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 from include.stages import BadInput
-from spark_bert.dag.pipeline import runtime
+from spark_bert.operators.runtimes import runtime
 
 #: The module in operators/ that lists the workloads, for each runtime in which a stage can outlive its worker.
 _WORKLOADS = {"docker": "docker_containers", "kubernetes": "kubernetes_pods"}

@@ -19,7 +19,7 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from spark_bert.operators.base import Refused
+from spark_bert.operators.failures import Refused
 
 _TIMEOUT = 10  # seconds after which a webhook's server counts as not answering
 _WINDOWS = 10  # the most windows that a notice describes

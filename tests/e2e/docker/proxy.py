@@ -17,9 +17,10 @@ from unittest.mock import patch
 import docker
 
 from include.tracing import TRACEPARENT
+from spark_bert.dag.params import from_form
 from spark_bert.deployment.containers import user
 from spark_bert.operators.docker import DockerStageOperator
-from spark_bert.telemetry.tracing import environment
+from spark_bert.operators.tracing import environment
 from tests.e2e.docker.stand_ins import image
 from tests.e2e.make_run import ROOT
 
@@ -43,7 +44,9 @@ class Proxy(NamedTuple):
 
     def asked(self, stage: str, **conf: Any) -> dict[str, Any]:
         """The body by which the operator asks for a stage's container; the environment is the deployment's."""
-        task = DockerStageOperator(task_id=stage, stage=stage, docker_url=f"tcp://127.0.0.1:{self.port}")
+        task = DockerStageOperator(
+            task_id=stage, stage=stage, experiment_of=from_form, docker_url=f"tcp://127.0.0.1:{self.port}"
+        )
         run = {"dag_id": "finetune", "run_id": "manual__1"}
         instance = SimpleNamespace(**run, id=uuid.uuid4(), task_id=stage, map_index=-1, max_tries=2, try_number=1)
         dag_run = SimpleNamespace(**run, clear_number=0)

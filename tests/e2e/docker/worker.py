@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+from spark_bert.dag.params import from_form
 from spark_bert.operators.docker import DockerStageOperator
 
 SLICE = {"preprocessing.sample": 0.1}
@@ -33,7 +34,9 @@ class Worker:
             "dag_run": SimpleNamespace(**where, clear_number=clears),
             "params": params,
         }
-        operator = self.operator = DockerStageOperator(task_id=self.stage, stage=self.stage, **keywords)
+        operator = self.operator = DockerStageOperator(
+            task_id=self.stage, stage=self.stage, experiment_of=from_form, **keywords
+        )
         operator.render_template_fields(context)
         result: dict[str, Any] = DockerStageOperator.execute.__wrapped__(operator, context)  # type: ignore[attr-defined]
         return result

@@ -13,6 +13,7 @@ from requests import Response
 
 from include.experiment import Experiment
 from include.runs import DAG_ID, RUN_ID
+from spark_bert.dag.params import from_form
 from spark_bert.operators.docker import DockerStageOperator
 
 RUN = "manual__1"
@@ -30,7 +31,7 @@ def context(attempt: str = "try-1", max_tries: int = 2, clears: int = 0, **chang
 
 def operator(stage: str = "train", **keywords: Any) -> DockerStageOperator:
     """The operator, with what rendering gives it."""
-    made = DockerStageOperator(task_id=stage, stage=stage, **keywords)
+    made = DockerStageOperator(task_id=stage, stage=stage, experiment_of=from_form, **keywords)
     made.experiment = Experiment()
     made.command = [stage, "--experiment", "{}"]
     made.variables = {DAG_ID: "finetune", RUN_ID: RUN}

@@ -10,6 +10,7 @@ from kubernetes.client import ApiClient
 
 from include.named import load
 from include.runs import DAG_ID, RUN_ID
+from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import run_folder
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 
@@ -19,7 +20,7 @@ RUN = "manual__2026-01-02T03:04:05.678901+00:00"
 def operator(stage: str = "train", *overrides: str) -> KubernetesStageOperator:
     """The operator, with what rendering gives it."""
     made = KubernetesStageOperator(
-        task_id=stage, stage=stage, kubernetes_conn_id=None, startup_check_interval_seconds=0
+        task_id=stage, stage=stage, experiment_of=from_form, kubernetes_conn_id=None, startup_check_interval_seconds=0
     )
     made.experiment = load("movies", list(overrides))
     made.command = [stage, "--experiment", made.experiment.model_dump_json(), "--run", str(run_folder("finetune", RUN))]

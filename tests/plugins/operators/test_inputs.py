@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from include.stages import BadInput
+from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import data_path
 from spark_bert.operators.base import StageOperator
 from spark_bert.operators.docker import DockerStageOperator
@@ -38,7 +39,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def begin(stage: str, conf: Mapping[str, Any], runtime: type[StageOperator] = ProcessStageOperator) -> StageOperator:
     """Let a task come as far as its command, or raise what it refuses."""
-    operator = runtime(task_id=stage, stage=stage)
+    operator = runtime(task_id=stage, stage=stage, experiment_of=from_form)
     run: Any = {
         "params": {"experiment": "movies", **conf},
         "dag_run": SimpleNamespace(dag_id="finetune", run_id="manual__1"),

@@ -19,9 +19,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from urllib3.exceptions import HTTPError
 
 from include.stages import PIPELINE
-from spark_bert.dag.retries import Interrupted, Unreachable
 from spark_bert.deployment.places import REPOSITORY
 from spark_bert.operators.base import Outcome
+from spark_bert.operators.failures import Interrupted, Unreachable
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 from tests.plugins.operators.cluster import Cluster, ended, evicted, running, waiting
 from tests.plugins.operators.conftest import execute

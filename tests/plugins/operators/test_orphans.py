@@ -13,9 +13,9 @@ import pytest
 from airflow.sdk.types import RuntimeTaskInstanceProtocol
 from docker.errors import DockerException
 
-from spark_bert.dag.retries import Unreachable
 from spark_bert.operators import docker_containers as engine
 from spark_bert.operators import kubernetes_pods as pods
+from spark_bert.operators.failures import Unreachable
 from spark_bert.operators.stopping import end_orphans, find_orphans
 from tests.airflow_home import ROOT
 from tests.plugins.operators.cluster import Cluster, running

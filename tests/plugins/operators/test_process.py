@@ -26,6 +26,7 @@ from include.named import load
 from include.runs import Run
 from include.secrets import VARIABLES
 from include.stages import STAGES, ExitCode
+from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import REPOSITORY, run_folder
 from spark_bert.operators.base import Outcome, failure
 from spark_bert.operators.process import ProcessStageOperator, environment
@@ -38,7 +39,7 @@ LOG = "2026-01-02 03:04:05,678 {} tasks.stages.pipeline.train: {}"
 
 
 def operator(*command: object, stage: str = "train") -> ProcessStageOperator:
-    operator = ProcessStageOperator(task_id=stage, stage=stage)
+    operator = ProcessStageOperator(task_id=stage, stage=stage, experiment_of=from_form)
     operator.command, operator.experiment = [str(part) for part in command], Experiment()
     return operator
 
@@ -174,7 +175,7 @@ def test_a_stage_is_told_its_dag_run_and_nothing_else_of_airflows(
     monkeypatch.setenv("AIRFLOW_CTX_DAG_ID", "of the worker")
     context: Any = {"dag_run": SimpleNamespace(dag_id="finetune", run_id="manual__1")}
     context |= {"params": {"experiment": "movies"}, "ti": SimpleNamespace(run_id="manual__1", map_index=map_index)}
-    gate = ProcessStageOperator(task_id="gate", stage="gate")
+    gate = ProcessStageOperator(task_id="gate", stage="gate", experiment_of=from_form)
     gate.render_template_fields(context)
     body = "import json; print(json.dumps({n: v for n, v in os.environ.items() if n.startswith('AIRFLOW')}))"
     gate.command = [str(interpreter(body))]
@@ -276,7 +277,8 @@ def test_when_the_worker_dies_so_does_the_stage(number: signal.Signals, interpre
     python = str(interpreter(FAMILY))
     work = (
         "from include.experiment import Experiment;"
-        "from spark_bert.operators.process import ProcessStageOperator as O; o = O(task_id='train', stage='train');"
+        "from spark_bert.operators.process import ProcessStageOperator as O;"
+        "o = O(task_id='train', stage='train', experiment_of=lambda context: Experiment());"
         "o.experiment = Experiment();"
         f"o.command = [{python!r}, {python!r}]; o.run_stage({{}})"
     )

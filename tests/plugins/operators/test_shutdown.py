@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from include.stages import BadInput
-from spark_bert.dag.retries import Interrupted
+from spark_bert.operators.failures import Interrupted
 from tests.plugins.operators.daemon import RUN, Daemon, context, operator
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import Tracer, TracerProvider
 
 from include.named import load
 from include.runs import DAG_ID, RUN_ID
+from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import run_folder
 from spark_bert.operators.process import ProcessStageOperator
 from tests.airflow_home import Interpreter
@@ -62,7 +63,7 @@ def tracer() -> Tracer:
 
 
 def try_stage(python: Path, told: Context, fails: bool = False, run: str = RUN) -> None:
-    task = ProcessStageOperator(task_id="train", stage="train")
+    task = ProcessStageOperator(task_id="train", stage="train", experiment_of=from_form)
     task.experiment = load("movies")
     folder = run_folder("finetune", run)
     task.variables = {DAG_ID: "finetune", RUN_ID: RUN}

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow.sdk.execution_time.callback_supervisor import execute_callback
 from airflow.triggers.callback import CallbackTrigger
 
-from spark_bert.operators.base import Refused
+from spark_bert.operators.failures import Refused
 from spark_bert.telemetry.notices import Notice
 from tests.airflow_home import airflow
 from tests.plugins.receivers import MailServer, WebhookServer, serving

@@ -1,4 +1,4 @@
-"""The retry policy of Airflow tasks: how often and when to retry, depending on what has failed."""
+"""How a stage can fail besides bad input, and the policy that says whether and when to retry."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from datetime import timedelta
 
 from airflow.sdk import Context, RetryDecision, RetryPolicy
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from include.stages import BadInput
 
@@ -19,6 +19,10 @@ _FIRST_DELAY, _FIRST_UNREACHABLE_DELAY, _LONGEST_DELAY = 30.0, 15.0, 90.0  # sec
 
 class Unreachable(AirflowException):
     """The Docker daemon or the Kubernetes cluster that runs the stages does not answer."""
+
+
+class Refused(AirflowFailException):
+    """A stage has refused to go on because of its verdict, for example on the metrics, a comparison or drift."""
 
 
 class Interrupted(AirflowException):

@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from include.stages import BadInput, ExitCode
 from spark_bert.dag.pipeline import DEFAULTS
-from spark_bert.dag.retries import RETRIES, Interrupted, StageRetries, Unreachable
 from spark_bert.operators.base import Outcome, failure
+from spark_bert.operators.failures import RETRIES, Interrupted, StageRetries, Unreachable
 from spark_bert.retrain.approval import PromotionApproval
 from spark_bert.retrain.rollout import Rollout
 from spark_bert.retrain.trial import Trial

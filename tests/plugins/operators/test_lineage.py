@@ -11,9 +11,10 @@ from include.artifacts import write_json
 from include.experiment import Experiment
 from include.named import build
 from include.runs import Run
+from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import REPOSITORY
+from spark_bert.operators.lineage import lineage
 from spark_bert.operators.process import ProcessStageOperator
-from spark_bert.telemetry.lineage import lineage
 
 KEYS = {"validate": "a" * 16, "preprocess": "b" * 16, "pretrain": "c" * 16, "score": "d" * 16}
 
@@ -124,7 +125,7 @@ def test_a_stream_reads_a_topic_and_writes_its_folder(run: Run) -> None:
 
 
 def test_a_task_that_has_failed_has_what_it_has_read(run: Run) -> None:
-    operator = ProcessStageOperator(task_id="train", stage="train")
+    operator = ProcessStageOperator(task_id="train", stage="train", experiment_of=from_form)
     assert operator.get_openlineage_facets_on_complete(None) is None  # its experiment was not valid
     operator.experiment, operator.command = Experiment(), ["--run", str(run.folder)]
     found = operator.get_openlineage_facets_on_complete(None)
