@@ -40,7 +40,7 @@ class Model:
 def chosen(experiment: Experiment, run: Run, section: Naming) -> Model:
     """Return the model in the form that prediction.backend asks for. If it is the champion, its files are verified.
 
-    A champion that was registered before there were packages is computed by PyTorch.
+    A champion whose package is gone is computed by PyTorch.
 
     Args:
         experiment: The experiment.

@@ -14,19 +14,11 @@ class Champions(Registry):
     promoter = True
 
     def make_champion(self, version: Version) -> None:
-        """Move the champion alias to a version.
-
-        Raises:
-            Transient: If MLflow does not answer.
-        """
+        """Move the champion alias to a version."""
         with self.translate_errors():
             self.client.set_registered_model_alias(self.model, CHAMPION, version.number)
 
 
 def champion_lock(store: ArtifactStore) -> AbstractContextManager[None]:
-    """Lock the champions of a home for this process.
-
-    Raises:
-        Transient: If another process holds the lock.
-    """
+    """Lock the champions of a home for this process; raise Transient if another process holds the lock."""
     return locked(store.root / "promote")

@@ -8,10 +8,9 @@ from include.artifacts import MANIFEST, Artifact, ArtifactStore, damaged, read_m
 from include.stages import BadInput
 from tasks.tracking.registry import Registry, Version
 
-#: The tags of a version with the keys of its train, evaluate and package artifacts, and with the digests of train's
-#: and package's manifests. Versions that were registered before there were packages have none.
-TRAIN, EVALUATE, PACKAGE, MANIFEST_SHA256 = "train.key", "evaluate.key", "package.key", "manifest.sha256"
-PACKAGE_SHA256 = "package.sha256"
+#: The tags of a version with the keys of its artifacts, and with the digests of train's and package's manifests.
+TRAIN, EVALUATE, PACKAGE = "train.key", "evaluate.key", "package.key"
+MANIFEST_SHA256, PACKAGE_SHA256 = "manifest.sha256", "package.sha256"
 REMEDY = (
     "restore it from a backup, or run `make rollback` to return to the previous champion; if there is no previous "
     "champion, delete the alias champion in MLflow"
@@ -30,42 +29,35 @@ def load_champion(registry: Registry, store: ArtifactStore) -> tuple[Version, Ar
 
 
 def load_package(version: Version, store: ArtifactStore) -> Artifact | None:
-    """Return the package artifact of a version, or None if it has none any more, or was registered before packages.
+    """Return the package artifact of a version, or None if it is gone.
 
     Raises:
         BadInput: If a file is missing or differs from what was registered.
     """
-    package = store.find("package", version.tags.get(PACKAGE) or "none")
+    package = store.find("package", version.tags.get(PACKAGE, "none"))
     if package is None:
         return None
     remedy = f"if the model was packaged again, register and promote it again; otherwise {REMEDY}"
-    return _as_registered(package.path, version, version.tags.get(PACKAGE_SHA256) or None, remedy)
+    return _as_registered(package.path, version, PACKAGE_SHA256, remedy)
 
 
 def load(version: Version, store: ArtifactStore) -> Artifact:
     """Return the train artifact of a version. Its folder model/ contains the model.
 
     Raises:
-        BadInput: If a file is missing or differs from what was registered. The message names the file and the remedy.
+        BadInput: If a file is missing or differs from what was registered.
     """
     if not version.tags.get(TRAIN):
         raise BadInput(
             f"{version} has no tag {TRAIN}, so no run of retrain has registered it: move the alias to one that has it"
         )
-    return _as_registered(store.path("train", version.tags[TRAIN]), version, version.tags.get(MANIFEST_SHA256, ""))
+    return _as_registered(store.path("train", version.tags[TRAIN]), version, MANIFEST_SHA256)
 
 
-def _as_registered(folder: Path, version: Version, registered: str | None, remedy: str = REMEDY) -> Artifact:
-    """Return the artifact in a folder, whose manifest is the registered one and whose files are those of the manifest.
-
-    Args:
-        folder: The folder of the artifact.
-        version: The version that it belongs to.
-        registered: The digest of the manifest; None for a version that was registered without it.
-        remedy: What to do if the manifest is another one.
-    """
+def _as_registered(folder: Path, version: Version, tag: str, remedy: str = REMEDY) -> Artifact:
+    """Return the artifact in a folder, whose manifest the tag has the digest of, and whose files are the manifest's."""
     file = folder / MANIFEST
-    if registered is not None and (not file.is_file() or sha256(file) != registered):
+    if not file.is_file() or sha256(file) != version.tags.get(tag):
         raise BadInput(f"{file} of {version} is missing or differs from what was registered: {remedy}")
     artifact = Artifact(folder, read_manifest(folder))
     wrong = damaged(folder, artifact.manifest.files)

@@ -1,4 +1,4 @@
-"""The record of a run, validated for tracking, with the run's status and a digest of its state."""
+"""The record of a run, with the run's status in MLflow and a digest of its state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from include.runs import ARM, Entry, Recorded, Run
 from include.stages import PIPELINE, BadInput
@@ -20,7 +20,7 @@ _UNTRACKED = {"started", "ended", "reused"}
 
 
 class Record(Recorded):
-    """The content of a run's run.json and, if the run is an arm of an ablation, of its arm.json."""
+    """The content of a run's run.json and, for an arm of an ablation, of its arm.json."""
 
     arm: dict[str, Any] = Field(default_factory=dict)
 
@@ -28,7 +28,7 @@ class Record(Recorded):
     def pipeline(self) -> dict[str, Entry]:
         """The tracked stages that the run has finished or failed, in order, with a rollback of its last promotion.
 
-        There are none in a run whose experiment was refused: MLflow stores runs by their tasks and parameters.
+        A run whose experiment was refused has none, because MLflow stores runs by their tasks and parameters.
         """
         found = {name: self.stages[name] for name in _TRACKED if name in self.stages and self.experiment}
         promote, rollback = (self.stages.get(name) for name in ("promote", "rollback"))
@@ -39,10 +39,7 @@ class Record(Recorded):
 
     @property
     def status(self) -> str:
-        """The status in MLflow's terms. KILLED means that a stage is missing although none has failed.
-
-        A run that has undone its promotion is FAILED, as it is in Airflow.
-        """
+        """FINISHED, FAILED (a rollback counts, as in Airflow), or KILLED: a stage is missing, and none has failed."""
         if "rollback" in self.pipeline or any(entry.exit_code for entry in self.pipeline.values()):
             return "FAILED"
         return "FINISHED" if self.stages.keys() & {"export", "promote"} or self.arm else "KILLED"
@@ -60,7 +57,7 @@ class Record(Recorded):
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
     def is_tracked(self, uri: str) -> bool:
-        """Return whether the run's own stage track has written this state to the MLflow at this address."""
+        """Return whether the run has itself written this state to the MLflow at this address."""
         result = self.stages["track"].result if "track" in self.stages else {}
         return (result.get("state"), result.get("uri")) == (self.state, uri)
 
@@ -73,15 +70,14 @@ def read(run: Run) -> Record:
     """
     arm = run.folder / ARM
     try:
-        record = Record.model_validate(run.record())
-        return record.model_copy(update={"arm": json.loads(arm.read_text("utf-8")) if arm.is_file() else {}})
-    except (ValueError, TypeError) as error:
-        file = run.file if isinstance(error, ValidationError | TypeError) else arm
-        raise BadInput(f"{file} is damaged: remove {run.folder} and run the stages again") from error
+        told = json.loads(arm.read_text(encoding="utf-8")) if arm.is_file() else {}
+        return Record.model_validate({**run.record(), "arm": told})
+    except ValueError as error:
+        raise BadInput(f"{arm} is damaged: remove {run.folder} and run the stages again") from error
 
 
 def newest_address(runs: Path) -> str:
-    """Return the address of the MLflow of the most recently tracked run below the folder; "" if there is none."""
+    """Return the address of the MLflow that a run below the folder was tracked in last; "" if there is none."""
     newest, address = 0.0, ""
     for file in runs.glob("*/run.json"):
         with suppress(BadInput, OSError):  # an unreadable record says nothing about where the run was tracked
@@ -92,25 +88,23 @@ def newest_address(runs: Path) -> str:
     return address
 
 
-def others(run: Run, uri: str) -> tuple[dict[Path, Record], list[str]]:
-    """Find the other runs in the same home that have ended and whose current state is not tracked.
+def others(run: Run, uri: str) -> tuple[dict[str, str], list[str]]:
+    """Return name to state of the home's other runs that have ended and are not tracked, and a line per unreadable run.
 
     Args:
-        run: The run to leave out. The others are in the same folder.
+        run: The run to leave out.
         uri: The address of the MLflow.
-
-    Returns:
-        Run folder to record, and one warning per run that cannot be read.
     """
-    found: dict[Path, Record] = {}
+    found: dict[str, str] = {}
     warnings: list[str] = []
     for file in sorted(run.folder.parent.glob("*/run.json")):
-        if file != run.file:
-            try:
-                record = read(Run(file.parent))
-            except (BadInput, OSError) as error:
-                warnings.append(f"{file.parent.name} is not tracked: {error}")
-                continue
-            if record.has_ended and not record.is_tracked(uri):
-                found[file.parent] = record
+        if file == run.file:
+            continue
+        try:
+            record = read(Run(file.parent))
+        except (BadInput, OSError) as error:
+            warnings.append(f"{file.parent.name} is not tracked: {error}")
+            continue
+        if record.has_ended and not record.is_tracked(uri):
+            found[file.parent.name] = record.state
     return found, warnings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -12,18 +13,16 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from include.artifacts import MANIFEST, sha256
 from include.experiment import Experiment
 from include.runs import Run
+from include.stages import Transient
 from tasks.tracking.server import REGISTERED, Server
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
-#: The alias of the version in use.
-CHAMPION = "champion"
-#: The alias of a version that the service tries out beside the champion.
-CHALLENGER = "challenger"
-#: What the folder of an MLflow run that contains the package of a model begins with. Each package has its own, so that
-#: a version has the files of its package and no others.
-FOLDER = "model-"
+log = logging.getLogger(__name__)
+
+#: The aliases of the version in use, and of a version that the service tries out.
+CHAMPION, CHALLENGER = "champion", "challenger"
 #: The tag with the time at which a version was rolled back.
 ROLLED_BACK = "rolled_back"
 #: The maximum length of a version's tag in characters; newer servers accept more.
@@ -32,14 +31,7 @@ _TAG = 5000
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a registered model.
-
-    Attributes:
-        model: The name of the registered model.
-        number: The number of the version.
-        run: The id of the MLflow run that the version was created from.
-        tags: The tags of the version.
-    """
+    """A version of a registered model, created from the MLflow run with the id `run`."""
 
     model: str
     number: str
@@ -51,9 +43,9 @@ class Version:
 
 
 class Registry:
-    """A registered model in the MLflow of a home. All methods raise Transient if MLflow does not answer.
+    """A registered model in the MLflow of a home; champions.py has the one whose champion can be moved.
 
-    The methods that move the champion are in champions.py.
+    All methods raise Transient if MLflow does not answer, except for those of the challenger.
     """
 
     #: Whether to log in as the user who may move the champion alias.
@@ -95,14 +87,8 @@ class Registry:
         return {alias: str(number) for alias, number in found[0].aliases.items()} if found else {}
 
     def add(self, run: str, package: Path, tags: Mapping[str, str]) -> Version:
-        """Register a new version.
-
-        Args:
-            run: The id of the MLflow run that the version is created from.
-            package: The folder of the package, which is uploaded to the run.
-            tags: The tags of the version.
-        """
-        folder = f"{FOLDER}{sha256(package / MANIFEST)[:16]}"
+        """Register a new version, created from an MLflow run, to which the folder of its package is uploaded."""
+        folder = f"model-{sha256(package / MANIFEST)[:16]}"  # a version has the files of its own package
         with self.translate_errors():
             self.client.set_tag(run, REGISTERED, self.model)  # comes first, since it protects the run from deletion
             self.client.log_artifacts(run, str(package), folder)
@@ -116,6 +102,23 @@ class Registry:
         with self.translate_errors():
             for key, value in _short(tags).items():
                 self.client.set_model_version_tag(self.model, version.number, key, value)
+
+    def set_challenger(self, version: Version) -> None:
+        """Let the service try out a version. If MLflow refuses, only the trial is lost, and a warning says so."""
+        try:
+            with self.translate_errors():
+                self.client.set_registered_model_alias(self.model, CHALLENGER, version.number)
+        except Transient as error:
+            log.warning("%s is not tried out: %s", version, error)
+
+    def remove_challenger(self, version: Version) -> None:
+        """End the trial of a version. If MLflow refuses, only a warning says so."""
+        try:
+            if self.aliases().get(CHALLENGER) == version.number:
+                with self.translate_errors():
+                    self.client.delete_registered_model_alias(self.model, CHALLENGER)
+        except Transient as error:
+            log.warning("%s is still the challenger: %s", version, error)
 
     def translate_errors(self) -> AbstractContextManager[None]:
         """Raise errors of MLflow as Transient."""

@@ -1,4 +1,4 @@
-"""The MLflow server or database of a home: its address, its client, and writing runs to it."""
+"""The MLflow server or database of a home: its address, its login, its client, and writing runs to it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from include.secrets import LOGIN, PROMOTER, VARIABLE
 from include.stages import BadInput, Transient
-from tasks.tracking.login import log_in
 from tasks.tracking.tracked_run import Point, TrackedRun
 
 if TYPE_CHECKING:
@@ -39,12 +39,8 @@ _T = TypeVar("_T")
 class Server:
     """The MLflow of a home: $MLFLOW_TRACKING_URI, or an SQLite database in the home if the variable is not set.
 
-    Args:
-        home: The folder that contains artifacts/ and runs/.
-        promoter: Whether to log in to a server as the user who may move the champion alias.
-
-    Raises:
-        BadInput: If the variable is not the address of a server or of a database.
+    Raise BadInput if the variable is not the address of a server or of a database. With `promoter`, log in to a server
+    as the user who may move the champion alias, if the deployment has one.
     """
 
     def __init__(self, home: Path, promoter: bool = False) -> None:
@@ -75,18 +71,13 @@ class Server:
         return text.replace(login + at, "") if at else text
 
     def connect(self) -> MlflowClient:
-        """Return a client.
-
-        Raises:
-            Transient: If the database cannot be opened.
-            BadInput: If the login cannot be read, or if the database is damaged or of another version.
-        """
+        """Return a client; raise Transient or BadInput (see `translate_errors`) if there can be none."""
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient  # this import takes seconds, so it waits until a client is needed
 
         if self._named:
-            log_in(self._promoter)
+            _log_in(self._promoter)
         else:
             self._folder.mkdir(parents=True, exist_ok=True)
         with self.translate_errors("does not open; another try may succeed"):
@@ -117,11 +108,7 @@ class Server:
             raise Transient(f"MLflow at {self.uri} {news}: {said[:500]}") from error
 
     def write(self, client: MlflowClient, tracked: TrackedRun) -> Run:
-        """Create or update a run. A run that MLflow already has in the same state is not written again.
-
-        Args:
-            client: A client from `connect`.
-            tracked: The run.
+        """Create or update a run, unless MLflow has it in this state already.
 
         Raises:
             Transient: If MLflow does not accept the run.
@@ -154,6 +141,31 @@ def _is_address(text: str) -> bool:
     except ValueError:  # a port or an address that is none
         return False
     return served or (parts.scheme.partition("+")[0] in _DATABASES and "://" in text)
+
+
+def _log_in(promoter: bool) -> None:
+    """Pass the login in the deployment's secret files to MLflow; without such files, its variables stay unchanged."""
+    found = (_login(PROMOTER) if promoter else {}) or _login(LOGIN)
+    for variable in LOGIN if found else ():
+        os.environ.pop(variable, None)  # otherwise a token of one login could be combined with a password of another
+    os.environ.update(found)
+
+
+def _login(files: dict[str, str]) -> dict[str, str]:
+    """Return variable name to value for the files that exist."""
+    folder = Path(os.environ.get(VARIABLE, ""))
+    there = {variable: folder / name for variable, name in files.items() if folder.name and (folder / name).is_file()}
+    _, username, password = files
+    for one, other in ((username, password), (password, username)):
+        if one in there and other not in there:
+            raise BadInput(f"{there[one]} is only half of a login: add the file {files[other]} to its folder")
+    try:
+        return {variable: file.read_text(encoding="utf-8").strip() for variable, file in there.items()}
+    except OSError as error:
+        raise BadInput(f"{error.filename} cannot be read: give the user that runs the stages read access") from error
+    except UnicodeDecodeError as error:
+        named = ", ".join(map(str, there.values()))
+        raise BadInput(f"{named} is not UTF-8 text: write the login into it") from error
 
 
 def _find(client: MlflowClient, experiment: str, tracked: TrackedRun) -> Run | None:

@@ -25,10 +25,7 @@ class Point(NamedTuple):
     """The value of a metric at a step.
 
     Attributes:
-        key: The name of the metric.
-        value: Its value.
-        timestamp: When the value was measured, or else when the artifact with it was committed, in milliseconds since
-            the epoch.
+        timestamp: When it was measured, or when its artifact was committed, in milliseconds since 1970.
         step: The optimizer step; 0 for values of the whole run.
     """
 
@@ -44,10 +41,9 @@ class TrackedRun:
 
     Attributes:
         identity: A digest of the path of the run's folder, 16 hexadecimal digits.
-        name: The name of the run's folder.
         task: The name of the task. Each task has its own MLflow experiment, because only its runs share metrics.
         status: FINISHED, FAILED or KILLED; RUNNING if the run is tracked before its end.
-        ended: When the run's record was last written, in milliseconds since the epoch.
+        ended: When the run's record was last written, in milliseconds since 1970.
         params: `section.field` to value. MLflow cannot change a param later.
         points: The metrics of train per step, the metrics of evaluate, and the duration of each stage in seconds.
         tags: All other facts about the run.
@@ -67,10 +63,6 @@ class TrackedRun:
 
 def tracked_run(run: Run, record: Record) -> TrackedRun:
     """Collect everything that MLflow stores about a run.
-
-    Args:
-        run: The run.
-        record: Its record, as `tasks.tracking.record.read` returns it.
 
     Raises:
         BadInput: If one of its artifacts is damaged.
@@ -99,11 +91,10 @@ def _steps(artifacts: Mapping[str, Artifact]) -> Iterator[Point]:
     """Yield the points of train's metrics.jsonl, whose lines have either training values or dev metrics."""
     if "train" not in artifacts:
         return
-    made, file = _time(artifacts["train"]), artifacts["train"].path / "metrics.jsonl"
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in (artifacts["train"].path / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         values = json.loads(line)
         step, group = values.pop("step"), "train" if "loss" in values else "dev"
-        measured = int(values.pop("time") * 1000) if "time" in values else made  # older trainings noted no times
+        measured = int(values.pop("time") * 1000)
         yield from (Point(f"{group}/{key}", value, measured, step) for key, value in _numbers(values))
 
 

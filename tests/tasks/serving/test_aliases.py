@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from include.artifacts import Artifact
-from tasks.tracking.challengers import remove_challenger, set_challenger
 from tasks.tracking.champions import Champions
 from tasks.tracking.server import Server
 from tests.tasks.serving.conftest import Client, Process, Reply, Start
@@ -114,7 +113,7 @@ def test_the_challenger_is_compared_and_answers_its_share(tmp_path: Path, made: 
     first, second = (add(tmp_path, made, f"{name:-<16}") for name in ("first", "second"))
     promote(tmp_path, first)
     registry = Champions(Server(tmp_path), MODEL)
-    set_challenger(registry, second)
+    registry.set_challenger(second)
     process = start("serving.poll=0.1", "serving.threads=1", "serving.shadow=0.5", "serving.canary=0.5")
     await_version(process.client, "2")
 
@@ -136,7 +135,7 @@ def test_the_challenger_is_compared_and_answers_its_share(tmp_path: Path, made: 
         time.sleep(0.1)
     assert before < trial(process)[0] < before + 40  # some of the requests with one id, and not all
 
-    remove_challenger(registry, second)
+    registry.remove_challenger(second)
     process.said("nothing is tried out any more")
     assert {answered(number) for number in range(40)} == {"1"}
     assert process.client.send(f"/v2/models/{MODEL}/versions/2/ready").status == 404

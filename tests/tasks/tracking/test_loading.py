@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from include.artifacts import Manifest, write_json
 from include.runs import Run
 from include.stages import BadInput
-from tasks.tracking.loading import PACKAGE_SHA256, load, load_champion, load_package
+from tasks.tracking.loading import load, load_champion, load_package
 from tasks.tracking.registry import Version
 from tests.tasks.tracking.retrained import registry, retrain, version
 
@@ -70,12 +69,6 @@ def test_a_changed_file_of_a_package_is_named_even_if_it_has_the_old_size_and_ti
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(BadInput, match=f"{file} of version 1 of .* is missing or damaged: {REMEDY}"):
         load_package(version(run, "1"), run.store)
-
-
-def test_a_package_whose_manifest_was_not_registered_is_used(run: Run) -> None:
-    registered = version(run, "1")
-    tags = {name: value for name, value in registered.tags.items() if name != PACKAGE_SHA256}
-    assert load_package(dataclasses.replace(registered, tags=tags), run.store) == run.artifact("package")
 
 
 def test_a_version_that_was_entered_by_hand_is_refused(run: Run) -> None:

@@ -11,7 +11,6 @@ from include.runs import ANSWERS, Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 from tasks.stages.lifecycle.promote.decision import Answers, Decision, of_comparison, of_person, of_rollback, of_trial
-from tasks.tracking.challengers import remove_challenger
 from tasks.tracking.champions import Champions, champion_lock
 from tasks.tracking.loading import load, load_package
 from tasks.tracking.registry import ROLLED_BACK, Version, now
@@ -51,7 +50,7 @@ def run(context: Context, plan: Plan) -> Outcome:
     with champion_lock(context.run.store):
         version, champion = _entered(context, registry), registry.champion()
         if champion == version:  # it was promoted before, possibly by an interrupted try of this stage
-            remove_challenger(registry, version)
+            registry.remove_challenger(version)
             return _outcome(registry, version, _known(version))
         decision = _decided(context, version, outcome["outcome"], Answers.read(plan.answers))
         tags = {"decision": decision.decision, "decision.by": decision.by, "decision.at": decision.at}
@@ -63,7 +62,7 @@ def run(context: Context, plan: Plan) -> Outcome:
         registry.tag(version, tags)
         if decision.decision == "approved":
             registry.make_champion(version)  # comes last, so that every champion has a tag with its predecessor
-        remove_challenger(registry, version)
+        registry.remove_challenger(version)
         return _outcome(registry, version, decision)
 
 

@@ -10,7 +10,6 @@ from include.experiment import Experiment
 from include.runs import Run
 from tasks.context import Context, Outcome
 from tasks.stages.lifecycle.register.entry import ENTERED, identity, tags
-from tasks.tracking.challengers import set_challenger
 from tasks.tracking.loading import TRAIN
 from tasks.tracking.record import read
 from tasks.tracking.registry import ROLLED_BACK, Registry, now
@@ -47,7 +46,7 @@ def run(context: Context, entered: str) -> Outcome:
         elif version != registry.champion():
             registry.tag(version, evidence)
         if version != registry.champion():
-            set_challenger(registry, version)
+            registry.set_challenger(version)
     log.info("%s is %s", train.path, version)
     where = {"model": version.model, "version": version.number, "mlflow_run": version.run}
     return Outcome({**where, "train": train.manifest.key})

@@ -41,9 +41,7 @@ class Plan:
 def plan(experiment: Experiment, run: Run) -> Plan:
     """Find what is not tracked yet."""
     uri = Server(run.store.root.parent).uri
-    waiting, warnings = others(run, uri)
-    states = {folder.name: record.state for folder, record in waiting.items()}
-    return Plan(uri, run.folder.name, read(run).state, states, warnings)
+    return Plan(uri, run.folder.name, read(run).state, *others(run, uri))
 
 
 def run(context: Context, plan: Plan) -> Outcome:
