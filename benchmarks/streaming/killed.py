@@ -17,12 +17,12 @@ from typing import Any
 from tasks.__main__ import main
 from tasks.stages.labeling.stream import batches, labeler
 from tasks.stages.labeling.stream.batches import Batches
-from tasks.stages.labeling.stream.labeler import Labeler
+from tasks.stages.labeling.stream.labeler import BatchLabeler
 
 #: Name to the object, its function, and whether the process is killed before it is called or after.
 POINTS: dict[str, tuple[Any, str, str]] = {
-    "the batch has begun": (Labeler, "_label", "before"),
-    "the parts are written": (Labeler, "_counted", "after"),
+    "the batch has begun": (BatchLabeler, "_label", "before"),
+    "the parts are written": (BatchLabeler, "_tally", "after"),
     "the tally is written": (Batches, "commit", "before"),
     "the rows set aside are joined": (batches, "_join_aside", "after"),
     "the manifest is written": (batches, "write_json", "after"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +13,6 @@ from tasks.encoder.loading import read_head
 from tasks.inference.backend import Backend
 from tasks.inference.packaged_forms import Form, computable, fastest
 from tasks.inference.packaged_model import DESCRIPTION, MODEL, backend_of, file_of
-from tasks.inference.runner import Runner
 from tasks.inference.torch_backend import TorchBackend
 
 
@@ -75,20 +73,6 @@ class TrainedModel:
         longest = read_head(Path(self.folder)).max_length
         backend: Backend = backend_of(Path(self.file), self.engine, self.precision, longest, threads)
         return backend
-
-
-@lru_cache(maxsize=1)  # a Python worker of Spark works on several partitions and loads the model once
-def worker_runner(model: TrainedModel, prediction: Prediction) -> Runner:
-    """Return the runner of a model in a Python worker of Spark, which has one worker per core.
-
-    Args:
-        model: the model.
-        prediction: the experiment's prediction section, which determines the batches.
-
-    Raises:
-        BadInput: if files are missing or damaged.
-    """
-    return Runner(Path(model.folder), model.open(threads=1), prediction)
 
 
 def is_package(folder: Path) -> bool:

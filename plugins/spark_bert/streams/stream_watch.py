@@ -12,8 +12,8 @@ from typing import Any, Self
 from airflow.sdk import BaseOperator, Context, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
+from include.drift_windows import in_short
 from include.folders import Dropped
-from include.windows import in_short
 from spark_bert.dag.assets import DRIFTED
 from spark_bert.dag.params import from_form
 from spark_bert.streams.streaming import last_reported, new_windows, stream_folder

@@ -11,10 +11,10 @@ from typing import Any
 from airflow.sdk import Asset, Context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from include.drift_windows import in_short
 from include.experiment import Experiment
 from include.folders import Dropped
 from include.named import build, load, merge
-from include.windows import in_short
 from spark_bert.dag.assets import DRIFTED
 from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import home

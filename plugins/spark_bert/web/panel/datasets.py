@@ -52,7 +52,7 @@ class _Ingest(BaseModel):
 
 
 class _Window(BaseModel):
-    """A window of a stream; see tasks/streaming/windows.py."""
+    """A window of a stream; see tasks/scoring/drift_windows.py."""
 
     first: int
     last: int

@@ -7,8 +7,9 @@ that was killed goes on with the parts that it lacks.
 
 from __future__ import annotations
 
+import json
 import logging
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,10 @@ class Plan:
 
     model: Model
     table: str
+
+    def fingerprint(self) -> str:
+        """Return the text that is part of the artifact's key."""
+        return json.dumps({"model": json.dumps(asdict(self.model), sort_keys=True), "table": self.table})
 
 
 def plan(experiment: Experiment, run: Run) -> Plan:

@@ -16,9 +16,9 @@ from include.answers import LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, proba
 from include.artifacts import sync, write_json
 from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
+from tasks.inference.labeler import text_problem
 from tasks.sources.chunks import Chunk
 from tasks.sources.header import visible
-from tasks.sources.usable import text_problem
 from tasks.sources.values import is_text, python_value
 
 ROWS, ASIDE, COUNTS = "rows.arrow", "aside.jsonl", "counts.json"

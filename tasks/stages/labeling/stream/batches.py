@@ -13,8 +13,8 @@ from typing import Any
 from include.artifacts import sync, write_json
 from include.scratch import scratch_folder
 from include.stages import BadInput
+from tasks.scoring.drift_windows import Tally
 from tasks.stages.labeling.stream.label import ASIDE
-from tasks.streaming.windows import Tally
 
 #: Parquet readers ignore files whose names begin with an underscore.
 MANIFEST, TALLY, ASIDE_FILE = "_manifest.json", "_tally.json", f"{ASIDE}.jsonl"

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from include.artifacts import write_json
+from include.drift_windows import file_name
 from include.experiment import Experiment
 from include.stages import BadInput
-from include.windows import file_name
 from tasks.scoring.drift import Profile, read_profile
+from tasks.scoring.drift_windows import drift_windows
 from tasks.stages.labeling.stream.batches import Batches
-from tasks.streaming.windows import windows
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +32,12 @@ def close_windows(batches: Batches, experiment: Experiment, run: str) -> None:
         return  # no window is full, so the words of the training rows and of the batches need not be read
     references = {version: found for version, model in models.items() if (found := _reference(model))}
     tallies = [batches.tally(one["batch"]) for one in manifests]
-    for window in windows(tallies, experiment.streaming.window_rows, references, experiment.dataset):
+    for window in drift_windows(tallies, experiment.streaming.window_rows, references, experiment.dataset):
+        first, last = window.first, window.tally.batch
         for reason in window.reasons:
-            log.warning("batches %d to %d: %s", window.first, window.last, reason)
+            log.warning("batches %d to %d: %s", first, last, reason)
         more = {"run": run, "query": manifests[0]["query"]}
-        write_json(folder / file_name(window.first, window.last), {**window.as_json(), **more})
+        write_json(folder / file_name(first, last), {**window.as_json(), **more})
 
 
 def closed(folder: Path) -> list[dict[str, Any]]:

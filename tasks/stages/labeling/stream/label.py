@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 
-from include.answers import MODEL_VERSION
-from include.artifacts import sync
-from include.sections import Prediction
-from tasks.inference.runner import Runner
-from tasks.inference.trained_model import TrainedModel, worker_runner
-from tasks.scoring.predictions import answer_columns, predict
+from include.answers import LABEL, PREDICTION, probability_columns
+from tasks.encoder.cleaning import clean_all
+from tasks.inference.labeler import Labeler, text_problem, whole_file, write_parquet
+from tasks.scoring.drift import Profile
+from tasks.scoring.drift_windows import Tally
 from tasks.sources.json_row import BYTES, parse
-from tasks.sources.usable import text_problem
-from tasks.stages.labeling.stream.counted import Counted
 
 #: The columns of a labeled row before its texts and the answers.
 COLUMNS = ("source", "position", "time", "row")
@@ -33,61 +31,49 @@ ASIDE = "_aside"
 class LabelRows:
     """Labels the rows of a partition; a function for DataFrame.mapInArrow.
 
-    Each task writes part-N.parquet and _aside-N.jsonl, and yields what it has counted as JSON.
+    Each task writes part-N.parquet and _aside-N.jsonl, and yields its tally as JSON.
 
     Attributes:
-        model: The model.
-        version: The version of the model, for the column MODEL_VERSION.
+        labeler: The labeler.
+        batch: The number of the batch.
         texts: The columns with the texts.
-        prediction: The experiment's prediction section, which determines the batches.
         folder: The folder for the files.
     """
 
-    model: TrainedModel
-    version: str
+    labeler: Labeler
+    batch: int
     texts: tuple[str, ...]
-    prediction: Prediction
     folder: str
 
     def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of all chunks. Yield one text."""
         task = TaskContext.get()
         assert task is not None  # only Spark calls this function, on executors
-        runner = worker_runner(self.model, self.prediction)
-        counted = Counted.nothing(runner.head.kind)
-        name, attempt = f"{task.partitionId():05d}", f".{task.taskAttemptId()}"
-        # Each attempt, such as a speculative one, writes its own files, so that only complete files are renamed.
-        part, aside = Path(self.folder, f".part-{name}{attempt}"), Path(self.folder, f".aside-{name}{attempt}")
-        writer = None
-        with aside.open("w", encoding="utf-8") as stream:
-            for chunk in chunks:
-                table, entries = self._labeled(chunk, runner, counted)
-                stream.writelines(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
-                if len(table):
-                    writer = writer or pq.ParquetWriter(part, table.schema)
-                    writer.write_table(table)
-        if writer is not None:
-            writer.close()
-            _finish(part, f"part-{name}.parquet")
-        _finish(aside, f"{ASIDE}-{name}.jsonl")
-        yield pa.RecordBatch.from_arrays([pa.array([counted.as_json()])], ["counted"])
+        folder, number = Path(self.folder), f"{task.partitionId():05d}"
+        tallies = [self._nothing()]
+        with whole_file(folder / f"{ASIDE}-{number}.jsonl") as file, file.open("w", encoding="utf-8") as aside:
+            write_parquet(self._labeled(chunks, aside, tallies), folder / f"part-{number}.parquet")
+        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(reduce(add, tallies).as_json())])], ["tally"])
 
-    def _labeled(
-        self, chunk: pa.RecordBatch, runner: Runner, counted: Counted
-    ) -> tuple[pa.Table, list[dict[str, Any]]]:
-        """Return the labeled rows, and the entries of the others."""
-        found = [self._texts_of(row, problem, runner) for row, problem in _rows(chunk)]
-        good = np.array([not reason for _, reason in found], bool)
-        reasons = [reason for _, reason in found if reason]
-        entries = [
-            {"source": row["source"], "position": row["position"], "reason": reason, "row": row["row"]}
-            for row, reason in zip(chunk.filter(pa.array(~good)).to_pylist(), reasons, strict=True)
-        ]
-        counted.reasons.update(reasons)
-        texts = [texts for texts, reason in found if not reason]
-        return self._answered(chunk.filter(pa.array(good)), texts, runner, counted), entries
+    def _labeled(self, chunks: Iterable[pa.RecordBatch], aside: TextIO, tallies: list[Tally]) -> Iterator[pa.Table]:
+        """Yield the labeled rows. Write the others aside, and append what is counted to the tallies."""
+        for chunk in chunks:
+            found = [self._texts_of(row, problem) for row, problem in _rows(chunk)]
+            reasons = [reason for _, reason in found if reason]
+            good = np.array([not reason for _, reason in found], bool)
+            for row, reason in zip(chunk.filter(pa.array(~good)).to_pylist(), reasons, strict=True):
+                entry = {"source": row["source"], "position": row["position"], "reason": reason, "row": row["row"]}
+                aside.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            tallies.append(self._nothing(reasons))
+            texts = [texts for texts, reason in found if not reason]
+            columns = {name: [row[at] for row in texts] for at, name in enumerate(self.texts)}
+            rows = chunk.filter(pa.array(good)).select(COLUMNS)
+            rows = pa.table({name: rows.column(name) for name in COLUMNS} | columns)
+            for table in self.labeler.label(rows, texts):
+                tallies.append(self._tally(table))
+                yield table
 
-    def _texts_of(self, row: bytes | None, problem: str | None, runner: Runner) -> tuple[tuple[str, ...], str]:
+    def _texts_of(self, row: bytes | None, problem: str | None) -> tuple[tuple[str, ...], str]:
         """Return the texts of a row, or why it cannot be labeled."""
         if problem or row is None:
             return (), problem or "no row"
@@ -98,23 +84,20 @@ class LabelRows:
                 reason = f"no column {name}"
             if not reason and not isinstance(text, str | None):
                 reason = f"{name} {'has bytes that are not UTF-8' if _is_binary(text) else 'is not a text'}"
-            reason = reason or text_problem(None if text is None else text.encode(), runner.head.cleaning)
+            reason = reason or text_problem(None if text is None else text.encode(), self.labeler.head.cleaning)
         return tuple(map(str, texts)), reason
 
-    def _answered(
-        self, rows: pa.RecordBatch, texts: Sequence[tuple[str, ...]], runner: Runner, counted: Counted
-    ) -> pa.Table:
-        """Return the rows with their answers, and count them."""
-        if not texts:
-            return pa.table({})
-        head, logits = runner.head, np.concatenate(list(runner.logits(texts)))
-        predicted, probabilities = predict(head.kind, logits, head.thresholds)
-        answers = answer_columns(head.kind, head.label_names, predicted, probabilities)
-        columns: dict[str, Any] = {name: rows.column(name) for name in COLUMNS}
-        columns |= {name: list(column) for name, column in zip(self.texts, zip(*texts, strict=True), strict=True)}
-        table = pa.table({**columns, **answers, MODEL_VERSION: pa.repeat(self.version, len(rows))})
-        counted.add(table, self.texts, probabilities, head)
-        return table
+    def _nothing(self, reasons: Iterable[str] = ()) -> Tally:
+        return Tally.nothing(self.batch, self.labeler.version, self.labeler.head.kind, reasons)
+
+    def _tally(self, table: pa.Table) -> Tally:
+        head = self.labeler.head
+        labels = table[LABEL if head.kind == "classification" else PREDICTION].to_pylist()
+        cleaned = [clean_all(table[name].to_pylist(), head.cleaning) for name in self.texts]
+        profile = Profile.of(head.kind, list(zip(*cleaned, strict=True)), labels)
+        probabilities = [table[name].to_numpy() for name in probability_columns(head.label_names)]
+        confidence = float(np.max(probabilities, axis=0).sum()) if probabilities else None
+        return Tally(self.batch, self.labeler.version, profile, confidence)
 
 
 def _is_binary(value: Any) -> bool:
@@ -124,8 +107,3 @@ def _is_binary(value: Any) -> bool:
 def _rows(chunk: pa.RecordBatch) -> Iterator[tuple[bytes | None, str | None]]:
     rows, problems = chunk.column("row").cast(pa.large_binary()), chunk.column("problem")
     return zip(rows.to_pylist(), problems.to_pylist(), strict=True)
-
-
-def _finish(file: Path, name: str) -> None:
-    sync(file)
-    file.replace(file.with_name(name))

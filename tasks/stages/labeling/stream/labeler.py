@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from functools import reduce
@@ -19,15 +20,15 @@ from include.sections import Streaming
 from include.stages import Transient
 from tasks.encoder.loading import read_head
 from tasks.inference.chosen_model import Model
+from tasks.inference.labeler import Labeler
+from tasks.scoring.drift_windows import Tally
 from tasks.spark import keep_workers, place
 from tasks.stages.labeling.stream.answering import Answering
 from tasks.stages.labeling.stream.batches import CHECKPOINT, TALLY, Batches
 from tasks.stages.labeling.stream.changes import Changes
-from tasks.stages.labeling.stream.counted import Counted
 from tasks.stages.labeling.stream.drift import close_windows
 from tasks.stages.labeling.stream.heartbeat import Heartbeat
 from tasks.stages.labeling.stream.label import LabelRows
-from tasks.streaming.windows import Tally
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 KEEP_WORKERS = 30
 
 
-class Labeler:
+class BatchLabeler:
     """A function for DataStreamWriter.foreachBatch.
 
     Attributes:
@@ -74,37 +75,36 @@ class Labeler:
         self.heartbeat.working()
         started, model = time.monotonic(), self._answering.model()
         with self._batches.writing(number) as folder:
-            counted = self._counted(rows, model, folder)
+            tally = self._tally(rows, number, model, folder)
             self._answering.check()
+            labeled, aside = tally.profile.rows, tally.reasons.total()
             manifest = {
                 "batch": number, "run": self._run, "model_version": model.version, "form": model.trained.form,
-                "model": model.trained.folder, "rows_in": counted.profile.rows + counted.reasons.total(),
-                "rows": counted.profile.rows, "aside": counted.reasons.total(), "reasons": counted.reasons,
+                "model": model.trained.folder, "rows_in": labeled + aside, "rows": labeled, "aside": aside,
+                "reasons": tally.reasons,
             }  # fmt: skip
-            confidence = None if counted.profile.kind == "regression" else counted.confidence
-            write_json(folder / TALLY, Tally(number, model.version, counted.profile, confidence).as_json())
+            write_json(folder / TALLY, tally.as_json())
             self._batches.commit(folder, manifest)
-        self.heartbeat.committed(number, counted.profile.rows, counted.reasons.total(), model.version)
+        self.heartbeat.committed(number, labeled, aside, model.version)
         seconds = time.monotonic() - started
-        log.info("batch %d: %d rows, %d set aside, %.1f s", number, manifest["rows"], manifest["aside"], seconds)
-        for reason, times in counted.reasons.most_common(3):
+        log.info("batch %d: %d rows, %d set aside, %.1f s", number, labeled, aside, seconds)
+        for reason, times in tally.reasons.most_common(3):
             log.warning("batch %d: %d rows set aside: %s", number, times, reason)
 
-    def _counted(self, rows: DataFrame, model: Model, folder: Path) -> Counted:
+    def _tally(self, rows: DataFrame, number: int, model: Model, folder: Path) -> Tally:
         """Let Spark write the files of a batch into the folder."""
-        streaming = self._experiment.streaming
-        work = LabelRows(
-            model.trained, model.version, streaming.texts, self._experiment.prediction, str(folder.absolute())
-        )
-        parts = [Counted.from_json(row.counted) for row in rows.mapInArrow(work, "counted string").collect()]
-        counted = reduce(add, parts, Counted.nothing(read_head(Path(model.trained.folder)).kind))
+        labeler = Labeler(model.trained, self._experiment.prediction, model.version)
+        work = LabelRows(labeler, number, self._experiment.streaming.texts, str(folder.absolute()))
+        parts = [Tally.from_json(json.loads(row.tally)) for row in rows.mapInArrow(work, "tally string").collect()]
+        kind = read_head(Path(model.trained.folder)).kind
+        tally = reduce(add, parts, Tally.nothing(number, model.version, kind))  # a batch may have no parts
         written = sum(pq.read_metadata(file).num_rows for file in folder.glob("part-*.parquet"))
-        if written != counted.profile.rows:
-            raise Transient(f"{counted.profile.rows} rows were labeled, but {written} written: try again")
-        return counted
+        if written != tally.profile.rows:
+            raise Transient(f"{tally.profile.rows} rows were labeled, but {written} written: try again")
+        return tally
 
 
-def follow(spark: SparkSession, rows: DataFrame, streaming: Streaming, labeler: Labeler, changes: Changes) -> None:
+def follow(spark: SparkSession, rows: DataFrame, streaming: Streaming, labeler: BatchLabeler, changes: Changes) -> None:
     """Label batch after batch, until there are no more rows, or for ever if the stream is continuous."""
     writer = rows.writeStream.foreachBatch(labeler).option("checkpointLocation", place(labeler.folder / CHECKPOINT))
     if streaming.continuous:

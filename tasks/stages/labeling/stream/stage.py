@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from include.artifacts import locked
+from include.drift_windows import in_short
 from include.experiment import Experiment
 from include.runs import Run
-from include.windows import in_short
 from tasks.context import Context, Outcome
 
 
@@ -31,14 +31,14 @@ def run(context: Context, plan: str) -> Outcome:
     from tasks.spark import session
     from tasks.stages.labeling.stream.changes import Changes
     from tasks.stages.labeling.stream.heartbeat import Heartbeat
-    from tasks.stages.labeling.stream.labeler import Labeler, follow
+    from tasks.stages.labeling.stream.labeler import BatchLabeler, follow
     from tasks.stages.labeling.stream.source import open_source, remember
 
     experiment, streaming = context.experiment, context.experiment.streaming
     folder = context.run.store.root.parent / "streams" / streaming.name
     with locked(folder), Heartbeat(folder / "heartbeat.json") as heartbeat:
         remember(streaming, folder / "stream.json")
-        labeler, changes = Labeler(experiment, context.run, folder, heartbeat), Changes(streaming, folder)
+        labeler, changes = BatchLabeler(experiment, context.run, folder, heartbeat), Changes(streaming, folder)
         with session(experiment, "stream") as spark:
             follow(spark, open_source(spark, streaming, folder), streaming, labeler, changes)
     return Outcome(_result(context.run.folder.name, folder) | {"changed": changes.names})

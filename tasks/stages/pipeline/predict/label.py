@@ -1,4 +1,4 @@
-"""Prediction on an executor: turn the documents of a partition of the test table into predictions."""
+"""Predict a split on Spark: its source is the token ids of documents, its sink a table of all answers."""
 
 from __future__ import annotations
 
@@ -10,59 +10,48 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from include.sections import Prediction
-from tasks.encoder.batching import Array, TokenTable
-from tasks.encoder.labels import to_column
-from tasks.encoder.spec import HeadSpec
-from tasks.inference.trained_model import TrainedModel, worker_runner
-from tasks.scoring.predictions import predict
+from include.answers import ROW
+from tasks.encoder.batching import TokenTable
+from tasks.encoder.loading import read_head
+from tasks.inference.labeler import Labeler, answers, progress
 
-#: The columns that are returned for each row, as Spark schemas. The prediction is that of tasks/encoder/labels.py.
-SCHEMAS = {
-    "classification": "row long, prediction long, probabilities array<double>",
-    "multilabel": "row long, prediction string, probabilities array<double>",
-    "regression": "row long, prediction double",
-}
+
+def predict(spark: SparkSession, labeler: Labeler, split: Path, parts: int) -> pa.Table:
+    """Return the number of each row (`row`) and its answers, sorted by the number.
+
+    Args:
+        spark: The Spark session.
+        labeler: The labeler.
+        split: The folder of the split, which executors read in place, as they do the model.
+        parts: The number of partitions.
+    """
+    head = read_head(Path(labeler.model.folder))
+    none = pa.table({ROW: pa.array([], pa.int64()), **answers(head, np.zeros((0, head.outputs)))})
+    rows, done = len(TokenTable.open(split).documents), spark.sparkContext.accumulator(0)
+    work = _LabelPartition(labeler, str(split.absolute()), done)
+    with progress(lambda: done.value, rows):
+        table = spark.range(0, rows, 1, parts).mapInArrow(work, from_arrow_schema(none.schema)).toArrow()
+    return table.sort_by(ROW)
 
 
 @dataclass(frozen=True)
-class LabelPartition:
-    """Predicts the rows of one partition; a function for DataFrame.mapInArrow.
+class _LabelPartition:
+    """Labels the documents whose positions are in the first column of the chunks; a function for mapInArrow."""
 
-    Attributes:
-        model: The model.
-        split: The folder of the split in preprocess's artifact.
-        prediction: The experiment's prediction section, which determines the batches.
-        done: Counts the predicted rows for the driver.
-    """
-
-    model: TrainedModel
+    labeler: Labeler
     split: str
-    prediction: Prediction
     done: Accumulator[int]
 
     def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of SCHEMAS for the positions of documents in the first column of the chunks."""
         positions = np.concatenate([np.zeros(0, np.int64), *(chunk.column(0).to_numpy() for chunk in chunks)])
-        if not len(positions):
-            return
-        runner, table = worker_runner(self.model, self.prediction), _open(self.split)
-        logits = runner.documents(table, positions)
-        yield _labeled(table.rows[table.documents[positions]], logits, runner.head)
-        self.done.add(len(positions))
+        if len(positions):
+            yield from self.labeler.label_tokens(_open(self.split), positions).to_batches()
+            self.done.add(len(positions))
 
 
 @lru_cache(maxsize=1)  # a Python worker processes several partitions
 def _open(split: str) -> TokenTable:
     return TokenTable.open(Path(split))
-
-
-def _labeled(rows: Array, logits: Array, head: HeadSpec) -> pa.RecordBatch:
-    """Convert logits [batch, outputs] to predictions and all probabilities, or to the score."""
-    predicted, probabilities = predict(head.kind, logits, head.thresholds)
-    columns = [pa.array(rows), to_column(predicted)]
-    if probabilities is not None:
-        every = pa.FixedSizeListArray.from_arrays(pa.array(probabilities.ravel()), logits.shape[1])
-        columns.append(every.cast(pa.list_(pa.float64())))
-    return pa.RecordBatch.from_arrays(columns, [column.split()[0] for column in SCHEMAS[head.kind].split(", ")])

@@ -25,9 +25,10 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.spec import HeadSpec
-from tasks.inference.progress import progress
+from tasks.inference.labeler import Labeler, progress
 from tasks.inference.trained_model import TrainedModel
-from tasks.stages.pipeline.predict.stage import predict, run
+from tasks.stages.pipeline.predict.label import predict
+from tasks.stages.pipeline.predict.stage import run
 from tests.tasks.contexts import surroundings
 from tests.tasks.stages.pipeline.package.packages import unchanged_package
 
@@ -82,18 +83,27 @@ def in_one_process(model: Path, split: Path) -> Any:
     return predict_logits(load_trained(model), TokenTable.open(split))
 
 
+def labeler(package: Path, wanted: Experiment) -> Labeler:
+    return Labeler(TrainedModel.of(package, wanted.prediction), wanted.prediction)
+
+
+def assert_probabilities(made: pa.Table, expected: torch.Tensor) -> None:
+    for at, name in enumerate(("probability:negative", "probability:positive")):
+        np.testing.assert_allclose(made[name].to_pylist(), expected[:, at], atol=1e-5)
+
+
 @pytest.mark.parametrize(("parts", "batching"), [(1, "tiers"), (3, "tiers"), (4, "tokens"), (7, "tiers")])
 def test_predictions_are_those_of_one_process(
     spark: SparkSession, classifier: Path, split: Path, parts: int, batching: str
 ) -> None:
     wanted = experiment("SST-2", batching=batching, batch_tokens=512)
-    made = predict(spark, wanted, TrainedModel.of(classifier, wanted.prediction), split, parts)
+    made = predict(spark, labeler(classifier, wanted), split, parts)
     logits = torch.from_numpy(in_one_process(classifier / "model", split))
     chances = logits.double().softmax(dim=1)
     assert made["row"].to_pylist() == list(range(0, 3 * ROWS, 3))
     assert made["prediction"].to_pylist() == chances.argmax(dim=1).tolist()
     assert len(set(made["prediction"].to_pylist())) == 2
-    np.testing.assert_allclose(made["probabilities"].to_pylist(), chances, atol=1e-5)
+    assert_probabilities(made, chances)
 
 
 def test_the_windows_of_a_document_are_predicted_together(
@@ -106,14 +116,14 @@ def test_the_windows_of_a_document_are_predicted_together(
     with pa.ipc.new_file(tmp_path / "test" / "part-00000.arrow", table.schema) as writer:
         writer.write_table(table.set_column(0, "row", pa.array(rows)))
     wanted = experiment("SST-2")
-    made = predict(spark, wanted, TrainedModel.of(classifier, wanted.prediction), tmp_path / "test", 3)
+    made = predict(spark, labeler(classifier, wanted), tmp_path / "test", 3)
     documents = np.unique(rows)
     every = in_one_process(classifier / "model", split)
     logits = np.stack([every[rows == row].mean(0) for row in documents])
     np.testing.assert_allclose(in_one_process(classifier / "model", tmp_path / "test"), logits, atol=1e-5)
     assert made["row"].to_pylist() == documents.tolist()
     chances = torch.from_numpy(logits).double().softmax(dim=1)
-    np.testing.assert_allclose(made["probabilities"].to_pylist(), chances, atol=1e-5)
+    assert_probabilities(made, chances)
 
 
 def stage(
@@ -161,14 +171,16 @@ AWKWARD = ['a, "b"', "line\nend", "007", "", "好😀", "=1+1"]
 
 
 def test_kept_columns_stand_beside_the_predictions(
-    spark: SparkSession, classifier: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
+    spark: SparkSession, encoder: Path, split: Path, artifact: Callable[[Path, str], Artifact], tmp_path: Path
 ) -> None:
     rows = list(range(0, 3 * ROWS, 3))
     texts, numbers = [AWKWARD[row % 6] + str(row) for row in rows], [None if row % 2 else row for row in rows]
     kept = pa.table({"row": rows[::-1], "id": texts[::-1], "label": pa.array(numbers[::-1], pa.int32())})
     pq.write_table(kept, tmp_path / "kept-test.parquet")
     own: dict[str, Any] = {"source": "files", "labels": ["no, never", "yes"], "keep": ["id", "label"]}
-    inputs = artifact(classifier, "package"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
+    (tmp_path / "package").mkdir()
+    package = packaged(tmp_path / "package", encoder, HeadSpec("classification", 2, label_names=("no, never", "yes")))
+    inputs = artifact(package, "package"), artifact(split.parent, "preprocess"), artifact(tmp_path, "validate")
     stage(tmp_path / "out", "classification", *inputs, **own)
     table = pq.read_table(tmp_path / "out" / "predictions.parquet")
     assert table.column_names[:3] == ["row", "id", "label"] and table.schema.field("label").type == pa.int32()

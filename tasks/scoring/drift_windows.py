@@ -1,4 +1,4 @@
-"""Windows of a stream: consecutive batches, joined until they have enough rows to be compared with the training rows.
+"""Drift windows of a stream: batches joined until they have enough rows to be compared with the training rows.
 
 They are computed from the tallies of the batches alone, so a stream that is started again finds the same windows.
 """
@@ -7,31 +7,46 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Self
 
+from include.glue import Kind
 from include.sections import Dataset
 from tasks.scoring.drift import Figure, Profile, measure
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What a batch has counted. It is kept as JSON beside the rows of the batch.
+    """What is counted in rows of a batch. It is kept as JSON next to the rows. Tallies of parts add up.
 
     Attributes:
         batch: The number of the batch. A later batch has a higher number.
-        model_version: The version of the model that labeled its rows.
-        profile: The counts of its rows, whose labels are the answers of the model. Their texts are cleaned as those in
-            the training of the model, whose profile they are compared with.
-        confidence: The sum of the largest probabilities of all rows; None for a regression.
+        model_version: The version of the model that labels its rows.
+        profile: The counts of the labeled rows. Their labels are the answers of the model, and their texts are cleaned
+            as those in its training, whose profile they are compared with.
+        confidence: The sum of the largest probabilities of these rows; None for a regression.
+        reasons: The number of the rows that were set aside by reason.
     """
 
     batch: int
     model_version: str
     profile: Profile
     confidence: float | None = None
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def nothing(cls, batch: int, model_version: str, kind: Kind, reasons: Iterable[str] = ()) -> Self:
+        """Return the tally of no labeled rows, and of others that are set aside for these reasons."""
+        confidence = None if kind == "regression" else 0.0
+        return cls(batch, model_version, Profile.of(kind, [], []), confidence, Counter(reasons))
+
+    def __add__(self, later: Tally) -> Tally:
+        confidence = None if self.confidence is None or later.confidence is None else self.confidence + later.confidence
+        profile, reasons = self.profile + later.profile, self.reasons + later.reasons
+        return Tally(later.batch, later.model_version, profile, confidence, reasons)
 
     def as_json(self) -> dict[str, Any]:
         """Return the tally as JSON values."""
@@ -40,28 +55,23 @@ class Tally:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Return the tally that `as_json` has written."""
-        return cls(**{**value, "profile": Profile.from_json(value["profile"])})
+        profile, reasons = Profile.from_json(value["profile"]), Counter(value.get("reasons", {}))
+        return cls(**{**value, "profile": profile, "reasons": reasons})
 
 
 @dataclass(frozen=True)
-class Window:
+class DriftWindow:
     """Consecutive batches that one version of the model has labeled.
 
     Attributes:
         first: The number of the first batch.
-        last: The number of the last batch.
-        model_version: The version of the model.
-        profile: The counts of all rows.
-        confidence: The mean over all rows of the largest probability; None for a regression.
+        tally: What is counted in all of them; its batch is the last one.
         figures: The drift from the training rows of the model. It is empty if they are not known, or if the window has
             too few rows for a verdict because the model was changed.
     """
 
     first: int
-    last: int
-    model_version: str
-    profile: Profile
-    confidence: float | None
+    tally: Tally
     figures: list[Figure]
 
     @property
@@ -76,20 +86,23 @@ class Window:
 
     def as_json(self) -> dict[str, Any]:
         """Return the window as JSON values: shares of labels, or mean and standard deviation of scores, not counts."""
+        profile, confidence = self.tally.profile, self.tally.confidence
         return {
             "first": self.first,
-            "last": self.last,
-            "model_version": self.model_version,
-            "rows": self.profile.rows,
-            **_answers(self.profile),
-            "confidence": None if self.confidence is None else round(self.confidence, 4),
+            "last": self.tally.batch,
+            "model_version": self.tally.model_version,
+            "rows": profile.rows,
+            **_answers(profile),
+            "confidence": None if confidence is None else round(confidence / profile.rows, 4),
             "figures": [figure.as_json() for figure in self.figures],
             "passed": self.passed,
             "reasons": self.reasons,
         }
 
 
-def windows(tallies: Iterable[Tally], rows: int, references: Mapping[str, Profile], limits: Dataset) -> list[Window]:
+def drift_windows(
+    tallies: Iterable[Tally], rows: int, references: Mapping[str, Profile], limits: Dataset
+) -> list[DriftWindow]:
     """Join batches to windows.
 
     A window ends with the batch with which it has enough rows, or before a batch of another version of the model,
@@ -100,17 +113,17 @@ def windows(tallies: Iterable[Tally], rows: int, references: Mapping[str, Profil
     the other windows remain the same.
 
     Args:
-        tallies: The tallies of consecutive batches. Batches without rows are ignored.
+        tallies: The tallies of consecutive batches. Batches without labeled rows are ignored.
         rows: The number of rows that a window needs for a verdict.
         references: Version of the model to the profile of its training rows, where it is known.
         limits: The experiment's dataset section.
     """
     found = []
     for group in _groups(sorted(tallies, key=lambda tally: tally.batch), rows):
-        profile = reduce(operator.add, (tally.profile for tally in group))
-        reference = references.get(group[0].model_version) if profile.rows >= rows else None
-        figures = [] if reference is None else measure(reference, profile, limits)
-        found.append(_window(group, profile, figures))
+        whole = reduce(operator.add, group)
+        reference = references.get(whole.model_version) if whole.profile.rows >= rows else None
+        figures = [] if reference is None else measure(reference, whole.profile, limits)
+        found.append(DriftWindow(group[0].batch, whole, figures))
     return found
 
 
@@ -127,12 +140,6 @@ def _groups(tallies: Iterable[Tally], rows: int) -> Iterator[list[Tally]]:
         if sum(each.profile.rows for each in group) >= rows:
             yield group
             group = []
-
-
-def _window(group: Sequence[Tally], profile: Profile, figures: list[Figure]) -> Window:
-    sums = [tally.confidence for tally in group if tally.confidence is not None]
-    confidence = sum(sums) / profile.rows if sums else None
-    return Window(group[0].batch, group[-1].batch, group[0].model_version, profile, confidence, figures)
 
 
 def _answers(profile: Profile) -> dict[str, Any]:

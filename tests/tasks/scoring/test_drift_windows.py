@@ -1,4 +1,4 @@
-"""Windows: which batches they join, what they say, and that more batches do not change them."""
+"""Drift windows: which batches they join, what they say, and that more batches do not change them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from include.sections import Dataset
 from tasks.scoring.drift import Profile
-from tasks.streaming.windows import Tally, Window, windows
+from tasks.scoring.drift_windows import DriftWindow, Tally, drift_windows
 
 TRAINED = Profile.of("classification", [("a good film",), ("a bad film",)] * 10, ["good", "bad"] * 10)
 
@@ -18,12 +18,12 @@ def tally(batch: int, rows: int, version: str = "1", text: str = "a film", label
     return Tally(batch, version, profile, rows * 0.75)
 
 
-def joined(tallies: list[Tally], rows: int = 10) -> list[Window]:
-    return windows(tallies, rows, {"1": TRAINED}, Dataset())
+def joined(tallies: list[Tally], rows: int = 10) -> list[DriftWindow]:
+    return drift_windows(tallies, rows, {"1": TRAINED}, Dataset())
 
 
-def spans(found: list[Window]) -> list[tuple[int, int, int]]:
-    return [(window.first, window.last, window.profile.rows) for window in found]
+def spans(found: list[DriftWindow]) -> list[tuple[int, int, int]]:
+    return [(window.first, window.tally.batch, window.tally.profile.rows) for window in found]
 
 
 def test_batches_are_joined_until_there_are_enough_rows() -> None:
@@ -39,14 +39,14 @@ def test_further_batches_and_another_order_change_no_window() -> None:
         earlier = joined(tallies[:end])
         assert earlier == whole[: len(earlier)]
     for place, window in enumerate(whole, 1):
-        assert joined([each for each in tallies if each.batch > window.last]) == whole[place:]
+        assert joined([each for each in tallies if each.batch > window.tally.batch]) == whole[place:]
     assert joined(tallies[::-1]) == whole
 
 
 def test_a_window_ends_where_the_model_changes_and_has_no_verdict_if_it_has_too_few_rows() -> None:
     found = joined([tally(1, 12), tally(2, 4), tally(3, 12, "2"), tally(4, 10)])
     assert spans(found) == [(1, 1, 12), (2, 2, 4), (3, 3, 12), (4, 4, 10)]
-    assert [window.model_version for window in found] == ["1", "1", "2", "1"]
+    assert [window.tally.model_version for window in found] == ["1", "1", "2", "1"]
     assert [window.passed for window in found] == [False, None, None, False]  # nobody knows the rows of version 2
     assert found[1].figures == [] and found[1].reasons == []
 

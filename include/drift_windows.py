@@ -1,4 +1,4 @@
-"""The windows of a stream, streams/NAME/windows/FIRST-LAST.json, as the stage stream and the Dags tell of them."""
+"""The drift windows of a stream, streams/NAME/windows/FIRST-LAST.json, as the stage stream and the Dags show them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from typing import Any
 
 
 def in_short(window: dict[str, Any]) -> dict[str, Any]:
-    """Return what a result, a notice or an event says of a window.
-
-    Args:
-        window: the content of its file.
+    """Return what a result, a notice or an event says of a window, given the content of its file.
 
     Raises:
         KeyError: if it is not that of a window.

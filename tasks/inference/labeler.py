@@ -1,0 +1,154 @@
+"""Label rows on Spark: what predict, score and stream share. Each of them adds the source and the sink of the rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from threading import Event, Thread
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+
+from include.answers import MODEL_VERSION, ROW
+from include.artifacts import sync
+from include.sections import Prediction
+from include.text import is_blank
+from tasks.encoder.batching import Array, TokenTable
+from tasks.encoder.cleaning import clean
+from tasks.encoder.spec import HeadSpec
+from tasks.inference.runner import Runner
+from tasks.inference.trained_model import TrainedModel
+from tasks.scoring.predictions import answer_columns, predict
+from tasks.sources.json_row import decoding_problem
+from tasks.sources.lines import nul_problem
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Labeler:
+    """Labels rows in the Python workers of Spark. It can be sent to them, and each loads the model once.
+
+    Attributes:
+        model: The model.
+        prediction: The experiment's prediction section, which determines the batches.
+        version: The version of the model, for the column MODEL_VERSION; "" for no such column.
+    """
+
+    model: TrainedModel
+    prediction: Prediction
+    version: str = ""
+
+    @property
+    def head(self) -> HeadSpec:
+        """The head of the model."""
+        return self._runner.head
+
+    def label(self, rows: pa.Table, texts: Iterable[Sequence[str]]) -> Iterator[pa.Table]:
+        """Yield the rows with their answers, some thousand at a time.
+
+        Args:
+            rows: The rows.
+            texts: For each row its text, or both texts of a pair.
+        """
+        first = 0
+        for logits in self._runner.logits(texts):
+            yield self._answered(rows.slice(first, len(logits)), logits)
+            first += len(logits)
+
+    def label_tokens(self, table: TokenTable, documents: Array) -> pa.Table:
+        """Return the column `row` and the answers of documents that were tokenized before.
+
+        Args:
+            table: The table of the documents.
+            documents: Positions in the table's `documents`, in ascending order, [n].
+        """
+        rows = pa.table({ROW: table.rows[table.documents[documents]]})
+        return self._answered(rows, self._runner.documents(table, documents))
+
+    @property
+    def _runner(self) -> Runner:
+        return _runner(self.model, self.prediction)
+
+    def _answered(self, rows: pa.Table, logits: Array) -> pa.Table:
+        columns = {name: rows[name] for name in rows.column_names} | answers(self.head, logits)
+        if self.version:
+            columns[MODEL_VERSION] = pa.repeat(self.version, len(rows))
+        return pa.table(columns)
+
+
+def answers(head: HeadSpec, logits: Array) -> dict[str, Array | pa.Array]:
+    """Return the columns of answers for logits, [n, outputs]."""
+    predicted, probabilities = predict(head.kind, logits, head.thresholds)
+    return answer_columns(head.kind, head.label_names, predicted, probabilities)
+
+
+@lru_cache(maxsize=1)  # a Python worker processes several partitions, and there is one worker per core
+def _runner(model: TrainedModel, prediction: Prediction) -> Runner:
+    return Runner(Path(model.folder), model.open(threads=1), prediction)
+
+
+def text_problem(value: bytes | None, rules: Sequence[str]) -> str:
+    """Return why a text, or None, cannot be labeled by a model that cleans texts by these rules; "" if it can."""
+    if value is None:
+        return "no text"
+    if problem := decoding_problem(value):
+        return problem
+    text = value.decode("utf-8")
+    if is_blank(text):
+        return "empty text"
+    return "empty text after cleaning" if rules and is_blank(clean(text, rules)) else nul_problem(text)
+
+
+@contextmanager
+def whole_file(file: Path) -> Iterator[Path]:
+    """Yield where a task of Spark writes a file, which gets its name when the block has ended without an error.
+
+    Each attempt of the task, such as a speculative one, writes a file of its own.
+    """
+    task = TaskContext.get()
+    assert task is not None  # only Spark calls this function, on executors
+    attempt = file.with_name(f".{file.name}.{task.taskAttemptId()}")
+    yield attempt
+    sync(attempt)
+    attempt.replace(file)
+
+
+def write_parquet(tables: Iterator[pa.Table], file: Path) -> None:
+    """Write tables of one schema to a file, as a task of Spark. Without a table there is no file."""
+    first = next(tables, None)
+    if first is None:
+        return
+    with whole_file(file) as path, pq.ParquetWriter(path, first.schema) as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(table)
+
+
+@contextmanager
+def progress(done: Callable[[], int], rows: int, seconds: float = 5) -> Iterator[None]:
+    """Log how many of the rows are predicted, every few seconds until the block ends.
+
+    Executors report a partition only when it is finished, so the number may stay the same for a while.
+    """
+    ended = Event()
+
+    def report() -> None:
+        reported = 0
+        while not ended.wait(seconds):
+            if (now := done()) != reported:
+                log.info("predicted %d of %d rows", now, rows)
+                reported = now
+
+    thread = Thread(target=report, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
