@@ -27,8 +27,7 @@ from tasks.training.device import usable_gpus
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loop import Trainer
-from tasks.training.meter import memory
-from tasks.training.phases import Phase
+from tasks.training.meter import Phase, memory
 
 TIMING = "timing.json"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-from tasks.training.compiled_layers import missing_tool
+from tasks.training.layers import missing_tool
 
 #: Gradients are decided on by the same numbers in all cases, and nothing is evaluated between the steps.
 COMMON = ("training.patience=0", "training.epochs=1", "training.evaluations=1", "preprocessing.max_length=128")

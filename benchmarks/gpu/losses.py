@@ -23,8 +23,8 @@ from benchmarks.tables import table
 from include.artifacts import write_json
 from include.named import load
 from tasks.launching.launch import ROOT, launch
-from tasks.training.compiled_layers import missing_tool
 from tasks.training.job import Job
+from tasks.training.layers import missing_tool
 
 ROWS, BATCH = 640, 32
 LIMIT = 60.0  # seconds for a training; the first one of a process imports torch, too

@@ -13,24 +13,28 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from include.artifacts import MANIFEST, damaged, inventory, sync, write_json
+from tasks.communication.layout import Place
 from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.state import State
 from tasks.training.job import checkpoints
-from tasks.training.pieces import PlaceOf, load_pieces, save_pieces
 
 log = logging.getLogger(__name__)
 KEPT = 2
 SHARED, VALUES, BEST = "shared.safetensors", "values.json", "best"
+#: Returns where a tensor's part of this rank lies, by the tensor's name. None: the rank has the whole tensor.
+PlaceOf = Callable[[str], Place | None]
+#: The place of a tensor of which this rank has nothing.
+ABSENT = Place((), (), (), written=False)
 
 
 @dataclass(frozen=True)
@@ -53,15 +57,17 @@ class Snapshot:
 
 
 class Checkpoints:
-    """The checkpoints of one training.
-
-    Attributes:
-        folder: where they are written.
-        every: steps between two checkpoints; 0: a checkpoint is written only when the training is stopped.
-    """
+    """The checkpoints of one training."""
 
     def __init__(self, folder: Path, every: int, rank: int, best: Path) -> None:
-        """Keep checkpoints in a folder; `best` is the folder of the best model so far, which they contain."""
+        """Keep checkpoints in a folder.
+
+        Args:
+            folder: where they are written.
+            every: steps between two checkpoints; 0: a checkpoint is written only when the training is stopped.
+            rank: this rank's number.
+            best: the folder of the best model so far, which they contain.
+        """
         self.folder, self.every = folder, every
         self._rank, self._best = rank, best
 
@@ -102,14 +108,14 @@ class Checkpoints:
 
     def shared(self, step: int, device: torch.device, place_of: PlaceOf | None = None) -> State:
         """Return the checkpoint's shared tensors, or this rank's parts of them if it has parts only."""
-        files = sorted(self._path(step).glob("part-*.safetensors"))
-        if not files and place_of is None:
-            return _load(self._path(step) / SHARED, device)
-        return load_pieces([self._path(step) / SHARED, *files], place_of, device)
+        parts = sorted(self._path(step).glob("part-*.safetensors"))
+        return load_pieces([self._path(step) / SHARED, *parts], place_of, device)
 
     def own(self, step: int, rank: int, device: torch.device) -> State:
         """Return the tensors of one rank of the training that wrote the checkpoint."""
-        return _load(self._path(step) / _own(rank), device)
+        # Mapped tensors may lie at unaligned addresses, where a matrix product can differ in its last bit: copy them.
+        mapped = load_file(self._path(step) / _own(rank), str(device))
+        return {name: tensor.clone() for name, tensor in mapped.items()}
 
     def restore_best(self, step: int) -> None:
         """Restore the folder of the best model; before the first evaluation there is none."""
@@ -148,13 +154,13 @@ class Checkpoints:
         if self._rank == 0:
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir(parents=True)
-            _save(snapshot.shared, fresh / SHARED)
+            save_pieces(snapshot.shared, None, fresh / SHARED)
             write_json(fresh / VALUES, snapshot.values)
             if self._best.is_dir():
                 shutil.copytree(self._best, fresh / BEST)
 
     def _save_own(self, fresh: Path, snapshot: Snapshot) -> None:
-        _save(snapshot.own, fresh / _own(self._rank))
+        save_pieces(snapshot.own, None, fresh / _own(self._rank))
         if snapshot.parts:
             save_pieces(snapshot.parts, snapshot.place_of, fresh / f"part-{self._rank}.safetensors")
 
@@ -174,15 +180,6 @@ def _own(rank: int) -> str:
     return f"rank-{rank}.safetensors"
 
 
-def _save(tensors: State, file: Path) -> None:
-    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, file)
-
-
-def _load(file: Path, device: torch.device) -> State:
-    # Mapped tensors may lie at unaligned addresses, where a matrix product can differ in its last bit: copy them.
-    return {name: tensor.clone() for name, tensor in load_file(file, str(device)).items()}
-
-
 def _unusable(folder: Path, same: dict[str, str]) -> str | None:
     """Return why a training cannot continue from a checkpoint, None when it can."""
     try:
@@ -195,3 +192,69 @@ def _unusable(folder: Path, same: dict[str, str]) -> str | None:
         return f"its {MANIFEST} is missing or damaged ({error})"
     changed = [name for name, value in same.items() if values.get(name) != value]
     return f"it was written with another {' and '.join(changed)}" if changed else None
+
+
+def save_pieces(tensors: State, place_of: PlaceOf | None, file: Path) -> None:
+    """Write tensors, or parts of tensors with the place of each in the file's header."""
+    header = {}
+    for name, tensor in tensors.items():
+        place = place_of(name) if place_of else None
+        if place is not None and tensor.ndim:
+            header[name] = json.dumps({"offset": place.offset, "whole": place.whole})
+    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, file, header or None)
+
+
+def load_pieces(files: Iterable[Path], place_of: PlaceOf | None, device: torch.device) -> State:
+    """Return the parts that `place_of` names of all tensors in the files, each put together from its pieces.
+
+    Raises:
+        KeyError: the files lack some of what is asked for of a tensor, which the error names.
+    """
+    found: dict[str, Assembly] = {}
+    for file in files:
+        with safe_open(file, "pt") as content:
+            header = content.metadata() or {}
+            for name in content.keys():  # noqa: SIM118  # it is no mapping
+                place = place_of(name) if place_of else None
+                if place is not ABSENT:
+                    _add(found, name, content.get_slice(name)[...], json.loads(header.get(name, "{}")), place)
+    for name, assembly in found.items():
+        if not assembly.complete:
+            raise KeyError(f"a part of {name}")
+    return {name: assembly.values.to(device) for name, assembly in found.items()}
+
+
+def _add(
+    found: dict[str, Assembly], name: str, piece: torch.Tensor, described: dict[str, Any], place: Place | None
+) -> None:
+    """Add a piece, which its file describes unless it is a whole tensor, to the part of a tensor."""
+    begin = (0,) * piece.ndim
+    if place is None or not piece.ndim:  # the optimizer's count of steps has no parts
+        whole = tuple(described.get("whole", piece.shape))
+        place = Place(begin, whole, whole, written=False)
+    found.setdefault(name, Assembly(place, piece.dtype)).add(piece, tuple(described.get("offset", begin)))
+
+
+class Assembly:
+    """A part of a tensor that is put together from pieces, which are other parts of it."""
+
+    def __init__(self, place: Place, dtype: torch.dtype) -> None:
+        self.values = torch.empty(place.shape, dtype=dtype)
+        self._place = place
+        self._filled: dict[tuple[tuple[int, int], ...], int] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether the pieces fill the part. Of two pieces that overlap, both are the same."""
+        return sum(self._filled.values()) == self.values.numel()
+
+    def add(self, piece: torch.Tensor, offset: tuple[int, ...]) -> None:
+        """Copy where a piece, which begins at the offset in the whole tensor, and the part overlap, if they do."""
+        place = self._place
+        begin = [max(pair) for pair in zip(offset, place.offset, strict=True)]
+        ends = [min(a + n, b + m) for a, n, b, m in zip(offset, piece.shape, place.offset, place.shape, strict=True)]
+        if all(low < high for low, high in zip(begin, ends, strict=True)):
+            there = tuple(slice(low - o, high - o) for low, high, o in zip(begin, ends, offset, strict=True))
+            here = tuple(slice(low - o, high - o) for low, high, o in zip(begin, ends, place.offset, strict=True))
+            self.values[here] = piece[there]
+            self._filled[tuple(zip(begin, ends, strict=True))] = piece[there].numel()

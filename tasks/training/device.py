@@ -22,9 +22,7 @@ _REMEDY = f"or train on the CPU, with an empty {_VISIBLE} in the environment"
 
 @cache
 def usable_gpus() -> int:
-    """Return the number of GPUs of this machine that torch computes on; without any, trainings use the CPU.
-
-    Nothing is computed there yet, so that no memory of a GPU is taken by a process that only asks.
+    """Return the number of GPUs of this machine that torch computes on, without taking memory of any.
 
     Raises:
         BadInput: there are GPUs, and torch, which was built for GPUs, cannot use them.
@@ -70,11 +68,7 @@ def runs(code: str, capability: tuple[int, int]) -> bool:
 
 
 def rank_device() -> torch.device:
-    """Return the device of this rank; a GPU becomes torch's current one.
-
-    Raises:
-        BadInput: there are fewer GPUs than ranks, or torch cannot use one of them.
-    """
+    """Return the device of this rank; a GPU becomes torch's current one. Raises BadInput as the functions it calls."""
     device = torch.device(device_of(local_rank(), local_size(), usable_gpus()))
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -88,11 +82,6 @@ def runs_ahead(device: torch.device) -> bool:
 
 def device_of(local_rank: int, local_size: int, gpus: int) -> str:
     """Return the device of one of a machine's ranks: a GPU of its own where there are GPUs, else the CPU.
-
-    Args:
-        local_rank: the rank's number on its machine.
-        local_size: the number of ranks on the machine.
-        gpus: the number of GPUs of the machine.
 
     Raises:
         BadInput: there are fewer GPUs than ranks.

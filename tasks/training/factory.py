@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
 
-from include.sections import Communication, Training
 from tasks.communication import ranks
 from tasks.communication.exchange import Exchange, SingleRank, by_kind
 from tasks.communication.layout import Layout, layout_of
@@ -21,27 +20,23 @@ from tasks.encoder.fused_layer import fuse_layers, fused_linears, leave_gradient
 from tasks.encoder.models import EncoderWithHead
 from tasks.encoder.padding_free import allow_packing
 from tasks.training.checkpoint import Checkpoints
-from tasks.training.compiled_layers import compile_layers
 from tasks.training.device import rank_device, runs_ahead
 from tasks.training.job import Job
-from tasks.training.layers import freeze, layers_of, recompute_activations
+from tasks.training.layers import compile_layers, freeze, layers_of, recompute_activations
 from tasks.training.loop import Trainer
-from tasks.training.meter import Meter
+from tasks.training.meter import Meter, Phases
 from tasks.training.metrics_logger import MetricsLogger
-from tasks.training.moving_average import MovingAverage
 from tasks.training.objectives import Objective, build_objective
-from tasks.training.on_device import DeviceGuard, DeviceLossScale
-from tasks.training.optim import Optimizer, settings
-from tasks.training.phases import Phases
-from tasks.training.precision import LossScale, NonFiniteGuard, Precision, resolve
-from tasks.training.prefetch import Prefetch
+from tasks.training.optim import MovingAverage, Optimizer, settings
+from tasks.training.precision import DeviceGuard, DeviceLossScale, LossScale, NonFiniteGuard, Precision, resolve
 from tasks.training.profiler import build_profiler
-from tasks.training.sampler import RankBatch, Sampler, check_batch_size
+from tasks.training.row_adamw import Setting
+from tasks.training.sampler import Prefetch, RankBatch, Sampler, check_batch_size
 from tasks.training.selection import BestModel
 from tasks.training.training_state import RandomState, TrainingState, Weights, identity
 
 if TYPE_CHECKING:
-    from tasks.training.parallel.build import Division
+    from tasks.training.parallel.divide import Division
 
 log = logging.getLogger(__name__)
 _NO_PACKING = (
@@ -57,29 +52,18 @@ _NO_FUSED_LAYERS = (
 def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None = None) -> Trainer:
     """Load data and model, and build the trainer of this process, which is one of the training's ranks.
 
-    Args:
-        job: the training.
-        stopping: returns whether this rank was asked to stop.
-        scratch: a folder that all ranks see, and that is removed after them: for the profile that runtime.profile asks
-            for, and for ranks that divide the model to meet in. None: no profile is made, and the model not divided.
-
-    Raises:
-        BadInput: encoder, data and experiment do not fit each other.
+    `stopping` returns whether this rank was asked to stop. `scratch` is a folder that all ranks see, and that is
+    removed after them: for the profile that runtime.profile asks for, which needs it, and for ranks that divide the
+    model to meet in. Raises BadInput if encoder, data and experiment do not fit each other.
     """
     training, layout = job.training, layout_of(job.experiment.parallel)
     assert ranks.connected() or not job.uses_horovod, "Horovod is not initialized"
     hosts, device = ranks.ranks_by_host(), rank_device()
-    torch.manual_seed(training.seed)  # every rank draws the same head
-    objective = build_objective(job)
-    model = prepare_model(objective.model, job, device)
-    chosen = settings(model, training)  # of the whole model, of which a rank may have a part only
-    division = _divide(model, layout, device, scratch) if layout.divided else None
-    if division:
-        model = objective.model = division.model
-    torch.manual_seed(training.seed * 1024 + layout.random)  # and dropout of its own
-    sampler = _sampler(objective, job, layout)
-    # A rank that lost its only other one still compresses, so that residuals are not lost.
-    communication = job.experiment.communication
+    objective, chosen, division = _load(job, layout, device, scratch)
+    model, train = objective.model, objective.train
+    torch.manual_seed(training.seed * 1024 + layout.random)  # the same head on every rank, and dropout of its own
+    check_batch_size(train, job.batching, training.batch_size, layout.row_parts)
+    sampler = Sampler(train.lengths, objective.terms, job.batching, training, layout.rows, layout.row_parts)
     sparse = frozenset(by_kind(model)["embeddings"])
     # Rows with gradients, sums over ranks and averaged weights need a decision in Python, which waits for the device.
     ahead = runs_ahead(device) and not (sparse or job.uses_horovod or training.average_decay)
@@ -87,19 +71,17 @@ def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None =
     if division:
         exchange = division.exchange(layout)
     elif job.uses_horovod:
-        narrow = _narrow_linears(model, training, precision)
-        exchange = build_exchange(model, communication, sampler.steps, hosts, narrow)
+        exchange = build_exchange(model, job, sampler.steps, hosts, precision)
     else:
         exchange = SingleRank(model, ahead)
     optimizer = Optimizer(exchange.parameters, chosen, sparse, exchange.owned)
     average, best = MovingAverage(model, training.average_decay), BestModel(job.folder / "model", training.patience)
-    on_device = DeviceGuard(device) if ahead else None
-    guard = on_device or NonFiniteGuard()
-    loss_scale = DeviceLossScale(precision, on_device) if on_device else LossScale(precision)
+    guard = DeviceGuard(device) if ahead else NonFiniteGuard()
+    loss_scale = DeviceLossScale(precision, guard) if isinstance(guard, DeviceGuard) else LossScale(precision)
     metrics = MetricsLogger(job.folder if layout.leads else None, sampler.steps, job.terminal)
     meter = Meter(exchange.bytes_received, job.spent, layout.counts)
-    weights = Weights(model, division.parts if division else None)
     moments, random = {"optimizer": optimizer}, RandomState(device, training.seed, layout.random)
+    weights = Weights(model, division.parts if division else None)
     state = TrainingState(
         shared={"model": weights, "average": average, **({} if exchange.sharded else moments)},
         per_rank={"meter": meter, "random": random},
@@ -112,24 +94,37 @@ def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None =
         random=random,
         hosts=hosts,
         layout=layout,
-        places=division.places if division else {},
+        places={name: part.place for name, part in division.parts.items()} if division else {},
         identity=identity(job),
     )  # fmt: skip
-    checkpoints = Checkpoints(job.folder, job.experiment.runtime.checkpoint_steps, layout.rank, best.folder)
-    parts = (
-        job, stopping, layout, device, precision, objective, model, sampler, exchange, optimizer, average,
-        loss_scale, guard, best, metrics, meter, checkpoints, state, Phases(),
-        build_profiler(job, scratch, layout.rank, device, shares_memory=len(hosts) == 1 and bool(exchange.owned)),
-        _inputs(job, objective, sampler, device),
+    shares_memory = len(hosts) == 1 and bool(exchange.owned)
+    make = division.trainer if division else Trainer
+    return make(
+        job, stopping, layout, device, precision, objective, model, sampler, exchange, optimizer, average, loss_scale,
+        guard, best, metrics, meter,
+        Checkpoints(job.folder, job.experiment.runtime.checkpoint_steps, layout.rank, best.folder), state, Phases(),
+        build_profiler(job, scratch, layout.rank, device, shares_memory), _inputs(job, objective, sampler, device),
     )  # fmt: skip
-    return division.trainer(parts, weights) if division else Trainer(*parts)
 
 
-def _divide(model: EncoderWithHead, layout: Layout, device: torch.device, scratch: Path | None) -> Division:
-    from tasks.training.parallel.build import divide  # and what torch has for it, which a whole model does without
+def _load(
+    job: Job, layout: Layout, device: torch.device, scratch: Path | None
+) -> tuple[Objective, dict[str, Setting], Division | None]:
+    """Return the objective, whose model is what this rank computes, the settings of the whole model's parameters by
+    name, and how the model is divided, if it is.
+    """
+    torch.manual_seed(job.training.seed)  # every rank draws the same head
+    objective = build_objective(job)
+    model = prepare_model(objective.model, job, device)
+    chosen = settings(model, job.training)
+    if not layout.divided:
+        return objective, chosen, None
+    from tasks.training.parallel.divide import divide  # and what torch has for it, which a whole model does without
 
     assert scratch, "ranks that divide the model have no folder to meet in"
-    return divide(model, layout, device, scratch)
+    division = divide(model, layout, device, scratch)
+    objective.model = division.model
+    return objective, chosen, division
 
 
 def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> EncoderWithHead:
@@ -138,7 +133,7 @@ def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> Enc
     An encoder that supports no packing, or has no layers that can be fused, is trained without, and rank 0 says so.
 
     Raises:
-        BadInput: if the encoder has fewer layers than shall be frozen, its activations cannot be recomputed, or there
+        BadInput: if the encoder has fewer layers than are to be frozen, its activations cannot be recomputed, or there
             is no compiler.
     """
     training, kind = job.training, model.encoder.config.model_type
@@ -169,38 +164,21 @@ def _log_unless(supported: bool, level: int, message: str, kind: str) -> None:
         log.log(level, message, kind)
 
 
-def _narrow_linears(model: EncoderWithHead, training: Training, precision: Precision) -> dict[str, nn.Linear]:
-    """Return the linear layers of fused passes in bf16, and let them leave gradients in bf16 if they may."""
-    linears = fused_linears(model) if precision == "bf16" and not model.packs else {}
-    if training.accumulation == 1:
-        for linear in linears.values():
-            leave_gradients_narrow(linear)
-    return linears
-
-
 def build_exchange(
-    model: EncoderWithHead,
-    communication: Communication,
-    steps: int,
-    hosts: Sequence[int],
-    narrow: Mapping[str, nn.Linear],
+    model: EncoderWithHead, job: Job, steps: int, hosts: Sequence[int], precision: Precision
 ) -> Exchange:
-    """Build the exchange of a training that uses Horovod, as the experiment asks for.
-
-    Args:
-        model: whose gradients are synchronized.
-        communication: the experiment's section.
-        steps: of the whole training.
-        hosts: the number of ranks on each host.
-        narrow: linear layers that multiply in bf16, by the names of their weights. Where ranks share memory, they are
-            given copies of their weights.
-    """
+    """Build the exchange of a training that uses Horovod, has `steps` steps, and has `hosts` ranks on each host."""
     # These modules import Horovod, which need not be installed for a single rank.
     from tasks.communication.all_reduce import AllReduce, shared_bytes
     from tasks.communication.hierarchical import Hosts
     from tasks.communication.parameter_server import ParameterServer
     from tasks.communication.shared_memory import share_memory
 
+    narrow = fused_linears(model) if precision == "bf16" and not model.packs else {}
+    if job.training.accumulation == 1:
+        for linear in narrow.values():
+            leave_gradients_narrow(linear)
+    communication = job.experiment.communication
     if communication.strategy == "parameter-server":
         return ParameterServer(model, communication)
     hierarchy = Hosts(hosts) if communication.strategy == "hierarchical" else None
@@ -220,8 +198,3 @@ def _inputs(job: Job, objective: Objective, sampler: Sampler, device: torch.devi
         return rows.packed() if objective.model.packs else rows
 
     return Prefetch(sampler, job.training.accumulation, prepare) if runs_ahead(device) else prepare
-
-
-def _sampler(objective: Objective, job: Job, layout: Layout) -> Sampler:
-    check_batch_size(objective.train, job.batching, job.training.batch_size, layout.row_parts)
-    return Sampler(objective.train.lengths, objective.terms, job.batching, job.training, layout.rows, layout.row_parts)

@@ -26,7 +26,6 @@ class Job:
     """A training.
 
     Attributes:
-        experiment: the experiment.
         encoder: the folder of the pretrained encoder.
         data: the folder of token ids, with train/ and dev/: the artifact of preprocess, or the blocks of pretrain.
         output: the folder into which rank 0 writes model/, metrics.jsonl and training.json.

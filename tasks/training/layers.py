@@ -1,17 +1,46 @@
-"""The layers of an encoder of any architecture: their parameters, freezing, and recomputing their activations."""
+"""The layers of an encoder of any architecture: their levels, freezing, recomputing, and compiling.
+
+A compiled layer has a few large kernels in the place of many small ones: a GPU computes a layer of a short batch faster
+than Python can start the layer's operations one by one.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sysconfig
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
+import torch
 from torch import nn
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from include.stages import BadInput
+from tasks.context import cache_folder
 
 #: Families whose layers fill a cache, by their numbers.
 FILL_A_CACHE = ("flaubert", "xlm")
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+_REMEDY = "install it, as `make setup` does, or write training.compiled_layers: false, as in containers"
+
+
+def layers_of(encoder: nn.Module) -> list[tuple[nn.Module, ...]]:
+    """Return the modules of each layer, from the lowest layer to the top one.
+
+    The layers are the items of the module list with the most parameters. Other lists of the same length hold further
+    parts of the same layers (as in XLM); lists inside a layer are ignored. ALBERT's layers share their weights, so
+    it has one layer here.
+    """
+    lists = {name: module for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)}
+    outer = [modules for name, modules in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
+    largest = max(outer, key=lambda modules: sum(parameter.numel() for parameter in modules.parameters()))
+    stacks = [modules for modules in outer if len(modules) == len(largest)]
+    return list(zip(*stacks, strict=True))
 
 
 def levels(encoder: nn.Module) -> dict[str, int]:
@@ -51,10 +80,7 @@ def recompute_activations(encoder: PreTrainedModel) -> None:
     """Store only the input of each layer, and recompute its activations in the backward pass (Chen et al. 2016).
 
     Random state and autocast are restored for the second pass. The current `forward` of the layers is wrapped, so
-    replace layers before this call.
-
-    Raises:
-        BadInput: the layers of the encoder cannot run twice.
+    replace layers before this call. Raises BadInput if the layers of the encoder cannot run twice.
     """
     kind = encoder.config.model_type
     if kind in FILL_A_CACHE:
@@ -67,15 +93,56 @@ def recompute_activations(encoder: PreTrainedModel) -> None:
             part.forward = partial(checkpoint, part.forward, use_reentrant=False)
 
 
-def layers_of(encoder: nn.Module) -> list[tuple[nn.Module, ...]]:
-    """Return the modules of each layer, from the lowest layer to the top one.
+def compile_layers(encoder: PreTrainedModel, backend: str = "inductor") -> None:
+    """Let torch compile what each layer does in training, when the layer is first called.
 
-    The layers are the items of the module list with the most parameters. Other lists of the same length hold further
-    parts of the same layers (as in XLM); lists inside a layer are ignored. ALBERT's layers share their weights, so
-    it has one layer here.
+    A few compilations serve all layers and any number of rows and tokens, and later trainings find the code in the
+    cache folder. Evaluations use the layers' own passes: they are too rare to pay for other code. Replace what the
+    layers compute before this call, and wrap them after it.
+
+    Raises:
+        BadInput: the compiler needs a C++ compiler or Python's headers, and there are none; the layers cannot share
+            code; or nothing can be written into the cache folder.
     """
-    lists = {name: module for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)}
-    outer = [modules for name, modules in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
-    largest = max(outer, key=lambda modules: sum(parameter.numel() for parameter in modules.parameters()))
-    stacks = [modules for modules in outer if len(modules) == len(largest)]
-    return list(zip(*stacks, strict=True))
+    kind = encoder.config.model_type
+    if kind in FILL_A_CACHE:
+        raise BadInput(
+            f"the layers of the encoder ({kind}) fill a cache, so that each would need code of its own: "
+            "write training.compiled_layers: false"
+        )
+    if tool := missing_tool():
+        raise BadInput(f"training.compiled_layers needs {tool}: {_REMEDY}")
+    _keep_code(cache_folder() / "compiled")
+    for layer in layers_of(encoder):
+        for part in layer:
+            part.forward = _in_training(part, part.forward, backend)
+
+
+def missing_tool() -> str:
+    """Return what the compiler lacks, or an empty text. On a GPU, its code is also started from C."""
+    compiler, headers = os.environ.get("CXX", "g++"), Path(sysconfig.get_path("include"), "Python.h")
+    if shutil.which(compiler) is None:
+        return f"a C++ compiler, but there is no program {compiler!r} ($CXX, else g++)"
+    return "" if headers.is_file() else f"Python's headers, but there is no {headers}"
+
+
+def _keep_code(folder: Path) -> None:
+    """Keep compiled code in a folder, unless the user has named one. By itself, torch takes one that may be emptied."""
+    if os.environ.get(_CACHE) in (None, default_cache_dir()):  # torch itself sets the variable when it is imported
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(
+                f"training.compiled_layers keeps code in {folder}, which cannot be made ({error.strerror}): name "
+                f"another folder in SPARK_BERT_CACHE or {_CACHE}"
+            ) from error
+        os.environ[_CACHE] = str(folder)
+
+
+def _in_training(part: nn.Module, plain: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    compiled = torch.compile(plain, dynamic=True, backend=backend)
+
+    def forward(*values: Any, **named: Any) -> Any:
+        return (compiled if part.training else plain)(*values, **named)
+
+    return forward

@@ -18,12 +18,10 @@ from tasks.encoder.loading import copy_tokenizer
 from tasks.encoder.models import EncoderWithHead
 from tasks.training.checkpoint import Checkpoints
 from tasks.training.job import Job
-from tasks.training.meter import Meter, memory_use
+from tasks.training.meter import Meter, Phases, memory_use
 from tasks.training.metrics_logger import METRICS, MetricsLogger
-from tasks.training.moving_average import MovingAverage
 from tasks.training.objectives import Objective
-from tasks.training.optim import Optimizer, clipping, learning_rate
-from tasks.training.phases import Phases
+from tasks.training.optim import MovingAverage, Optimizer, clipping, learning_rate
 from tasks.training.precision import LossScale, NonFiniteGuard, Precision, autocast
 from tasks.training.profiler import Profiler
 from tasks.training.sampler import RankBatch, Sampler
@@ -31,7 +29,7 @@ from tasks.training.selection import BestModel
 from tasks.training.training_state import TrainingState
 
 log = logging.getLogger(__name__)
-LINES = 200  # about so many training lines does metrics.jsonl get in the whole training
+LINES = 200  # about the number of training lines in metrics.jsonl
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class Trainer:
             self.guard.look()
             self.metrics.write(batch, {**self.meter.read(), **memory_use(self.device)})
         if stop or self.checkpoints.due(batch.step):
-            self.guard.look()  # nobody could continue from a checkpoint of a lost training
+            self.guard.look()  # a lost training could not continue from a checkpoint
             with self.meter.paused(), self.phases.checkpoint:
                 self.checkpoints.write(batch.step, self.state.snapshot())
         return stop
@@ -231,15 +229,14 @@ class Trainer:
         }
 
     def bytes_received(self, last: RankBatch) -> dict[str, int]:
-        """Return the bytes that rank 0 has received.
+        """Return the bytes that rank 0 has received: by kind of parameter, and "all" together.
 
-        Returns:
-            Bytes by kind of parameter, "all" together, and "dense": what the sum of all gradients in fp32 would have
-            brought to as many ranks as the training began with; of what this rank has, if ranks divide the model.
+        "dense" is what the sum of all gradients in fp32 would have brought to as many ranks as the training began with;
+        of what this rank has, if ranks divide the model.
         """
         ranks = self.job.ranks // self.job.experiment.parallel.ranks
         dense = 2 * 4 * self.elements() * last.step * (ranks - 1) // ranks
-        received = {str(kind): count for kind, count in self.meter.bytes.items()}
+        received = {str(kind): count for kind, count in self.meter.totals.bytes.items()}
         return {**received, "all": sum(received.values()), "dense": dense}
 
     def elements(self) -> int:

@@ -115,10 +115,7 @@ class Criterion:
 
 
 def balanced_weights(labels: Array, names: tuple[str, ...]) -> Array:
-    """Return the weights that give every class the same total weight in a split.
-
-    Returns:
-        rows / (classes * rows of the class), by class id, float64 [classes].
+    """Return rows / (classes * rows of the class), by class id, float64 [classes].
 
     Raises:
         BadInput: a class has no rows.

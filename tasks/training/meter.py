@@ -1,4 +1,4 @@
-"""Measuring a training: mean loss, rows per second, the share of padding, bytes received, and memory."""
+"""Measuring a training: loss, rows per second, padding, bytes received, memory, and the time of each phase."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from include import tracing
 from tasks.communication.exchange import Kind
 from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.state import State
@@ -33,13 +34,6 @@ class Totals:
         self.seconds, self.tokens, self.places = spent, 0.0, 0.0
         self.bytes: dict[Kind, int] = dict.fromkeys(kinds, 0)
         self.bytes_before = self.bytes
-
-    def add(self, rows: int, seconds: float, tokens: float, places: float) -> None:
-        """Add what happened between two readings."""
-        self.rows += rows
-        self.seconds += seconds
-        self.tokens += tokens
-        self.places += places
 
     def state_dict(self) -> dict[str, float]:
         """Return the sums by name. Only the time may differ between ranks."""
@@ -75,11 +69,6 @@ class Meter:
         self._recent_rows: list[int] = []
         self._last: dict[str, float | torch.Tensor] = {}
 
-    @property
-    def bytes(self) -> dict[Kind, int]:
-        """The bytes that this rank has received up to the last reading, by kind of parameter."""
-        return self.totals.bytes
-
     def count(self, batch: Batch, loss: torch.Tensor, places: int | None = None) -> None:
         """Count a micro-batch that went through the model.
 
@@ -88,9 +77,8 @@ class Meter:
             loss: their part of the batch's mean, a scalar.
             places: tokens and padding together, if that is more than the batch has.
         """
-        self._recent.append(
-            (loss.detach(), int(batch.attention_mask.sum()), batch.places if places is None else places)
-        )
+        places = batch.places if places is None else places
+        self._recent.append((loss.detach(), int(batch.attention_mask.sum()), places))
 
     def end_step(self, batch: RankBatch, norm: float | torch.Tensor, rate: float) -> None:
         """Count a step, with the norm of its gradient and its learning rate."""
@@ -109,11 +97,15 @@ class Meter:
         loss, all_tokens, all_places = sum_over_ranks(own if self._counts else [0.0, 0.0, 0.0], "meter")
         seconds = time.monotonic() - self._clock
         rows, steps = sum(self._recent_rows), len(self._recent_rows)
-        self.totals.add(rows, seconds, all_tokens, all_places)
+        totals, bytes_now = self.totals, self._received_so_far()
+        totals.rows, totals.seconds = totals.rows + rows, totals.seconds + seconds
+        totals.tokens, totals.places = totals.tokens + all_tokens, totals.places + all_places
+        received = {f"bytes_{kind}": round((now - totals.bytes[kind]) / steps) for kind, now in bytes_now.items()}
+        totals.bytes = bytes_now
         self._recent, self._recent_rows, self._clock = [], [], time.monotonic()
         speed = {"rows_per_second": round(rows / seconds, 1), "padding_share": _padding(all_tokens, all_places)}
         last = {name: float(value) for name, value in self._last.items()}
-        return {"loss": loss / steps, **last, **speed, **self._read_bytes(steps)}
+        return {"loss": loss / steps, **last, **speed, **received}
 
     def state_dict(self) -> State:
         """Return what this rank has measured since the last reading."""
@@ -130,7 +122,7 @@ class Meter:
         counts = zip(state["losses"], state["counts"].tolist(), strict=True)
         self._recent = [(loss, tokens, places) for loss, (tokens, places) in counts]
         self._recent_rows = state["rows"].tolist()
-        self.totals.bytes_before = dict(zip(self.bytes, state["bytes"].tolist(), strict=True))
+        self.totals.bytes_before = dict(zip(self.totals.bytes, state["bytes"].tolist(), strict=True))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -146,10 +138,6 @@ class Meter:
             "padding_share": _padding(self.totals.tokens, self.totals.places),
             "seconds": round(self.totals.seconds, 1),
         }
-
-    def _read_bytes(self, steps: int) -> dict[str, float]:
-        last, self.totals.bytes = self.totals.bytes, self._received_so_far()
-        return {f"bytes_{kind}": round((count - last[kind]) / steps) for kind, count in self.bytes.items()}
 
     def _received_so_far(self) -> dict[Kind, int]:
         return {kind: self.totals.bytes_before[kind] + count for kind, count in self._received().items()}
@@ -172,3 +160,48 @@ def memory_use(device: torch.device) -> dict[str, int]:
     """Return "memory" and, on a GPU, "memory_reserved": the most that torch has reserved there, in bytes."""
     reserved = {"memory_reserved": torch.cuda.max_memory_reserved(device)} if device.type == "cuda" else {}
     return {"memory": memory(device), **reserved}
+
+
+class Phase:
+    """A phase. Enter it as a context as often as it takes place; two clock readings are all that this costs."""
+
+    def __init__(self) -> None:
+        self.seconds, self.count = 0.0, 0
+        self.began = self.ended = self._entered = 0.0
+
+    def __enter__(self) -> None:
+        self._entered = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.ended = time.perf_counter()
+        self.began = self.began or self._entered
+        self.seconds += self.ended - self._entered
+        self.count += 1
+
+
+class Phases:
+    """The time that each phase takes on this rank, since this process began the training, as a sum over its steps.
+
+    A GPU computes while Python goes on, so that its time counts where Python waits for it next. What an exchange
+    sends during the backward pass counts as backward; `exchange` is the wait for the rest.
+    """
+
+    def __init__(self) -> None:
+        self.steps = self.rows = 0
+        self.data, self.forward, self.backward = Phase(), Phase(), Phase()
+        self.exchange, self.optimizer = Phase(), Phase()
+        self.evaluation, self.checkpoint = Phase(), Phase()
+
+    def end_step(self, rows: int) -> None:
+        """Count a step, and its rows on all ranks."""
+        self.steps += 1
+        self.rows += rows
+
+    def record(self) -> None:
+        """Record each phase as a span from its first beginning to its last end."""
+        epoch = time.time() - time.perf_counter()
+        for name, phase in vars(self).items():
+            if isinstance(phase, Phase) and phase.count:
+                start, end = (round((epoch + moment) * 1e9) for moment in (phase.began, phase.ended))
+                seconds, count = round(phase.seconds, 4), phase.count
+                tracing.add(name, start, end, seconds=seconds, count=count, steps=self.steps, rows=self.rows)

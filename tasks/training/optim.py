@@ -1,14 +1,16 @@
-"""AdamW: which parameters decay, the learning rate of each, gradient clipping, and the learning-rate schedule."""
+"""AdamW: which parameters decay, the learning rate of each, clipping, the schedule, and the average of the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 from include.sections import Training
 from tasks.communication.exchange import Owned
-from tasks.communication.state import State
+from tasks.communication.state import State, part_of, prefixed
 from tasks.encoder.models import EncoderWithHead
 from tasks.training.layers import levels
 from tasks.training.row_adamw import BETAS, EPSILON, RowAdamW, Setting
@@ -47,14 +49,7 @@ class Optimizer:
         sparse: frozenset[str],
         owned: Mapping[str, Owned] | None = None,
     ) -> None:
-        """Optimize parameters, all arguments being by name.
-
-        Args:
-            parameters: what is optimized.
-            settings: how.
-            sparse: those with row-sparse gradients.
-            owned: those that are optimized in pieces (see Exchange).
-        """
+        """Optimize parameters, by name: `sparse` have row-sparse gradients, `owned` are updated in pieces (Owned)."""
         self._owned, self._settings = owned or {}, settings
         self._rows = {name: RowAdamW(parameters[name], settings[name]) for name in sparse}
         pieces = {name: one.piece for name, one in self._owned.items()}
@@ -71,12 +66,12 @@ class Optimizer:
             self._adamw.state[one.piece] = {"step": torch.tensor(0.0), "exp_avg": mean, "exp_avg_sq": square}
 
     def step(self, rate: float, divisor: float | torch.Tensor, found_inf: torch.Tensor | None = None) -> None:
-        """Update every parameter that has a gradient, at a learning rate, with its gradient divided by the divisor.
+        """Update every parameter that has a gradient, at the schedule's rate, with its gradient divided by the divisor.
 
         Args:
             rate: the learning rate of the schedule.
             divisor: a number, or a scalar on the device.
-            found_inf: a scalar on the device, not 0 if nothing shall be updated; only without row-sparse gradients.
+            found_inf: a scalar on the device, not 0 if nothing is to be updated; only without row-sparse gradients.
         """
         for group in self._adamw.param_groups:
             group["lr"] = rate * group["rate"]
@@ -106,9 +101,9 @@ class Optimizer:
         """Return moments and step counts, as <parameter>.<moment>: of the whole one where a piece is optimized."""
         state: State = {}
         for name, rows in self._rows.items():
-            state |= {f"{name}.{key}": value for key, value in rows.state_dict().items()}
+            state |= prefixed(name, rows.state_dict())
         for name, tensor in self._dense.items():
-            state |= {f"{name}.{key}": value for key, value in self._adamw.state[tensor].items()}
+            state |= prefixed(name, self._adamw.state[tensor])
         for name, one in self._owned.items():
             state |= {f"{name}.exp_avg": one.mean, f"{name}.exp_avg_sq": one.square}
         return state
@@ -119,9 +114,9 @@ class Optimizer:
         A state of rows also becomes one of a dense parameter and the reverse: a single rank on a GPU has no rows.
         """
         for name, rows in self._rows.items():
-            rows.load_state_dict(_select(name, state))
+            rows.load_state_dict(part_of(state, name))
         for name, tensor in self._dense.items():
-            own = _select(name, state)
+            own = part_of(state, name)
             if "postponed" in own:
                 rows = RowAdamW(tensor, self._settings[name])
                 rows.load_state_dict(own)
@@ -134,18 +129,10 @@ class Optimizer:
                 self._adamw.state[tensor] = {key: value.to(tensor.device) for key, value in own.items()}
 
 
-def _select(name: str, state: State) -> State:
-    """Return the state of one parameter."""
-    return {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
-
-
 def clipping(norm: float | torch.Tensor, limit: float, scale: float | torch.Tensor) -> float | torch.Tensor:
-    """Return what a gradient is divided by, so that its norm is at most the limit.
+    """Return what a gradient is divided by, so that its norm is at most the limit, and without the loss scale.
 
-    Args:
-        norm: of the gradient, a number or a scalar on a device.
-        limit: the largest norm.
-        scale: the loss scale that is still in gradient and norm; the divisor contains it.
+    `scale` is the loss scale that gradient and norm still contain. Numbers may be scalars on a device.
     """
     if isinstance(norm, torch.Tensor):
         return torch.clamp(norm / limit, min=scale)
@@ -157,3 +144,56 @@ def learning_rate(step: int, steps: int, training: Training) -> float:
     rising = round(training.warmup * steps)
     share = step / rising if step <= rising else (steps - step + 1) / (steps - rising)
     return training.learning_rate * share
+
+
+class MovingAverage:
+    """Averages the trained parameters over the steps, with exponentially decreasing weights.
+
+        a_t = (1 - decay) (w_t + decay w_(t-1) + decay^2 w_(t-2) + ...) / (1 - decay^t)
+
+    The divisor corrects the bias towards the first steps (Kingma and Ba 2015, section 7.2), so that a_1 = w_1 and the
+    pretrained weights are not part of the average. With a decay of 0 nothing is averaged and nothing is stored. Unlike
+    torch's AveragedModel, it corrects the bias, swaps weights in place, and copies no frozen ones.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        self._parameters = trained if decay else {}
+        self._values = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+        self._decay, self._steps = decay, 0
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is an average."""
+        return bool(self._values)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Include the weights after a step. All pending updates of the weights must have been completed."""
+        self._steps += 1
+        weight = (1 - self._decay) / (1 - self._decay**self._steps)
+        for name, parameter in self._parameters.items():
+            self._values[name].lerp_(parameter, weight)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Give the model the averaged weights within the context. All pending updates must have been completed."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def state_dict(self) -> State:
+        """Return the average by parameter, and the number of steps in it."""
+        return {**self._values, "steps": torch.tensor(self._steps)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Replace the average."""
+        self._steps = int(state["steps"])
+        for name, values in self._values.items():
+            values.copy_(state[name])
+
+    def _swap(self) -> None:
+        for name, parameter in self._parameters.items():
+            parameter.data, self._values[name] = self._values[name], parameter.data

@@ -1,4 +1,10 @@
-"""Number formats of forward and backward passes, the loss scale, and what happens when a gradient is not finite."""
+"""Number formats of forward and backward passes, the loss scale, and what happens when a gradient is not finite.
+
+Where Python needs the norm of a gradient to go on, it waits until the device has computed it, and then the device waits
+for Python to send it the next operations. On a device that Python runs ahead of, the finite check and the loss scale
+are therefore tensors of the device (DeviceGuard, DeviceLossScale), and the optimizer's kernels read there whether to
+skip the step.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +24,11 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 FIRST_SCALE, GROWTH_STEPS = 2.0**16, 2000  # as torch.amp.GradScaler has them
 NO_SCALE = {"value": 1.0, "good": 0}  # the state of the loss scale of a format that needs none
 PATIENCE = 10  # consecutive steps without a finite gradient; the loss scale of fp16 needs fewer to settle
+LOOK = 50  # steps after which Python looks, at the latest, whether the loss is lost on a device that it runs ahead of
 
 
 def resolve(precision: Literal["auto"] | Precision, device: torch.device) -> Precision:
-    """Return the precision that all ranks train in, with `auto` resolved. Every rank calls it once.
-
-    Args:
-        precision: the experiment's field.
-        device: the device of this rank.
-    """
+    """Return the precision that all ranks train in, with `auto` resolved. Every rank calls it once."""
     if precision != "auto":
         return precision
     lacking = [not computes_in_bf16(device), not computes_in_fp16(device)]
@@ -59,9 +61,6 @@ class LossScale:
 
     It is halved when a gradient overflows and doubled after GROWTH_STEPS steps without an overflow. For the other
     formats it is always 1.
-
-    Attributes:
-        value: the factor.
     """
 
     value: float | torch.Tensor
@@ -101,12 +100,56 @@ class LossScale:
             self.value, self._good = state["value"], int(state["good"])
 
 
+class DeviceLossScale(LossScale):
+    """The loss scale as a tensor of the device. The optimizer divides the gradients by it, when it clips them."""
+
+    def __init__(self, precision: Precision, guard: DeviceGuard) -> None:
+        super().__init__(precision)
+        self._guard = guard
+        if self._moves:
+            self.value = torch.full_like(guard.found_inf, float(self.value))
+            self._counted = torch.zeros_like(guard.found_inf)
+
+    @property
+    def exchanged(self) -> float:
+        """1, since the exchange divides gradients by a number of Python's."""
+        return 1.0
+
+    @property
+    def remaining(self) -> float | torch.Tensor:
+        """The whole factor."""
+        return self.value
+
+    def update(self, finite: bool) -> None:
+        """Adapt the factor after a step to what the guard has found."""
+        if not self._moves:
+            return
+        found = self._guard.found_inf
+        good = (self._counted + 1) * (1 - found)
+        grown = (good == GROWTH_STEPS).float()
+        self.value = self.value * (1 - found / 2) * (1 + grown)
+        self._counted = good * (1 - grown)
+
+    def state_dict(self) -> dict[str, float]:
+        """Return the factor, and the number of steps since its last change; Python waits for them."""
+        if not self._moves:
+            return super().state_dict()
+        return {"value": float(self.value), "good": float(self._counted)}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Replace the factor."""
+        super().load_state_dict(state)
+        if self._moves:
+            self.value = torch.full_like(self._guard.found_inf, float(self.value))
+            self._counted = torch.full_like(self._guard.found_inf, self._good)
+
+
 class NonFiniteGuard:
     """Decides which steps are taken. Every rank sees the same norm, so all ranks skip, and fail, together.
 
     Attributes:
         skipped: the number of steps that were not taken.
-        found_inf: whether this step is not taken, as a tensor for the optimizer; None: it is asked for no such step.
+        found_inf: whether the optimizer is to skip this step, as a tensor; None: it is not called for such steps.
     """
 
     found_inf: torch.Tensor | None = None
@@ -123,7 +166,7 @@ class NonFiniteGuard:
         self.skipped += 1
         self._in_a_row += 1
         if self._in_a_row == PATIENCE:
-            raise lost(step - PATIENCE + 1)
+            raise _lost(step - PATIENCE + 1)
         return False
 
     def look(self) -> None:
@@ -138,8 +181,48 @@ class NonFiniteGuard:
         self.skipped, self._in_a_row = state["skipped"], state["in_a_row"]
 
 
-def lost(step: int) -> BadInput:
-    """Return the error of a training whose gradients are not finite from a step on."""
+class DeviceGuard(NonFiniteGuard):
+    """Finds out on the device which steps are taken, and accepts all of them: the optimizer skips them there.
+
+    Attributes:
+        found_inf: 1 if the gradient of this step is not finite, else 0, a scalar on the device.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.found_inf: torch.Tensor = torch.zeros((), device=device)
+        # the steps that were not taken, those in a row up to now, and the step since which the loss is lost, or 0
+        self._counts = torch.zeros(3, device=device)
+
+    def accepts(self, norm: float | torch.Tensor, step: int) -> bool:
+        """Return True. Every LOOK steps, raises BadInput after PATIENCE unusable gradients in a row."""
+        assert isinstance(norm, torch.Tensor)
+        self.found_inf = 1.0 - torch.isfinite(norm).float()
+        skipped, in_a_row, lost_since = self._counts
+        in_a_row = (in_a_row + 1) * self.found_inf
+        lost_since = torch.maximum(lost_since, (in_a_row == PATIENCE) * (step - PATIENCE + 1))
+        self._counts = torch.stack([skipped + self.found_inf, in_a_row, lost_since])
+        if step % LOOK == 0:
+            self.look()
+        return True
+
+    def look(self) -> None:
+        """Wait for the device, and raise BadInput if there were PATIENCE unusable gradients in a row."""
+        if since := int(self._counts[2]):
+            raise _lost(since)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the counts, which Python waits for."""
+        self.skipped, self._in_a_row, _ = (int(count) for count in self._counts.tolist())
+        return super().state_dict()
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Replace the counts."""
+        super().load_state_dict(state)
+        self._counts = self._counts.new_tensor([self.skipped, self._in_a_row, 0])
+
+
+def _lost(step: int) -> BadInput:
     return BadInput(
         f"loss or gradient is not finite since step {step}: lower training.learning_rate, "
         "or write training.precision: fp32"

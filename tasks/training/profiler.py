@@ -22,11 +22,11 @@ class Profiler:
     """Records nothing."""
 
     def over(self, steps: int) -> AbstractContextManager[None]:
-        """Return a context in which a training takes so many steps."""
+        """Return a context in which a training takes this number of steps."""
         return nullcontext()
 
     def step(self) -> None:
-        """Say that a step is done."""
+        """Count a step, and begin or end the recording where that is due."""
 
 
 class TorchProfiler(Profiler):
@@ -38,19 +38,20 @@ class TorchProfiler(Profiler):
 
     @contextmanager
     def over(self, steps: int) -> Iterator[None]:
-        """Record the steps in the middle of so many, and write them as soon as they are done."""
+        """Record the steps in the middle, and write them as soon as they are done."""
         first, count = middle(steps)
         warmup = min(WARMUP, first)
         when = schedule(wait=first - warmup, warmup=warmup, active=count, repeat=1)
-        with profile(activities=self._activities, schedule=when, on_trace_ready=self._write) as self._profile:
+        with profile(
+            activities=self._activities,
+            schedule=when,
+            on_trace_ready=lambda done: done.export_chrome_trace(str(self._file)),
+        ) as self._profile:
             yield
 
     def step(self) -> None:
         """Begin or end the recording where that is due."""
         self._profile.step()
-
-    def _write(self, recorded: profile) -> None:
-        recorded.export_chrome_trace(str(self._file))
 
 
 class HorovodTimeline(Profiler):
@@ -62,46 +63,39 @@ class HorovodTimeline(Profiler):
 
     @contextmanager
     def over(self, steps: int) -> Iterator[None]:
-        """Record the steps in the middle of so many."""
-        import horovod.torch as hvd
-
-        self._first, self._count = middle(steps)
-        self._begin_if_due()
+        """Record the steps in the middle."""
+        self._first, count = middle(steps)
+        self._end = self._first + count
+        self._begin_or_end()
         yield
-        if self._first <= self._done < self._first + self._count:
-            hvd.stop_timeline()
+        if self._first <= self._done < self._end:  # the training stopped within these steps
+            self._done = self._end
+            self._begin_or_end()
 
     def step(self) -> None:
         """Begin or end the recording where that is due."""
-        import horovod.torch as hvd
-
         self._done += 1
-        self._begin_if_due()
-        if self._done == self._first + self._count:
-            hvd.stop_timeline()
+        self._begin_or_end()
 
-    def _begin_if_due(self) -> None:
+    def _begin_or_end(self) -> None:
         import horovod.torch as hvd
 
         if self._done == self._first:
             hvd.start_timeline(str(self._file), mark_cycles=True)
+        elif self._done == self._end:
+            hvd.stop_timeline()
 
 
 def middle(steps: int) -> tuple[int, int]:
-    """Return how many of so many steps come before the recorded ones, and how many are recorded, at least one."""
+    """Return how many of the steps come before the recorded ones, and how many are recorded, at least one."""
     count = max(1, min(STEPS, steps))
     return max(0, steps - count) // 2, count
 
 
 def build_profiler(job: Job, folder: Path | None, rank: int, device: torch.device, shares_memory: bool) -> Profiler:
-    """Build what records the profile that runtime.profile asks for.
+    """Build what records the profile that runtime.profile asks for, into a folder if there is one.
 
-    Args:
-        job: the training.
-        folder: in which the profile is written; None: nothing is recorded.
-        rank: the number of this rank.
-        device: of this rank.
-        shares_memory: whether all ranks exchange gradients in shared memory, of which Horovod knows nothing.
+    `shares_memory` says whether all ranks exchange gradients in shared memory, of which Horovod knows nothing.
     """
     kind = job.experiment.runtime.profile
     if kind == "none" or folder is None:

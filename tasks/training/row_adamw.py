@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -13,14 +13,8 @@ _FORGOTTEN = 1e-12  # momentum below this share adds nothing in fp32, and would 
 _ROWS = 4096  # caught up at a time, so that catching up a large vocabulary takes little memory
 
 
-@dataclass(frozen=True)
-class Setting:
-    """How a parameter is updated.
-
-    Attributes:
-        rate: its learning rate as a multiple of the schedule's.
-        weight_decay: AdamW's lambda.
-    """
+class Setting(NamedTuple):
+    """How a parameter is updated: its rate as a multiple of the schedule's learning rate, and AdamW's lambda."""
 
     rate: float
     weight_decay: float
@@ -76,7 +70,7 @@ class RowAdamW:
     def catch_up(self, rows: torch.Tensor | None = None) -> None:
         """Apply the postponed updates of these rows, int64 [n], or of all rows. Ranks may do so at different times.
 
-        Each operation is rounded as IEEE 754 prescribes, so a row's values do not depend on the rows beside it.
+        Each operation is rounded as IEEE 754 prescribes, so a row's values do not depend on the rows around it.
         """
         behind = self._postponed[-1] < 1
         chosen = behind.nonzero().squeeze(1) if rows is None else rows[behind[rows]]
@@ -89,7 +83,7 @@ class RowAdamW:
             self._postponed[:, part] = self._none_postponed
 
     def skip(self) -> None:
-        """Take no step. Ranks have caught up the rows that they read; now all ranks catch up the rows that any read."""
+        """Take no step. Each rank has caught up the rows that it read; here, all catch up those that any rank read."""
         if self.parameter.grad is not None:
             self.catch_up(self.parameter.grad.indices()[0])
 
@@ -100,8 +94,10 @@ class RowAdamW:
 
     def load_state_dict(self, state: State) -> None:
         """Replace the state."""
-        if "postponed" not in state:
-            state = self._of_dense(state)
+        if "postponed" not in state:  # the state of torch's AdamW
+            none = self._none_postponed.repeat(1, len(self.parameter)).T
+            moments = {"mean": state["exp_avg"], "square": state["exp_avg_sq"]}
+            state = {**moments, "steps": state["step"], "postponed": none}
         device = self.parameter.device
         self._mean, self._square = state["mean"].to(device), state["square"].to(device)
         self._postponed = state["postponed"].to(device).T.contiguous()
@@ -111,12 +107,6 @@ class RowAdamW:
         """Return the state that torch's AdamW would have, for which all rows are caught up."""
         self.catch_up()
         return {"step": torch.tensor(float(self._steps)), "exp_avg": self._mean, "exp_avg_sq": self._square}
-
-    def _of_dense(self, state: State) -> State:
-        """Return the state for one of torch's AdamW, which has no postponed updates."""
-        none = self._none_postponed.repeat(1, len(self.parameter)).T
-        moments = {"mean": state["exp_avg"], "square": state["exp_avg_sq"]}
-        return {**moments, "steps": state["step"], "postponed": none}
 
     def _postpone(self, rate: float, first_correction: float, second_correction: float) -> None:
         """Add a step without a gradient to the postponed updates of every row."""

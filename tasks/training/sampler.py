@@ -1,22 +1,29 @@
-"""Which rows form a batch, and which of them a rank computes: a function of the data and the experiment alone."""
+"""Which rows form a batch, and which of them a rank computes: a function of the data and the experiment alone.
+
+Where Python runs ahead of the device, a thread prepares the batches (Prefetch).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import dropwhile
 
 import numpy as np
 
 from include.sections import Batching, Training
 from include.stages import BadInput
-from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, TokenTable, length_batches
+from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, Batch, TokenTable, length_batches
 from tasks.encoder.models import Classifier
 from tasks.training.job import Job
 
 #: The number of batches whose rows are sorted by length together. SST-2 then pads 1.9 %; with 32 it pads 6.7 %.
 POOL = 128
+DEPTH = 3  # micro-batches that are prepared beforehand
 
 
 @dataclass(frozen=True)
@@ -43,8 +50,8 @@ class RankBatch:
     def micro_batches(self, count: int) -> list[RankBatch]:
         """Split the rows into `count` micro-batches, or one per row if there are fewer; their losses add up.
 
-        All ranks get equally many, because those that gather weights from one another run every pass together: a rank
-        with fewer rows than another takes one again, with the weight 0.
+        All ranks get the same number, because those that gather weights from one another run every pass together: a
+        rank with fewer rows than another takes one again, with the weight 0.
         """
         most = math.ceil(self.rows / self.parts)
         pieces = np.array_split(self.indices, min(count, most))
@@ -70,7 +77,7 @@ class Sampler:
             terms: what each row adds to the divisor of a batch's mean loss, [rows].
             batching: the experiment's section.
             training: the experiment's section.
-            part: which part of each batch this rank computes, counted from 0.
+            part: which of the `parts` of each batch this rank computes, counted from 0.
             parts: the number of parts.
         """
         self._lengths, self._terms, self._batching, self._training = lengths, terms, batching, training
@@ -89,7 +96,7 @@ class Sampler:
             self._done += 1
 
     def parts(self, done: int) -> Iterator[RankBatch]:
-        """Iterate over the parts after so many steps, and count none of them as done."""
+        """Iterate over the parts after `done` steps, without counting them as done."""
         while done < self.steps:
             epoch = int(np.searchsorted(self._starts, done, side="right")) - 1
             batches, first = self._plan(epoch), int(self._starts[epoch])
@@ -112,6 +119,40 @@ class Sampler:
         own = batch[self._part :: self._parts]  # every n-th row of a sorted batch: all ranks get similar lengths
         weight = 1 / float(self._terms[batch].sum()) if len(own) else 0.0
         return RankBatch(step, epoch, own if len(own) else batch[:1], weight, len(batch), self._parts)
+
+
+class Prefetch:
+    """Prepares the micro-batches of a rank in their order, in a thread, while a GPU computes those before them."""
+
+    def __init__(self, sampler: Sampler, accumulation: int, prepare: Callable[[RankBatch], Batch]) -> None:
+        """Call `prepare` in another thread for each of the `accumulation` micro-batches of a step."""
+        self._sampler, self._accumulation, self._prepare = sampler, accumulation, prepare
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
+        self._coming: Iterator[RankBatch] = iter(())
+        self._prepared: deque[tuple[RankBatch, Future[Batch]]] = deque()
+
+    def __call__(self, wanted: RankBatch) -> Batch:
+        """Return the rows of a micro-batch. If it is not the next one, the order begins again there."""
+        if not self._prepared or not _same(self._prepared[0][0], wanted):
+            self._begin(wanted)
+        _, batch = self._prepared.popleft()
+        self._fill()
+        return batch.result()
+
+    def _begin(self, first: RankBatch) -> None:
+        self._prepared.clear()
+        steps = self._sampler.parts(first.step - 1)
+        batches = (micro_batch for batch in steps for micro_batch in batch.micro_batches(self._accumulation))
+        self._coming = dropwhile(lambda batch: not _same(batch, first), batches)
+        self._fill()
+
+    def _fill(self) -> None:
+        while len(self._prepared) < DEPTH and (coming := next(self._coming, None)):
+            self._prepared.append((coming, self._thread.submit(self._prepare, coming)))
+
+
+def _same(one: RankBatch, other: RankBatch) -> bool:
+    return one.step == other.step and np.array_equal(one.indices, other.indices)
 
 
 def planned_steps(job: Job) -> int:
@@ -137,7 +178,6 @@ def epoch_batches(lengths: Array, batching: Batching, training: Training, epoch:
 
 
 def _divide(lengths: Array, batching: Batching, training: Training) -> list[Array]:
-    """Return the positions of one pool in batches of nearly equal length."""
     match batching.kind:
         case "tokens":
             return length_batches(lengths, batch_tokens=batching.batch_tokens)
@@ -164,7 +204,6 @@ def tier_batches(lengths: Array) -> list[Array]:
 
 
 def _usual_rows(lengths: Array, batching: Batching, training: Training) -> int:
-    """Return the approximate number of rows of a batch."""
     match batching.kind:
         case "tokens":
             return max(1, int(batching.batch_tokens / lengths.mean()))
@@ -177,10 +216,7 @@ def _usual_rows(lengths: Array, batching: Batching, training: Training) -> int:
 def evaluation_steps(counts: list[int], steps: int, evaluations: int) -> set[int]:
     """Return the last step of each of the `evaluations` parts of every epoch, and the last step of all.
 
-    Args:
-        counts: steps of each epoch.
-        steps: of the whole training, which may end within the last epoch.
-        evaluations: per epoch.
+    `counts` are the steps of each epoch, and `steps` those of the whole training, which may end within the last one.
     """
     ends = np.arange(1, evaluations + 1) / evaluations
     starts = np.cumsum([0, *counts[:-1]])

@@ -26,12 +26,7 @@ BATCH_TOKENS = 2048  # small enough for every rank to get rows of a dev split of
 
 
 class DevScore(NamedTuple):
-    """What an evaluation of the dev split has found, equal on every rank.
-
-    Attributes:
-        metrics: the loss and the other metrics by name.
-        predictions: how the predictions are distributed (tasks.scoring.predictions.distribution).
-    """
+    """What an evaluation of the dev split has found, equal on every rank: metrics, and tasks.scoring's distribution."""
 
     metrics: dict[str, float]
     predictions: dict[str, dict[str, float]]
@@ -59,7 +54,6 @@ class BestModel:
     """The best model so far, which lies on disk, and the number of evaluations since.
 
     Attributes:
-        folder: where the model lies.
         selection: the best value of the selection metric; the larger, the better.
         metric: the value that the task's main metric had in that evaluation.
         step: the step of that evaluation, 0 before the first one.
@@ -75,10 +69,7 @@ class BestModel:
     def improves(self, selection: float, metric: float, step: int) -> bool:
         """Record an evaluation, and return whether it is the best so far. The first one always is.
 
-        Args:
-            selection: the selection metric; an undefined one (NaN) is worse than any other.
-            metric: the task's main metric, which reports show.
-            step: the step of the evaluation.
+        An undefined (NaN) selection metric is worse than any other. `metric` is the task's main metric.
         """
         was_undefined = math.isnan(self.selection) and not math.isnan(selection)
         if self.step == 0 or selection > self.selection or was_undefined:
@@ -107,15 +98,13 @@ class BestModel:
         fresh.rename(self.folder)
 
     def state_dict(self) -> dict[str, float | None]:
-        """Return the best values, with None for NaN. The checkpoint holds the folder of the model besides."""
+        """Return the best values, with None for NaN. The checkpoint also holds the folder of the model."""
         numbers = {"selection": self.selection, "metric": self.metric}
         known = {name: None if math.isnan(value) else value for name, value in numbers.items()}
         return {**known, "step": self.step, "evaluations_since": self.evaluations_since}
 
     def load_state_dict(self, state: dict[str, float | None]) -> None:
         """Replace the best values."""
-        selection, metric, step, since = (
-            math.nan if value is None else value
-            for value in (state["selection"], state["metric"], state["step"], state["evaluations_since"])
-        )
-        self.selection, self.metric, self.step, self.evaluations_since = selection, metric, int(step), int(since)
+        known = {name: math.nan if value is None else value for name, value in state.items()}
+        self.selection, self.metric = known["selection"], known["metric"]
+        self.step, self.evaluations_since = int(known["step"]), int(known["evaluations_since"])

@@ -9,9 +9,9 @@ another layout,
 - the state of the exchange, such as the residuals of compressors, is redistributed to the new ranks
   (Exchange.redistribute), and a warning names what is dropped or missing.
 
-With another world size or another mesh, or on a GPU instead of a CPU or the reverse, the random numbers of every rank
-are seeded anew, from the seed, its rank and the step. With another world size or another mesh, moreover, the mean
-loss in the next line of metrics.jsonl covers the steps since the checkpoint only.
+With another world size or mesh, or with a GPU instead of a CPU or the reverse, the random numbers of every rank are
+seeded anew, from the seed, its rank and the step. With another world size or mesh, the mean loss in the next line of
+metrics.jsonl also covers only the steps since the checkpoint.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from torch import nn
 from include.artifacts import sha256
 from include.stages import BadInput, non_defaults
 from tasks.communication.layout import Layout, Mesh, Place
-from tasks.communication.state import State, Stateful
-from tasks.training.checkpoint import Checkpoints, Snapshot
+from tasks.communication.state import State, Stateful, part_of, prefixed
+from tasks.training.checkpoint import ABSENT, Checkpoints, PlaceOf, Snapshot
 from tasks.training.job import Job
-from tasks.training.pieces import ABSENT, PlaceOf
 
 if TYPE_CHECKING:
     from tasks.communication.divided import Part
@@ -56,6 +55,10 @@ def identity(job: Job) -> dict[str, str]:
     config.pop("training.ranks", None)
     data = {str(file.relative_to(job.data)): sha256(file) for file in sorted(job.data.rglob("*.arrow"))}
     return {"format": FORMAT, "config": _hash(config), "data": _hash(data)}
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -111,28 +114,32 @@ class TrainingState:
             ) from error
 
     def _restore(self, checkpoints: Checkpoints, step: int) -> None:
-        values = checkpoints.values(step)
-        place_of = self._place if self.layout.divided else None
-        _load(self.shared, checkpoints.shared(step, self.random.device, place_of))
+        values, device = checkpoints.values(step), self.random.device
+        _load(self.shared, checkpoints.shared(step, device, self._place if self.layout.divided else None))
         for name, part in self.values.items():
             part.load_state_dict(values[name])
         hosts: list[int] = values["hosts"]
-        mesh = Mesh(*values.get("mesh", [sum(hosts)]))  # which older checkpoints lack
-        own = self._own(checkpoints, step, self.layout.rank) if mesh == self.layout.mesh else None
+        mesh = Mesh(*values["mesh"])
+        own = checkpoints.own(step, self.layout.rank, device) if mesh == self.layout.mesh else None
         self.random.reseed(step)
         if own is not None:
             _load(self.per_rank, own)
         if own is None or hosts != self.hosts:
-            own = self._redistributed([self._own(checkpoints, step, rank) for rank in range(sum(hosts))])
+            own = self._redistributed([checkpoints.own(step, rank, device) for rank in range(sum(hosts))])
             if self.layout.leads:
-                before, now = describe_layout(hosts, mesh), describe_layout(self.hosts, self.layout.mesh)
+                before, now = _described(hosts, mesh), _described(self.hosts, self.layout.mesh)
                 log.warning("the layout was (%s) and is now (%s): losses will differ slightly", before, now)
         _load(self.per_layout, own)
 
-    def written(self, weights: Weights) -> tuple[State, PlaceOf]:
-        """Return what this rank writes of the weights, and where each tensor lies."""
-        own = weights.state_dict()
+    def written_weights(self) -> tuple[State, PlaceOf]:
+        """Return what this rank writes of the model's weights, and where each tensor lies."""
+        own = self.shared["model"].state_dict()
         return {name: one for name, one in own.items() if self.writes(f"model.{name}")}, self.places.get
+
+    def writes(self, key: str) -> bool:
+        """Return whether this rank writes its part of a tensor of `shared`, of which others may have copies."""
+        place = self._place(key)
+        return place.written if place else self.layout.has_first_copy and self.layout.place.shard == 0
 
     def _place(self, key: str) -> Place | None:
         """Return where the part of a tensor of `shared` lies that this rank has of a divided model."""
@@ -144,19 +151,10 @@ class TrainingState:
     def _keys(self) -> frozenset[str]:
         return frozenset(_join(self.shared))
 
-    def writes(self, key: str) -> bool:
-        """Return whether this rank writes its part of a tensor of `shared`, of which others may have copies."""
-        place = self._place(key)
-        return place.written if place else self.layout.has_first_copy and self.layout.place.shard == 0
-
-    def _own(self, checkpoints: Checkpoints, step: int, rank: int) -> State:
-        return checkpoints.own(step, rank, self.random.device)
-
     def _redistributed(self, states: list[State]) -> State:
         own: State = {}
         for name in self.per_layout:
-            part = self.redistribute([_select(name, state) for state in states])
-            own |= {f"{name}.{key}": tensor for key, tensor in part.items()}
+            own |= prefixed(name, self.redistribute([part_of(state, name) for state in states]))
         return own
 
 
@@ -185,9 +183,6 @@ class RandomState:
     """The random-number generators that dropout draws from, on the CPU and on the rank's GPU.
 
     A GPU draws other numbers than a CPU, so the states of one have no meaning for the other.
-
-    Attributes:
-        device: the rank's device.
     """
 
     def __init__(self, device: torch.device, seed: int, rank: int) -> None:
@@ -214,24 +209,16 @@ class RandomState:
         torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))
 
 
-def describe_layout(hosts: Sequence[int], mesh: Mesh) -> str:
+def _described(hosts: Sequence[int], mesh: Mesh) -> str:
     """Return a layout in words, as "ranks: 4, hosts: 2, tensor: 2"."""
     axes = "".join(f", {axis}: {size}" for axis, size in mesh._asdict().items() if axis != "data" and size > 1)
     return f"ranks: {sum(hosts)}, hosts: {len(hosts)}{axes}"
 
 
 def _join(parts: Mapping[str, Stateful[State]]) -> State:
-    return {f"{name}.{key}": value for name, part in parts.items() for key, value in part.state_dict().items()}
-
-
-def _select(name: str, state: State) -> State:
-    return {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
+    return {key: value for name, part in parts.items() for key, value in prefixed(name, part.state_dict()).items()}
 
 
 def _load(parts: Mapping[str, Stateful[State]], state: State) -> None:
     for name, part in parts.items():
-        part.load_state_dict(_select(name, state))
-
-
-def _hash(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+        part.load_state_dict(part_of(state, name))

@@ -21,9 +21,8 @@ from tasks.encoder.models import Classifier
 from tasks.encoder.packing import Packing
 from tasks.encoder.padding_free import allow_packing
 from tasks.launching.launch import ROOT
-from tasks.training.compiled_layers import compile_layers
 from tasks.training.factory import build_trainer
-from tasks.training.layers import layers_of, recompute_activations
+from tasks.training.layers import compile_layers, layers_of, recompute_activations
 from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.training.test_activation_checkpointing import built, gradients
 

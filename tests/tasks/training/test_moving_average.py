@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.training.moving_average import MovingAverage
+from tasks.training.optim import MovingAverage
 
 
 def trained(decay: float, steps: int) -> tuple[nn.Linear, MovingAverage, list[torch.Tensor]]:

@@ -24,8 +24,15 @@ from tasks.launching.launch import launch
 from tasks.stages.pipeline.pretrain.blocks import BlockWriter
 from tasks.training import factory, loop, precision
 from tasks.training.job import Job
-from tasks.training.on_device import LOOK, DeviceGuard, DeviceLossScale
-from tasks.training.precision import GROWTH_STEPS, PATIENCE, LossScale, NonFiniteGuard
+from tasks.training.precision import (
+    GROWTH_STEPS,
+    LOOK,
+    PATIENCE,
+    DeviceGuard,
+    DeviceLossScale,
+    LossScale,
+    NonFiniteGuard,
+)
 from tests.tasks.launching.jobs import losses, make_job
 from tests.tasks.stages.pipeline.pretrain.samples import text, tiny_encoder
 

@@ -28,13 +28,13 @@ from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_pretrained, load_trained
 from tasks.launching.launch import launch
 from tasks.launching.rank import train
+from tasks.training.checkpoint import load_pieces, save_pieces
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loop import Trainer
 from tasks.training.parallel.mesh import disconnect, lost_ranks_told
 from tasks.training.parallel.pipeline import check_pipeline
 from tasks.training.parallel.tensor import check_tensor
-from tasks.training.pieces import load_pieces, save_pieces
 from tests.tasks.encoder.families import family
 from tests.tasks.encoder.samples import reviews, write_split
 from tests.tasks.launching.jobs import lines, losses, make_job

@@ -12,7 +12,7 @@ from include.artifacts import MANIFEST, inventory, write_json
 from include.stages import BadInput
 from tasks.communication.layout import Place
 from tasks.launching.rank import train
-from tasks.training.pieces import load_pieces, save_pieces
+from tasks.training.checkpoint import load_pieces, save_pieces
 from tests.tasks.launching.jobs import make_job
 
 CPU = torch.device("cpu")

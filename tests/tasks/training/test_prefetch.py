@@ -7,8 +7,7 @@ import torch
 
 from include.sections import Batching, Training
 from tasks.encoder.batching import Batch
-from tasks.training.prefetch import Prefetch
-from tasks.training.sampler import RankBatch, Sampler
+from tasks.training.sampler import Prefetch, RankBatch, Sampler
 
 ACCUMULATION = 2
 

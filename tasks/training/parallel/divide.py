@@ -1,0 +1,158 @@
+"""Dividing a model among the ranks of a training, and the trainers of such a model."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+from include.stages import Transient
+from tasks.communication.divided import DividedModel, Part, parts_of
+from tasks.communication.exchange import Exchange
+from tasks.communication.layout import Layout
+from tasks.communication.ranks import sum_over_ranks
+from tasks.encoder.models import Classifier, EncoderWithHead
+from tasks.training.checkpoint import load_pieces, save_pieces
+from tasks.training.layers import layers_of
+from tasks.training.loop import Trainer
+from tasks.training.parallel.mesh import device_mesh
+from tasks.training.parallel.pipeline import Pipeline, StagedClassifier, check_pipeline, keep_stage
+from tasks.training.parallel.tensor import check_tensor, divide_layers
+from tasks.training.sampler import RankBatch
+
+
+@dataclass(frozen=True)
+class Division:
+    """A model that is divided.
+
+    Attributes:
+        mesh: the ranks.
+        model: what this rank computes of it.
+        parts: this rank's parts of the parameters, by name.
+        skeleton: the whole model without values.
+    """
+
+    mesh: DeviceMesh
+    model: EncoderWithHead
+    parts: dict[str, Part]
+    skeleton: EncoderWithHead
+
+    def exchange(self, layout: Layout) -> Exchange:
+        """Return the exchange of its gradients."""
+        return DividedModel(self.model, self.parts, layout)
+
+    def trainer(self, *parts: Any) -> Trainer:
+        """Return the trainer, given the parts that every trainer has."""
+        trainer = DividedTrainer(*parts, skeleton=self.skeleton)
+        if trainer.layout.mesh.pipeline == 1:
+            return trainer
+        mesh, settings = self.mesh["pipeline"], trainer.job.experiment.parallel
+        pipeline = Pipeline(trainer.objective, trainer.layout, mesh, settings, trainer.precision)
+        return PipelineTrainer(*parts, skeleton=self.skeleton, pipeline=pipeline)
+
+
+def divide(model: EncoderWithHead, layout: Layout, device: torch.device, folder: Path) -> Division:
+    """Keep this rank's part of a model, of which all ranks have equal weights. All ranks call it.
+
+    Args:
+        model: the whole model.
+        layout: this rank's place.
+        device: its device.
+        folder: a folder that all ranks see, and that is removed after them.
+
+    Raises:
+        BadInput: the encoder cannot be divided so.
+    """
+    skeleton, classifier = _without_values(model), cast(Classifier, model)
+    if layout.mesh.tensor > 1:
+        check_tensor(model, layout.mesh.tensor)
+    if layout.mesh.pipeline > 1:
+        check_pipeline(classifier, layout.mesh.pipeline)
+    mesh = device_mesh(layout, device, folder)
+    if layout.mesh.pipeline > 1:
+        keep_stage(classifier, layout)
+        model = StagedClassifier(classifier, layout, mesh["pipeline"])
+    if layout.mesh.tensor > 1:
+        divide_layers(model, mesh["tensor"])
+    if layout.mesh.shard > 1:
+        _shard(model, mesh["shard"])
+    return Division(mesh, model, parts_of(model, layout), skeleton)
+
+
+def _without_values(model: EncoderWithHead) -> EncoderWithHead:
+    """Return a copy of a model that takes no memory."""
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+    for buffer in model.buffers():
+        memo[id(buffer)] = buffer.to("meta")
+    return copy.deepcopy(model, memo)
+
+
+def _shard(model: EncoderWithHead, mesh: DeviceMesh) -> None:
+    """Keep a part of every weight, and gather those of a layer when it is computed (FSDP2; Zhao et al. 2023)."""
+    units = [part for layer in layers_of(model.encoder) for part in layer]
+    embeddings = getattr(model.encoder, "embeddings", None)
+    for unit in [*([embeddings] if embeddings is not None else []), *units, model]:
+        # The losses of a batch are weighted so that they add up; torch would take the mean over the ranks.
+        sharded = fully_shard(unit, mesh=mesh, reshard_after_forward=True)
+        sharded.set_gradient_divide_factor(1.0)
+        sharded.set_force_sum_reduction_for_comms(True)  # Gloo has no other
+
+
+@dataclass(frozen=True)
+class DividedTrainer(Trainer):
+    """One rank's part of the training of a model of which it has a part.
+
+    Attributes:
+        skeleton: the whole model without values.
+    """
+
+    skeleton: EncoderWithHead = field(kw_only=True)
+
+    def save_best(self) -> None:
+        """Keep the model, which is the best so far. Its parts meet in files, so that only the first rank has all."""
+        folder = self.job.folder / ".best-parts"
+        if self.layout.leads:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        sum_over_ranks([0], "parts")  # waits for all ranks
+        parts, place_of = self.state.written_weights()
+        try:
+            save_pieces(parts, place_of, folder / f"{self.layout.rank}.safetensors")
+        except OSError as error:
+            raise Transient(f"cannot write the model to {folder}: {error}") from error
+        sum_over_ranks([0], "parts")
+        if self.layout.leads:
+            whole = load_pieces(sorted(folder.glob("*.safetensors")), None, torch.device("cpu"))
+            self.skeleton.load_state_dict(whole, strict=False, assign=True)
+            self.best.save(self.skeleton)
+            self.skeleton.to("meta")
+            shutil.rmtree(folder)
+
+    def elements(self) -> int:
+        """Return how many trained numbers this rank has."""
+        return sum(part.numel() for part in self.exchange.parameters.values())
+
+
+@dataclass(frozen=True)
+class PipelineTrainer(DividedTrainer):
+    """One rank's part of the training of a model whose layers are divided among stages, of which it has one."""
+
+    pipeline: Pipeline = field(kw_only=True)
+
+    def compute_gradients(self, batch: RankBatch) -> None:
+        """Run the forward and backward passes of a batch, whose micro-batches all stages compute at the same time."""
+        with self.phases.data:
+            inputs = self.inputs(batch)
+        with self.phases.backward:
+            loss = self.pipeline.step(inputs.to(self.device), batch.weight, self.loss_scale.value)
+        rows, length = self.pipeline.shape(inputs)
+        self.meter.count(inputs, loss, rows * length)
