@@ -12,8 +12,8 @@ from spark_bert.studies.timetable import ConfigurationTimetable
 from spark_bert.telemetry import metrics
 from spark_bert.web.files import app
 from spark_bert.web.links import PANEL, PREFIX
+from spark_bert.web.panel.app import CARDS, VIEWS
 from spark_bert.web.panel.app import app as panel
-from spark_bert.web.panel.views import CARDS, VIEWS
 
 app.include_router(metrics.router)
 

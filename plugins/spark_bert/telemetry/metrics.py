@@ -6,14 +6,10 @@ nothing. The numbers of runs fall when old records are removed; therefore they a
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -21,23 +17,20 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from include.folders import open_file, open_folder
 from spark_bert.deployment.places import home
-from spark_bert.web.files import current_user
-from spark_bert.web.panel import columns
+from spark_bert.web.access import current_user
+from spark_bert.web.panel.datasets import list_windows
 from spark_bert.web.panel.index import INDEX, Row
-from spark_bert.web.panel.stages import outcome_of
+from spark_bert.web.panel.records import is_number, list_names, outcome_of, read_json
 
 router = APIRouter()
 Labels = tuple[str, ...]
 #: The value of each sample, by its labels.
 Values = dict[Labels, float]
-_WINDOW = re.compile("[0-9]{1,18}-([0-9]{1,18})[.]json").fullmatch
-_LARGEST = 1_000_000  # bytes of a heartbeat or a window
 
 
 def require_cluster_activity(request: Request, user: Annotated[Any, Depends(current_user)]) -> None:
-    """Answer 403 to a user who may not see what the cluster does as a whole. No right on a Dag or its data is asked."""
+    """Answer 403 to a user who may not see what the cluster does as a whole. No right on a Dag is required."""
     from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
     from airflow.api_fastapi.core_api.security import requires_access_view
 
@@ -53,7 +46,7 @@ def metrics() -> Response:
 
 
 class HomeCollector(Collector):
-    """Collects what the files of the home say."""
+    """Collects the metrics from the files of the home."""
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
@@ -64,8 +57,8 @@ class HomeCollector(Collector):
         yield _champions(runs)
         damaged: Values = {(): len(recorded) - len(runs)}
         yield _gauge("spark_bert_damaged_records", "Records of runs that cannot be read", (), damaged)
-        yield from _streams(home())
-        yield from _disk(home())
+        yield from _streams()
+        yield from _disk()
 
 
 def _ended(runs: list[Row]) -> Iterator[Metric]:
@@ -93,26 +86,17 @@ def _measured(runs: list[Row]) -> Iterator[Metric]:
     speed: Values = {}
     dev: Values = {}
     for run in runs:
-        of_run = run.dag_id, *(str(columns.value(run, field)) for field in ("data.task", "model.kind", "model.name"))
+        of_run = run.dag_id, *(str(run.value(field)) for field in ("data.task", "model.kind", "model.name"))
         for name, stage in run.stages.items():
-            if stage.seconds is not None:
-                seconds[run.dag_id, name] = stage.seconds
-            if stage.rows_per_second is not None:
-                speed[*of_run, name] = stage.rows_per_second
+            if (took := stage.measured("seconds")) is not None:
+                seconds[run.dag_id, name] = took
+            if (rows_per_second := stage.measured("rows_per_second")) is not None:
+                speed[*of_run, name] = rows_per_second
         dev |= {(*of_run, name): score for name, score in run.metrics.items()}
     run_labels = "dag", "task", "kind", "model"
-    yield _gauge(
-        "spark_bert_stage_seconds",
-        "Duration of a stage in the last run that did not find its artifact",
-        ("dag", "stage"),
-        seconds,
-    )
-    yield _gauge(
-        "spark_bert_rows_per_second",
-        "Speed of a stage in the last run that did not find its artifact",
-        (*run_labels, "stage"),
-        speed,
-    )
+    last = "of a stage in the last run that did not find its artifact"
+    yield _gauge("spark_bert_stage_seconds", f"Duration {last}", ("dag", "stage"), seconds)
+    yield _gauge("spark_bert_rows_per_second", f"Speed {last}", (*run_labels, "stage"), speed)
     yield _gauge("spark_bert_dev_metric", "Metric of dev in the last run", (*run_labels, "metric"), dev)
 
 
@@ -123,42 +107,42 @@ def _champions(runs: list[Row]) -> Metric:
     )
 
 
-def _streams(home: Path) -> Iterator[Metric]:
+def _streams() -> Iterator[Metric]:
     """Yield what the heartbeats and the last windows of the streams say."""
     beats: Values = {}
     states: Values = {}
     rows: Values = {}
     drift: Values = {}
     limits: Values = {}
-    for name in _names(home, "streams"):
-        beat, written = _json(home, "streams", name, "heartbeat.json")
+    for name in list_names(home() / "streams"):
+        beat, written = read_json(home() / "streams", name, "heartbeat.json")
         if beat:
             beats[name,] = written
             states[name, str(beat.get("state"))] = 1
             rows |= {(name, to): _number(beat.get(key)) for to, key in (("labeled", "rows"), ("set_aside", "aside"))}
-        for figure in _figures(home, name):
+        for figure in _figures(name):
             drift[name, str(figure.get("name"))] = _number(figure.get("value"))
             limits[name, str(figure.get("name"))] = _number(figure.get("limit"))
     figure_labels = ("stream", "figure")
     yield _gauge("spark_bert_stream_heartbeat_timestamp_seconds", "Last heartbeat of a stream", ("stream",), beats)
     yield _gauge("spark_bert_stream_state", "1 for the state that a stream is in", ("stream", "state"), states)
-    yield _counter("spark_bert_stream_rows", "Rows since a stream was started", ("stream", "outcome"), rows)
+    labels = ("stream", "outcome")
+    yield _filled(CounterMetricFamily("spark_bert_stream_rows", "Rows since a stream was started", labels=labels), rows)
     yield _gauge("spark_bert_stream_drift", "Drift of the last window from the training", figure_labels, drift)
     yield _gauge("spark_bert_stream_drift_limit", "The largest drift that is accepted", figure_labels, limits)
 
 
-def _figures(home: Path, stream: str) -> list[dict[str, Any]]:
+def _figures(stream: str) -> list[dict[str, Any]]:
     """Return the figures of drift of the last window of a stream; none if it was not compared with the training."""
-    windows = {int(found[1]): name for name in _names(home, "streams", stream, "windows") if (found := _WINDOW(name))}
-    if not windows:
-        return []
-    figures = _json(home, "streams", stream, "windows", windows[max(windows)])[0].get("figures")
-    return [figure for figure in figures if isinstance(figure, dict)] if isinstance(figures, list) else []
+    for window in list_windows(stream)[:1]:
+        figures = read_json(home() / "streams", stream, "windows", window)[0].get("figures")
+        return [figure for figure in figures if isinstance(figure, dict)] if isinstance(figures, list) else []
+    return []
 
 
-def _disk(home: Path) -> Iterator[Metric]:
+def _disk() -> Iterator[Metric]:
     try:
-        disk = os.statvfs(home / "artifacts")
+        disk = os.statvfs(home() / "artifacts")
     except FileNotFoundError:
         return
     size, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
@@ -170,10 +154,6 @@ def _gauge(name: str, help_text: str, labels: Labels, values: Mapping[Labels, fl
     return _filled(GaugeMetricFamily(name, help_text, labels=labels), values)
 
 
-def _counter(name: str, help_text: str, labels: Labels, values: Mapping[Labels, float]) -> Metric:
-    return _filled(CounterMetricFamily(name, help_text, labels=labels), values)
-
-
 def _filled(metric: GaugeMetricFamily | CounterMetricFamily, values: Mapping[Labels, float]) -> Metric:
     for labels, value in values.items():
         # The name of a file need not be UTF-8.
@@ -181,25 +161,6 @@ def _filled(metric: GaugeMetricFamily | CounterMetricFamily, values: Mapping[Lab
     return metric
 
 
-def _names(root: Path, *folders: str) -> list[str]:
-    """Return the names in a folder; none if there is no such folder."""
-    try:
-        with open_folder(root, *folders) as folder, os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries)
-    except OSError:
-        return []
-
-
-def _json(root: Path, *names: str) -> tuple[dict[str, Any], float]:
-    """Return the JSON object in a file, and when it was written; an empty object if there is none."""
-    try:
-        with open_file(root, *names) as file:
-            found = json.loads(file.read(_LARGEST))
-            return (found if isinstance(found, dict) else {}), os.fstat(file.fileno()).st_mtime
-    except (OSError, ValueError, RecursionError):
-        return {}, 0
-
-
 def _number(value: Any) -> float:
     """Return a number of a file as a float, and NaN for anything else."""
-    return float(value) if type(value) in (int, float) and abs(value) <= sys.float_info.max else math.nan
+    return float(value) if is_number(value) else math.nan

@@ -12,16 +12,16 @@ import mimetypes
 import os
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Annotated, Any, BinaryIO
+from typing import BinaryIO
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import StreamingResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel
 
 from include.artifacts import MANIFEST
 from include.folders import open_file
 from spark_bert.deployment.places import home, run_folder
+from spark_bert.web.access import require_dag_access
+from spark_bert.web.panel.records import mapping, read_json, read_record
 
 #: Reports contain text from the data, so browsers must not run scripts in them or load anything from other servers.
 _HEADERS = {
@@ -33,42 +33,6 @@ _HEADERS = {
 }
 _CHUNK = 1 << 16  # bytes
 mimetypes.add_type("application/vnd.apache.parquet", ".parquet")  # without it, a browser shows the file as text
-_bearer = HTTPBearer(auto_error=False)
-
-
-class _Entry(BaseModel):
-    key: str
-
-
-class _Record(BaseModel):
-    stages: dict[str, _Entry]
-
-
-class _Result(BaseModel):
-    files: dict[str, str] = {}
-
-
-class _Manifest(BaseModel):
-    files: dict[str, Any]
-    result: _Result
-
-
-async def current_user(
-    request: Request, token: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> Any:
-    """Return the user who is logged in, or answer 401. Airflow itself does not protect a plugin's routes."""
-    # Imported here because every Airflow process loads the plugin, but only the API server has imported this module.
-    from airflow.api_fastapi.core_api.security import get_user
-
-    return await get_user(request, None, token)
-
-
-def require_dag_access(dag_id: str, request: Request, user: Annotated[Any, Depends(current_user)]) -> None:
-    """Answer 403 to a user who may not read the Dag."""
-    from airflow.api_fastapi.core_api.security import requires_access_dag
-
-    requires_access_dag("GET", param_dag_id=dag_id)(request, user)
-
 
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -80,7 +44,7 @@ def artifact_file(dag_id: str, run_id: str, stage: str, file: str) -> StreamingR
     """Send a file of the artifact that a stage made in a run, or answer 404 if it must not be served."""
     try:
         content = _open_served(run_folder(dag_id, run_id).name, stage, file)
-    except (OSError, ValueError, LookupError) as error:  # ValueError: the record or the manifest is damaged
+    except (OSError, ValueError) as error:
         raise HTTPException(404, f"{stage} has made no file {file} in the run {run_id} of the Dag {dag_id}") from error
     headers = _HEADERS | {"Content-Length": str(os.fstat(content.fileno()).st_size)}
     return StreamingResponse(
@@ -89,13 +53,11 @@ def artifact_file(dag_id: str, run_id: str, stage: str, file: str) -> StreamingR
 
 
 def _open_served(run: str, stage: str, file: str) -> BinaryIO:
-    """Open the file. Raise OSError, ValueError or LookupError if it is missing or must not be served."""
-    with open_file(home() / "runs", run, "run.json") as record:
-        key = _Record.model_validate_json(record.read()).stages[stage].key
-    artifact = home() / "artifacts", stage, key
-    with open_file(*artifact, MANIFEST) as sealed:
-        manifest = _Manifest.model_validate_json(sealed.read())
-    if file not in manifest.files or not any(_serves(named, file) for named in manifest.result.files.values()):
+    """Open the file. Raise OSError or ValueError if it is missing or must not be served."""
+    artifact = home() / "artifacts", stage, read_record(run).key(stage)
+    manifest, _ = read_json(*artifact, MANIFEST)
+    served = mapping(mapping(manifest.get("result")).get("files")).values()
+    if file not in mapping(manifest.get("files")) or not any(_serves(str(named), file) for named in served):
         raise FileNotFoundError(file)
     return open_file(*artifact, *file.split("/"))
 

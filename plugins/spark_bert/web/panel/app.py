@@ -1,22 +1,21 @@
-"""The web app of the panel: its pages, the files they consist of, and the JSON that they show.
-
-To add a page NAME, write static/NAME.js, add NAME with its title to PAGES, and add what it fetches to routes.py.
-"""
+"""The web app of the panel: its pages, the files they consist of, and where Airflow's page shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from spark_bert.web.files import current_user
+from spark_bert.web.access import current_user
+from spark_bert.web.links import PANEL, base_path
 from spark_bert.web.panel.routes import router
 
-#: Each page's title, by its name.
+#: Each page's title, by its name. The page NAME is the module static/NAME.js.
 PAGES = {"runs": "Runs", "run": "Run", "rows": "Rows", "compare": "Compare", "models": "Models", "data": "Data"}
 STATIC = Path(__file__).parent / "static"
 #: Nothing is loaded from elsewhere, and no script or style may stand in a page, wherever the text of a page comes from.
@@ -27,6 +26,37 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "private, no-cache",
 }
+_BASE = f"{base_path()}{PANEL}"
+_RUN = f"{_BASE}/run?dag_id={{DAG_ID}}&run_id={{RUN_ID}}"
+#: The panel in Airflow's navigation, and as a tab of runs and of tasks. Airflow replaces what is in braces. Every view
+#: needs a route of its own.
+VIEWS: list[dict[str, Any]] = [
+    {
+        "name": "Quality",
+        "href": f"{_BASE}/runs",
+        "destination": "nav",
+        "nav_top_level": True,
+        "url_route": "quality",
+        "icon": f"{_BASE}/static/icon.svg",
+        "icon_dark_mode": f"{_BASE}/static/icon-dark.svg",
+    },
+    {"name": "Quality", "href": _RUN, "destination": "dag_run", "url_route": "quality-run"},
+    {
+        "name": "Quality",
+        "href": f"{_RUN}&map_index={{MAP_INDEX}}",
+        "destination": "task_instance",
+        "url_route": "quality-task",
+    },
+]
+#: The card on the dashboard. Airflow loads it as a module of its own page.
+CARDS: list[dict[str, Any]] = [
+    {
+        "name": "SparkBertQuality",
+        "bundle_url": f"{_BASE}/static/card.js",
+        "destination": "dashboard",
+        "url_route": "quality-card",
+    }
+]
 
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 app.include_router(router)
@@ -43,7 +73,7 @@ async def add_headers(request: Request, call_next: Callable[[Request], Awaitable
 
 @app.exception_handler(AnyHTTPException)
 async def explain(request: Request, error: AnyHTTPException) -> Response:
-    """Answer with a page where a page was asked for, so that whoever is no longer logged in can read what to do."""
+    """Answer with a page where a page was asked for, which says what to do if the login has ended."""
     from fastapi.exception_handlers import http_exception_handler
 
     if error.status_code in (401, 403) and not request.url.path.rpartition("/quality/")[2].startswith("api/"):

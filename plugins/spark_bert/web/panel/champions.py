@@ -7,27 +7,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from include.folders import open_file
 from include.runs import DECISION, TRIAL
 from spark_bert.deployment.places import home
 from spark_bert.web.panel import dag_runs
 from spark_bert.web.panel.index import Row
-from spark_bert.web.panel.records import read_record, seconds_since_1970
-from spark_bert.web.panel.results import Result, Source, read_file, result_of
+from spark_bert.web.panel.records import Record, fit, read_json, read_record, seconds_since_1970
 
-#: How many events of a model are shown unless a reader asks for this model alone.
-SHORT = 12
-#: What a reader is shown of a history; the other kinds say which version is the champion, and which run made it.
+SHORT = 12  # events of a model that are shown unless a reader asks for this model alone
+#: The events of a history that are shown. The others say which version is the champion, and which run made it.
 _SHOWN = ("challenge", "trial", "approval", "promotion", "rollback")
-#: The state of an Airflow task that waits for a person's answer.
-_WAITING = "awaiting_input"
 
 
 class _Version(BaseModel):
@@ -93,50 +87,25 @@ _STAGES: dict[str, tuple[str, type[BaseModel]]] = {
 _FILES: dict[str, tuple[str, type[BaseModel]]] = {TRIAL: ("trial", _Trial), DECISION: ("approval", _Decision)}
 
 
-@dataclass(frozen=True)
-class Event:
-    """Something that a run says about a version of a registered model.
+class _Event(NamedTuple):
+    """Something that a run says about a version of a registered model."""
 
-    Attributes:
-        source: the run.
-        model: the name of the registered model.
-        kind: challenge, trial, approval, promotion, or rollback; "registration"; or "seen" if the version is the
-            champion that the run has found.
-        time: in seconds since 1970.
-        version: the version; "" if the model was not registered, as one that was refused.
-        found: what else is known, as JSON.
-        href: the address of a report; "" if there is none.
-    """
-
-    source: Source
+    row: Row
     model: str
-    kind: str
-    time: float
-    version: str
-    found: Mapping[str, Any]
-    href: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what a page shows of it."""
-        about = {"kind": self.kind, "time": self.time, "version": self.version, "href": self.href}
-        return {**self.found, **about, **self.source.as_json()}
+    kind: str  # one of _SHOWN; registration; or seen, if it is the champion that the run has found
+    time: float  # in seconds since 1970
+    version: str  # "" if the model was not registered, because it was refused
+    found: Mapping[str, Any]  # what else is known
+    href: str = ""  # the address of a report
 
 
-@dataclass(frozen=True)
-class Reign:
-    """The time in which a version was the champion, until the next one begins.
+class _Reign(NamedTuple):
+    """The time in which a version was the champion, until the next one begins."""
 
-    Attributes:
-        time: when it became the champion, in seconds since 1970, or when a run first saw it.
-        by: promotion, rollback, or "seen" if no run that is still there has made it the champion.
-        version: the version; "" if there was no champion.
-        score: its metric on the dev split; None if it is not known.
-    """
-
-    time: float
-    by: str
-    version: str
-    score: float | None
+    time: float  # when it became the champion, in seconds since 1970, or when a run first saw it
+    by: str  # promotion or rollback; seen if no run that is still there has made it the champion
+    version: str  # "" if there was no champion
+    score: float | None  # its metric on the dev split
 
 
 def describe(rows: Collection[Row], model: str = "") -> dict[str, Any]:
@@ -146,7 +115,7 @@ def describe(rows: Collection[Row], model: str = "") -> dict[str, Any]:
         rows: the runs that the reader may see.
         model: the only model that the reader wants to see, with its whole history; "" for all.
     """
-    histories: dict[str, list[Event]] = defaultdict(list)
+    histories: dict[str, list[_Event]] = defaultdict(list)
     for event in sorted(_events(rows), key=lambda event: event.time):
         histories[event.model].append(event)
     chosen = [(name, events) for name, events in histories.items() if model in ("", name)]
@@ -156,7 +125,7 @@ def describe(rows: Collection[Row], model: str = "") -> dict[str, Any]:
     return {"models": [one for one in found if one["total"] or one["champion"]]}
 
 
-def _model(name: str, events: Sequence[Event], runs: Mapping[str, Row], most: int | None) -> dict[str, Any]:
+def _model(name: str, events: Sequence[_Event], runs: Mapping[str, Row], most: int | None) -> dict[str, Any]:
     """Return one model as JSON. The events come in the order of their times."""
     shown = [event for event in reversed(events) if event.kind in _SHOWN]
     challenges = [event for event in events if event.kind == "challenge"]
@@ -165,22 +134,27 @@ def _model(name: str, events: Sequence[Event], runs: Mapping[str, Row], most: in
         "model": name,
         "metric": challenges[-1].found["metric"] if challenges else "",
         "champion": _champion(reigns[-1], events, runs) if reigns and reigns[-1].version else None,
-        "reigns": [vars(reign) for reign in reigns],
+        "reigns": [reign._asdict() for reign in reigns],
         "challengers": [[event.time, event.found["metrics"].get("model")] for event in challenges],
-        "events": [event.as_json() for event in shown[:most]],
+        "events": [_as_json(event) for event in shown[:most]],
         "total": len(shown),
     }
 
 
-def _champion(reign: Reign, events: Sequence[Event], runs: Mapping[str, Row]) -> dict[str, Any]:
+def _as_json(event: _Event) -> dict[str, Any]:
+    about = {"kind": event.kind, "time": event.time, "version": event.version, "href": event.href}
+    return {**event.found, **about, **event.row.source}
+
+
+def _champion(reign: _Reign, events: Sequence[_Event], runs: Mapping[str, Row]) -> dict[str, Any]:
     """Return the champion with the run that made it, None if that is gone or the reader may not see it."""
-    made = [event.source for event in events if (event.kind, event.version) == ("registration", reign.version)]
+    made = [event.row for event in events if (event.kind, event.version) == ("registration", reign.version)]
     named = [event.found["run"] for event in events if (event.kind, event.version) == ("seen", reign.version)]
-    sources = [*made, *(Source.of(runs[run]) for run in named if run in runs)]
-    return {**vars(reign), "made_by": sources[0].as_json() if sources else None}
+    rows = [*made, *(runs[run] for run in named if run in runs)]
+    return {**reign._asdict(), "made_by": rows[0].source if rows else None}
 
 
-def _reigns(events: Sequence[Event]) -> Iterator[Reign]:
+def _reigns(events: Sequence[_Event]) -> Iterator[_Reign]:
     """Yield which version was the champion when, in order. The events come in the order of their times."""
     scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for event in events:
@@ -190,17 +164,17 @@ def _reigns(events: Sequence[Event]) -> Iterator[Reign]:
         time, by, _ = next(group)  # that it was seen again is no news
         known = scores.get(version, [])
         before = [score for at, score in known if at <= time]
-        yield Reign(time, by, version, before[-1] if before else known[0][1] if known else None)
+        yield _Reign(time, by, version, before[-1] if before else known[0][1] if known else None)
 
 
-def _sighting(event: Event) -> tuple[float, str, str] | None:
-    """Return when, how, and which version was known to be the champion, or None if the event does not tell."""
+def _sighting(event: _Event) -> tuple[float, str, str] | None:
+    """Return when, how, and which version was known to be the champion; None if the event does not say."""
     if event.kind == "promotion":
         return event.time, "promotion" if event.found["promoted"] else "seen", event.found["champion"]
     return (event.time, event.kind, event.version) if event.kind in ("seen", "rollback") else None
 
 
-def _scores(event: Event) -> Iterator[tuple[str, float]]:
+def _scores(event: _Event) -> Iterator[tuple[str, float]]:
     """Yield the versions whose metric was measured, and the metric."""
     if event.kind == "challenge":
         versions = {"model": event.version, "champion": event.found["champion"]}
@@ -209,48 +183,48 @@ def _scores(event: Event) -> Iterator[tuple[str, float]]:
                 yield versions[name], score
 
 
-def _events(rows: Iterable[Row]) -> Iterator[Event]:
+def _events(rows: Iterable[Row]) -> Iterator[_Event]:
     for row in rows:
         if _STAGES.keys().isdisjoint(row.stages):
             continue
         if row.state == "running":  # it may write files beside its record, which have no stamp
-            yield from _with_request(_read.__wrapped__(str(home()), Source.of(row)))
+            yield from _with_request(_read.__wrapped__(str(home()), row))
         else:
-            yield from _read(str(home()), Source.of(row))
+            yield from _read(str(home()), row)
 
 
-def _with_request(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield the events of a run that is running, and that it waits for a person, if it does."""
+def _with_request(events: Iterable[_Event]) -> Iterator[_Event]:
+    """Yield the events of a run that is running, and its request for a person's answer if it waits for one."""
     for event in events:
         yield event
-        if event.kind == "registration" and event.source.dag_id:
-            request = dag_runs.task_states(event.source.dag_id, event.source.run_id).get("approve")
-            if request and request.state == _WAITING:
+        if event.kind == "registration" and event.row.dag_id:
+            request = dag_runs.task_states(event.row.dag_id, event.row.run_id).get("approve")
+            if request and request.state == "awaiting_input":
                 time = request.started or event.time
-                yield Event(event.source, event.model, "approval", time, event.version, {"decision": "waiting"})
+                yield event._replace(kind="approval", time=time, found={"decision": "waiting"}, href="")
 
 
 @lru_cache(maxsize=1 << 14)
-def _read(root: str, source: Source) -> tuple[Event, ...]:
+def _read(root: str, row: Row) -> tuple[_Event, ...]:
     """Return everything that a run of the home `root` says of a registered model."""
-    record = read_record(source.run)
-    results = {stage: result for stage in _STAGES if (result := result_of(source, record, stage))}
-    versions = {stage: result.read(_Version) for stage, result in results.items()}
-    model = next((version.model for version in versions.values() if version and version.model), "")
-    registered = versions.get("register")
-    return tuple(_told(source, model, registered.version if registered else "", results)) if model else ()
+    record = read_record(row.run)
+    made = {stage: entry for stage, entry in record.stages.items() if stage in _STAGES and entry.made}
+    versions = {stage: version for stage, entry in made.items() if (version := fit(_Version, entry.result))}
+    model = next((versions[stage].model for stage in _STAGES if stage in versions and versions[stage].model), "")
+    registered = versions["register"].version if "register" in versions else ""
+    return tuple(_told(row, model, registered, record)) if model else ()
 
 
-def _told(source: Source, model: str, registered: str, results: Mapping[str, Result]) -> Iterator[Event]:
+def _told(row: Row, model: str, registered: str, record: Record) -> Iterator[_Event]:
     """Yield the events of a run that has registered a version ("" if it has not)."""
-    for stage, result in results.items():
-        kind, form = _STAGES[stage]
-        if content := result.read(form):
+    for stage, (kind, form) in _STAGES.items():
+        entry = record.stages.get(stage)
+        if entry and entry.made and (content := fit(form, entry.result)):
+            found, href = content.model_dump(), row.href(stage, entry, stage)
+            yield _Event(row, model, kind, entry.ended or row.changed, found.pop("version", registered), found, href)
+    for file, (kind, form) in _FILES.items() if registered else ():
+        values, time = read_json(home() / "runs", row.run, file)
+        if content := fit(form, values):
             found = content.model_dump()
-            yield Event(source, model, kind, result.time, found.pop("version", registered), found, result.href(stage))
-    if registered:
-        for file, (kind, form) in _FILES.items():
-            if read := read_file(partial(open_file, home() / "runs", source.run, file), form):
-                found, time = read[0].model_dump(), read[1]
-                at = seconds_since_1970(found.pop("at", None)) or time
-                yield Event(source, model, kind, at, found.pop("version", registered), found)
+            at = seconds_since_1970(found.pop("at", None)) or time
+            yield _Event(row, model, kind, at, found.pop("version", registered), found)

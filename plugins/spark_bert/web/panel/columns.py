@@ -1,31 +1,30 @@
-"""The columns of the table of runs, and which runs and columns a query selects."""
+"""The columns of the table of runs, and where each gets its value.
+
+The fields of the experiment and the metrics of dev are columns by themselves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
-from spark_bert.web.panel.index import DEFAULTS, METRIC, Row
+from include.experiment import Experiment
+from include.glue import TASKS
+from include.stages import flatten
+from spark_bert.web.panel.records import Entry, mapping, seconds_at_work
 
 #: The columns that are shown unless a query names others.
-DEFAULT = (
-    "state",
-    "run",
-    "dag_id",
-    "data.task",
-    "model.name",
-    "score",
-    "metric",
-    "gate",
-    "rows_per_second",
-    "seconds",
+SHOWN = (
+    "state", "run", "dag_id", "data.task", "model.name", "score", "metric", "gate", "rows_per_second", "seconds",
     "changed",
-)
-PAGE = 50  # rows
-#: The most columns that can be shown. There are fewer to choose from.
-MOST = 300
-_TITLES = {"data.task": "Task", "model.name": "Encoder"}
+)  # fmt: skip
+#: What the columns of metrics begin with.
+METRIC = "metrics."
+_SECTIONS: dict[str, dict[str, Any]] = Experiment().model_dump(mode="json")
+#: The value of each field ("section.field") of an experiment that does not set it.
+DEFAULTS: dict[str, Any] = flatten(_SECTIONS)
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,8 @@ class Column:
     Attributes:
         key: its name in addresses.
         title: its heading.
-        kind: how its values are written: text, state, run, passed, number, share, score, bytes, seconds or time.
+        kind: how its values are written: text, state, run, passed, number, share, score, bytes, seconds or time; value
+            if that depends on the value.
     """
 
     key: str
@@ -61,62 +61,10 @@ _OWN = (
     Column("padding_share", "Padding", "share"),
     Column("device", "Device"),
 )
-_BY_KEY = {
-    **{column.key: column for column in _OWN},
-    **{key: Column(key, _TITLES.get(key, key), "value") for key in DEFAULTS},
+_TITLES = {"data.task": "Task", "model.name": "Encoder"}
+_BY_KEY = {column.key: column for column in _OWN} | {
+    key: Column(key, _TITLES.get(key, key), "value") for key in DEFAULTS
 }
-
-
-@dataclass(frozen=True)
-class Query:
-    """What a reader wants to see of the runs.
-
-    Attributes:
-        q: words that the run's name, Dag, task, or encoder contain, all of them.
-        state: a state of runs; "" for all.
-        dag: a Dag; "" for all.
-        task: a task of experiments; "" for all.
-        sort: the key of a column; with "-" before it, the largest comes first.
-        columns: the keys of the columns.
-        page: which part of the runs, from 1.
-        size: how many runs a page has.
-    """
-
-    q: str = ""
-    state: str = ""
-    dag: str = ""
-    task: str = ""
-    sort: str = "-changed"
-    columns: Sequence[str] = DEFAULT
-    page: int = 1
-    size: int = PAGE
-
-
-def answer(rows: Collection[Row], query: Query) -> dict[str, Any]:
-    """Return the page of the table that a query asks for, as JSON, with everything that a reader can choose from."""
-    found = [row for row in rows if _fits(row, query)]
-    ordered = _sorted(found, query.sort)
-    start = (query.page - 1) * query.size
-    columns = [column(key) for key in query.columns]
-    return {
-        "columns": [asdict(one) for one in columns],
-        "rows": [_shown(row, columns) for row in ordered[start : start + query.size]],
-        "total": len(found),
-        "all": len(rows),
-        "running": sum(row.state == "running" for row in rows),
-        "page": query.page,
-        "size": query.size,
-        "sort": query.sort,
-        "states": _distinct({row.state for row in rows}),
-        "dags": _distinct({row.dag_id for row in rows}),
-        "tasks": _distinct({_task(row) for row in rows}),
-        "choices": [asdict(one) for one in _choices(rows)],
-    }
-
-
-def _shown(row: Row, columns: Iterable[Column]) -> dict[str, Any]:
-    about = {key: value(row, key) for key in ("run", "dag_id", "run_id", "state", "metric")}
-    return {**about, "values": [value(row, one.key) for one in columns]}
 
 
 def column(key: str) -> Column:
@@ -124,49 +72,42 @@ def column(key: str) -> Column:
     return _BY_KEY.get(key) or Column(key, key.removeprefix(METRIC), "score" if key.startswith(METRIC) else "value")
 
 
-def value(row: Row, key: str) -> Any:
-    """Return the value of a column in a row. Fields that the run leaves at their defaults have those."""
-    found = row.value(key)
-    return DEFAULTS.get(key) if found is None and row.begun else found
+def choices(metrics: Iterable[str]) -> list[Column]:
+    """Return all columns to choose from, where these are the metrics that some run has."""
+    return [*_OWN, *(column(f"{METRIC}{name}") for name in sorted(metrics)), *map(column, DEFAULTS)]
 
 
-def _task(row: Row) -> str:
-    return str(value(row, "data.task") or "")
+def find_values(
+    experiment: Mapping[str, Any], metrics: Mapping[str, float], stages: Mapping[str, Entry]
+) -> dict[str, Any]:
+    """Return the values of a run by column: what its stages say, and the fields that differ from their defaults."""
+    fields = changed_fields(experiment)
+    trained = stages["train"].result if "train" in stages else {}
+    task = fields.get("data.task", DEFAULTS["data.task"])
+    metric = trained.get("metric") or (TASKS[task].metric if isinstance(task, str) and task in TASKS else None)
+    score = metrics.get(metric, trained.get("best")) if isinstance(metric, str) else None
+    found = {
+        "metric": metric,
+        "score": score if isinstance(score, int | float) else None,
+        "gate": stages["gate"].result.get("passed") if "gate" in stages else None,
+        **{name: trained.get(name) for name in ("rows_per_second", "steps", "memory", "device", "padding_share")},
+        "train_seconds": trained.get("seconds"),
+        "seconds": seconds_at_work(stages.values()),
+        "stages": len(stages),
+        **fields,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _fits(row: Row, query: Query) -> bool:
-    if query.state and row.state != query.state:
-        return False
-    if query.dag and row.dag_id != query.dag:
-        return False
-    if query.task and _task(row) != query.task:
-        return False
-    if not query.q:
-        return True
-    text = f"{row.run} {row.dag_id} {row.run_id} {value(row, 'data.task')} {value(row, 'model.name')}".lower()
-    return all(word in text for word in query.q.lower().split())
+def changed_fields(experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an experiment in a record ("section.field") that differ from their defaults.
 
-
-def _sorted(rows: Iterable[Row], sort: str) -> list[Row]:
-    """Return the rows in the order of a column, equal ones the newest first. What is not known comes last."""
-    key = sort.removeprefix("-")
-    newest = sorted(rows, key=lambda row: -row.changed)
-    if sort == "-changed":
-        return newest
-    values = [(value(row, key), row) for row in newest]
-    known = [pair for pair in values if pair[0] is not None]
-    try:
-        known.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
-    except TypeError:  # numbers and texts
-        known.sort(key=lambda pair: str(pair[0]), reverse=sort.startswith("-"))
-    return [row for _, row in [*known, *(pair for pair in values if pair[0] is None)]]
-
-
-def _distinct(values: Iterable[Any]) -> list[str]:
-    return sorted({str(value) for value in values if value})
-
-
-def _choices(rows: Iterable[Row]) -> list[Column]:
-    """Return all columns to choose from: the own ones, the metrics that some run has, and the fields."""
-    metrics = sorted(f"{METRIC}{name}" for name in set[str]().union(*(row.metrics for row in rows)))
-    return [*_OWN, *map(column, metrics), *(_BY_KEY[key] for key in DEFAULTS)]
+    A field that the record lacks had its default value.
+    """
+    return {
+        intern(f"{section}.{name}"): value
+        for section, fields in experiment.items()
+        if fields != _SECTIONS.get(section)  # which they mostly equal, and this is seen at once
+        for name, value in mapping(fields).items()
+        if _SECTIONS.get(section, {}).get(name) != value
+    }

@@ -11,26 +11,23 @@ from typing import Any
 
 from spark_bert.deployment.places import indexed, run_folder, without_index
 
-#: Changes of this long before the last one known are read again: their transactions may have ended after it.
+#: Changes from this time before the last known one are read again, because their transactions may have ended after it.
 _OVERLAP = timedelta(minutes=1)
 _ENDED = ("success", "failed")
 
 
 @dataclass(frozen=True)
 class DagRunState:
-    """A Dag run, or an index in it of a mapped task group, as `indexed` names it.
-
-    It is under way ("running"), or has ended ("success", "stopped", or "failed").
-    """
+    """A Dag run, or an index in it of a mapped task group, as `indexed` names it."""
 
     dag_id: str
     run_id: str
-    state: str
+    state: str  # running, success, stopped or failed
 
 
 @dataclass(frozen=True)
 class TaskState:
-    """What Airflow says of one of its tasks: its state, and when its last try started and ended, in s since 1970."""
+    """The state of an Airflow task, and when its last try started and ended, in seconds since 1970."""
 
     state: str
     started: float | None
@@ -47,12 +44,10 @@ class DagRuns:
         self._last: datetime | None = None
 
     def states(self) -> Mapping[str, DagRunState]:
-        """Return the state of each Dag run.
+        """Return the state of each Dag run, and of each index of a mapped task group that has not ended.
 
         A run was stopped if Airflow skipped what was left of it, as it does when a person marks the run as failed or
         its time is over. After a failure of a task, those behind it are `upstream_failed`.
-
-        Of a mapped task group, it also returns each index of which not all tasks have ended, in Dag runs under way.
         """
         from airflow.models.dagrun import DagRun
         from sqlalchemy import func, select

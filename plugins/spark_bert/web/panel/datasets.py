@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel
 
-from include.folders import open_file, open_folder
 from include.text import is_unwritable
 from spark_bert.deployment.places import home
 from spark_bert.web.panel.index import Row
-from spark_bert.web.panel.records import read_json, read_record
-from spark_bert.web.panel.results import Source, read_artifact, read_file, result_of
+from spark_bert.web.panel.records import fit, list_names, read_artifact, read_json, read_record
 
-#: How many versions or windows are shown of each dataset or stream, and how many if a reader asks for it alone.
-SHORT, LONG = 12, 200
-_WINDOW = re.compile(r"([0-9]{1,18})-[0-9]{1,18}\.json")
+SHORT, LONG = 12, 200  # versions or windows that are shown of each dataset or stream, and of one alone
+_WINDOW = re.compile(r"[0-9]{1,18}-[0-9]{1,18}\.json")
 
 
 class _Figure(BaseModel):
-    """A figure of drift and the largest value that is accepted; see tasks/scoring/drift.py."""
+    """A figure of drift and the largest value that is accepted."""
 
     name: str
     measure: str = ""
@@ -52,7 +47,7 @@ class _Ingest(BaseModel):
 
 
 class _Window(BaseModel):
-    """A window of a stream; see tasks/scoring/drift_windows.py."""
+    """A window of a stream."""
 
     first: int
     last: int
@@ -99,65 +94,58 @@ def _datasets(rows: Iterable[Row], chosen: str) -> Iterator[dict[str, Any]]:
 
 def _current(dataset: str) -> str:
     """Return the last version of a dataset; "" if it is not known."""
-    listed = read_json(partial(open_file, home() / "datasets", dataset, "versions.json")).get("versions")
+    listed = read_json(home() / "datasets", dataset, "versions.json")[0].get("versions")
     return str(listed[0]) if isinstance(listed, list) and listed else ""
 
 
 def _ingests(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
     for row in rows:
-        found = _ingest(str(home()), Source.of(row)) if "ingest" in row.stages else None
+        found = _ingest(str(home()), row) if "ingest" in row.stages else None
         if found is not None:
             yield found
 
 
 @lru_cache(maxsize=1 << 12)
-def _ingest(root: str, source: Source) -> dict[str, Any] | None:
+def _ingest(root: str, row: Row) -> dict[str, Any] | None:
     """Return what ingest has made in a run of the home `root`, as JSON. "refusal" is why the new rows are refused."""
-    record = read_record(source.run)
-    result = result_of(source, record, "ingest")
-    found = result.read(_Ingest) if result else None
-    if result is None or found is None:
+    stages = read_record(row.run).stages
+    entry, validated = stages.get("ingest"), stages.get("validate")
+    found = fit(_Ingest, entry.result) if entry and entry.made else None
+    if entry is None or found is None:
         return None
-    drift = read_artifact("ingest", result.key, "drift.json", _Drift) or _Drift()
-    validated = result_of(source, record, "validate")
+    drift = fit(_Drift, read_artifact("ingest", entry.key, "drift.json")) or _Drift()
     return {
         **found.model_dump(),
-        **source.as_json(),
-        "time": result.time,
-        "refusal": result.message if result.refused else "",
+        **row.source,
+        "time": entry.ended or row.changed,
+        "refusal": entry.message if entry.exit_code else "",
         "figures": [figure.model_dump() for figure in drift.figures],
-        "data_docs": validated.href("data_docs") if validated else "",
+        "data_docs": row.href("validate", validated, "data_docs") if validated and validated.made else "",
     }
 
 
 def _streams(runs: Mapping[str, Row], all_dags: bool, chosen: str) -> Iterator[dict[str, Any]]:
     """Yield the streams and their windows, the newest first."""
-    for stream in _names():
-        if chosen not in ("", stream):
-            continue
-        files = sorted(filter(_WINDOW.fullmatch, _names(stream, "windows")), key=_first, reverse=True)
-        windows = (_window(stream, file, runs) for file in files[: LONG if chosen else SHORT])
-        told = [window for window in windows if window and (window["made_by"] or all_dags)]
-        if told:
-            yield {"stream": stream, "windows": told, "total": len(files)}
+    for stream in list_names(home() / "streams"):
+        if chosen in ("", stream) and not is_unwritable(stream):
+            files = list_windows(stream)
+            windows = (_window(stream, file, runs) for file in files[: LONG if chosen else SHORT])
+            told = [window for window in windows if window and (window["made_by"] or all_dags)]
+            if told:
+                yield {"stream": stream, "windows": told, "total": len(files)}
 
 
-def _names(*folders: str) -> list[str]:
-    """Return what lies in streams/ or a folder below it; nothing if that is missing."""
-    with suppress(OSError), open_folder(home() / "streams", *folders) as folder:
-        return sorted(name for name in os.listdir(folder) if not is_unwritable(name))  # noqa: PTH208 a descriptor
-    return []
-
-
-def _first(file: str) -> int:
-    """Return the number of the first batch of a window."""
-    return int(file.partition("-")[0])
+def list_windows(stream: str) -> list[str]:
+    """Return the names of the files of a stream's windows, the newest first."""
+    files = filter(_WINDOW.fullmatch, list_names(home() / "streams", stream, "windows"))
+    return sorted(files, key=lambda file: int(file.partition("-")[0]), reverse=True)
 
 
 def _window(stream: str, file: str, runs: Mapping[str, Row]) -> dict[str, Any] | None:
     """Return a window as JSON, with the run that has closed it if that is there; None if the file is damaged."""
-    found = read_file(partial(open_file, home() / "streams", stream, "windows", file), _Window)
+    content, time = read_json(home() / "streams", stream, "windows", file)
+    found = fit(_Window, content)
     if found is None:
         return None
-    row = runs.get(found[0].run)
-    return {**found[0].model_dump(), "time": found[1], "made_by": Source.of(row).as_json() if row else None}
+    row = runs.get(found.run)
+    return {**found.model_dump(), "time": time, "made_by": row.source if row else None}

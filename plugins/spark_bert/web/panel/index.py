@@ -14,33 +14,31 @@ from threading import Lock
 from typing import Any
 
 from include.at_work import AT_WORK
-from include.experiment import Experiment
 from include.folders import open_file
-from include.glue import TASKS
-from include.stages import STAGES, flatten
+from include.stages import STAGES
 from include.text import is_unwritable
 from spark_bert.deployment.places import home
+from spark_bert.web.links import address
+from spark_bert.web.panel.columns import DEFAULTS, METRIC, find_values
 from spark_bert.web.panel.dag_runs import DagRuns, DagRunState
-from spark_bert.web.panel.records import dag_of, mapping, read_at_work, read_record, seconds_since_1970
-from spark_bert.web.panel.stages import (
+from spark_bert.web.panel.records import (
     Champion,
-    RecordedStage,
-    has_exit_code,
+    Entry,
+    find_champion,
     is_number,
+    mapping,
     outcome_of,
-    read_champion,
-    read_stage,
-    seconds_at_work,
+    read_at_work,
+    read_record,
+    seconds_since_1970,
     state_of,
 )
 
-#: A run that no Dag made counts as running for so long after the last sign of a stage at work, in seconds. There is
-#: nobody who could be asked, and a stage that was killed leaves its record behind.
+#: A run that no Dag made counts as running for this time after the last sign of a stage at work, in seconds, because a
+#: stage that was killed leaves its record behind.
 _FRESH = 1800
-#: A run that has ended is looked at only every so many seconds: looking at 10,000 takes longer than all else.
+#: Seconds between two looks at a run that has ended. Looking at 10,000 takes longer than all else.
 _SETTLED = 20
-#: What the columns of metrics begin with.
-METRIC = "metrics."
 _METRICS = 100  # metrics of a run, of which stages write fewer than 20
 #: What tells whether a file has changed: its time in ns since 1970, size, and inode.
 Stamp = tuple[int, int, int]
@@ -49,18 +47,19 @@ _NO_RECORD: Stamp = (0, 0, 0)
 
 @dataclass(frozen=True)
 class Row:
-    """One run in the index.
+    """One run in the index. Rows are equal if they are the same run, and its record has not changed in between.
 
     Attributes:
         run: the name of its folder.
         dag_id: its Dag; "" if no Dag made it.
         run_id: its run id in Airflow, with the index in a mapped task group; "" if no Dag made it.
-        state: running, done, refused, failed or stopped.
         changed: when its record was last written, in seconds since 1970; 0 if it has none yet.
+        state: running, done, refused, failed or stopped.
         begun: whether its record has an experiment. A field that is not among the values then has its default.
         metrics: the metrics of its dev split, by name.
         values: what else is known of it, by column (see columns.py).
-        stages: the stages that have ended, in the order in which they were recorded.
+        stages: the stages that have ended, in the order in which they were recorded. Of their results, only two numbers
+            are kept.
         champion: the champion when the run ended; None if the run did not ask for it, or there was none.
         damaged: whether its record cannot be read, or not all of it.
     """
@@ -68,26 +67,44 @@ class Row:
     run: str
     dag_id: str = ""
     run_id: str = ""
-    state: str = "done"
     changed: float = 0
-    begun: bool = False
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    values: Mapping[str, Any] | None = None
-    stages: Mapping[str, RecordedStage] = field(default_factory=dict)
-    champion: Champion | None = None
-    damaged: bool = False
+    state: str = field(default="done", compare=False)
+    begun: bool = field(default=False, compare=False)
+    metrics: Mapping[str, float] = field(default_factory=dict, compare=False)
+    values: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    stages: Mapping[str, Entry] = field(default_factory=dict, compare=False)
+    champion: Champion | None = field(default=None, compare=False)
+    damaged: bool = field(default=False, compare=False)
+
+    @property
+    def source(self) -> dict[str, str]:
+        """What a page needs for a link to the run."""
+        return {"run": self.run, "dag_id": self.dag_id, "run_id": self.run_id}
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What a page needs for a link to the run, and its state."""
+        return {**self.source, "state": self.state}
 
     def value(self, column: str) -> Any:
-        """Return the value of a column, or None."""
+        """Return the value of a column, or None. Fields that the run leaves at their defaults have those."""
         if column in ("run", "dag_id", "run_id", "state", "changed"):
             return getattr(self, column)
         if column.startswith(METRIC):
             return self.metrics.get(column.removeprefix(METRIC))
-        return (self.values or {}).get(column)
+        found = self.values.get(column)
+        return DEFAULTS.get(column) if found is None and self.begun else found
+
+    def href(self, stage: str, entry: Entry, name: str) -> str:
+        """Return the address of the file that the result of a stage lists under a name; "" if it has none."""
+        file = mapping(entry.result.get("files")).get(name)
+        if not self.dag_id or not isinstance(file, str):  # the web app for files serves those of Dag runs
+            return ""
+        return address(self.dag_id, self.run_id, stage, file)
 
 
 class Index:
-    """All runs of a home."""
+    """All runs of the home."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -111,7 +128,7 @@ class Index:
         return [_with_state(row, states.get(row.run)) for row in rows]
 
     def recorded(self) -> list[Row]:
-        """Return all runs that have a record, only as the records say, the one that was written last at the end."""
+        """Return all runs that have a record, as the records say, in the order in which they were written."""
         with self._lock:
             self._enter_home()
             self._refresh(dict(self._stamps()))
@@ -119,10 +136,7 @@ class Index:
         return sorted(rows, key=lambda row: row.changed)
 
     def find(self, name: str) -> Row | None:
-        """Return one run as it is now, or None if there is none of this name.
-
-        A run that Airflow has only just started has no folder yet.
-        """
+        """Return one run as it is now, or None. A run that Airflow has only just started has no folder yet."""
         dag_run = self._dag_runs.states().get(name)
         with self._lock:
             self._enter_home()
@@ -182,28 +196,31 @@ def _stamp(root: str, name: str) -> Iterator[tuple[str, Stamp]]:
 
 def _row(name: str, stamp: Stamp) -> Row:
     record = read_record(name)
-    entries = {stage: entry for stage, entry in record["stages"].items() if stage in STAGES}
-    results = {stage: mapping(entry.get("result")) for stage, entry in entries.items()}
-    stages = {stage: read_stage(entry) for stage, entry in entries.items()}
-    scores = mapping(results.get("evaluate", {}).get("metrics"))
+    entries = {stage: entry for stage, entry in record.stages.items() if stage in STAGES}
+    scores = mapping(entries["evaluate"].result.get("metrics")) if "evaluate" in entries else {}
     metrics = {intern(name): value for name, value in islice(scores.items(), _METRICS) if is_number(value)}
     return Row(
         name,
-        *dag_of(name, record),
-        state=state_of(outcome_of(stages)),
+        record.dag_id,
+        record.run_id,
         changed=stamp[0] / 1e9,
-        begun=bool(record.get("experiment")),
+        state=state_of(outcome_of(entries)),
+        begun=bool(record.experiment),
         metrics=metrics,
-        values=_values(changed_fields(record), metrics, results, stages),
-        stages=stages,
-        champion=read_champion(results),
+        values=find_values(record.experiment, metrics, entries),
+        stages={stage: _in_short(entry) for stage, entry in entries.items()},
+        champion=find_champion(entries),
         # A record is first written when a stage has ended.
-        damaged=stamp != _NO_RECORD and not (entries and all(map(has_exit_code, entries.values()))),
+        damaged=stamp != _NO_RECORD and (not entries or any(one.exit_code is None for one in entries.values())),
     )
 
 
+def _in_short(entry: Entry) -> Entry:
+    return entry._replace(result={name: entry.result.get(name) for name in ("seconds", "rows_per_second")})
+
+
 def _with_state(row: Row, dag_run: DagRunState | None) -> Row:
-    """Return the row with its Dag and the state of this moment; `dag_run` is None if Airflow knows of none."""
+    """Return the row with its Dag and the state of this moment. `dag_run` is None if Airflow knows of none."""
     if dag_run:
         keeps = dag_run.state == "success" or (dag_run.state != "running" and row.state != "done")
         state = row.state if keeps else dag_run.state
@@ -244,46 +261,3 @@ def _last_sign(stage: str, work: Mapping[str, Any]) -> float:
     ):
         since = max(since, os.fstat(file.fileno()).st_mtime)
     return since
-
-
-def _values(
-    fields: Mapping[str, Any],
-    metrics: Mapping[str, float],
-    results: Mapping[str, Mapping[str, Any]],
-    stages: Mapping[str, RecordedStage],
-) -> dict[str, Any]:
-    """Return the columns of a run: of its results, and the fields of its experiment that are not the defaults."""
-    trained = results.get("train", {})
-    task = fields.get("data.task", DEFAULTS["data.task"])
-    metric = trained.get("metric") or (TASKS[task].metric if isinstance(task, str) and task in TASKS else None)
-    score = metrics.get(metric, trained.get("best")) if isinstance(metric, str) else None
-    found = {
-        "metric": metric,
-        "score": score if isinstance(score, int | float) else None,
-        "gate": results.get("gate", {}).get("passed"),
-        **{name: trained.get(name) for name in ("rows_per_second", "steps", "memory", "device", "padding_share")},
-        "train_seconds": trained.get("seconds"),
-        "seconds": seconds_at_work(stages.values()),
-        "stages": len(results),
-        **fields,
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def changed_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record's experiment ("section.field") that differ from their defaults.
-
-    A field that the record lacks had its default value.
-    """
-    return {
-        intern(f"{section}.{name}"): value
-        for section, fields in mapping(record.get("experiment")).items()
-        if fields != _SECTIONS.get(section)  # which they mostly equal, and this is seen at once
-        for name, value in mapping(fields).items()
-        if _SECTIONS.get(section, {}).get(name) != value
-    }
-
-
-_SECTIONS: dict[str, dict[str, Any]] = Experiment().model_dump(mode="json")
-#: The value of each field ("section.field") of an experiment that does not set it.
-DEFAULTS: dict[str, Any] = flatten(_SECTIONS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
@@ -10,14 +10,11 @@ from pydantic import BaseModel
 
 from spark_bert.deployment.places import home
 from spark_bert.web.panel.index import Row
-from spark_bert.web.panel.records import mapping, read_record
-from spark_bert.web.panel.results import Result, Source, read_artifact, result_of
-
-_STAGE = "leaderboard"
+from spark_bert.web.panel.records import fit, read_artifact, read_record
 
 
 class _Model(BaseModel):
-    """A row of the table; see tasks/stages/studies/leaderboard/table.py. What was not run is None."""
+    """A row of the table. What was not run is None."""
 
     name: str
     seeds: list[int] = []
@@ -66,62 +63,28 @@ def describe(rows: Collection[Row], chosen: str = "") -> dict[str, Any]:
         rows: the runs that the reader may see.
         chosen: the run whose leaderboard the reader wants to see, for the tasks that it has compared.
     """
-    results = sorted(_results(rows), key=lambda result: -result.time)
+    boards = [board for row in rows if "leaderboard" in row.stages and (board := _read(str(home()), row))]
+    newest_first = sorted(boards, key=lambda board: -board[0]["time"])
+    chosen_first = sorted(newest_first, key=lambda board: board[0]["run"] != chosen)
     readable = {row.run for row in rows}
-    found = [_find(task, results, chosen) for task in sorted({task for result in results for task in _tasks(result)})]
-    return {
-        "tasks": [
-            {
-                **task.model_dump(),
-                "rows": [_row(row, readable) for row in task.rows],
-                "leaderboard": _about(result),
-                "leaderboards": [_about(each) for each in results if task.task in _tasks(each)],
-            }
-            for result, _, task in filter(None, found)
-        ],
-        "contradictions": next((whole.contradictions for _, whole, task in filter(None, found) if task.papers), []),
-    }
+    tasks, contradictions = [], None
+    for name in sorted({task.task for _, whole in boards for task in whole.tasks}):
+        with_task = [(about, whole, task) for about, whole in chosen_first for task in whole.tasks if task.task == name]
+        about, whole, task = with_task[0]
+        ours = [{**row.model_dump(), "runs": [run if run in readable else "" for run in row.runs]} for row in task.rows]
+        others = [about for about, whole in newest_first if any(task.task == name for task in whole.tasks)]
+        tasks.append({**task.model_dump(), "rows": ours, "leaderboard": about, "leaderboards": others})
+        if contradictions is None and task.papers:
+            contradictions = whole.contradictions
+    return {"tasks": tasks, "contradictions": contradictions or []}
 
 
-def _find(task: str, results: Iterable[Result], chosen: str) -> tuple[Result, _Leaderboard, _Task] | None:
-    """Return the chosen leaderboard of a task, or the first of the results whose file can be read; None if none can."""
-    for result in sorted(results, key=lambda result: result.source.run != chosen):
-        whole = _content(str(home()), result.key) if task in _tasks(result) else None
-        for found in whole.tasks if whole else ():
-            if whole and found.task == task:
-                return result, whole, found
-    return None
-
-
-def _row(row: _Model, readable: Collection[str]) -> dict[str, Any]:
-    """Return a row without the names of runs that the reader may not see."""
-    return {**row.model_dump(), "runs": [run if run in readable else "" for run in row.runs]}
-
-
-def _about(result: Result) -> dict[str, Any]:
-    return {**result.source.as_json(), "time": result.time, "href": result.href("leaderboard")}
-
-
-def _results(rows: Iterable[Row]) -> Iterator[Result]:
-    """Yield the results of the stage leaderboard."""
-    for row in rows:
-        result = _result(str(home()), Source.of(row)) if _STAGE in row.stages else None
-        if result is not None:
-            yield result
-
-
-def _tasks(result: Result) -> Collection[str]:
-    """Return the tasks that a leaderboard compares models on."""
-    return mapping(result.values.get("best")).keys()
-
-
-@lru_cache(maxsize=1 << 10)
-def _result(root: str, source: Source) -> Result | None:
-    """Return what the stage has made in a run of the home `root`."""
-    return result_of(source, read_record(source.run), _STAGE)
-
-
-@lru_cache(maxsize=64)
-def _content(root: str, key: str) -> _Leaderboard | None:
-    """Return the leaderboard in an artifact of the home `root`. It never changes."""
-    return read_artifact(_STAGE, key, "leaderboard.json", _Leaderboard)
+@lru_cache(maxsize=1 << 8)
+def _read(root: str, row: Row) -> tuple[dict[str, Any], _Leaderboard] | None:
+    """Return the leaderboard that a run of the home `root` has made, and a link to it; None if it cannot be read."""
+    entry = read_record(row.run).stages.get("leaderboard")
+    if entry is None or not entry.made:
+        return None
+    whole = fit(_Leaderboard, read_artifact("leaderboard", entry.key, "leaderboard.json"))
+    href = row.href("leaderboard", entry, "leaderboard")
+    return ({**row.source, "time": entry.ended or row.changed, "href": href}, whole) if whole else None

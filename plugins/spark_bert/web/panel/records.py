@@ -1,33 +1,155 @@
 """Read what stages write about runs: records, work under way, and files of artifacts. Nothing in them is trusted.
 
-A record that cannot be read counts as empty, because one damaged run must not hide the others. Links are not followed.
+What cannot be read counts as empty, because one damaged run must not hide the others. Links are not followed.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+import re
+import sys
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from include.artifacts import MANIFEST
 from include.at_work import AT_WORK
 from include.folders import open_file, open_folder
+from include.stages import ExitCode
 from spark_bert.deployment.places import home, indexed, run_folder
 
-#: The largest JSON file that is read, in bytes. Those that stages write are far smaller.
-_LARGEST = 1 << 25
+Content = TypeVar("Content", bound=BaseModel)
+_LARGEST = 1 << 25  # bytes of a JSON file; those that stages write are far smaller
+_OUTCOMES: dict[int | None, str] = {
+    ExitCode.DONE: "done", ExitCode.BAD_INPUT: "bad_input", ExitCode.GATE_FAILED: "refused",
+    ExitCode.TRANSIENT: "transient", ExitCode.STOPPED: "stopped",
+}  # fmt: skip
+#: What the panel calls outcomes whose difference matters only to Airflow, which tries some of them again.
+_STATES = {"bad_input": "failed", "transient": "failed"}
+_VERSION = re.compile("[0-9]{1,9}")
 
 
-def read_record(run: str) -> dict[str, Any]:
-    """Return the record of a run, with a dictionary under "stages"; without a readable record, an empty one."""
-    record = read_json(lambda: open_file(home() / "runs", run, "run.json"))
-    return {**record, "stages": {stage: mapping(entry) for stage, entry in mapping(record.get("stages")).items()}}
+class Champion(NamedTuple):
+    """The version of a registered model that has the alias `champion`."""
+
+    model: str
+    version: int
+
+
+class Entry(NamedTuple):
+    """What a record says of a stage that has ended. Times are in seconds since 1970."""
+
+    key: str  # "" if the stage made nothing
+    exit_code: int | None  # None if the entry is damaged
+    outcome: str  # done, bad_input, refused, transient, stopped or failed
+    message: str
+    started: float | None
+    ended: float | None
+    reused: bool
+    result: Mapping[str, Any]
+
+    @property
+    def made(self) -> bool:
+        """Whether the stage has made an artifact, even if its verdict refuses."""
+        return bool(self.key) and self.outcome in ("done", "refused")
+
+    def measured(self, name: str) -> float | None:
+        """Return a number in the result, unless the stage has only found what it would make."""
+        value = None if self.reused else self.result.get(name)
+        return value if is_number(value) else None
+
+
+class Record(NamedTuple):
+    """What is known of a run. Both ids are "" if the record does not prove them."""
+
+    dag_id: str
+    run_id: str  # with the index in a mapped task group; see run_name
+    experiment: Mapping[str, Any]
+    stages: Mapping[str, Entry]
+
+    def key(self, stage: str) -> str:
+        """Return the key of the artifact that a stage made, or "" if it made none."""
+        return self.stages[stage].key if stage in self.stages else ""
+
+
+def read_record(run: str) -> Record:
+    """Return the record of a run, an empty one if there is none that can be read."""
+    record, _ = read_json(home() / "runs", run, "run.json")
+    stages = {stage: _entry(mapping(entry)) for stage, entry in mapping(record.get("stages")).items()}
+    return Record(*_dag_of(run, record), mapping(record.get("experiment")), stages)
+
+
+def _entry(entry: Mapping[str, Any]) -> Entry:
+    key, result = entry.get("key"), mapping(entry.get("result"))
+    code = entry["exit_code"] if type(entry.get("exit_code")) is int else None
+    outcome = _OUTCOMES.get(code, "failed")
+    refused_files = [str(why) for why in mapping(result.get("refused")).values()]
+    if outcome == "done" and refused_files and result.get("new") is not True:
+        outcome = "refused"
+    return Entry(
+        key if isinstance(key, str) else "",
+        code,
+        outcome,
+        str(entry.get("message") or " ".join(refused_files)),
+        seconds_since_1970(entry.get("started")),
+        seconds_since_1970(entry.get("ended")),
+        entry.get("reused") is True,
+        result,
+    )
+
+
+def _dag_of(run: str, record: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the Dag id and the run name, or two empty texts if the record does not prove them.
+
+    A stage could write the name of another Dag into its record, which other users may read. Its folder's name proves
+    the ids, because it contains a digest of them and a stage cannot rename the folder of its run.
+    """
+    dag_id, run_id, index = record.get("dag_id"), record.get("run_id"), record.get("map_index", -1)
+    if isinstance(dag_id, str) and isinstance(run_id, str) and isinstance(index, int):
+        name = indexed(run_id, index)
+        if run_folder(dag_id, name).name == run:
+            return dag_id, name
+    return "", ""
+
+
+def outcome_of(stages: Mapping[str, Entry]) -> str:
+    """Return the outcome of the first stage that is not done, `done` if there is none so far. Tracking fails no run."""
+    ended = (stage.outcome for name, stage in stages.items() if name != "track")
+    return next((outcome for outcome in ended if outcome != "done"), "done")
+
+
+def state_of(outcome: str) -> str:
+    """Return the state that the panel shows for an outcome: `done`, `refused`, `stopped`, or `failed`."""
+    return _STATES.get(outcome, outcome)
+
+
+def seconds_at_work(stages: Iterable[Entry]) -> float | None:
+    """Return how long at least one of the stages was at work, in s; None if no times are known.
+
+    A pause, such as that between a stop and the run that goes on, does not count.
+    """
+    times = sorted((one.started, one.ended) for one in stages if one.started is not None and one.ended is not None)
+    total, until = 0.0, -math.inf
+    for started, ended in times:
+        total += max(0.0, ended - max(started, until))
+        until = max(until, ended)
+    return total if times else None
+
+
+def find_champion(stages: Mapping[str, Entry]) -> Champion | None:
+    """Return what the stages say that asked for the champion or moved the alias, the last one first."""
+    for stage, name in (("rollback", "version"), ("promote", "champion"), ("champion", "version")):
+        result = stages[stage].result if stage in stages else {}
+        version = str(result.get(name, ""))
+        if _VERSION.fullmatch(version):
+            return Champion(str(result.get("model", "")), int(version))
+    return None
 
 
 def read_at_work(run: str) -> dict[str, dict[str, Any]]:
@@ -35,40 +157,37 @@ def read_at_work(run: str) -> dict[str, dict[str, Any]]:
 
     A stage that was killed leaves its file behind, so the caller checks whether the run is still at work.
     """
-    names: list[str] = []
-    with suppress(OSError), open_folder(home() / "runs", run, AT_WORK) as folder:
-        names = sorted(os.listdir(folder))  # noqa: PTH208 it lists a descriptor
-    stages = [name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")]
-    return {stage: read_json(partial(open_file, home() / "runs", run, AT_WORK, f"{stage}.json")) for stage in stages}
+    names = [name for name in list_names(home() / "runs", run, AT_WORK) if name.endswith(".json") and name[0] != "."]
+    return {name.removesuffix(".json"): read_json(home() / "runs", run, AT_WORK, name)[0] for name in names}
 
 
-def open_artifact(record: Mapping[str, Any], stage: str, file: str) -> BinaryIO:
-    """Open a file of the artifact that the stage made in a run.
-
-    Raises:
-        OSError: if there is no such file in a complete artifact.
-    """
-    return open_in_artifact(stage, artifact_key(record, stage), file)
-
-
-def open_in_artifact(stage: str, key: str, file: str) -> BinaryIO:
+def open_artifact(stage: str, key: str, file: str) -> BinaryIO:
     """Open a file of an artifact. Raise OSError if there is no such file in a complete artifact."""
     artifact = home() / "artifacts", stage, key
     open_file(*artifact, MANIFEST).close()  # without its manifest, the artifact is not complete
-    return open_file(*artifact, *file.split("/"))
+    return open_file(*artifact, file)
 
 
-def artifact_key(record: Mapping[str, Any], stage: str) -> str:
-    """Return the key of the artifact that the stage made in a run, or "" if it made none."""
-    key = mapping(record["stages"].get(stage)).get("key")
-    return key if isinstance(key, str) else ""
+def list_names(root: Path, *folders: str) -> list[str]:
+    """Return the names in a folder, none if there is no such folder."""
+    with suppress(OSError), open_folder(root, *folders) as folder:
+        return sorted(os.listdir(folder))  # noqa: PTH208 it lists a descriptor
+    return []
 
 
-def read_json(open_it: Callable[[], BinaryIO]) -> dict[str, Any]:
-    """Return the JSON object in the file that the function opens, or an empty one if there is none."""
-    with suppress(OSError, ValueError, RecursionError), open_it() as file:
-        if os.fstat(file.fileno()).st_size <= _LARGEST:
-            return mapping(parse(file.read()))
+def read_json(root: Path, *names: str) -> tuple[dict[str, Any], float]:
+    """Return the JSON object in a file and when it was written, in seconds since 1970; ({}, 0) if there is none."""
+    with suppress(OSError, ValueError, RecursionError), open_file(root, *names) as file:
+        found = os.fstat(file.fileno())
+        if found.st_size <= _LARGEST:
+            return mapping(parse(file.read())), found.st_mtime
+    return {}, 0
+
+
+def read_artifact(stage: str, key: str, file: str) -> dict[str, Any]:
+    """Return the JSON object in a file of a complete artifact, {} if there is none."""
+    with suppress(OSError, ValueError), open_artifact(stage, key, file):
+        return read_json(home() / "artifacts", stage, key, file)[0]
     return {}
 
 
@@ -77,24 +196,21 @@ def parse(text: bytes) -> Any:
     return from_json(text)  # it takes a third of the time of json.loads
 
 
+def fit(form: type[Content], values: Mapping[str, Any]) -> Content | None:
+    """Return the values in a form, or None if they do not have it."""
+    with suppress(ValidationError):
+        return form.model_validate(values)
+    return None
+
+
 def mapping(value: Any) -> dict[str, Any]:
     """Return the value if it is a dictionary, and otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def dag_of(run: str, record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the Dag id and the run name (see `run_name`), or two empty texts if the record does not prove them.
-
-    A stage could write the name of another Dag into its record, which other users may read. Its folder's name proves
-    the ids, because it contains a digest of them and a stage cannot rename the folder of its run.
-    """
-    dag_id, run_id = record.get("dag_id"), record.get("run_id")
-    index = record.get("map_index", -1)
-    if isinstance(dag_id, str) and isinstance(run_id, str) and isinstance(index, int):
-        name = indexed(run_id, index)
-        if run_folder(dag_id, name).name == run:
-            return dag_id, name
-    return "", ""
+def is_number(value: Any) -> bool:
+    """Return whether the value is a finite number. A metric that is undefined is None."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def seconds_since_1970(value: Any) -> float | None:

@@ -10,26 +10,15 @@ from fastapi import Query as FromAddress
 from fastapi.responses import JSONResponse
 
 from spark_bert.deployment.places import indexed, run_folder
-from spark_bert.web.panel import (
-    answers,
-    champions,
-    columns,
-    compare,
-    curves,
-    datasets,
-    evaluation,
-    leaderboards,
-    run_page,
-    trace,
-)
-from spark_bert.web.panel.access import MayRead, may_read
-from spark_bert.web.panel.columns import Query
+from spark_bert.web.access import MayRead, may_read
+from spark_bert.web.panel import champions, compare, datasets, evaluation, leaderboards, run_page, table, trace
+from spark_bert.web.panel.columns import SHOWN
 from spark_bert.web.panel.index import INDEX, Row
 from spark_bert.web.panel.records import read_record
 
 
 class _Finite(JSONResponse):
-    """JSON has no infinite numbers and no NaN, but stages may write them: they become null."""
+    """JSON in which infinite numbers and NaN, which stages may write, are null."""
 
     def render(self, content: Any) -> bytes:
         """Return the content as JSON."""
@@ -59,11 +48,9 @@ def chosen(
 ) -> Row:
     """Return the run that the address names, by its folder or by its ids in Airflow.
 
-    The index of a task that is not mapped is no number.
-
-    Answer 404 if there is none that the user may read; whether it exists is not said.
+    Answer 404 if there is none that the user may read, without saying whether it exists.
     """
-    index = int(map_index) if map_index.isdecimal() else -1
+    index = int(map_index) if map_index.isdecimal() else -1  # Airflow leaves {MAP_INDEX} where no task is mapped
     row = INDEX.find(run or run_folder(dag_id, indexed(run_id, index)).name)
     if row is None or not may(row.dag_id):
         raise HTTPException(404, "There is no such run, or you may not read its Dag.")
@@ -101,15 +88,15 @@ def runs(
     dag: _Text = "",
     task: _Text = "",
     sort: _Text = "-changed",
-    columns_: Annotated[str, FromAddress(alias="columns", max_length=20_000)] = "",
+    columns: Annotated[str, FromAddress(max_length=20_000)] = "",
     page: _Page = 1,
-    size: _Size = columns.PAGE,
+    size: _Size = table.PAGE,
 ) -> dict[str, Any]:
     """Return a page of the table of runs."""
-    keys = tuple(dict.fromkeys(filter(None, columns_.split(",")))) or columns.DEFAULT
-    if len(keys) > columns.MOST:
-        raise HTTPException(400, f"At most {columns.MOST} columns can be shown, and this address names {len(keys)}.")
-    return columns.answer(rows, Query(q, state, dag, task, sort, keys, page, size))
+    keys = tuple(dict.fromkeys(filter(None, columns.split(",")))) or SHOWN
+    if len(keys) > table.MOST:
+        raise HTTPException(400, f"At most {table.MOST} columns can be shown, and this address names {len(keys)}.")
+    return table.select_runs(rows, table.Query(q, state, dag, task, sort, keys, page, size))
 
 
 @router.get("/run")
@@ -121,7 +108,7 @@ def run(row: Chosen) -> dict[str, Any]:
 @router.get("/curves")
 def run_curves(row: Chosen, source: str = "", offset: Annotated[int, FromAddress(ge=0)] = 0) -> dict[str, Any]:
     """Return what a training has written since the reader last asked."""
-    return curves.read_curves(row, source, offset)
+    return run_page.read_curves(row, source, offset)
 
 
 @router.get("/trace")
@@ -180,4 +167,4 @@ def runs_compared(rows: Several) -> dict[str, Any]:
 @router.get("/compared-rows")
 def rows_compared(rows: Several, only: str = "", page: _Page = 1) -> dict[str, Any]:
     """Return the dev rows that only one of several runs has right."""
-    return answers.select_rows(rows, only, page)
+    return compare.select_rows(rows, only, page)

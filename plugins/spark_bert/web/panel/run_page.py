@@ -1,48 +1,60 @@
-"""What the page of a run shows: its stages over time, its experiment and results, and its files."""
+"""What the page of a run shows: its stages over time, its experiment and results, its files, and its curves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, BinaryIO
 
+from include.folders import open_file
 from include.stages import STAGES
-from spark_bert.web.links import LINKS, address
+from spark_bert.deployment.places import home
+from spark_bert.web.links import LINKS
 from spark_bert.web.panel import dag_runs
-from spark_bert.web.panel.columns import column, value
+from spark_bert.web.panel.columns import changed_fields, column
 from spark_bert.web.panel.dag_runs import TaskState
-from spark_bert.web.panel.index import Row, changed_fields
-from spark_bert.web.panel.records import artifact_key, mapping, read_at_work, read_record, seconds_since_1970
-from spark_bert.web.panel.stages import read_stage, refused_files, state_of
+from spark_bert.web.panel.index import Row
+from spark_bert.web.panel.records import (
+    Entry,
+    Record,
+    mapping,
+    open_artifact,
+    parse,
+    read_at_work,
+    read_record,
+    seconds_since_1970,
+    state_of,
+)
 
 #: The facts at the top of the page, as columns of the table.
 _FACTS = ("gate", "rows_per_second", "seconds", "steps", "memory")
 #: What the run is about, below its name.
 _ABOUT = ("data.task", "model.name", "device")
+#: The stages that write curves, the most interesting one first.
+_CURVED = ("train", "pretrain")
+_MOST = 1 << 20  # bytes of curves in one answer
 
 
 def describe(row: Row) -> dict[str, Any]:
     """Return everything about a run except for its curves and its evaluation, as JSON."""
     record = read_record(row.run)
     return {
-        "run": row.run,
-        "dag_id": row.dag_id,
-        "run_id": row.run_id,
-        "state": row.state,
+        **row.about,
         "changed": row.changed,
         "metric": row.value("metric"),
         "score": row.value("score"),
-        "about": [str(value(row, key)) for key in _ABOUT if value(row, key)],
-        "facts": [asdict(column(key)) | {"value": value(row, key)} for key in _FACTS if value(row, key) is not None],
-        "fields": changed_fields(record),
+        "about": [str(row.value(key)) for key in _ABOUT if row.value(key)],
+        "facts": [asdict(column(key)) | {"value": row.value(key)} for key in _FACTS if row.value(key) is not None],
+        "fields": changed_fields(record.experiment),
         "stages": _stages(row, record),
         "files": list(_files(row, record)),
-        "evaluation": artifact_key(record, "evaluate"),
+        "evaluation": record.key("evaluate"),
     }
 
 
-def _stages(row: Row, record: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _stages(row: Row, record: Record) -> list[dict[str, Any]]:
     """Return each stage that the run has made, makes, or will make, in the order in which they began."""
     tasks = dag_runs.task_states(row.dag_id, row.run_id) if row.dag_id else {}
     work = read_at_work(row.run) if row.state == "running" else {}
@@ -50,10 +62,10 @@ def _stages(row: Row, record: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "stage": stage,
             "does": STAGES[stage].does,
-            **_stage(record["stages"].get(stage), tasks.get(stage), work.get(stage)),
+            **_stage(record.stages.get(stage), tasks.get(stage), work.get(stage)),
         }
         for stage in STAGES
-        if stage in record["stages"] or stage in tasks or stage in work
+        if stage in record.stages or stage in tasks or stage in work
     ]
     return _in_order(found)
 
@@ -70,7 +82,7 @@ def _in_order(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(stages, key=lambda stage: began[stage["stage"]])
 
 
-def _stage(entry: dict[str, Any] | None, task: TaskState | None, work: dict[str, Any] | None) -> dict[str, Any]:
+def _stage(entry: Entry | None, task: TaskState | None, work: dict[str, Any] | None) -> dict[str, Any]:
     """Return what is known of one stage, from its entry in the record, Airflow's task, and its work under way."""
     if task and task.state == "running" and work is None:
         work = {}  # the task has started, but the stage's process has not, or it does not record its work
@@ -78,37 +90,71 @@ def _stage(entry: dict[str, Any] | None, task: TaskState | None, work: dict[str,
         since = seconds_since_1970(work.get("since")) or (task and task.started)
         return {"state": "running", "started": since, "ended": None, "planned_steps": work.get("planned_steps")}
     if entry is None:
-        return {"state": _waiting(task), "started": None, "ended": None}
-    recorded = read_stage(entry)
-    started, ended = recorded.started, recorded.ended
-    if ended is None and task:
-        started, ended = task.started, task.ended
+        unmade = {"skipped": "skipped", "upstream_failed": "skipped", "failed": "failed", "removed": "skipped"}
+        return {"state": unmade.get(task.state if task else "", "waiting"), "started": None, "ended": None}
+    of_task = task if task and entry.ended is None else None
     return {
-        "state": state_of(recorded.outcome),
-        "started": started,
-        "ended": ended,
-        "seconds": mapping(entry.get("result")).get("seconds"),
-        "reused": entry.get("reused") is True,
-        "message": entry.get("message") or " ".join(refused_files(entry)),
+        "state": state_of(entry.outcome),
+        "started": of_task.started if of_task else entry.started,
+        "ended": of_task.ended if of_task else entry.ended,
+        "seconds": entry.result.get("seconds"),
+        "reused": entry.reused,
+        "message": entry.message,
         "tries": task.tries if task else 1,
     }
 
 
-def _waiting(task: TaskState | None) -> str:
-    """Return the state of a stage that has not left anything in the record."""
-    state = task.state if task else ""
-    return {"skipped": "skipped", "upstream_failed": "skipped", "failed": "failed", "removed": "skipped"}.get(
-        state, "waiting"
-    )
-
-
-def _files(row: Row, record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Yield the files of the run's artifacts that have an address: title, stage, and address."""
-    if not row.dag_id:  # the web app for files serves those of Dag runs
-        return
+def _files(row: Row, record: Record) -> Iterator[dict[str, str]]:
+    """Yield the files of the run's artifacts that have a button: title, stage, and address."""
     for stage in STAGES:
-        files = mapping(mapping(mapping(record["stages"].get(stage)).get("result")).get("files"))
-        titles = {link.file: link.title for link in LINKS.get(stage, ())}
-        for name, file in files.items():
-            if isinstance(file, str) and name in titles:
-                yield {"title": titles[name], "stage": stage, "href": address(row.dag_id, row.run_id, stage, file)}
+        for link in LINKS.get(stage, ()) if stage in record.stages else ():
+            if href := row.href(stage, record.stages[stage], link.file):
+                yield {"title": link.title, "stage": stage, "href": href}
+
+
+def read_curves(row: Row, source: str, offset: int) -> dict[str, Any]:
+    """Return the lines that a training has written since a reader last asked.
+
+    Args:
+        row: the run.
+        source: where the reader's lines are from; "" if it has none.
+        offset: how many bytes of that source the reader has.
+
+    Returns:
+        The source and the stage that writes it, the new lines, the offset after them, and whether the reader has to
+        forget its lines (`again`): the source is another one, or it became shorter because the training was resumed
+        from a checkpoint. Without curves, the source is "".
+    """
+    for stage, found, file in _sources(row):
+        with file:
+            again = source != found or file.seek(0, 2) < offset
+            start = 0 if again else offset
+            file.seek(start)
+            text = file.read(_MOST)
+        whole = text[: text.rfind(b"\n") + 1]  # a line that is being written comes next time
+        lines = list(filter(None, map(_line, whole.splitlines())))
+        more = len(text) == _MOST
+        end = start + len(whole)
+        return {"source": found, "stage": stage, "again": again, "lines": lines, "offset": end, "more": more}
+    return {"source": "", "stage": "", "again": bool(source), "lines": [], "offset": 0, "more": False}
+
+
+def _sources(row: Row) -> Iterator[tuple[str, str, BinaryIO]]:
+    """Yield the stage, the name, and the open file of each place with curves, the one that is being written first."""
+    record = read_record(row.run)
+    work = read_at_work(row.run) if row.state == "running" else {}
+    for stage in _CURVED:
+        progress = work.get(stage, {}).get("progress")
+        if isinstance(progress, str):
+            with suppress(OSError, ValueError):
+                file = open_file(home() / "checkpoints", stage, progress, "metrics.jsonl")
+                yield stage, f"checkpoints/{progress}", file
+    for stage in _CURVED:
+        with suppress(OSError, ValueError):
+            yield stage, f"artifacts/{record.key(stage)}", open_artifact(stage, record.key(stage), "metrics.jsonl")
+
+
+def _line(text: bytes) -> Mapping[str, Any]:
+    with suppress(ValueError, RecursionError):
+        return mapping(parse(text))
+    return {}

@@ -13,10 +13,8 @@ from include.stages import STAGES
 from include.tracing import FOLDER, WrittenSpan, read
 from spark_bert.deployment.places import home
 
-#: The most of a stage's file that is read, in bytes. It is the end, because further tries append to the file.
-_MOST = 4 << 20
-#: The most spans of a run that are sent: first those that have failed, and then the longest ones.
-_DRAWN = 1000
+_MOST = 4 << 20  # bytes of a stage's file that are read, from its end, because further tries append to it
+_DRAWN = 1000  # spans of a run that are sent: first those that have failed, and then the longest ones
 _DEEPEST = 8  # levels
 _ATTRIBUTES, _CHARACTERS = 12, 200  # of a span, and of a text
 
@@ -25,15 +23,10 @@ _Path = tuple[str, ...]
 
 
 def read_trace(run: str) -> dict[str, Any]:
-    """Return the spans of each stage of a run that has written any.
+    """Return the spans of each stage of a run that has written any, as JSON. Times are in seconds, since 1970.
 
-    The spans of the same name within the same part of a stage share a row: the jobs of one line of code, or the tries
-    of a stage. All times are in seconds, and moments since 1970.
-
-    Returns:
-        {"stages": [...]} with the stage, the id of its trace, its rows in the order in which they began, how many spans
-        are left out, and whether the beginning of the file is (`cut`). A row has a name, a depth, how many spans it
-        stands for and how long they took, and those of them that are drawn.
+    Spans of the same name within the same part of a stage share a row: the jobs of one line of code, or the tries of a
+    stage. A stage is `cut` if the beginning of its file is left out.
     """
     found = {stage: _read(run, stage) for stage in STAGES}
     spans = [span for spans, _ in found.values() for span in spans]

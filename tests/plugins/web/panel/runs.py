@@ -22,13 +22,19 @@ LINES = (
     {"step": 2, "epoch": 0.2, "loss": 0.6, "learning_rate": 2e-5, "rows_per_second": 50.0, "bytes_rest": 10},
     {"step": 2, "epoch": 0.2, "dev_loss": 0.6, "accuracy": 0.8, "shares": {"negative": 0.5, HOSTILE: 0.5}},
 )
-PREDICTIONS = f"""\
-"row","sentence1","label","prediction","predicted_label","probability"
-0,"a fine film","positive",1,"positive",0.9
-1,"{HOSTILE.replace('"', '""')}","negative",1,"positive",0.8
-2,"dull","negative",0,"negative",0.7
-3,"not dull","positive",0,"negative",0.95
-"""
+ROWS = (
+    {
+        "row": 0,
+        "text": "a fine film",
+        "label": "positive",
+        "prediction": "positive",
+        "correct": True,
+        "confidence": 0.9,
+    },
+    {"row": 1, "text": HOSTILE, "label": "negative", "prediction": "positive", "correct": False, "confidence": 0.8},
+    {"row": 2, "text": "dull", "label": "negative", "prediction": "negative", "correct": True, "confidence": 0.7},
+    {"row": 3, "text": "not dull", "label": "positive", "prediction": "negative", "correct": False, "confidence": 0.95},
+)
 METRICS = {"rows": 4, "metric": "accuracy", "metrics": {"accuracy": 0.5}, "confusion": [[1, 1], [1, 1]]}
 
 
@@ -39,7 +45,7 @@ def make_run(home: Path, dag_id: str, run_id: str, accuracy: float = 0.5, **over
     trained = {"metric": "accuracy", "best": accuracy, "rows_per_second": 45.0, "seconds": 9.0, "files": {}}
     commit(home, run, experiment, "train", trained, {"metrics.jsonl": lines(*LINES)})
     evaluated = {"metrics": {"accuracy": accuracy}, "files": {"report": "report.html"}}
-    files = {"metrics.json": json.dumps(METRICS), "predictions.csv": PREDICTIONS, "report.html": "<h1>"}
+    files = {"metrics.json": json.dumps(METRICS), "rows.jsonl": lines(*ROWS), "report.html": "<h1>"}
     commit(home, run, experiment, "evaluate", evaluated, files)
     if dag_id:
         change_record(run, dag_id=dag_id, run_id=run_id)

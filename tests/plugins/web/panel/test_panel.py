@@ -30,7 +30,7 @@ from spark_bert.web.panel import index as index_module
 from spark_bert.web.panel import trace as trace_module
 from spark_bert.web.panel.app import PAGES, STATIC
 from spark_bert.web.panel.dag_runs import DagRuns
-from spark_bert.web.panel.records import read_record
+from spark_bert.web.panel.records import Record, read_record
 from tests.airflow_home import login
 from tests.plugins.web.panel.conftest import BASE, Ask
 from tests.plugins.web.panel.runs import HOSTILE, LINES, change_record, commit, let_train, lines, make_run, make_stages
@@ -166,7 +166,7 @@ def test_only_records_that_have_changed_are_read_again(ask: Ask, home: Path, mon
     runs = [make_run(home, "finetune", f"number-{number}") for number in range(3)]
     read: list[str] = []
 
-    def counted(run: str) -> dict[str, Any]:
+    def counted(run: str) -> Record:
         read.append(run)
         return read_record(run)
 
