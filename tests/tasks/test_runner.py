@@ -332,6 +332,14 @@ def test_no_stage_lacks_a_plan_by_mistake() -> None:
     assert [name for name in STAGES if has(name, "committed")] == ["ingest"]
 
 
+def test_a_stage_that_is_done_imports_nothing_of_its_work() -> None:
+    stages = [f"{package}.stage" for name, package in runner._PACKAGES.items() if name != "predict"]
+    work = ["torch", "transformers", "pyspark", "great_expectations", "pandas", "matplotlib", "mlflow"]
+    code = f"import sys, {', '.join(stages)}; print(sorted(sys.modules.keys() & {work}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_stage_finds_its_checkpoints_again_until_its_artifact_is_committed(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

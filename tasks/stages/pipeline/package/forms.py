@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +28,9 @@ class Form:
     """A form of a model.
 
     Attributes:
-        engine: the library that computes it: "torch", "onnxruntime" or "openvino".
-        precision: in what it computes matrix products: "fp32", "bf16" or "int8".
-        file: its file in the package; for PyTorch the model's folder, and for OpenVINO the .xml file.
+        engine: The library that computes it: "torch", "onnxruntime" or "openvino".
+        precision: In what it computes matrix products: "fp32", "bf16" or "int8".
+        file: Its file in the package; for PyTorch the model's folder, and for OpenVINO the .xml file.
     """
 
     engine: str
@@ -58,31 +58,30 @@ FORMS = (REFERENCE, _ONNX, _INT8, *_OPENVINO)
 
 
 def write_forms(model: Classifier, trained: Path, table: TokenTable, package: Path) -> dict[str, str]:
-    """Write the files of all forms, or of those that the model allows.
+    """Write the files of all forms that the model allows, and return why it does not allow the others, by name.
 
     Args:
-        model: the model, in evaluation mode.
-        trained: the folder that it was loaded from.
-        table: rows of which some serve as example inputs.
-        package: the folder of the package.
-
-    Returns:
-        Name of a form that cannot be written to the reason.
+        model: The model, in evaluation mode.
+        trained: The folder that it was loaded from.
+        table: Rows of which some serve as example inputs.
+        package: The folder of the package.
     """
     shutil.copytree(trained, package / REFERENCE.file)
     for form in (_ONNX, _OPENVINO[0]):
         (package / form.file).parent.mkdir()
     onnx = package / _ONNX.file
-    if problem := problem_of(lambda: export_onnx(model, table, onnx)):
-        return {form.name: f"it cannot be written as ONNX: {problem}" for form in (_ONNX, _INT8, *_OPENVINO)}
-    return {
-        **_problems((_INT8,), lambda: quantize(onnx, package / _INT8.file)),
-        **_problems(_OPENVINO, lambda: export_openvino(onnx, package / _OPENVINO[0].file)),
+    if problem := problem_of(lambda: export_onnx(model, table, onnx), "it cannot be written as ONNX"):
+        return {form.name: problem for form in FORMS[1:]}
+    steps: dict[tuple[Form, ...], Callable[[], object]] = {
+        (_INT8,): lambda: quantize(onnx, package / _INT8.file),
+        _OPENVINO: lambda: export_openvino(onnx, package / _OPENVINO[0].file),
     }
+    problems = {forms: problem_of(step, "it cannot be written") for forms, step in steps.items()}
+    return {form.name: problem for forms, problem in problems.items() if problem for form in forms}
 
 
-def problem_of(step: Callable[[], object]) -> str:
-    """Take a step for a form. Return the first line of the error that it ends with, or "" if it ends well.
+def problem_of(step: Callable[[], object], failed: str) -> str:
+    """Take a step for a form, and return "" or, if it fails, `failed` with the first line of the error.
 
     A form that a model does not allow must not stop the others. What the machine lacks, such as space on the disk, is
     not a problem of the form: an OSError is raised.
@@ -93,13 +92,9 @@ def problem_of(step: Callable[[], object]) -> str:
         raise
     except Exception as error:  # The libraries raise errors of many kinds.
         log.warning("a form cannot be made", exc_info=error)
-        return str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        return f"{failed}: {reason}"
     return ""
-
-
-def _problems(forms: Sequence[Form], write: Callable[[], object]) -> dict[str, str]:
-    problem = problem_of(write)
-    return {form.name: f"it cannot be written: {problem}" for form in forms} if problem else {}
 
 
 def export_onnx(model: Classifier, table: TokenTable, file: Path) -> None:
@@ -110,11 +105,6 @@ def export_onnx(model: Classifier, table: TokenTable, file: Path) -> None:
 
     The exporter is the one that traces the model. PyTorch's newer one, which analyzes the program, takes ten times as
     long; tests show that traces are right for rows of all lengths, in all families.
-
-    Args:
-        model: the model, in evaluation mode.
-        table: rows of which some serve as example inputs.
-        file: the file to write.
     """
     batch = table.batch(np.arange(min(2, len(table))))
     inputs = dict(zip(_INPUTS, (batch.input_ids, batch.attention_mask, batch.token_type_ids), strict=True))
@@ -150,12 +140,7 @@ def quantize(onnx: Path, file: Path) -> None:
 
 
 def remove_unoffered(package: Path, offered: Mapping[str, bool]) -> None:
-    """Remove the files that no offered form needs.
-
-    Args:
-        package: the folder of the package.
-        offered: name of a form to whether it is offered.
-    """
+    """Remove the files that no offered form needs. `offered` maps the name of each form to whether it is offered."""
     needed = {file for form in FORMS if offered[form.name] for file in form.files(package)}
     for form in FORMS:
         for file in form.files(package):

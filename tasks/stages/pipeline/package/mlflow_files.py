@@ -8,16 +8,15 @@ import platform
 import shutil
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from mlflow.models import Model, ModelSignature
+from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
 from include.glue import Task
 from tasks.encoder import cleaning, pooled_encoder, text_cnn, tfidf, windows
 from tasks.inference import onnx_backend, openvino_backend, packaged_model, shapes
 from tasks.inference.packaged_model import MODEL
 from tasks.stages.pipeline.package.forms import Form
-
-if TYPE_CHECKING:
-    from mlflow.models import Model
 
 #: The file that describes the folder, and the package below code/ that loads it.
 MLMODEL, _CODE = "MLmodel", "spark_bert_model"
@@ -43,22 +42,18 @@ def write_mlflow_files(package: Path, task: Task, served: Form, train: str) -> N
     """Write what MLflow needs to load a package, with the flavors python_function and transformers.
 
     Args:
-        package: the folder of the package.
-        task: the task, which determines the signature.
-        served: the form that python_function computes in.
-        train: the key of the train artifact.
+        package: The folder of the package.
+        task: The task, which determines the signature.
+        served: The form that python_function computes in.
+        train: The key of the train artifact.
     """
-    code = _code_name()
+    # The name changes with the code, so that one process can load packages of different versions.
+    content = b"".join(Path(str(module.__file__)).read_bytes() for module in _MODULES)
+    code = f"{_CODE}_{hashlib.sha256(content).hexdigest()[:8]}"
     _write_code(package / "code" / code)
     names = (*_MLFLOW, "numpy", "pandas", "tokenizers", *_LIBRARIES[served.engine])
     _write_environment(package, [f"{name}=={metadata.version(name).partition('+')[0]}" for name in names])
     _write_mlmodel(package, task, served, train, code)
-
-
-def _code_name() -> str:
-    """Return a name that changes with the code, so that one process can load packages of different versions."""
-    code = b"".join(Path(str(module.__file__)).read_bytes() for module in _MODULES)
-    return f"{_CODE}_{hashlib.sha256(code).hexdigest()[:8]}"
 
 
 def _write_code(folder: Path) -> None:
@@ -78,9 +73,6 @@ def _write_environment(package: Path, requirements: list[str]) -> None:
 
 
 def _write_mlmodel(package: Path, task: Task, served: Form, train: str, code: str) -> None:
-    from mlflow.models import Model, ModelSignature
-    from mlflow.types.schema import Array, ColSpec, DataType, Schema
-
     inputs = Schema([ColSpec(DataType.string, name) for name in columns(task)])
     outputs = Schema([ColSpec(DataType.double, "score")])
     if task.kind == "classification":

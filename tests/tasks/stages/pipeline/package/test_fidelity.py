@@ -9,7 +9,7 @@ import pytest
 
 from include.glue import TASKS
 from tasks.scoring.scored import ScoredSplit
-from tasks.stages.pipeline.package.fidelity import compare
+from tasks.stages.pipeline.package.measuring import compare
 from tests.tasks.stages.pipeline.package.packages import MOVIES, STSB
 
 RANDOM = np.random.default_rng(1)

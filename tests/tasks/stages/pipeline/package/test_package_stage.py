@@ -30,7 +30,7 @@ from tasks.inference.packaged_forms import LARGEST_CHANGE
 from tasks.inference.packaged_model import PackagedModel
 from tasks.scoring.drift import read_profile
 from tasks.scoring.metrics import Array
-from tasks.stages.pipeline.package import forms, machine
+from tasks.stages.pipeline.package import forms, measuring
 from tasks.tracking.champions import Champions
 from tasks.tracking.server import Server
 from tests.tasks.stages.pipeline.package.packages import CLASSES, PAIRS, SCORES, SENTENCES, SETS, packaged
@@ -158,7 +158,7 @@ def _coarse(source: Path, file: Path) -> None:
 def test_a_processor_without_bf16_is_spared_it(package: Path) -> None:
     said = json.loads((package / "package.json").read_text())
     form = next(form for form in said["forms"] if form["precision"] == "bf16")
-    if machine.lacks(forms.FORMS[-1]):
+    if measuring.lacks(forms.FORMS[-1]):
         assert form["reasons"] == ["this processor does not compute in bf16"] and "agreement" not in form
     else:
         assert form["largest_change"] > 0

@@ -9,7 +9,7 @@ import numpy as np
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.tokens import COPY
 from tasks.scoring.drift import Profile
-from tasks.stages.pipeline.package.profile import training_profile
+from tasks.stages.pipeline.package.stage import training_profile
 from tests.tasks.encoder.samples import stories, tokenizer, write_split
 from tests.tasks.stages.pipeline.package.packages import ASPECTS, MOVIES, PAIRS, STSB
 
