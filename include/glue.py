@@ -13,6 +13,26 @@ from typing import Literal
 Kind = Literal["classification", "multilabel", "regression"]
 Metric = Literal["accuracy", "f1", "matthews", "f1_micro", "f1_macro", "pearson", "spearman"]
 SPLITS = ("train", "dev", "test")
+#: The metrics that the gate can require, by kind.
+METRICS: dict[Kind, tuple[Metric, ...]] = {
+    "classification": ("accuracy", "f1", "matthews"),
+    "multilabel": ("f1_macro", "f1_micro"),
+    "regression": ("pearson", "spearman"),
+}
+#: The kinds of tasks that each loss is for. The first loss of a kind is its default. Their functions are in
+#: tasks/training/loss.py.
+LOSSES: dict[str, tuple[Kind, ...]] = {
+    "cross-entropy": ("classification",),
+    "binary-cross-entropy": ("multilabel",),
+    "focal": ("classification", "multilabel"),
+    "mse": ("regression",),
+    "huber": ("regression",),
+}
+
+
+def losses_for(kind: Kind) -> list[str]:
+    """Return the names of the losses for a kind of tasks, its default first."""
+    return [name for name, kinds in LOSSES.items() if kind in kinds]
 
 
 @dataclass(frozen=True)

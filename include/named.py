@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from include.experiment import Experiment
 from include.paths import check_file, user_path
 from include.stages import BadInput
-from include.written import from_json, from_yaml, shorten, shown
+from include.text import from_json, from_yaml, shorten, shown
 
 FOLDER = Path(__file__).parent / "experiments"
 _LARGEST = 2**20  # bytes of an experiment file; all fields together take a few kilobytes

@@ -27,7 +27,7 @@ from include.paths import user_folder
 from include.scratch import scratch_folder
 from include.sections import Runtime
 from include.stages import BadInput, Transient
-from include.written import shorten
+from include.text import shorten
 from tasks import outside
 from tasks.context import cache_folder
 from tasks.encoder.described import has_head

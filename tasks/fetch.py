@@ -31,7 +31,7 @@ def fetch(experiment: Experiment) -> None:
         log.info("WordNet: %s", wordnet_folder(online))
     source = open_source(experiment.model_copy(update={"runtime": online}))
     log.info("data: sha256 %s", source.fingerprint())
-    if not experiment.is_described:
+    if not experiment.data.is_described:
         describe(experiment)
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from include.stages import BadInput, StageError, Transient
-from include.written import shorten
+from include.text import shorten
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 #: Errors that another try cannot solve, with the explanation and the remedy that follow the path in the message.

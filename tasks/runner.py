@@ -85,7 +85,7 @@ def _run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
 
 def _described(stage: str, experiment: Experiment, run: Run) -> Experiment:
     """Return the experiment with what it leaves open about the labels: as validate finds it, or has found it."""
-    if experiment.is_described or stage not in {"validate", *descendants("validate")}:
+    if experiment.data.is_described or stage not in {"validate", *descendants("validate")}:
         return experiment
     if stage == "validate":
         from tasks.sources.describe import describe

@@ -1,23 +1,17 @@
-"""The sections of an experiment, one module per subject, and the rules that concern a single section."""
+"""The sections of an experiment, and the rules that concern a single section."""
 
 from __future__ import annotations
 
-from include.sections.base import Section, Share, Threshold
-from include.sections.communication import Communication
-from include.sections.data import Augmentation, Cleaning, Data, Preprocessing, TaskName, Validation
-from include.sections.evaluation import Gate
-from include.sections.model import Model
-from include.sections.output import Prediction, Publication, Submission
-from include.sections.parallel import Parallel
-from include.sections.retraining import Dataset, Retraining
-from include.sections.runtime import Retention, Runtime
-from include.sections.scoring import Scoring
-from include.sections.serving import Serving
-from include.sections.streaming import Streaming
-from include.sections.study import Study
-from include.sections.training import Batching, Loss, Pretraining, Training
+from include.sections.base import Section
+from include.sections.data import FORMATS, Augmentation, Cleaning, Data, Preprocessing, Validation
+from include.sections.labeling import Scoring, Serving, Streaming
+from include.sections.ranks import Communication, Parallel, Runtime
+from include.sections.results import Gate, Prediction, Publication, Study, Submission
+from include.sections.retraining import Dataset, Retention, Retraining
+from include.sections.training import Batching, Loss, Model, Pretraining, Training
 
 __all__ = [
+    "FORMATS",
     "Augmentation",
     "Batching",
     "Cleaning",
@@ -38,12 +32,9 @@ __all__ = [
     "Scoring",
     "Section",
     "Serving",
-    "Share",
     "Streaming",
     "Study",
     "Submission",
-    "TaskName",
-    "Threshold",
     "Training",
     "Validation",
 ]

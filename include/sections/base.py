@@ -16,14 +16,14 @@ from pydantic import (
     field_validator,
 )
 
-from include.text import is_unwritable
-from include.written import is_number, shown
+from include.text import is_number, is_unwritable, shown
 
 #: How YAML writes that there is no value.
 _NULL = ("", "~", "null")
 Share = Annotated[float, Field(ge=0, le=1)]
-#: A metric's threshold. Correlations may be negative, hence the lower bound of -1 for every metric.
-Threshold = Annotated[float, Field(ge=-1, le=1)] | None
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 def known_name(what: str, names: Callable[[], Iterable[str]]) -> AfterValidator:

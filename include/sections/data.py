@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from include.glue import TASKS
-from include.sections.base import Section, Share, known_name, listed_names
+from include.glue import AUTO, GENERIC, TASKS
+from include.sections.base import PositiveShare, Section, Seed, Share, known_name, listed_names
 from include.text import has_control, is_blank
 
+#: How the names of the user's files may end.
+FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 Cleaning = Literal["html", "punctuation", "lowercase", "whitespace"]
 Augmentation = Literal["synonyms", "masking", "order"]
 
@@ -19,16 +21,13 @@ def _tasks() -> list[str]:
     return list(TASKS)
 
 
-TaskName = Annotated[str, known_name("task", _tasks), listed_names(_tasks)]
-
-
 class Data(Section):
     """The task to learn and the source of its data."""
 
-    task: TaskName = Field(
+    task: Annotated[str, known_name("task", _tasks), listed_names(_tasks)] = Field(
         "movie-reviews",
-        description="The task to learn. Tasks are listed in include/glue.py. auto: classification, multi-label or "
-        "regression, whichever the labels in your own files are.",
+        description="The task to learn. auto: classification, multi-label or regression, depending on the labels in "
+        "your own files. classification, multi-label and regression are for your own files; the others are corpora.",
     )
     source: Literal["bundled", "glue", "hub", "files"] = Field(
         "bundled",
@@ -38,66 +37,77 @@ class Data(Section):
     )
     path: str = Field(
         "",
-        description="The folder that holds the data; or one file with all rows, 8:1:1 of which become train, dev and "
-        "test. A relative path starts from the checkout. Applies only if data.source is glue or files.",
+        description="The folder that holds the data, or one file with all rows, which is split 8:1:1 into train, dev "
+        "and test. A relative path starts from the checkout. For data.source glue and files.",
     )
-    train: str = Field(
-        "train.tsv",
-        description="The training file, relative to data.path. Applies only if data.source is files and data.path a "
-        "folder, like data.dev and data.test.",
+    train: str = Field("train.tsv", description="The training file in the folder data.path. For data.source files.")
+    dev: str = Field(
+        "dev.tsv", description="The labeled file for metrics and gate in the folder data.path. For data.source files."
     )
-    dev: str = Field("dev.tsv", description="The labeled file for metrics and gate, relative to data.path.")
     test: str = Field(
         "test.tsv",
-        description="The file to predict, relative to data.path. Its labels are not read. If there is no test.tsv, "
-        "nothing is predicted.",
+        description="The file to predict, in the folder data.path. Its labels are not read. If there is no test.tsv, "
+        "nothing is predicted. For data.source files.",
     )
     columns: dict[Literal["sentence", "sentence2", "label"], str] = Field(
         {},
-        description='The names of your columns, for example {"sentence": "review", "label": "stars"}. A column that is '
-        "not listed has the name of its role: sentence or label. List sentence2 for pairs. Applies only if data.source "
-        "is files.",
+        description='The names of your columns, for example {"sentence": "review", "label": "stars"}. By default they '
+        "are sentence and label. List sentence2 for pairs. For data.source files.",
     )
     delimiter: str = Field(
         "",
         max_length=3,
-        description="The character between the columns of a CSV or TSV file, such as ; (or the word tab). If it is "
-        "empty, it is a comma in CSV files and a tab in TSV files. Applies only if data.source is files.",
+        description="The character between columns, such as ; or the word tab. If empty, a comma in CSV files and a "
+        "tab in TSV files. For data.source files.",
     )
     encoding: str = Field(
         "utf-8",
-        description="The encoding of CSV and TSV files, such as cp1252 for files of older Windows programs. Applies "
-        "only if data.source is files.",
+        description="The encoding of CSV and TSV files, such as cp1252 for files of older Windows programs. For "
+        "data.source files.",
     )
     keep: tuple[str, ...] = Field(
         (),
-        description='Columns of the test file that are copied into its predictions, for example ["id"]. The dev '
-        "predictions and the mistakes in the report have those that the dev file has. Applies only if data.source is "
-        "files.",
+        description="Columns that are copied from test, and from dev if it has them, to the predictions, for example "
+        '["id"]. For data.source files.',
     )
     labels: tuple[str, ...] = Field(
         (),
-        description="The labels as they are written in your files, in the order of their class ids. Of two classes, "
-        "the second is the positive one. If none are listed, they are those of train and dev in alphabetical order. If "
-        "data.task is multi-label, they may also be the names of columns with 0 and 1. Not for regression.",
+        description="The labels as your files write them, in the order of their class ids. Of two classes, the second "
+        "is the positive one. If empty, those of train and dev in alphabetical order. For data.task multi-label, they "
+        "may also be the names of columns with 0 and 1. Not for regression.",
     )
     label_map: dict[str, str] = Field(
         {},
-        description="Other spellings of labels in your files, with the label that each stands for, for example "
-        '{"Yes ": "yes", "1.0": "yes"}. Applies only if data.source is files.',
+        description="Other spellings of labels in your files and the label that each stands for, for example "
+        '{"Yes ": "yes", "1.0": "yes"}. For data.source files.',
     )
     label_separator: str = Field(
         "|",
         min_length=1,
-        description="The text between the labels of a row, as in acting|plot. A row whose label is empty has no label. "
-        "A column of lists, or of texts such as ['acting', 'plot'], needs no separator. Predictions are written with "
-        "it, too. Applies only if data.task is multi-label.",
+        description="The text between the labels of a row in your files and in predictions, as in acting|plot. An "
+        "empty cell has no label. Lists, also as texts such as ['acting', 'plot'], need no separator. For data.task "
+        "multi-label.",
     )
     score_range: tuple[float, float] | None = Field(
         None,
-        description="The lowest and the highest score, for example [0, 5]. If it is empty, they are those of train and "
-        "dev. Applies only if data.task is regression.",
+        description="The lowest and the highest score, for example [0, 5]. If empty, those of train and dev. For "
+        "data.task regression.",
     )
+
+    @property
+    def is_described(self) -> bool:
+        """Whether it says what a model has to learn. If not, the stage validate finds it out from the label column."""
+        if self.task not in GENERIC:
+            return True
+        kind = TASKS[self.task].kind
+        return self.task != AUTO and bool(self.score_range if kind == "regression" else self.labels)
+
+    def file_names(self, split: str) -> list[str]:
+        """Return the names that the file of a split may have, below path. A default name stands for all formats."""
+        name: str = getattr(self, split)
+        if name != Data.model_fields[split].default:
+            return [name]
+        return [name, *(other for suffix in FORMATS if (other := f"{split}{suffix}") != name)]
 
     @field_validator("delimiter")
     @classmethod
@@ -122,10 +132,7 @@ class Data(Section):
     @classmethod
     def _separator_can_be_written(cls, separator: str) -> str:
         if has_control(separator):
-            raise ValueError(
-                f"{separator!r} contains a tab, a line break or another control character, which would break the rows "
-                "of the prediction file: write another separator, such as |"
-            )
+            raise ValueError(f"{separator!r} {_CONTROL}: write another separator, such as |")
         return separator
 
     @field_validator("labels")
@@ -135,20 +142,22 @@ class Data(Section):
             if is_blank(label):
                 raise ValueError(f"the label {label!a} has no visible character: rename it here and in the files")
             if has_control(label):
-                raise ValueError(
-                    f"the label {label!r} contains a tab, a line break or another control character, which would break "
-                    "the rows of the prediction file: rename it here and in the files"
-                )
+                raise ValueError(f"the label {label!r} {_CONTROL}: rename it here and in the files")
             if label in labels[:index]:
                 raise ValueError(f"the label {label!r} is listed twice: list each label once")
         return labels
+
+
+_CONTROL = (
+    "contains a tab, a line break or another control character, which would break the rows of the prediction file"
+)
 
 
 class Validation(Section):
     """How many problems in the data are tolerated before a run stops."""
 
     engine: Literal["auto", "pandas", "spark"] = Field(
-        "auto", description="The engine that checks the data. auto uses Spark for one million rows or more."
+        "auto", description="The engine that checks the data. auto: Spark for one million rows or more, else pandas."
     )
     max_quarantine: Share = Field(
         0.01, description="Largest share of a split's rows that may be unusable and set aside, between 0 and 1."
@@ -156,8 +165,7 @@ class Validation(Section):
     max_overlap: Share = Field(
         0.05,
         description="Largest share of the dev or test rows whose text may also occur in train, between 0 and 1. Texts "
-        "are compared without regard to case, white space, quotation marks, hyphens, full stops and commas, except "
-        "before a digit.",
+        "are compared without regard to case, white space and most punctuation.",
     )
 
 
@@ -165,47 +173,36 @@ class Preprocessing(Section):
     """The conversion of text to token ids."""
 
     clean: tuple[Cleaning, ...] = Field(
-        (),
-        description="Cleaning rules for the text. They are applied in the order html, punctuation, lowercase, "
-        "whitespace.",
+        (), description="Cleaning rules for the text, applied in the order html, punctuation, lowercase, whitespace."
     )
-    sample: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="Share of the training rows that is used. Sampling is stratified by label, unless data.task is "
-        "multi-label.",
+    sample: PositiveShare = Field(
+        1.0, description="Share of the training rows that is used, stratified by label unless data.task is multi-label."
     )
     resplit: bool = Field(
         False,
-        description="Merge train and dev, and split the rows again into train, dev and a held-out set (8:1:1).",
+        description="Merge train and dev, and split the rows again 8:1:1 into train, dev and a held-out set.",
     )
     augment: tuple[Augmentation, ...] = Field(
         (),
-        description="Methods of data augmentation. Each adds one changed copy of every training row. synonyms replaces "
-        "10 % of the words with synonyms from WordNet; masking hides 15 % of the words; order moves words by up to 3 "
-        "positions.",
+        description="Methods of data augmentation, each of which adds one changed copy of every training row. "
+        "synonyms: 10 % of the words are replaced by synonyms from WordNet; masking: 15 % of the words are masked; "
+        "order: words move by up to 3 positions.",
     )
-    max_length: int = Field(
-        128,
-        ge=8,
-        le=512,
-        description="Maximum length of an input, in tokens. What happens to longer texts is preprocessing.long.",
-    )
+    max_length: int = Field(128, ge=8, le=512, description="Maximum length of an input in tokens.")
     long: Literal["truncate", "windows"] = Field(
         "truncate",
-        description="What happens to a text that is longer than preprocessing.max_length. truncate: it is cut off; "
-        "windows: it is divided into overlapping windows, each of them a training row with the label of the text. The "
-        "prediction for a text is made from the mean of its windows' logits. Not for pairs.",
+        description="What happens to texts longer than max_length. truncate: they are cut off; windows: they are "
+        "divided into overlapping windows, each a training row with the label of the text, and predicted by the mean "
+        "of the windows' logits. Not for pairs.",
     )
     stride: int = Field(
         32,
         ge=0,
         le=256,
-        description="Number of tokens that neighboring windows share, at most half of preprocessing.max_length. "
-        "Applies only if preprocessing.long is windows.",
+        description="Number of tokens that neighboring windows share, at most half of max_length. Applies only if long "
+        "is windows.",
     )
-    seed: int = Field(0, ge=0, lt=2**31, description="Random seed of sampling, of splitting again and of augmentation.")
+    seed: Seed = Field(0, description="Random seed of sampling, of splitting again and of augmentation.")
 
     @property
     def window_stride(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Training again on new data: the dataset that grows, and the comparison with the champion."""
+"""Training again on new data: the dataset that grows, the comparison with the champion, and what is kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from include.sections.base import Section, Share
+from include.sections.base import Fraction, Section, Share
 
 
 class Dataset(Section):
@@ -19,20 +19,20 @@ class Dataset(Section):
     name: str = Field(
         "",
         pattern="^[A-Za-z0-9_-]*$",
-        description="The name of the dataset. If it is empty, the name of the task is used.",
+        description="The name of the dataset. If empty, the name of the task is used.",
     )
     drop: str = Field("", description="The folder into which new files (CSV, TSV or Parquet) are put.")
     drift_rows: int = Field(
         100,
         ge=1,
-        description="Smallest number of new rows that can be rejected for drift. The drift of fewer rows is only "
+        description="Smallest number of new rows that can be rejected for drift. For fewer rows, drift is only "
         "reported.",
     )
     max_label_drift: Share = Field(
         0.2,
         description="Largest accepted change of the label distribution, between 0 and 1. For classes it is the total "
-        "variation distance, which is half the sum of the absolute changes; for multi-label it is the largest change "
-        "of the share of rows that have a label; for scores it is the Kolmogorov-Smirnov distance.",
+        "variation distance, which is half the sum of the absolute changes; for multi-label the largest change of the "
+        "share of rows that have a label; for scores the Kolmogorov-Smirnov distance.",
     )
     max_length_drift: Share = Field(
         0.25,
@@ -41,8 +41,8 @@ class Dataset(Section):
     )
     max_vocabulary_drift: Share = Field(
         0.15,
-        description="Largest accepted share of words in the new rows that do not occur in the training rows of the "
-        "latest version, between 0 and 1.",
+        description="Largest accepted share, between 0 and 1, of words in the new rows that do not occur in the "
+        "training rows of the latest version.",
     )
 
 
@@ -54,19 +54,13 @@ class Retraining(Section):
         description="The weights that training starts from. encoder: the pretrained encoder model.name; champion: the "
         "current champion, if there is one.",
     )
-    margin: float = Field(
+    margin: Fraction = Field(
         0.02,
-        ge=0,
-        lt=1,
-        description="Largest accepted decline in quality from the champion on the same dev rows. It is measured in "
-        "accuracy for classes, and in the task's metric for multi-label and scores.",
+        description="Largest accepted decline in quality from the champion on the same dev rows, in accuracy for "
+        "classes, and in the task's metric for multi-label and scores.",
     )
-    slice_margin: float = Field(
-        0.1,
-        ge=0,
-        lt=1,
-        description="Largest accepted decline in quality from the champion on every slice of the dev rows, measured "
-        "like retraining.margin.",
+    slice_margin: Fraction = Field(
+        0.1, description="Largest accepted decline in quality on every slice of the dev rows, measured like margin."
     )
     max_latency: float = Field(
         0,
@@ -82,35 +76,41 @@ class Retraining(Section):
     trial_texts: int = Field(
         0,
         ge=0,
-        description="Texts that the service of the deployment answers with the new version beside the champion before "
-        "the decision. It needs serving.shadow. 0 means no trial.",
+        description="Number of texts that the deployment's service answers with both the new version and the champion "
+        "before the decision. It needs serving.shadow. 0 means no trial.",
     )
     trial_minutes: float = Field(
-        60,
-        gt=0,
-        le=1440,
-        description="Minutes after which the trial ends, even with fewer texts.",
+        60, gt=0, le=1440, description="Minutes after which the trial ends, even with fewer texts."
     )
     min_agreement: Share = Field(
         0,
-        description="Smallest accepted share of the trial's texts for which the new version has the champion's answer. "
-        "With a smaller share, or fewer texts than retraining.trial_texts, the version is registered but not promoted. "
-        "0 means no limit.",
+        description="Smallest accepted share of the trial's texts for which the new version agrees with the champion. "
+        "With a smaller share, or fewer texts than trial_texts, the version is registered but not promoted. 0 means no "
+        "limit.",
     )
     approval: bool = Field(
         False,
         description="Let a person approve or reject the promotion. Otherwise the comparison with the champion decides.",
     )
     timeout_hours: float = Field(
-        72,
-        gt=0,
-        le=96,
-        description="Hours to wait for a person's decision. After that time the promotion is rejected.",
+        72, gt=0, le=96, description="Hours to wait for a person's decision. After that the promotion is rejected."
     )
     rollout_minutes: float = Field(
         10,
         gt=0,
         le=1440,
-        description="Minutes within which the service of the deployment has to answer with a promoted version. After "
-        "that time the promotion is rolled back.",
+        description="Minutes within which the deployment's service has to answer with a promoted version. After that "
+        "the promotion is rolled back.",
     )
+
+
+class Retention(Section):
+    """What the stage `prune` regards as unused, and whether it removes it. No other stage reads this section."""
+
+    days: int = Field(
+        30,
+        ge=7,
+        description="Number of days without use after which something is removed. The minimum of 7 days is longer than "
+        "any run.",
+    )
+    remove: bool = Field(False, description="Remove what is unused. Otherwise it is only listed.")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from include.glue import Kind
 from include.stages import BadInput
-from include.written import shorten
+from include.text import shorten
 from tasks.encoder.cleaning import check_rules
 from tasks.encoder.spec import kind_of
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from include.glue import AUTO, SPLITS, Task
-from include.own_data import FORMATS, file_names
 from include.paths import user_path
-from include.sections import Data
+from include.sections import FORMATS, Data
 from include.stages import BadInput
 from tasks.sources.base import Columns, Record, Source
 from tasks.sources.labels import ReadLabel, read_cell, read_flags
@@ -131,7 +130,7 @@ def _find(root: Path, data: Data, split: str) -> Path | None:
     Raises:
         BadInput: If there are several with the default name and different formats.
     """
-    names = file_names(data, split)
+    names = data.file_names(split)
     found = [name for name in names if name and (root / name).exists()]
     if len(found) > 1 and found[0] != names[0]:
         raise BadInput(f"{root} has {' and '.join(found)}: name one of them as data.{split}")

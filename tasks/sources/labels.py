@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Context, Decimal
 
 from include.sections import Data
-from include.written import shown
+from include.text import shown
 
 #: Returns the label of a row, given its fields. Raises ValueError if there is none.
 ReadLabel = Callable[[Sequence[str]], str]

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from include.glue import Task
-from include.losses import losses_for
+from include.glue import Task, losses_for
 from include.sections import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array
@@ -61,7 +60,7 @@ def huber(scores: torch.Tensor, labels: torch.Tensor, settings: Loss) -> torch.T
     return functional.huber_loss(scores.squeeze(-1), labels, reduction="none", delta=settings.huber_delta)
 
 
-#: The function of each loss in include/losses.py.
+#: The function of each loss in include/glue.py.
 LOSSES: dict[str, LossFunction] = {
     "cross-entropy": cross_entropy,
     "binary-cross-entropy": binary_cross_entropy,

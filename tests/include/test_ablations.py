@@ -17,7 +17,7 @@ from include.stages import BadInput
 #: Configurations that work only for one kind of task, with the message for the other kind.
 REFUSED = {
     ("STS-B", "focal"): "loss.kind focal does not fit the regression task STS-B: write one of auto, mse, huber",
-    ("STS-B", "class-weights"): "loss.class_weights needs classes",
+    ("STS-B", "class-weights"): "loss.class_weights balanced needs classes",
     ("SST-2", "huber"): "loss.kind huber does not fit the classification task SST-2: write one of auto, cross-entropy",
 }
 

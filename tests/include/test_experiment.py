@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from include.experiment import Experiment
-from include.losses import LOSSES
+from include.glue import LOSSES
 from include.named import build, load, names, parse_overrides, require_threshold
 from include.stages import STAGES, BadInput
 
@@ -53,8 +53,11 @@ def test_an_experiment_is_frozen() -> None:
             "training.ranks: 0 is not a number of ranks: write auto, or a whole number from 1 to 1024",
         ),
         ("training.ranks=all", "training.ranks: 'all' is not a number of ranks: write auto, or a whole number"),
-        ("runtime.ranks_on=spark", "runtime.ranks_on is spark: write training.ranks as a number"),
-        ("gate.pearson=0.5", "gate.pearson does not exist for the classification task movie-reviews"),
+        (
+            "runtime.ranks_on=spark",
+            "runtime.ranks_on spark needs a number of ranks, but training.ranks auto counts the GPUs",
+        ),
+        ("gate.pearson=0.5", "gate.pearson does not fit the classification task movie-reviews"),
         ("gate.accuracy=92.7", "gate.accuracy = 92.7: input should be less than or equal to 1"),
         ("preprocessing.clean=[html, stem]", "preprocessing.clean.1 = 'stem'"),
         ("preprocessing.augment=[shuffle]", "preprocessing.augment.0 = 'shuffle': input should be 'synonyms', 'mask"),
@@ -94,7 +97,7 @@ def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(override: str, messa
         ("parallel.pipeline=8", "parallel.micro_batches 4 leave some of the 8 stages of parallel.pipeline idle"),
         ("training.accumulation=2", "write parallel.micro_batches"),
         ("training.freeze_layers=1", "write training.freeze_layers: 0, or parallel.pipeline: 1"),
-        ("model.kind=textcnn", "parallel.pipeline has no meaning with model.kind textcnn"),
+        ("model.kind=textcnn", "parallel.pipeline 2 has no meaning with model.kind textcnn"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_with_a_divided_model_is_refused(override: str, message: str) -> None:
@@ -145,15 +148,15 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         (
             "tfidf",
             "training.lora_rank=8",
-            "training.lora_rank has no meaning with model.kind tfidf, which is a regression",
+            "training.lora_rank 8 has no meaning with model.kind tfidf, which is a regression",
         ),
-        ("tfidf", "model.pooling=mean", "write model.pooling: 'native', or model.kind: encoder"),
-        ("frozen", "communication.compression=fp16", "write communication.compression: 'none'"),
-        ("frozen", "loss.kind=focal", "write loss.kind: 'auto'"),
+        ("tfidf", "model.pooling=mean", "write model.pooling: native, or model.kind: encoder"),
+        ("frozen", "communication.compression=fp16", "write communication.compression: none"),
+        ("frozen", "loss.kind=focal", "write loss.kind: auto"),
         ("frozen", "training.ranks=2", "trained by Spark and not by ranks: write training.ranks: auto"),
-        ("textcnn", "pretraining.text=imdb.txt", "write pretraining.text: '', or model.kind: encoder"),
+        ("textcnn", "pretraining.text=imdb.txt", 'write pretraining.text: "", or model.kind: encoder'),
         ("textcnn", "training.freeze_layers=1", "model.kind textcnn, which is a network without encoder layers"),
-        ("textcnn", "retraining.start=champion", "write retraining.start: 'encoder'"),
+        ("textcnn", "retraining.start=champion", "write retraining.start: encoder"),
     ],
 )
 def test_what_a_baseline_does_not_have_is_refused(kind: str, override: str, message: str) -> None:
@@ -197,8 +200,14 @@ def test_ranks_need_not_divide_a_batch_size_that_is_not_used(kind: str) -> None:
             "is not available from data.source hub: write data.source: files",
         ),
         ({"task": "SST-2", "source": "files", "path": "x", "labels": ["a", "b"]}, "has its own labels"),
-        ({"task": "SST-2", "source": "glue", "path": "x", "columns": {"label": "y"}}, "data.columns works only with"),
-        ({"task": "SST-2", "source": "glue", "path": "x", "label_map": {"a": "0"}}, "data.label_map works only with"),
+        (
+            {"task": "SST-2", "source": "glue", "path": "x", "columns": {"label": "y"}},
+            'data.columns {"label": "y"} works only with',
+        ),
+        (
+            {"task": "SST-2", "source": "glue", "path": "x", "label_map": {"a": "0"}},
+            'data.label_map {"a": "0"} works only with',
+        ),
         ({"delimiter": ";;"}, "';;' cannot separate columns: write one character, such as ; or the word tab"),
         ({"encoding": "cp12525"}, "there is no encoding 'cp12525': write, for example, utf-8, cp1252"),
     ],
@@ -344,11 +353,14 @@ def test_every_stage_reads_parts_that_exist() -> None:
             ["communication.strategy=parameter-server", "communication.compression=onebit"],
             "compression onebit works only with the strategies all-reduce and hierarchical: write",
         ),
-        (["communication.staleness=1"], "staleness work only with strategy: parameter-server"),
-        (["communication.server_momentum=0.9"], "server_momentum, server_parameters and staleness work only"),
+        (["communication.staleness=1"], "staleness 1 works only with communication.strategy: parameter-server"),
+        (
+            ["communication.server_momentum=0.9"],
+            "server_momentum 0.9 works only with communication.strategy: parameter-server",
+        ),
         (
             ["communication.strategy=parameter-server", "communication.staleness=1", "training.average_decay=0.9"],
-            "average_decay needs the current parameters at every step",
+            "average_decay 0.9 needs the current parameters at every step",
         ),
     ],
 )
@@ -359,7 +371,7 @@ def test_a_training_that_cannot_be_is_refused(overrides: list[str], message: str
 
 def test_class_weights_are_for_classes() -> None:
     values = {"data": {"task": "STS-B", "source": "glue", "path": "x"}, "loss": {"class_weights": "balanced"}}
-    with pytest.raises(BadInput, match=r"loss.class_weights needs classes, but STS-B has scores: remove loss"):
+    with pytest.raises(BadInput, match=r"loss.class_weights balanced needs classes, but STS-B has scores: remove loss"):
         build(values, "the experiment")
 
 
@@ -378,7 +390,10 @@ def test_a_loss_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
             {"input": "jdbc:postgresql://db/shop"},
             r"needs scoring\.table: write the table to score;.* needs scoring.driver",
         ),
-        ({"input": "in.csv", "table": "reviews"}, "scoring.table works only if scoring.input is a database: remove"),
+        (
+            {"input": "in.csv", "table": "reviews"},
+            "scoring.table reviews works only if scoring.input is a database: remove",
+        ),
         ({"text": "body", "text2": "body"}, "scoring.text and scoring.text2 both name 'body': name two columns"),
     ],
 )
@@ -432,7 +447,7 @@ def test_a_multi_label_task_has_metrics_losses_and_slices_of_its_own() -> None:
         ({"data": {"label_separator": ""}}, "data.label_separator"),
         (
             {"gate": {"accuracy": 0.5}},
-            "gate.accuracy does not exist for the multilabel task multi-label: write one of ",
+            "gate.accuracy does not fit the multilabel task multi-label: write one of ",
         ),
         ({"gate": {"slices": {"label:music": 0.5}}}, "length:long, label:acting, label:plot"),
         ({"loss": {"kind": "cross-entropy"}}, "write one of auto, binary-cross-entropy, focal"),
@@ -447,7 +462,7 @@ def test_what_several_labels_do_not_support_is_refused(values: dict[str, dict[st
 
 def test_any_metric_of_the_gate_can_choose_the_best_checkpoint() -> None:
     assert load("movies", ["training.best_by=f1"]).training.best_by == "f1"
-    with pytest.raises(BadInput, match=r"training\.best_by f1_macro does not exist for the classification task"):
+    with pytest.raises(BadInput, match=r"training\.best_by f1_macro does not fit the classification task"):
         load("movies", ["training.best_by=f1_macro"])
     auto = {"task": "auto", "source": "files", "path": "x"}
     assert build({"data": auto, "training": {"best_by": "f1_macro"}}, "mine").training.best_by == "f1_macro"
@@ -461,5 +476,5 @@ def test_own_data_without_a_threshold_has_to_beat_a_constant_answer() -> None:
 
 
 def test_the_metrics_of_several_labels_are_refused_for_classes() -> None:
-    with pytest.raises(BadInput, match=r"gate\.f1_micro does not exist for the classification task"):
+    with pytest.raises(BadInput, match=r"gate\.f1_micro does not fit the classification task"):
         load("movies", ["gate.f1_micro=0.5"])

@@ -51,7 +51,7 @@ def test_a_file_with_all_rows_needs_no_experiment(tmp_path: Path) -> None:
     folder = run_of("movies", "data.task=regression", data=tmp_path, text="a", text2="b", label="score")
     assert (folder.data.task, folder.task.sentences) == ("regression", ("sentence", "sentence2"))
     assert folder.thresholds == {"pearson": 0}
-    assert not folder.is_described
+    assert not folder.data.is_described
 
 
 def test_columns_are_added_to_those_of_an_experiment(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from include.experiment import Experiment
 from include.glue import SPLITS
-from include.own_data import file_names
 from include.stages import STAGES, BadInput
 from spark_bert.deployment.places import data_path, home
 
@@ -108,7 +107,7 @@ def _files(stage: str, experiment: Experiment) -> Iterator[str]:
     """Yield the files of a source of kind `files`, whose names could lead out of its folder."""
     if "data" in STAGES[stage].reads and experiment.data.source == "files":
         for split in SPLITS:
-            yield from (str(Path(experiment.data.path, name)) for name in file_names(experiment.data, split))
+            yield from (str(Path(experiment.data.path, name)) for name in experiment.data.file_names(split))
 
 
 def _is_below(text: str, folder: Path) -> bool:

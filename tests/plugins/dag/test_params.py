@@ -216,7 +216,7 @@ def test_the_form_refuses_and_names_the_field(key: str, value: Any) -> None:
     [
         ({"training.batch_size": 33, "training.ranks": 2}, "batch_size 33 is not a multiple of training.ranks 2"),
         ({"data.task": "SST-2"}, "write data.source: glue, hub or files"),
-        ({"gate.pearson": 0.5}, r"gate\.pearson does not exist for the classification task movie-reviews"),
+        ({"gate.pearson": 0.5}, r"gate\.pearson does not fit the classification task movie-reviews"),
         ({"training.epoch": 1}, r"unknown key training\.epoch, did you mean epochs\?"),
         ({"trainig.epochs": 1}, "unknown key trainig, did you mean training"),
         ({"epochs": 1}, "unknown key epochs"),

@@ -56,7 +56,7 @@ def test_the_label_column_says_what_the_task_is(
     tmp_path: Path, labels: list[Any], task: str, expected: tuple[Any, ...]
 ) -> None:
     found = describe(one_file(tmp_path, labels))
-    assert found.is_described
+    assert found.data.is_described
     assert found.data.task == task
     assert (found.data.score_range if task == "regression" else found.data.labels) == expected
 

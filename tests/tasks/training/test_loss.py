@@ -10,8 +10,8 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from include.experiment import Experiment
+from include.glue import LOSSES as ROWS
 from include.glue import TASKS
-from include.losses import LOSSES as ROWS
 from include.sections import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array

@@ -40,7 +40,7 @@ def plan(experiment: Experiment, run: Run) -> Plan:
             belongs to another task.
         Transient: If a file may still be being copied.
     """
-    if not experiment.is_described:
+    if not experiment.data.is_described:
         raise BadInput(
             "a dataset needs a data.task with data.labels or data.score_range, since rows that arrive later could have "
             "others than the first ones: write them"

@@ -11,7 +11,7 @@ import pytest
 from include.named import load
 from include.paths import user_folder, user_path
 from include.stages import BadInput
-from include.written import from_json, from_yaml
+from include.text import from_json, from_yaml
 
 OWN = {"task": "classification", "source": "files", "path": "x"}
 EMOJI = json.dumps({"data": {**OWN, "labels": ["\U0001f600", "\U0001f621"]}})  # json writes each as a surrogate pair

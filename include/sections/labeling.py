@@ -1,0 +1,142 @@
+"""Labeling with a model: of a table, of a stream, and over HTTP."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from include.sections.base import Section, Share
+
+#: What the address of a database begins with.
+JDBC = "jdbc:"
+#: A login or another secret in the address of a database: as a parameter, before the host, or before Oracle's.
+_LOGIN = re.compile(r"(?i)\b(user|username)=|(password|passwd|pwd|secret|token)\d*=|//[^/?@]+@|thin:[^@]+@")
+
+
+class _Texts(Section):
+    """Rows with texts, and the model that labels them."""
+
+    text: str = Field("text", min_length=1, description="The column with the text.")
+    text2: str = Field("", description="The column with the second text, for a model that was trained on pairs.")
+    model: str = Field(
+        "",
+        description="The folder of a model or of a package. If empty, the champion for dataset.name, or else for "
+        "data.task, is used. A stream uses a new champion from its next batch on.",
+    )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns with the texts, one or two."""
+        return (self.text, self.text2) if self.text2 else (self.text,)
+
+
+class Scoring(_Texts):
+    """The scoring of a table. Only the stage `score` reads this section."""
+
+    input: str = Field(
+        "",
+        description="The table to score: a file that ends in .csv, .tsv, .parquet, .jsonl or .ndjson, a folder of such "
+        "files, or the JDBC address of a database, without a login.",
+        examples=["reviews.csv", "jdbc:postgresql://db.example.org/shop"],
+    )
+    table: str = Field("", description="The table in the database. Applies only if input is a database.")
+    driver: str = Field("", description="The .jar file of the JDBC driver. Applies only if input is a database.")
+
+    @property
+    def is_database(self) -> bool:
+        """Whether the table is in a database."""
+        return self.input.startswith(JDBC)
+
+    @field_validator("input")
+    @classmethod
+    def _no_login_in_the_address(cls, value: str) -> str:
+        if value.strip().lower().startswith(JDBC) and _LOGIN.search(value):  # a misspelled one would be recorded too
+            raise ValueError(
+                "the address contains a login, which the run's record would show: remove it, and give the login as "
+                "SPARK_BERT_JDBC_USER and SPARK_BERT_JDBC_PASSWORD, or as secret files"
+            )
+        return value
+
+
+class Streaming(_Texts):
+    """The labeling of rows as they arrive. Only the stage `stream` reads this section.
+
+    The limits of drift are those of the section dataset.
+    """
+
+    name: str = Field(
+        "stream",
+        pattern="^[A-Za-z0-9_-]+$",
+        description="The name of the stream. Its rows and what it has read so far are kept in streams/NAME.",
+    )
+    source: Literal["files", "kafka", "kafka-java"] = Field(
+        "files",
+        description="Where the rows come from. kafka-java: a topic of Kafka, read by Spark's own connector, which the "
+        "deployment adds to Spark.",
+    )
+    folder: str = Field(
+        "",
+        description="The folder into which files (CSV, TSV, Parquet or JSON Lines) are put, each under a new name. "
+        "Applies only to files.",
+    )
+    settle: float = Field(
+        1, ge=0, description="Seconds for which a file must not have changed before it is read. Applies only to files."
+    )
+    brokers: str = Field(
+        "",
+        description="The brokers, separated by commas. Applies only to Kafka.",
+        examples=["kafka-1:9092,kafka-2:9092"],
+    )
+    topic: str = Field(
+        "", description="The topic, whose messages are JSON objects with the columns as fields. Applies only to Kafka."
+    )
+    starting: Literal["earliest", "latest"] = Field(
+        "earliest", description="The messages with which a new stream begins. Applies only to Kafka."
+    )
+    continuous: bool = Field(
+        False, description="Run until stopped. Otherwise the stage ends with the rows that are there when it starts."
+    )
+    interval: float = Field(
+        1, gt=0, description="Seconds between two checks for new rows. Applies only to a continuous stream."
+    )
+    batch_rows: int = Field(10_000, ge=1, description="Maximum number of messages per batch. Applies only to Kafka.")
+    batch_files: int = Field(100, ge=1, description="Maximum number of files per batch. Applies only to files.")
+    window_rows: int = Field(
+        1000, ge=1, description="Number of rows that are compared with the training rows at a time to find drift."
+    )
+
+
+class Serving(Section):
+    """The service of `make serve`. The pipeline does not read this section."""
+
+    model: str = Field(
+        "",
+        description="The folder of a package, such as work/artifacts/package/KEY. If empty, the service answers with "
+        "the champion, and with each new one as soon as there is one.",
+    )
+    host: str = Field("127.0.0.1", description="The address that the service listens on.")
+    port: int = Field(8000, ge=0, le=65535, description="The port that the service listens on; 0 for any free port.")
+    threads: int = Field(0, ge=0, description="Number of CPU threads of the model; 0 for one per core.")
+    batch_tokens: int = Field(
+        512, ge=64, le=2**20, description="Maximum number of tokens that are computed together, including padding."
+    )
+    queue_tokens: int = Field(
+        131072,
+        ge=512,
+        description="Maximum number of tokens that wait for the model. Waiting clients have equal shares of it, and a "
+        "request may take half of what is left of its client's share. Others are refused with 429.",
+    )
+    max_rows: int = Field(1000, ge=1, description="Maximum number of texts per request.")
+    max_bytes: int = Field(1_000_000, ge=1000, description="Maximum size of a request's body in bytes.")
+    deadline: float = Field(10, gt=0, description="Seconds after which a request is given up, including its body.")
+    shadow: Share = Field(
+        0,
+        description="Share of requests, chosen at random, that the challenger also computes. Its answers are compared, "
+        "not given.",
+    )
+    canary: Share = Field(
+        0, description="Share of requests that the challenger answers instead of the champion, chosen by their id."
+    )
+    poll: float = Field(2, gt=0, description="Seconds between two checks of the aliases champion and challenger.")

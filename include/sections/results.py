@@ -1,0 +1,111 @@
+"""What a model must reach, and what a run produces with it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from include.sections.base import Section
+
+# Correlations may be negative, hence the lower bound of -1 for every metric.
+_Value = Annotated[float, Field(ge=-1, le=1)]
+_Threshold = _Value | None
+
+
+class Gate(Section):
+    """The lowest acceptable metrics. If no metric is set, the task's own threshold applies."""
+
+    accuracy: _Threshold = Field(
+        None,
+        description="Lowest acceptable accuracy on dev. If no metric of this section is set, the task's own threshold "
+        "applies, or if it has none, the model only has to beat its baseline.",
+    )
+    f1: _Threshold = Field(
+        None,
+        description="Lowest acceptable F1 score on dev: that of the positive class, or macro F1 for more than two "
+        "classes, which leaves out classes that no dev row has and that are never predicted.",
+    )
+    matthews: _Threshold = Field(None, description="Lowest acceptable Matthews correlation coefficient on dev.")
+    f1_micro: _Threshold = Field(
+        None, description="Lowest acceptable micro F1 on dev, over all labels of all rows. For data.task multi-label."
+    )
+    f1_macro: _Threshold = Field(
+        None, description="Lowest acceptable mean of the labels' F1 scores on dev. For data.task multi-label."
+    )
+    pearson: _Threshold = Field(None, description="Lowest acceptable Pearson correlation coefficient on dev.")
+    spearman: _Threshold = Field(None, description="Lowest acceptable Spearman correlation coefficient on dev.")
+    beat_baseline: bool = Field(
+        True,
+        description="Also require that the metrics are better than those of a model that gives the same answer for "
+        "every dev row, and that correlations are above 0.",
+    )
+    slices: dict[str, _Value] = Field(
+        {},
+        description='Lowest acceptable values on slices of dev, for example {"length:long": 0.8}: of the task\'s '
+        "metric on length:short, length:medium and length:long, of the label's recall on label: followed by a label.",
+    )
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The lowest acceptable value of each metric that has one, by the metric's name."""
+        return self.model_dump(exclude={"beat_baseline", "slices"}, exclude_none=True)
+
+
+class Prediction(Section):
+    """The prediction of the test split."""
+
+    batching: Literal["tokens", "tiers", "static"] = Field(
+        "tokens",
+        description="How rows are grouped into batches. tokens: as many rows of similar length as fit into "
+        "batch_tokens; tiers: 128, 64, 32 or 16 rows of similar length, depending on the mean length of a partition's "
+        "rows; static: 32 rows in the order of the table.",
+    )
+    batch_tokens: int = Field(
+        2048,
+        ge=512,
+        le=2**24,
+        description="Maximum number of tokens per batch, including padding. Applies only if batching is tokens.",
+    )
+    backend: Literal["fastest", "torch", "onnxruntime", "openvino"] = Field(
+        "fastest",
+        description="What computes the model. fastest: the fastest form in the package that this processor computes; "
+        "torch: exactly what transformers computes from the model's folder, in fp32; onnxruntime, openvino: the "
+        "fastest form of that library. A model that is not a package has only torch.",
+    )
+    escape_formulas: bool = Field(
+        False,
+        description="Write an apostrophe before each text in predictions.csv and scored.csv that begins with =, +, -, "
+        "@, a tab or a line end, which a spreadsheet would take for a formula. Parquet files keep texts as they are.",
+    )
+
+
+class Submission(Section):
+    """The contents of the submission zip."""
+
+    all_tasks: bool = Field(
+        False, description="Write the files of all eleven GLUE tasks, with placeholders for tasks without a run."
+    )
+    runs: tuple[str, ...] = Field((), description="Names of other runs whose predictions are included in the same zip.")
+
+
+class Publication(Section):
+    """The repository of the Hugging Face hub that a model is published in."""
+
+    repository: str = Field(
+        "",
+        pattern=r"^$|^[\w.-]+/[\w.-]+$",
+        description="The repository that the model is uploaded to, for example my-team/reviews. If empty, only the "
+        "model card is written.",
+    )
+    private: bool = Field(True, description="Make the repository private if it does not exist yet.")
+
+
+class Study(Section):
+    """The arms that one report compares. The pipeline does not read this section."""
+
+    name: str = Field(
+        "",
+        description="The name of the study: its task, followed by a digest of the overrides that all its arms share, "
+        "if there are any.",
+    )
