@@ -24,8 +24,7 @@ from tasks.encoder.spec import HeadSpec
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.scoring.predictions import answer_columns, predict
-from tasks.sources.json_row import decoding_problem
-from tasks.sources.lines import nul_problem
+from tasks.sources.formats import decoding_problem, nul_problem
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from include.experiment import Experiment
 from tasks.assets import corpus_file
 from tasks.sources.base import Record, Source
-from tasks.sources.bundled import BundledCorpus
 from tasks.sources.files import OwnFiles
-from tasks.sources.glue import GlueFolder
-from tasks.sources.hub import HubDataset
+from tasks.sources.published import BundledCorpus, GlueFolder, HubDataset
 
 __all__ = ["Record", "Source", "open_source"]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from include.glue import SPLITS
 from include.stages import BadInput
 from tasks import outside
-from tasks.sources.formats import format_of
+from tasks.sources.formats import check_file, format_of
 from tasks.sources.labels import ReadLabel
-from tasks.sources.lines import BLANK, PLAIN, Dialect, Row, check_file, remarks
+from tasks.sources.lines import BLANK, PLAIN, Dialect, Row, remarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,9 @@ class Source(ABC):
     Args:
         paths: Split to its file.
         dialect: How text files are written.
-
-    Attributes:
-        splits: The splits that there are. Only the user's own files may lack test.
     """
 
-    splits: Sequence[str] = SPLITS
+    splits: Sequence[str] = SPLITS  # only the user's own files may lack test
 
     def __init__(self, paths: dict[str, Path], dialect: Dialect = PLAIN) -> None:
         self.paths, self.dialect = paths, dialect
@@ -105,16 +102,7 @@ class Source(ABC):
         return hashlib.sha256(digests.encode()).hexdigest()
 
     def to_records(self, rows: Iterable[Row], columns: Columns, split: str) -> Iterator[Record]:
-        """Turn rows into records by selecting the columns.
-
-        Args:
-            rows: The data rows of a split, without the header.
-            columns: The positions of the fields.
-            split: The split.
-
-        Raises:
-            BadInput: If there is no row.
-        """
+        """Turn the data rows of a split, without the header, into records. Raise BadInput if there is none."""
         number = blank = 0
         for row in rows:
             if row.problem == BLANK:

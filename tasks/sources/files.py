@@ -1,9 +1,10 @@
-"""The user's own files: one for each split, or one with all rows."""
+"""The user's own files: one for each split, or one with all rows, which are split here."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from include.glue import AUTO, SPLITS, Task
@@ -13,11 +14,14 @@ from include.stages import BadInput
 from tasks.sources.base import Columns, Record, Source
 from tasks.sources.labels import ReadLabel, read_cell, read_flags
 from tasks.sources.lines import Dialect
-from tasks.sources.split import RULE, split_rows
+from tasks.sources.normalize import overlap_key
+from tasks.sources.quarantine import problem
 from tasks.sources.table import check_column, column_names, column_rows
 
 log = logging.getLogger(__name__)
 
+SPLIT_RULE = "1"  # must be increased when a change moves rows of one file to another split
+_BINS = 10  # strata of scores
 #: The options of make run that name columns.
 _OPTIONS = {"sentence": "TEXT", "sentence2": "TEXT2", "label": "LABEL"}
 
@@ -88,7 +92,7 @@ class OwnFiles(Source):
 
     def fingerprint(self) -> str:
         """Return a string that changes whenever a file, or the rule that splits one file, changes."""
-        return f"{super().fingerprint()}-{RULE}" if self._is_one else super().fingerprint()
+        return f"{super().fingerprint()}-{SPLIT_RULE}" if self._is_one else super().fingerprint()
 
     def has_flags(self) -> bool:
         """Return whether the training file has a column of 0 and 1 for each label, and no column of labels."""
@@ -113,7 +117,7 @@ class OwnFiles(Source):
             option = f", or as {_OPTIONS[role]} of make run" if role in _OPTIONS else ""
             remedy = f"Name the column in data.columns, as {{{role!r}: 'column name'}}{option}"
             if len(header) == 1 and len(roles) > 1:
-                remedy = f"Name the character between columns in data.delimiter. {remedy}"
+                remedy = "Name the character between columns in data.delimiter"
             check_column(path, header, name, f" for the role {role}", remedy)
         return list(roles.values())
 
@@ -137,3 +141,40 @@ def _find(root: Path, data: Data, split: str) -> Path | None:
     if not found and split == "test" and (len(names) > 1 or not names[0]):
         return None
     return root / (found or names)[0]
+
+
+def split_rows(records: Iterable[Record], task: Task) -> list[str]:
+    """Return the split of each row: a tenth of each stratum is dev, another tenth is test.
+
+    The order of the hashes of the texts decides, so that equal texts are in the same split, and that the split depends
+    neither on a seed nor on the order of the rows. A stratum is a class, a tenth of the scores or, if rows have several
+    labels, the rows with the same rarest label. A stratum with three texts or more has some in each split. Rows that
+    cannot be used are in train, where some of them are tolerated.
+    """
+    keys: list[int | None] = []
+    labels: dict[int, str] = {}
+    for record in records:
+        key = None if problem(record, task, "train") else overlap_key(record.sentences)
+        keys.append(key)
+        if key is not None:
+            labels.setdefault(key, record.label)
+    part: dict[int, str] = {}
+    for stratum in _strata(labels, task):
+        some = max(1, round(len(stratum) / 10)) if len(stratum) > 2 else 0
+        ordered = sorted(stratum)
+        part |= dict.fromkeys(ordered[:some], "test") | dict.fromkeys(ordered[some : 2 * some], "dev")
+    return ["train" if key is None else part.get(key, "train") for key in keys]
+
+
+def _strata(labels: dict[int, str], task: Task) -> Iterator[list[int]]:
+    if task.kind == "regression":
+        ordered = sorted(labels, key=lambda key: (float(labels[key]), key))
+        bins = min(_BINS, max(1, len(ordered) // 10))
+        yield from (ordered[len(ordered) * at // bins : len(ordered) * (at + 1) // bins] for at in range(bins))
+        return
+    named = {key: task.labels_in(label) if task.kind == "multilabel" else [label] for key, label in labels.items()}
+    rows = Counter(label for found in named.values() for label in found)
+    strata: dict[str, list[int]] = defaultdict(list)
+    for key, found in named.items():
+        strata[min(found, key=lambda label: (rows[label], label), default="")].append(key)
+    yield from strata.values()

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.sources import limits
-from tasks.sources.encoding import check_text, undecodable
-
-_HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
+from tasks.sources.formats import check_text, decoding_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class JsonLine:
 def read_lines(file: Path) -> Iterator[JsonLine]:
     """Yield the lines of a file. Blank lines are no rows. Raise BadInput if the file is not UTF-8 text."""
     with file.open("rb") as stream:
-        head = stream.read(_HEAD)
+        head = stream.read(4096)
         if head:
             check_text(file, head)
         stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
@@ -45,15 +43,6 @@ def read_lines(file: Path) -> Iterator[JsonLine]:
             if data.strip():
                 values, problem = parse(data)
                 yield JsonLine(number, values, problem, data)
-
-
-def decoding_problem(value: bytes) -> str:
-    """Return why a text cannot be decoded, or "" if it can."""
-    try:
-        value.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return undecodable(value[error.start])
-    return ""
 
 
 #: The only field of an object that stands for bytes which are no text.

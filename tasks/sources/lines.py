@@ -9,13 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from include import paths
 from include.stages import BadInput
 from tasks.sources import limits
-from tasks.sources.encoding import BROKEN, WINDOWS, check_text, undecodable
-from tasks.sources.formats import format_of
+from tasks.sources.formats import BROKEN, WINDOWS, check_file, format_of, nul_problem, undecodable
 
-_HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
 #: The problem of a row of separators only that no other row follows, as spreadsheets leave them.
 BLANK = "blank row at the end of the file"
 
@@ -52,17 +49,6 @@ class Row:
     text: str
 
 
-def check_file(path: Path, encoding: str = "utf-8") -> None:
-    """Raise BadInput if the file is missing, empty, compressed or, if it should be UTF-8, in another encoding."""
-    paths.check_file(path, "put the file there, or correct data.path and the file name")
-    with path.open("rb") as stream:
-        head = stream.read(_HEAD)
-    if not head:
-        raise BadInput(f"{path} is empty: add data to it, or name another file")
-    if format_of(path) != ".parquet":
-        check_text(path, head, encoding)
-
-
 def remarks(path: Path, encoding: str = "utf-8") -> list[str]:
     """Return one sentence for each harmless irregularity: a byte order mark, or mixed line ends in a TSV file.
 
@@ -96,13 +82,8 @@ def read_rows(path: Path, dialect: Dialect = PLAIN) -> Iterator[Row]:
 def read_header(path: Path, rows: Iterator[Row], expected: str) -> list[str]:
     """Take the first row off the iterator and return it as the names of the columns.
 
-    Args:
-        path: The file, for messages.
-        rows: All rows of the file.
-        expected: The expected columns, for messages.
-
     Raises:
-        BadInput: If the file has no rows, or if the first one cannot be read.
+        BadInput: If there is no row, or if it cannot be read. The message names the file and the expected columns.
     """
     header = next(rows, None)
     if header is None or header.problem:
@@ -156,11 +137,6 @@ def _row(start: int, fields: list[str], text: str, dialect: Dialect) -> Row:
         shown = text.encode("utf-8", errors="surrogateescape").decode("utf-8", errors="replace")
         return Row(start, [], undecodable(ord(text[error.start]) & 0xFF, dialect.encoding), shown)
     return Row(start, fields, nul_problem(text), text)
-
-
-def nul_problem(text: str) -> str:
-    """Return why a row with this text cannot be read, or "" if it contains no NUL byte."""
-    return f"{BROKEN}: contains a NUL byte" if "\0" in text else ""
 
 
 def _with_blank_tail(rows: Iterator[Row], fields_of_empty_line: int) -> Iterator[Row]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from include.stages import BadInput
@@ -70,8 +71,7 @@ class UserParquet:
             columns: The names of columns that exist once; None for all columns of the file.
 
         Raises:
-            BadInput: If the file is damaged.
-            OSError: If the operating system cannot read it.
+            BadInput: If the file is damaged. If the operating system cannot read it, an OSError is raised.
         """
         for batch in self._read(self._file, columns):
             yield batch if columns is None else batch.select(list(columns))  # "a.b" is also read as b within a
@@ -82,7 +82,7 @@ class UserParquet:
             for group in range(file.reader.num_row_groups):  # a batch cannot have the dictionaries of two
                 rows = self._rows_at_a_time(file.reader.metadata.row_group(group), number)
                 for batch in file.reader.iter_batches(rows, [group], names):
-                    for part in limits.in_slices(batch, self._path, number):
+                    for part in _in_slices(batch, self._path, number):
                         yield part.cast(_target(part.schema, file.schema, names))
                         number += len(part)
         except _UNREADABLE as error:
@@ -177,3 +177,37 @@ def _damaged(what: str, error: Exception) -> Exception:
     if isinstance(error, OSError) and error.errno is not None:
         return error
     return BadInput(f"{what} ({error}): write the file again")
+
+
+def _in_slices(batch: pa.RecordBatch, path: Path, first: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch, whose first row has this number, in slices that are not too large without their dictionaries."""
+    size = sum(map(_size, batch.columns))
+    if size <= limits.BYTES:
+        yield batch
+    elif len(batch) == 1:
+        raise limits.too_large(path, f"row {first}", size)
+    else:
+        half = len(batch) // 2
+        for start, end in ((0, half), (half, len(batch))):
+            part = batch.take(pa.array(range(start, end)))  # a slice would still have all values of its lists
+            yield from _in_slices(part, path, first + start)
+
+
+def _size(array: pa.Array) -> int:
+    """Return the number of bytes that the values of an array have without dictionaries."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return sum(map(_size, array.flatten()))
+    if pa.types.is_map(kind):  # which cannot be flattened
+        first, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        return sum(_size(part.slice(first, end - first)) for part in (array.keys, array.items))
+    if pa.types.is_nested(kind):
+        return _size(array.flatten())
+    if pa.types.is_dictionary(kind) and _is_bytes(kind.value_type):
+        return pc.sum(pc.binary_length(array.dictionary).take(array.indices)).as_py() or 0
+    return int(array.nbytes)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    tests = pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary
+    return any(matches(kind) for matches in tests)

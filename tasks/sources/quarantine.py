@@ -12,7 +12,7 @@ from typing import TextIO
 from include.glue import GENERIC, Kind, Task
 from include.text import is_blank
 from tasks.sources.base import Record
-from tasks.sources.encoding import BROKEN, WINDOWS
+from tasks.sources.formats import BROKEN, WINDOWS
 from tasks.sources.labels import listed, map_hint, spellings
 
 _SHOWN_TEXT = 200  # characters of a row that the quarantine keeps

@@ -1,4 +1,4 @@
-"""Read columns of the users' files as rows of texts, whatever the format."""
+"""Read columns of the users' files as rows of texts, whatever the format, and say what is wrong with their headers."""
 
 from __future__ import annotations
 
@@ -12,27 +12,22 @@ from typing import Any
 import pyarrow as pa
 
 from include.stages import BadInput
-from tasks.sources.encoding import undecodable
-from tasks.sources.formats import format_of
-from tasks.sources.header import visible
+from include.text import seen
+from tasks.sources.formats import check_file, format_of, nul_problem, undecodable
 from tasks.sources.json_row import read_lines
-from tasks.sources.lines import PLAIN, Dialect, Row, check_file, nul_problem, read_header, read_rows
+from tasks.sources.lines import PLAIN, Dialect, Row, read_header, read_rows
 from tasks.sources.parquet import UserParquet
 from tasks.sources.values import is_text, python_value
 
 _LINES = 1000  # of a file of JSON Lines, whose names are those of its columns
+_SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
 
 
 def column_names(path: Path, expected: str, dialect: Dialect = PLAIN) -> list[str]:
     """Return the names of a file's columns; of JSON Lines those that occur in its first lines.
 
-    Args:
-        path: The file.
-        expected: The columns that it must have, for messages.
-        dialect: How a text file is written.
-
     Raises:
-        BadInput: If the file cannot be read.
+        BadInput: If the file cannot be read. The message says which columns are expected.
     """
     match format_of(path):
         case ".parquet":
@@ -77,7 +72,7 @@ def check_column(path: Path, header: Sequence[str], name: str, role: str, remedy
     """Raise BadInput unless the header has the column once.
 
     Args:
-        path: The file, for messages.
+        path: The user's own file, for messages.
         header: The names of its columns.
         name: The name of the column.
         role: What it is for, such as " for the role label".
@@ -85,7 +80,40 @@ def check_column(path: Path, header: Sequence[str], name: str, role: str, remedy
     """
     if header.count(name) != 1:
         known = "two columns" if name in header else "no column"
-        raise BadInput(f"{path} has {known} {name!r}{role}; found: {visible(header, [name])}. {remedy}")
+        found = found_instead(header, name, remedy, ", or name the character between columns in data.delimiter")
+        raise BadInput(f"{path} has {known} {name!r}{role}; {found}")
+
+
+def found_instead(header: Sequence[str], wanted: str, remedy: str, separated: str = "") -> str:
+    """Return what a header has in place of a column, and one remedy: that of the likely reason, or else the given one.
+
+    Blanks and invisible characters at the ends of names are made visible.
+
+    Args:
+        header: The names of the columns.
+        wanted: The column.
+        remedy: What to do if nothing unusual is found.
+        separated: What else to do about columns that are separated by another character, as ", or ...".
+    """
+    names = [name if name.isprintable() and name == name.strip() and name else ascii(name) for name in header]
+    reason = hint(header, [wanted], separated)
+    return f"found: {', '.join(names)[:200]}{reason or '.'} {'' if reason else remedy}".rstrip()
+
+
+def hint(header: Sequence[str], wanted: Sequence[str], separated: str = "") -> str:
+    """Return why the header seems to lack one of the wanted names, as " (...: remedy)"; "" if nothing is unusual."""
+    if len(header) == 1:
+        for separator, name in _SEPARATORS.items():
+            if separator in header[0]:
+                remedy = f"use commas in a .csv file, tabs in a .tsv file{separated}"
+                return f" (its columns seem to be separated by {name}: {remedy})"
+    for name in wanted:
+        for found in header:
+            if found != name and found.strip(" ") == name.strip(" "):
+                return f" ({found!a} has blanks around the name: remove them in the file, or write them here)"
+            if found != name and seen(found) == seen(name):
+                return f" ({found!a} differs from {name!a} in invisible characters only: type the name again)"
+    return ""
 
 
 def _selected(row: Row, places: Sequence[int], width: int) -> Row:
@@ -96,7 +124,6 @@ def _selected(row: Row, places: Sequence[int], width: int) -> Row:
 
 
 def _json_rows(path: Path, names: Sequence[str], texts: Sequence[str]) -> Iterator[Row]:
-    check_file(path)
     for line in read_lines(path):
         values = [line.values.get(name) for name in names]
         wrong = [
@@ -114,7 +141,6 @@ def _json_text(value: Any) -> str:
 
 
 def _parquet_rows(path: Path, names: Sequence[str], texts: Sequence[str]) -> Iterator[Row]:
-    check_file(path)
     number = 0
     with UserParquet(path) as file:
         for name in texts:

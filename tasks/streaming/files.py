@@ -28,10 +28,8 @@ from include.folders import Dropped
 from include.stages import BadInput
 from tasks.sources import limits
 from tasks.sources.chunks import FORMATS, Chunk, parquet_chunks, text_chunks
-from tasks.sources.encoding import undecodable
-from tasks.sources.formats import format_of
-from tasks.sources.json_row import decoding_problem, written
-from tasks.sources.lines import check_file
+from tasks.sources.formats import check_file, decoding_problem, format_of, undecodable
+from tasks.sources.json_row import written
 from tasks.sources.values import python_value
 from tasks.streaming.rows import ARROW, SCHEMA
 

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from tasks.sources.json_row import decoding_problem
+from tasks.sources.formats import decoding_problem
 from tasks.streaming.kafka_topic import Offsets, Range, Topic, made_anew
 from tasks.streaming.rows import ARROW, NO_VALUE, SCHEMA
 

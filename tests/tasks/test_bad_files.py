@@ -50,7 +50,8 @@ def own_train(folder: Path, name: str, content: bytes) -> Source:
         ("train.csv", b"PAR1\x15\x04", "is Parquet, not text: rename it so that the name ends in .parquet"),
         ("train.tsv", bytes(100), "contains NUL bytes instead of text, so it was not written completely"),
         ("train.csv", b"sentence;label\ngood;1\n", "no column 'sentence' for the role sentence; found: sentence;label "
-         "(its columns seem to be separated by semicolons: use commas in a .csv file, tabs in a .tsv file)"),
+         "(its columns seem to be separated by semicolons: use commas in a .csv file, tabs in a .tsv file, or "
+         "name the character between columns in data.delimiter)"),
         ("train.csv", TEXT.encode(), "(its columns seem to be separated by tabs: use commas in a .csv file"),
         ("train.tsv", b"sentence,label\ngood,1\n", "(its columns seem to be separated by commas"),
         ("train.csv", "\u200bsentence,label\na,1\n".encode(),

@@ -224,7 +224,7 @@ def test_what_one_file_cannot_be_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"none\.csv is missing: put the file there"):
         open_source(own(tmp_path / "none.csv")).fingerprint()
     (tmp_path / "all.csv").write_text("body;class\na;b\n")
-    with pytest.raises(BadInput, match=r"separated by semicolons.* Name the character between columns in data\.deli"):
+    with pytest.raises(BadInput, match=r"separated by semicolons.* name the character between columns in data\.deli"):
         describe(own(tmp_path / "all.csv", columns={"sentence": "body", "label": "class"}))
 
 

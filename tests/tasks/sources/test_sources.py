@@ -13,10 +13,9 @@ from include.glue import SPLITS, TASKS
 from include.sections import Data
 from include.stages import BadInput
 from tasks.sources import Record, Source, open_source
-from tasks.sources.bundled import BundledCorpus, split_of
 from tasks.sources.files import OwnFiles
-from tasks.sources.glue import GlueFolder
 from tasks.sources.normalize import overlap_key, text_key
+from tasks.sources.published import BundledCorpus, GlueFolder, split_of
 
 HEADER = b"sentence\tlabel\n"
 

@@ -18,7 +18,7 @@ from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.labeler import text_problem
 from tasks.sources.chunks import Chunk
-from tasks.sources.header import visible
+from tasks.sources.table import found_instead
 from tasks.sources.values import is_text, python_value
 
 ROWS, ASIDE, COUNTS = "rows.arrow", "aside.jsonl", "counts.json"
@@ -97,10 +97,8 @@ def check_columns(file: str, schema: pa.Schema, texts: Sequence[str], labels: Se
     """Raise BadInput if the table lacks a text column, or has a column that scoring adds."""
     for name in texts:
         if name not in schema.names:
-            raise BadInput(
-                f"{file} has no column {name!r}; found: {visible(schema.names, [name])}. Name the column with the text "
-                "in scoring.text, and the second of a pair in scoring.text2"
-            )
+            remedy = "Name the column with the text in scoring.text, and the second of a pair in scoring.text2"
+            raise BadInput(f"{file} has no column {name!r}; {found_instead(schema.names, name, remedy)}")
         if not is_text(schema.field(name).type):
             raise BadInput(f"{file}: the column {name!r} has the type {schema.field(name).type}, but it must be text")
     added = {name.casefold() for name in (PREDICTION, LABEL, PROBABILITY, MODEL_VERSION, *probability_columns(labels))}

@@ -9,7 +9,7 @@ from include.glue import SPLITS
 from include.stages import ExitCode
 from tasks.assets import CORPUS_FILE
 from tasks.context import cache_folder
-from tasks.sources.bundled import BundledCorpus
+from tasks.sources.published import BundledCorpus
 from tests.tasks.stages.pipeline.validate import made_up
 
 GLUE = Path(__file__).parents[6] / "shared" / "data" / "glue"

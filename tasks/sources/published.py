@@ -1,0 +1,197 @@
+"""The published corpora: the bundled movie-review sentences, and GLUE from a folder or from the hub."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterator
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from include.glue import SPLITS, Split, Task
+from include.paths import user_path
+from include.stages import BadInput
+from tasks import outside
+from tasks.sources.base import Columns, Record, Source
+from tasks.sources.formats import nul_problem
+from tasks.sources.lines import Row, read_header, read_rows
+from tasks.sources.table import hint
+
+SPLIT_RULE = "1"  # must be increased when a change moves sentences to another split
+# White space, ASCII punctuation, and the punctuation blocks of Latin-1, General Punctuation and CJK.
+_IGNORED = re.compile(r"[\s!-/:-@\[-`{-~\u00a0-\u00bf\u2000-\u206f\u3000-\u303f]+")
+NEUTRAL = 0.5  # ratings range from -4 to 4; sentences this close to 0 are left out, since the raters disagreed
+REPOSITORY = "nyu-mll/glue"
+_INDEX_COLUMNS = ("index", "id")
+
+
+class BundledCorpus(Source):
+    """The sentences with human ratings of the package vaderSentiment.
+
+    One file is split 80/10/10 by a hash of the sentences' letters, so that similar ones share a split.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__({"corpus": path})
+        self.path = path
+
+    def file(self, split: str) -> str:
+        """Return the path of the corpus, which is the same for all splits."""
+        return str(self.path)
+
+    def remarks(self, split: str) -> list[str]:
+        """Return an empty list: the corpus is known to be regular."""
+        return []
+
+    def fingerprint(self) -> str:
+        """Return a string that changes whenever the corpus or the rule that splits it changes."""
+        return f"{super().fingerprint()}-{SPLIT_RULE}"
+
+    def records(self, split: str) -> Iterator[Record]:
+        """Yield the split's sentences, numbered from 0. The label is 1 if the mean rating is positive, else 0."""
+        number = 0
+        for row in read_rows(self.path):
+            _, rating, text = row.fields  # the file's sha256 was checked, so every row has three fields
+            if abs(float(rating)) > NEUTRAL and split_of(text) == split:
+                label = "" if split == "test" else str(int(float(rating) > 0))
+                yield Record(number, row.line, (text,), label, raw=row.text)
+                number += 1
+
+
+def split_of(text: str) -> str:
+    """Return the split of a bundled sentence: train for 80 %, dev for 10 % and test for 10 % of all sentences."""
+    alike = _IGNORED.sub("", unicodedata.normalize("NFKC", text).casefold()) or text.strip()
+    tenth = int(hashlib.sha256(alike.encode()).hexdigest()[:8], 16) % 10
+    return {8: "dev", 9: "test"}.get(tenth, "train")
+
+
+class GlueFolder(Source):
+    """The three TSV files of a GLUE task, in the layout of the release: <folder>/SST-2/train.tsv and so on.
+
+    Args:
+        folder: The folder of the GLUE release, or the folder of the task itself.
+        task: The task, which names the files and their columns.
+
+    Raises:
+        BadInput: If the folder does not exist.
+    """
+
+    def __init__(self, folder: str, task: Task) -> None:
+        root = user_path(folder)
+        if not root.is_dir():
+            raise BadInput(f"data.path {root} is not a folder: name the one that contains {task.splits['train'].file}")
+        self.task = task
+        paths = {split: root / task.splits[split].file for split in SPLITS}
+        super().__init__({split: path if path.parent.is_dir() else root / path.name for split, path in paths.items()})
+
+    def records(self, split: str) -> Iterator[Record]:
+        """Yield the rows of the split's file, whose columns must be exactly those of the task registry."""
+        path, layout, task = self.paths[split], self.task.splits[split], self.task
+        rows = read_rows(path)
+        if layout.header:
+            _check_header(path, rows, layout, task.name)
+        names = layout.columns
+        sentences = tuple(names.index(name) for name in task.sentences)
+        columns = Columns(len(names), sentences, None, 0 if names[0] in _INDEX_COLUMNS else None)
+        if split != "test":
+            columns = Columns(len(names), sentences, itemgetter(names.index(task.label)))
+        return self.to_records(rows, columns, split)
+
+
+def _check_header(path: Path, rows: Iterator[Row], layout: Split, task: str) -> None:
+    expected = " ".join(layout.columns)
+    found = tuple(read_header(path, rows, expected))
+    if found != layout.columns:
+        other = (
+            f". Check that the file belongs to the task {task} (data.task); for files with another layout, set "
+            "data.source: files"
+        )
+        raise BadInput(
+            f"{path} line 1: expected the tab-separated columns {expected}, in this order; found: "
+            f"{' '.join(found)[:200]}{hint(found, layout.columns) or other}"
+        )
+
+
+class HubDataset(Source):
+    """One configuration of the hub's data set `glue`, with one hub split for each split of the task.
+
+    Unless runtime.download is set, the command line (tasks/__main__.py) puts the hub's libraries into offline mode.
+    They then read the data set from their local cache, which `make fetch` fills.
+
+    Raises:
+        BadInput: If a split is neither cached nor downloadable.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__({})
+        self.task = task
+        self._loaded = {split: _load(task, split) for split in SPLITS}
+
+    def file(self, split: str) -> str:
+        """Return the repository, the configuration and the split, separated by slashes."""
+        return "/".join((REPOSITORY, *_hub_place(self.task, split)))
+
+    def remarks(self, split: str) -> list[str]:
+        """Return an empty list: the hub's files are Arrow, not text."""
+        return []
+
+    def fingerprint(self) -> str:
+        """Return a digest of the cached files that the rows are read from."""
+        files = [Path(entry["filename"]) for split in SPLITS for entry in self._loaded[split].cache_files]
+        return hashlib.sha256("".join(outside.digest(file) for file in files).encode()).hexdigest()
+
+    def records(self, split: str) -> Iterator[Record]:
+        """Yield the rows of the split, with the hub's label ids converted to the labels of GLUE's own files."""
+        hub = self.task.hub
+        assert hub is not None  # the experiment's validation guarantees it
+        sentences = hub.sentences or self.task.sentences
+        names = [*sentences, "label", "idx"]
+        columns = Columns(len(names), tuple(range(len(sentences))), itemgetter(len(sentences)))
+        if split == "test":
+            columns = Columns(len(names), columns.sentences, None, index=len(sentences) + 1)
+        return self.to_records(self._rows(split, names), columns, split)
+
+    def _rows(self, split: str, names: list[str]) -> Iterator[Row]:
+        data = self._loaded[split]
+        missing = sorted(set(names) - set(data.column_names))
+        if missing:
+            raise BadInput(
+                f"{self.file(split)} has no column {missing[0]}; found: {', '.join(data.column_names)}. "
+                "The cached data set may be another version: remove it and fetch it again"
+            )
+        for number, values in enumerate(data.select_columns(names), start=1):
+            fields = [self._as_text(name, values[name]) for name in names]
+            text = "\t".join(fields)
+            yield Row(number, fields, nul_problem(text), text)
+
+    def _as_text(self, name: str, value: Any) -> str:
+        labels = self.task.labels
+        if name == "label" and isinstance(value, int) and 0 <= value < len(labels):
+            return labels[value]
+        return "" if value is None else str(value)
+
+
+def _hub_place(task: Task, split: str) -> tuple[str, str]:
+    """Return the configuration and the split. The diagnostic set `ax` is a separate configuration with a test split."""
+    hub = task.hub
+    assert hub is not None
+    if split == "test" and hub.test == "ax":
+        return "ax", "test"
+    return hub.config, {"train": "train", "dev": hub.dev, "test": hub.test}[split]
+
+
+def _load(task: Task, split: str) -> Any:
+    import datasets
+
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity_error()
+    config, name = _hub_place(task, split)
+    try:
+        return datasets.load_dataset(REPOSITORY, config, split=name)
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{REPOSITORY}/{config}/{name} is not in the hub's local cache ({str(error).splitlines()[0]}): "
+            "fetch it with `make fetch`, or set runtime.download"
+        ) from error
