@@ -30,7 +30,7 @@ from include.stages import BadInput, Transient
 from include.text import shorten
 from tasks import outside
 from tasks.context import cache_folder
-from tasks.encoder.described import has_head
+from tasks.encoder.spec import has_head
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ _NAME = "default"  # peft's name for the only adapter of a layer
 _BASE = ".base_layer."  # where peft keeps the layer itself
 #: Families call the modules of attention attention, attn, self_attn, rel_attn and so on.
 _ATTENTION = re.compile(r"[._]att")
-_OR_ALL = ", or training.lora_targets: all"
 
 
 def add_adapters(encoder: PreTrainedModel, layers: Sequence[Sequence[nn.Module]], training: Training) -> None:
@@ -28,20 +27,18 @@ def add_adapters(encoder: PreTrainedModel, layers: Sequence[Sequence[nn.Module]]
 
     The encoder computes the same as before until the adapters are trained.
 
-    Args:
-        encoder: the encoder.
-        layers: the modules of each of the encoder's layers.
-        training: the experiment's section, which says which linear layers get adapters, and of which rank and scale.
-
     Raises:
-        BadInput: if the encoder has no such layers.
+        BadInput: if the encoder has no linear layers that `training.lora_targets` means.
     """
     inside = {part for layer in layers for module in layer for part in module.modules() if isinstance(part, nn.Linear)}
-    names = [name for name, part in encoder.named_modules() if part in inside and _is_target(name, training)]
+    names = [name for name, part in encoder.named_modules() if part in inside]
+    if training.lora_targets != "all":
+        names = [name for name in names if _ATTENTION.search(name)]
     if not names:
         raise BadInput(
             f"the encoder ({encoder.config.model_type}) has no linear layers that training.lora_targets: "
-            f"{training.lora_targets} means: write training.lora_rank: 0{_OR_ALL if inside else ''}"
+            f"{training.lora_targets} means: write training.lora_rank: 0"
+            + (", or training.lora_targets: all" if inside else "")
         )
     from peft import LoraConfig, inject_adapter_in_model  # It takes seconds to load, and only LoRA needs it.
 
@@ -82,7 +79,3 @@ def save_adapters(encoder: PreTrainedModel, folder: Path) -> None:
     config[_NAME].save_pretrained(folder)
     weights = {f"base_model.model.{name}": values for name, values in get_peft_model_state_dict(encoder).items()}
     save_file(weights, folder / "adapter_model.safetensors")
-
-
-def _is_target(name: str, training: Training) -> bool:
-    return training.lora_targets == "all" or _ATTENTION.search(name) is not None

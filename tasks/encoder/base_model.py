@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +31,12 @@ class BaseModel:
     license: str
     continued: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what the field BASE_MODEL of config.json holds."""
-        return asdict(self)
-
 
 def base_model(name: str, runtime: Runtime) -> BaseModel:
     """Return what is known of the encoder that a training starts from.
 
     If that is a trained model, it is the encoder of that model. The license of an encoder that is not bundled is that
     in the header of its own model card, README.md in its folder.
-
-    Args:
-        name: `model.name` of the experiment.
-        runtime: Says whether missing files may be downloaded.
     """
     if name in ENCODERS:
         return BaseModel(name, f"sentence-transformers/{name}", "apache-2.0")

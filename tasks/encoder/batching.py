@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
+from torch.nn import functional
 
 from include.stages import BadInput
 from tasks.encoder.labels import from_column
-from tasks.encoder.packing import Packing, send
 from tasks.encoder.windows import first_windows
 
 Array = npt.NDArray[Any]
@@ -23,6 +23,48 @@ Array = npt.NDArray[Any]
 TIERS = ((32, 128), (64, 64), (128, 32))
 ROWS_OF_LONGER = 16
 _COLUMNS = ("row", "label", "length", "first", "input_ids", "sentence1")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The positions of the tokens in a padded batch [rows, longest row].
+
+    Attributes:
+        mask: true for tokens and false for padding, bool [rows, longest row].
+        places: indices of the tokens in the flattened batch, int64 [tokens].
+        offsets: index of the first token of each row in the packed sequence, followed by the total number of tokens,
+            int32 [rows + 1].
+    """
+
+    mask: torch.Tensor
+    places: torch.Tensor
+    offsets: torch.Tensor
+
+    @classmethod
+    def of(cls, attention_mask: torch.Tensor) -> Self:
+        """Return the packing of a batch with this mask, which should be on the CPU: a GPU would have to be awaited."""
+        mask = attention_mask.bool()
+        ends = mask.sum(1).cumsum(0)
+        return cls(mask, mask.flatten().nonzero().squeeze(1), functional.pad(ends, (1, 0)).int())
+
+    def to(self, device: torch.device) -> Packing:
+        """Return the same packing on a device."""
+        return Packing(*(send(part, device) for part in (self.mask, self.places, self.offsets)))
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """The position of each token in its row, counted from 0, int64 [tokens]."""
+        return self.places % self.mask.shape[1]
+
+    def pack(self, values: torch.Tensor) -> torch.Tensor:
+        """Drop the padding: convert values of shape [rows, longest row, ...] to [tokens, ...]."""
+        return values.flatten(0, 1).index_select(0, self.places)
+
+    def pad(self, values: torch.Tensor) -> torch.Tensor:
+        """Restore the padding as zeros: convert values of shape [tokens, ...] to [rows, longest row, ...]."""
+        each = values.shape[1:]
+        padded = values.new_zeros(self.mask.numel(), *each)
+        return padded.index_copy(0, self.places, values).view(*self.mask.shape, *each)
 
 
 @dataclass(frozen=True)
@@ -35,7 +77,7 @@ class Batch:
         token_type_ids: 1 for tokens of the second segment, otherwise 0, int64 [rows, longest row].
         labels: class ids (int64) or scores (float32), [rows], or whether a row has each label (float32),
             [rows, labels]; empty for a split without labels.
-        packing: the positions of the tokens, if the encoder shall not compute the padding; otherwise None.
+        packing: the positions of the tokens, if the encoder does not compute the padding; otherwise None.
         hidden: in pre-training, the indices of the hidden tokens in the flattened batch, int64 [hidden tokens].
     """
 
@@ -70,7 +112,6 @@ class TokenTable:
     text. Token ids and sentences are memory-mapped, so all processes share them in the page cache.
 
     Attributes:
-        folder: the folder of the split.
         rows: row numbers, [rows].
         documents: positions of the first row of each document, [documents].
         lengths: numbers of tokens, int64 [rows].
@@ -148,31 +189,20 @@ class TokenTable:
         return [tuple(column[int(index)].as_py() for column in self._texts) for index in indices]
 
     def windows(self, chosen: Array) -> Array:
-        """Return the positions of all rows of some documents, [rows].
-
-        Args:
-            chosen: positions in `documents`, in ascending order.
-        """
+        """Return the positions of all rows of some documents, which are given as ascending positions in `documents`."""
         inside = np.zeros(len(self.documents), bool)
         inside[chosen] = True
         return np.flatnonzero(np.repeat(inside, np.diff(self.documents, append=len(self))))
 
     def batch(self, indices: Array, length: int = 0) -> Batch:
-        """Return a padded batch.
-
-        Args:
-            indices: positions of the rows in the table.
-            length: minimum length to which rows are padded, in tokens. They are always padded to the longest row.
-        """
+        """Return a padded batch of the rows at some positions: see `padded`."""
         ids, mask, segments = map(torch.from_numpy, self.padded(indices, length))
         return Batch(ids, mask, segments, self._label_tensor(indices))
 
     def padded(self, indices: Array, length: int = 0) -> tuple[Array, Array, Array]:
         """Return the input_ids, attention_mask and token_type_ids of a padded batch, as Batch describes them.
 
-        Args:
-            indices: positions of the rows in the table.
-            length: minimum length to which rows are padded, in tokens. They are always padded to the longest row.
+        Rows are padded to the longest one, or to `length` tokens if that is more.
         """
         lengths = self.lengths[indices, None]
         positions = np.arange(max(length, lengths.max()))
@@ -189,6 +219,13 @@ class TokenTable:
         return labels if labels.ndim == 1 and not labels.is_floating_point() else labels.float()
 
 
+def send(part: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a tensor on a device. A GPU fetches it from pinned memory, and neither Python nor the GPU waits for it."""
+    if device.type == "cuda" and part.device.type == "cpu":
+        part = part.pin_memory()
+    return part.to(device, non_blocking=True)
+
+
 def length_batches(
     lengths: Array,
     *,
@@ -198,8 +235,8 @@ def length_batches(
 ) -> list[Array]:
     """Divide rows into batches of similar length.
 
-    The longest rows come first, so that a lack of memory shows at once. Exactly one of batch_size and batch_tokens must
-    be given.
+    The longest rows come first, so that a lack of memory shows at once. Give exactly one of batch_size and
+    batch_tokens.
 
     Args:
         lengths: numbers of tokens, [rows].

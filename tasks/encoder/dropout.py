@@ -12,22 +12,13 @@ _LEVELS = 2**16
 
 
 class Noise:
-    """Random multipliers for dropout.
-
-    The seed is drawn from torch's generator, so the state of that generator determines all multipliers.
-    """
+    """Random multipliers for dropout, with a seed that is drawn from torch's generator."""
 
     def __init__(self) -> None:
         self._random = np.random.SFC64(int(torch.randint(2**62, ())))
 
     def draw(self, shape: torch.Size, rate: float, dtype: torch.dtype) -> torch.Tensor:
-        """Draw multipliers that are 0 with probability `rate` and otherwise keep the mean at 1.
-
-        Args:
-            shape: the shape of the result.
-            rate: the probability, which is rounded to a multiple of 1/65,536.
-            dtype: float32, bfloat16 or float16.
-        """
+        """Draw multipliers that are 0 with probability `rate`, rounded to 1/65,536, and else keep the mean at 1."""
         count = shape.numel()
         bits = self._random.random_raw(-(-count // 4)).view(np.uint16)[:count]
         dropped = round(rate * _LEVELS)

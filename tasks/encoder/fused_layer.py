@@ -21,8 +21,8 @@ from transformers.models.bert.modeling_bert import BertLayer
 from transformers.models.mpnet.modeling_mpnet import MPNetLayer
 
 from tasks.encoder.adapters import has_adapters
+from tasks.encoder.batching import Packing
 from tasks.encoder.dropout import Noise
-from tasks.encoder.packing import Packing
 
 _aten = torch.ops.aten
 _FUSED = "fused"  # the attribute of a layer that uses the fused passes
@@ -32,16 +32,7 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 
 class SelfAttention(NamedTuple):
-    """The modules of a layer's first half.
-
-    Attributes:
-        query: the projection of the hidden states to queries; key and value are like it.
-        dropout: dropout of the attention weights.
-        output: the projection of the attention's output.
-        output_dropout: dropout of the projected output.
-        norm: the layer normalization after the residual connection.
-        heads: the number of heads.
-    """
+    """The modules of a layer's first half; `dropout` is that of the attention weights."""
 
     query: nn.Linear
     key: nn.Linear
@@ -99,16 +90,12 @@ def multiply_with(copy: torch.Tensor, linear: nn.Linear) -> None:
 
 
 def leave_gradients_narrow(linear: nn.Linear) -> None:
-    """Let the fused passes leave gradients in bf16, for whoever moves them to widen.
-
-    Use this only if a step has a single backward pass: a second one would be added in bf16.
-    """
+    """Let the fused passes leave gradients in bf16: only for steps with a single backward pass, which adds nothing."""
     for parameter in linear.parameters():
         parameter.grad_dtype = None
 
 
 def _can_be_fused(layer: Any) -> bool:
-    """Return whether a layer has GELU and no adapters, which the fused passes would leave out."""
     return isinstance(layer.intermediate.intermediate_act_fn, GELUActivation) and not has_adapters(layer)
 
 
@@ -157,18 +144,14 @@ class Attention(torch.autograd.Function):
         bias: torch.Tensor | None,
         dtype: torch.dtype,
     ) -> torch.Tensor:
-        """Compute the output of a layer's first half.
+        """Compute the output of a layer's first half, shaped like the hidden states.
 
         Args:
             modules: the modules that hold the parameters.
             hidden: hidden states, [batch, tokens, features].
-            mask: True where a token may attend to another one, [batch, 1, 1 or tokens, tokens]; None if every token
-                may attend to all.
-            bias: what is added to the attention scores, [batch or 1, heads, tokens, tokens]; None for nothing.
+            mask: True where a token may attend to another one, [batch, 1, 1 or tokens, tokens]; None for everywhere.
+            bias: what is added to the attention scores, [batch or 1, heads, tokens, tokens].
             dtype: the type of the matrix products.
-
-        Returns:
-            Hidden states, [batch, tokens, features].
         """
         rates, projections = (modules.dropout.p, modules.output_dropout.p), (modules.query, modules.key, modules.value)
         output, norm = modules.output, modules.norm
@@ -251,16 +234,7 @@ class FeedForward(torch.autograd.Function):
 
     @staticmethod
     def of(layer: Any, hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Compute the output of a layer from that of its first half.
-
-        Args:
-            layer: the BertLayer or MPNetLayer that holds the parameters.
-            hidden: hidden states, [batch, tokens, features].
-            dtype: the type of the matrix products.
-
-        Returns:
-            Hidden states, [batch, tokens, features].
-        """
+        """Compute the output of a layer from that of its first half, both [batch, tokens, features]."""
         up, out = layer.intermediate.dense, layer.output
         result: torch.Tensor = FeedForward.apply(  # type: ignore[no-untyped-call]
             hidden, _narrow([up, out.dense], dtype), out.dropout.p, out.LayerNorm.eps,

@@ -12,16 +12,7 @@ from tasks.encoder.windows import pool
 
 @torch.inference_mode()
 def predict_logits(model: Classifier, table: TokenTable, batch_tokens: int = 8192) -> Array:
-    """Compute the logits of all documents of a table, without dropout, on the model's device.
-
-    Args:
-        model: the model; its training mode is left as it was.
-        table: the rows.
-        batch_tokens: maximum number of tokens per batch, including padding.
-
-    Returns:
-        Logits in the order of the table, float32 [documents, outputs].
-    """
+    """Return the logits of all documents of a table, float32 [documents, outputs]: see `batch_logits`."""
     logits = np.empty((len(table), model.spec.outputs), np.float32)
     for indices in length_batches(table.lengths, batch_tokens=batch_tokens):
         logits[indices] = batch_logits(model, table, indices)
@@ -30,15 +21,9 @@ def predict_logits(model: Classifier, table: TokenTable, batch_tokens: int = 819
 
 @torch.no_grad()  # and no more: weights that ranks have gathered here are used in the next training step, too
 def batch_logits(model: Classifier, table: TokenTable, indices: Array) -> Array:
-    """Compute the logits of some rows as one batch, without dropout, on the model's device.
+    """Compute the logits of the rows at some positions as one batch, float32 [len(indices), outputs].
 
-    Args:
-        model: the model; its training mode is left as it was.
-        table: the table that holds the rows.
-        indices: positions of the rows in the table.
-
-    Returns:
-        Logits, float32 [len(indices), outputs].
+    There is no dropout, and the training mode of the model is left as it was.
     """
     training = model.training
     model.eval()

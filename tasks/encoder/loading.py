@@ -11,7 +11,6 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from transformers.utils import logging as transformers_logging
 
 from include.stages import BadInput
-from tasks.encoder.described import CONFIG, bad_input_for, described_head, has_head, read_values
 from tasks.encoder.model_files import (
     check_fit,
     load_weights,
@@ -22,7 +21,19 @@ from tasks.encoder.model_files import (
 )
 from tasks.encoder.models import Classifier, EncoderWithHead, head_modules
 from tasks.encoder.pooled_encoder import PooledEncoderConfig, PooledEncoderForSequenceClassification
-from tasks.encoder.spec import BASE_MODEL, CLEANING, TEXTS, THRESHOLDS, WINDOW_STRIDE, HeadSpec
+from tasks.encoder.spec import (
+    BASE_MODEL,
+    CLEANING,
+    CONFIG,
+    TEXTS,
+    THRESHOLDS,
+    WINDOW_STRIDE,
+    HeadSpec,
+    bad_input_for,
+    described_head,
+    has_head,
+    read_values,
+)
 from tasks.encoder.text_cnn import TextCNNConfig, TextCNNForSequenceClassification, TextCNNModel
 from tasks.encoder.tfidf import TfidfConfig, TfidfForSequenceClassification
 
@@ -55,14 +66,8 @@ def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
     """Load a pretrained encoder and add a head.
 
     The weights of the head are drawn from torch's generator, unless the folder contains a model whose head predicts
-    the same labels or the same range of scores, and pools in the same way. In that case its head is kept.
-
-    Args:
-        folder: the folder of the encoder.
-        spec: the head.
-
-    Returns:
-        The model in training mode.
+    the same labels or the same range of scores, and pools in the same way. In that case its head is kept. The model is
+    in training mode.
 
     Raises:
         BadInput: if files are missing or damaged, do not fit one another or do not allow inputs of spec.max_length
@@ -102,10 +107,7 @@ def add_head(encoder: PreTrainedModel, spec: HeadSpec) -> Classifier:
 
 
 def load_trained(folder: Path) -> Classifier:
-    """Load a model with a trained head, of the stage train or of other origin.
-
-    Returns:
-        The model in evaluation mode.
+    """Load a model with a trained head, of the stage train or of other origin, in evaluation mode.
 
     Raises:
         BadInput: if files are missing or damaged, do not fit one another or do not say what the outputs mean, or if
@@ -131,14 +133,7 @@ def read_head(folder: Path) -> HeadSpec:
 
 
 def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
-    """Load a pretrained encoder without a head.
-
-    Args:
-        folder: the folder of the encoder.
-        max_length: maximum length of an input in tokens.
-
-    Returns:
-        The encoder in fp32 and evaluation mode.
+    """Load a pretrained encoder without a head, in fp32 and evaluation mode.
 
     Raises:
         BadInput: if files are missing or damaged, do not fit one another or do not allow inputs of max_length tokens.
@@ -164,11 +159,7 @@ def check_encoder(folder: Path, max_length: int) -> None:
 def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_length: int) -> None:
     """Copy the tokenizer of one model's folder to another, in the format of AutoTokenizer.
 
-    Args:
-        source: the folder with the tokenizer.
-        target: the folder to copy it to.
-        model: the model that the copy is for. It determines whether the copy returns the segments of pairs.
-        max_length: maximum length of an input in tokens, which the copy truncates inputs to where it is asked to.
+    The copy returns the segments of pairs if the model has them, and truncates inputs to max_length tokens on request.
     """
     inputs = ["input_ids", *(["token_type_ids"] if model.segments else []), "attention_mask"]
     open_pretrained_tokenizer(source, model_max_length=max_length, model_input_names=inputs).save_pretrained(target)
@@ -199,7 +190,7 @@ def _load_encoder(folder: Path, config: Any) -> PreTrainedModel:
 
 
 def _config_with(encoder: PreTrainedModel, spec: HeadSpec) -> Any:
-    """Return the configuration of the encoder with the head, without what the folder says of another head."""
+    """Return the encoder's configuration with this head instead of another one."""
     values = {name: value for name, value in encoder.config.to_dict().items() if name not in _OF_ANOTHER_MODEL}
     if spec.pooling != "native":
         return PooledEncoderConfig(values, spec.pooling, **spec.config())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import cast
 
 import torch
@@ -10,20 +9,14 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from tasks.encoder.loading import load_encoder
+from tasks.encoder.batching import Packing
 from tasks.encoder.models import EncoderWithHead
-from tasks.encoder.packing import Packing
 
 
 class WordHead(nn.Module):
     """BERT's head for masked language modeling (Devlin et al. 2019).
 
     A dense layer, GELU and layer normalization are followed by a decoder whose weight is that of the word embeddings.
-
-    Args:
-        hidden: size of the encoder's output.
-        words: the word embeddings.
-        epsilon: epsilon of the layer normalization.
     """
 
     def __init__(self, hidden: int, words: nn.Embedding, epsilon: float) -> None:
@@ -35,12 +28,7 @@ class WordHead(nn.Module):
         nn.init.zeros_(self.dense.bias)
 
     def forward(self, tokens: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        """Return logits [tokens, vocabulary].
-
-        Args:
-            tokens: output of the encoder for the tokens to predict, [tokens, hidden].
-            words: weight of the word embeddings, [vocabulary, embedding size].
-        """
+        """Return logits [tokens, vocabulary] of outputs [tokens, hidden] and embeddings [vocabulary, size]."""
         return functional.linear(self.norm(functional.gelu(self.dense(tokens))), words, self.bias)
 
 
@@ -68,33 +56,9 @@ class MaskedLanguageModel(EncoderWithHead):
         places: torch.Tensor,
         packing: Packing | None = None,
     ) -> torch.Tensor:
-        """Predict the tokens at some places.
+        """Return logits, float32 [places, vocabulary], of the tokens at some places of the flattened batch.
 
-        Args:
-            input_ids: token ids with masks, [batch, tokens].
-            attention_mask: 1 for tokens and 0 for padding, [batch, tokens].
-            token_type_ids: segment of each token, [batch, tokens]; None if all are in the first segment.
-            places: indices of the tokens to predict in the flattened batch, int64 [selected tokens].
-            packing: the packing of the batch, if it is packed.
-
-        Returns:
-            Logits of the selected tokens, float32 [selected tokens, vocabulary].
+        The other arguments are those of `run`.
         """
         tokens = self.run(input_ids, attention_mask, token_type_ids, packing)
         return cast(torch.Tensor, self.head(tokens.flatten(0, 1)[places], self.words.weight).float())
-
-
-def load_masked_lm(folder: Path, max_length: int) -> MaskedLanguageModel:
-    """Load a pretrained encoder and add a new head, whose weights are drawn from torch's generator.
-
-    Args:
-        folder: the folder of the encoder.
-        max_length: maximum length of an input in tokens.
-
-    Returns:
-        The model in training mode.
-
-    Raises:
-        BadInput: if files are missing or damaged, do not fit one another or do not allow inputs of max_length tokens.
-    """
-    return MaskedLanguageModel(load_encoder(folder, max_length)).train()

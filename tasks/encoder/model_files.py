@@ -10,8 +10,8 @@ import torch
 from transformers import CONFIG_MAPPING, PreTrainedModel, PreTrainedTokenizerFast
 
 from include.stages import BadInput
-from tasks.encoder.described import CODE, CONFIG, bad_input_for, described_head, has_head, named_code, read_values
 from tasks.encoder.padding_free import first_position
+from tasks.encoder.spec import CODE, CONFIG, bad_input_for, described_head, has_head, named_code, read_values
 
 _WEIGHTS, _TOKENIZER = "model.safetensors", "tokenizer.json"
 #: transformers would add the weights of an adapter that this file describes.
@@ -24,7 +24,7 @@ def read_config(folder: Path) -> Any:
     """Return the configuration of a model as an object of transformers, without running code of the folder.
 
     Raises:
-        BadInput: If files are missing, or if config.json is damaged or describes a model that cannot be used.
+        BadInput: if files are missing, or if config.json is damaged or describes a model that cannot be used.
     """
     for name in (CONFIG, _WEIGHTS, _TOKENIZER):
         if not (folder / name).is_file():
@@ -51,7 +51,7 @@ def load_weights(kind: Any, folder: Path, config: Any) -> PreTrainedModel:
     """Load a model of one of transformers' auto classes in fp32. Only the weights of a pooler may be missing.
 
     Raises:
-        BadInput: If the weights are damaged, or are not those of the model that config.json describes.
+        BadInput: if the weights are damaged, or are not those of the model that config.json describes.
     """
     file = folder / _WEIGHTS
     with bad_input_for(f"{file} cannot be read into the model that config.json describes: fetch the model again"):
@@ -75,7 +75,7 @@ def open_pretrained_tokenizer(folder: Path, **values: Any) -> Any:
     AutoTokenizer would build another tokenizer than that of tokenizer.json for some of transformers' classes.
 
     Raises:
-        BadInput: If the files are damaged.
+        BadInput: if the files are damaged.
     """
     with bad_input_for(f"{folder} does not contain a valid tokenizer: fetch the model again"):
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, **values, local_files_only=True)
@@ -85,11 +85,7 @@ def open_pretrained_tokenizer(folder: Path, **values: Any) -> Any:
 
 
 def longest_input(folder: Path, encoder: PreTrainedModel) -> int:
-    """Return the maximum length of an input of a trained model, in tokens.
-
-    Raises:
-        BadInput: If neither the tokenizer nor the encoder sets a limit.
-    """
+    """Return the maximum length of an input in tokens; raise BadInput if tokenizer and encoder set no limit."""
     limit, positions = open_pretrained_tokenizer(folder).model_max_length, positions_of(encoder)
     file = folder / "tokenizer_config.json"
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit >= 1:
@@ -102,11 +98,7 @@ def longest_input(folder: Path, encoder: PreTrainedModel) -> int:
 
 
 def check_fit(folder: Path, encoder: Any, max_length: int) -> None:
-    """Check that the encoder has an embedding for each word of the tokenizer, and positions for max_length tokens.
-
-    Raises:
-        BadInput: If it has not.
-    """
+    """Raise BadInput if the encoder lacks embeddings for the tokenizer's words, or positions for max_length tokens."""
     words = 1 + max(open_pretrained_tokenizer(folder).get_vocab().values(), default=-1)
     if words > encoder.config.vocab_size:
         raise BadInput(f"{folder}: the tokenizer has {words} words, but the encoder only {encoder.config.vocab_size}. "
@@ -134,10 +126,7 @@ def _class_of(folder: Path, kind: Any) -> Any:
 
 
 def _of_its_parts(model: PreTrainedModel, names: Iterable[str]) -> list[str]:
-    """Return the names of weights that would belong to a part of the model, whose structure must be another then.
-
-    Weights of other heads are no part, and a pooler is left out where the head does not use it.
-    """
+    """Return those names of weights that begin with a part of the model, except a pooler that the head may not use."""
     inside = f"{model.base_model_prefix}."
     parts = {name for each in (model, model.base_model) for name, _ in each.named_children()} - {"pooler", inside[:-1]}
     return sorted(name for name in names if name.removeprefix(inside).partition(".")[0] in parts)

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from include.stages import Transient
 from tasks.encoder.adapters import ADAPTER, merged, save_adapters
-from tasks.encoder.packing import Packing
+from tasks.encoder.batching import Packing
 from tasks.encoder.spec import HeadSpec
 
 
@@ -59,8 +59,7 @@ class EncoderWithHead(nn.Module):
             input_ids: token ids, [batch, tokens].
             attention_mask: 1 for tokens and 0 for padding, [batch, tokens].
             token_type_ids: segment of each token, [batch, tokens]. It is ignored if the encoder has no segments.
-            packing: the packing of the batch. If it is given, the model must pack: padding is then not
-                computed, and its output is zero.
+            packing: the packing of the batch, if the model packs. Padding is then not computed, and its output is 0.
 
         Returns:
             Logits, [batch, outputs], or the output of an encoder without a head, [batch, tokens, hidden].
@@ -93,10 +92,6 @@ class Classifier(EncoderWithHead):
 
     The model's outputs for a regression are positions within the range of scores: 0 is the middle of the range, and
     its ends are -0.5 and 0.5. So a training behaves the same for all ranges. What `save` writes predicts scores.
-
-    Args:
-        model: a model of AutoModelForSequenceClassification.
-        spec: the head of the model.
     """
 
     def __init__(self, model: PreTrainedModel, spec: HeadSpec) -> None:
@@ -122,17 +117,7 @@ class Classifier(EncoderWithHead):
         token_type_ids: torch.Tensor | None = None,
         packing: Packing | None = None,
     ) -> torch.Tensor:
-        """Compute logits, or scores for a regression. Of a multi-label task, every label has a logit of its own.
-
-        Args:
-            input_ids: token ids, [batch, tokens].
-            attention_mask: 1 for tokens and 0 for padding, [batch, tokens].
-            token_type_ids: segment of each token, [batch, tokens]; None if all are in the first segment.
-            packing: the packing of the batch, if it is packed.
-
-        Returns:
-            Logits or scores, float32 [batch, outputs].
-        """
+        """Return logits, or scores for a regression, float32 [batch, outputs]: see `run` for the arguments."""
         logits = self.run(input_ids, attention_mask, token_type_ids, packing).float()
         if self.spec.score_range is None:
             return logits
@@ -145,7 +130,7 @@ class Classifier(EncoderWithHead):
         return cast(nn.Linear, self.model.get_submodule(output_layer_name(self.model)))
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the weights of transformers' model, which predicts scores instead of positions within their range."""
+        """Return the weights of a model that predicts scores instead of positions within their range."""
         weights = super().weights()
         if self.spec.score_range is not None:
             low, high = self.spec.score_range

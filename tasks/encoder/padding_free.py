@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import types
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -10,13 +12,19 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import AttentionInterface, AttentionMaskInterface, MPNetModel, PreTrainedModel
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    MPNetForSequenceClassification,
+    MPNetModel,
+    PreTrainedModel,
+)
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.masking_utils import sdpa_mask
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling, SequenceClassifierOutput
+from transformers.models.mpnet.modeling_mpnet import MPNetSelfAttention
 
-from tasks.encoder import mpnet
-from tasks.encoder.attention_mask import padding_mask
-from tasks.encoder.packing import Packing
+from tasks.encoder.batching import Packing
 
 ATTENTION = "padding_free"  # name under which transformers finds the attention function
 _LARGEST_HEAD = 256  # largest head size that the kernels of flash attention support
@@ -28,9 +36,6 @@ def allow_packing(model: PreTrainedModel) -> bool:
 
     Afterwards the model takes the argument `packing`, and its encoder computes the tokens as one sequence. This is
     tried on a copy, so a model that cannot is left as it was.
-
-    Args:
-        model: an encoder, or a model for sequence classification.
 
     Returns:
         Whether the model can. It cannot if its encoder implements attention itself (DeBERTa; MPNet does too, but can),
@@ -49,9 +54,15 @@ def allow_packing(model: PreTrainedModel) -> bool:
 
 def _accept_packing(model: PreTrainedModel) -> None:
     """Make a model and its encoder take the argument `packing`."""
-    encoder = cast(PreTrainedModel, model.base_model)
+    encoder: Any = model.base_model
     if isinstance(encoder, MPNetModel):
-        mpnet.accept_packing(model)
+        encoder.forward = partial(_mpnet_encode, encoder, encoder.forward)
+        layers: Any = encoder.encoder.layer
+        for layer in layers:
+            attention = layer.attention.attn
+            attention.forward = types.MethodType(_mpnet_attend, attention)
+        if isinstance(model, MPNetForSequenceClassification):
+            model.forward = partial(_mpnet_classify, model, model.forward)
     else:
         encoder.set_attn_implementation(ATTENTION)
     encoder.forward = partial(_forward, encoder, encoder.forward)
@@ -67,20 +78,7 @@ def _forward(
     token_type_ids: torch.Tensor | None = None,
     **rest: Any,
 ) -> Any:
-    """Run an encoder on a batch, which is packed if `packing` is given.
-
-    Args:
-        encoder: the encoder.
-        forward: the encoder's own forward pass.
-        input_ids: token ids, [rows, longest row].
-        attention_mask: the mask of a padded batch; not used for a packed one.
-        packing: the packing of the batch.
-        token_type_ids: segment of each token, [rows, longest row].
-        **rest: other arguments of the encoder's own forward pass; not used for a packed batch.
-
-    Returns:
-        The encoder's output. That of a packed batch is 0 for padding, [rows, longest row, hidden].
-    """
+    """Run an encoder on a batch; if it is packed, the output is 0 for padding, [rows, longest row, hidden]."""
     segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
     if packing is None:
         return forward(input_ids, attention_mask=attention_mask, **segments, **rest)
@@ -102,10 +100,7 @@ def _pool(encoder: PreTrainedModel, tokens: torch.Tensor) -> torch.Tensor | None
 
 
 def first_position(encoder: PreTrainedModel) -> int:
-    """Return the number of the first position of a row.
-
-    RoBERTa and similar encoders count positions from the padding id plus 1, all others from 0.
-    """
+    """Return the number of a row's first position: RoBERTa and its like count from the padding id plus 1."""
     padding = getattr(getattr(encoder, "embeddings", None), "padding_idx", None)
     return 0 if padding is None else int(padding) + 1
 
@@ -132,7 +127,7 @@ def attention(
         key: keys, shaped like the queries; they may have fewer heads.
         value: values, shaped like the keys.
         attention_mask: the mask of a padded batch; None for a packed one.
-        packing: the packing of a packed batch; None for a padded one.
+        packing: the packing of a packed batch.
         dropout: dropout probability of the attention weights.
         scaling: factor for the scores; None for the inverse square root of the head size.
         sliding_window: number of tokens on one side that a token attends to, including itself; None for no limit.
@@ -204,9 +199,86 @@ def _flash_can(query: torch.Tensor) -> bool:
     )
 
 
+def padding_mask(attention_mask: torch.Tensor | None = None, **options: Any) -> torch.Tensor | None:
+    """Return what sdpa_mask of transformers returns: True where a token may attend to another, or None for everywhere.
+
+    Where a batch has no padding, transformers leaves the mask out. To know, Python would have to read the mask of every
+    batch and wait until a GPU has computed everything before it. So the mask of a batch on a GPU is always made.
+    """
+    if attention_mask is not None and _is_far(attention_mask):
+        options |= {"allow_is_bidirectional_skip": False, "allow_is_causal_skip": False}
+    return sdpa_mask(attention_mask=attention_mask, **options)
+
+
+def _is_far(mask: torch.Tensor) -> bool:
+    return mask.is_cuda
+
+
 def _mask(attention_mask: torch.Tensor | None = None, **rest: Any) -> torch.Tensor | None:
     """Return the mask of a padded batch, or None for a packed batch."""
     return None if attention_mask is None else padding_mask(attention_mask=attention_mask, **rest)
+
+
+def _mpnet_encode(
+    encoder: Any, forward: Callable[..., Any], *values: Any, packing: Packing | None = None, **more: Any
+) -> Any:
+    """Run MPNet, which adds a bias to the scores that depends on the distance of two tokens.
+
+    For a packed batch, the bias is that of the longest row, and all rows and layers share it.
+    """
+    if packing is None:
+        return forward(*values, **more)
+    hidden = encoder.embeddings(input_ids=more["input_ids"], position_ids=more["position_ids"])
+    bias = encoder.encoder.compute_position_bias(packing.mask[:1])  # It reads only the shape: a single row.
+    bias = bias.masked_fill(~packing.mask[:, None, None, :], -math.inf)  # [rows, heads, longest row, longest row]
+    for layer in encoder.encoder.layer:
+        hidden = layer(hidden, packing, bias)[0]  # A layer passes its mask on to attention, so packing takes its place.
+    return BaseModelOutput(last_hidden_state=hidden)
+
+
+def _mpnet_attend(
+    attention: Any,
+    hidden: torch.Tensor,
+    mask: torch.Tensor | Packing | None = None,
+    bias: torch.Tensor | None = None,
+    **more: Any,
+) -> tuple[torch.Tensor, ...]:
+    """Compute attention as MPNetSelfAttention does, without transformers' interface; a packed batch row by row.
+
+    Args:
+        attention: the MPNetSelfAttention.
+        hidden: hidden states, [1, tokens, features] for a packed batch, [rows, longest row, features] for a padded one.
+        mask: the packing of a packed batch, or the additive mask of a padded one.
+        bias: what is added to the scores, [rows, heads, longest row, longest row].
+        **more: other arguments of its own forward pass.
+    """
+    if not isinstance(mask, Packing):
+        usual: Any = MPNetSelfAttention.forward
+        return cast(tuple[torch.Tensor, ...], usual(attention, hidden, mask, bias, **more))
+
+    def heads(projection: nn.Linear) -> torch.Tensor:
+        values = projection(hidden[0]).unflatten(-1, (attention.num_attention_heads, -1))
+        return mask.pad(values).transpose(1, 2)  # [rows, heads, longest row, head size]
+
+    query, key, value = heads(attention.q), heads(attention.k), heads(attention.v)
+    dropout = attention.dropout.p if attention.training else 0.0
+    attended = functional.scaled_dot_product_attention(query, key, value, bias, dropout)
+    return (attention.o(mask.pack(attended.transpose(1, 2)).flatten(1))[None],)
+
+
+def _mpnet_classify(
+    model: Any,
+    forward: Callable[..., Any],
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+    packing: Packing | None = None,
+    **more: Any,
+) -> Any:
+    """Compute logits as MPNetForSequenceClassification does, which would not pass `packing` on to its encoder."""
+    if packing is None:
+        return forward(input_ids, attention_mask=attention_mask, **more)
+    tokens = model.mpnet(input_ids, attention_mask=attention_mask, packing=packing).last_hidden_state
+    return SequenceClassifierOutput(logits=model.classifier(tokens))
 
 
 @torch.no_grad()
@@ -236,3 +308,4 @@ def _keeps_rows_apart(model: PreTrainedModel) -> bool:
 
 AttentionInterface.register(ATTENTION, attention)
 AttentionMaskInterface.register(ATTENTION, _mask)
+AttentionMaskInterface.register("sdpa", padding_mask)

@@ -22,8 +22,7 @@ class PooledEncoderConfig(PretrainedConfig):
         encoder: the configuration of the encoder, as values of its class. It must contain model_type.
         pooling: how token embeddings become one sentence embedding: their mean, or the first token's (cls).
         classifier_dropout: dropout probability before the linear layer.
-        initializer_range: standard deviation of the initial weights of the linear layer. The default is that of BERT
-            (Devlin et al. 2019).
+        initializer_range: standard deviation of the linear layer's initial weights, by default BERT's.
         **values: values that every configuration has, such as id2label.
     """
 
@@ -77,8 +76,7 @@ class PooledEncoderForSequenceClassification(PreTrainedModel):
         Args:
             input_ids: token ids, [batch, tokens].
             attention_mask: 1 for tokens and 0 for padding, [batch, tokens]; None if there is no padding.
-            labels: class ids or scores, [batch], or ones for the labels that apply, float [batch, labels]; None if no
-                loss is needed.
+            labels: class ids or scores, [batch], or ones for the labels that apply, float [batch, labels].
             **inputs: other inputs of the encoder.
         """
         inputs.pop("return_dict", None)

@@ -1,11 +1,23 @@
-"""The description of a head. This module does not import torch, so that it is quick to load."""
+"""The description of a head, and config.json, which holds it: read as data, without code that a folder names.
+
+This module imports neither torch nor transformers, because the service has none.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from include.glue import Kind
+from include.stages import BadInput
+from include.text import shorten
+from tasks.encoder.cleaning import check_rules
 
 _PROBLEM_TYPES: dict[Kind, str] = {
     "classification": "single_label_classification",
@@ -18,6 +30,17 @@ THRESHOLDS = "thresholds"
 CLEANING, TEXTS, WINDOW_STRIDE = "cleaning", "texts", "window_stride"
 #: The field of config.json in which the stage train records the encoder of a model.
 BASE_MODEL = "base_model"
+CONFIG = "config.json"
+#: The keys with which a folder names code of its own, or of a repository on the hub.
+CODE = ("auto_map", "custom_pipelines")
+#: What config.json must not decide: where the weights are, with which kernels and patches they are used, and in what
+#: form a model returns its outputs.
+_NOT_READ = (
+    *CODE, "transformers_weights", "attn_implementation", "_attn_implementation", "experts_implementation",
+    "_experts_implementation", "fusion_config", "distributed_config", "return_dict", "use_return_dict",
+    "output_hidden_states", "output_attentions", "torchscript",
+)  # fmt: skip
+_HEAD = "ForSequenceClassification"
 
 
 @dataclass(frozen=True)
@@ -27,7 +50,6 @@ class HeadSpec:
     Attributes:
         kind: classification (one logit per class, for softmax), multilabel (one logit per label, for a sigmoid) or
             regression (a single output, the score).
-        outputs: number of outputs: the number of labels, or 1.
         pooling: native is the head that transformers defines for the encoder's family. With mean or cls, a linear
             head follows the mean of the token embeddings, or the first token's.
         dropout: dropout probability of the head.
@@ -36,9 +58,8 @@ class HeadSpec:
         label_names: names of the labels, in the order of their ids.
         score_range: lowest and highest score of a regression.
         thresholds: of a trained multi-label model, the lowest probability from which it predicts each label.
-        cleaning: the rules by which the texts were cleaned in training (`preprocessing.clean`), and by which a text has
-            to be cleaned before it is tokenized.
-        texts: the number of texts in a row: 1, or 2 for pairs. None: unknown, as of models of other origin.
+        cleaning: the rules (`preprocessing.clean`) by which texts are cleaned before they are tokenized.
+        texts: the number of texts in a row: 1, or 2 for pairs; None if a model of other origin does not say.
     """
 
     kind: Kind
@@ -79,12 +100,7 @@ class HeadSpec:
 
     @classmethod
     def of(cls, config: Any, max_length: int) -> Self:
-        """Return the head that a model's configuration describes.
-
-        Args:
-            config: the configuration of a model for sequence classification.
-            max_length: maximum length of an input, in tokens.
-        """
+        """Return the head that the configuration of a model for sequence classification describes."""
         kind = kind_of(config.problem_type, config.num_labels)
         names = tuple(name for _, name in sorted(config.id2label.items()))
         score_range = getattr(config, "score_range", None) if kind == "regression" else None
@@ -108,3 +124,144 @@ def kind_of(problem_type: str | None, outputs: int) -> Kind:
     if problem_type == _PROBLEM_TYPES["multilabel"]:
         return "multilabel"
     return "regression" if outputs == 1 else "classification"
+
+
+class DescribedHead(BaseModel):
+    """The keys of config.json that say what the outputs of a head mean, checked."""
+
+    model_config = ConfigDict(strict=True)
+
+    id2label: dict[str, str | int] | None = None
+    label2id: Any = None  # transformers does not use it
+    num_labels: Annotated[int, Field(ge=1)] | None = None  # only needed without id2label
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = None
+    score_range: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    thresholds: list[Annotated[float, Field(ge=0, le=1)]] | None = None
+    cleaning: list[str] | None = None
+    texts: Literal[1, 2] | None = None
+    window_stride: Annotated[int, Field(ge=0)] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the outputs in the order of their ids; transformers' own if there are none."""
+        if self.id2label is None:
+            return [f"LABEL_{number}" for number in range(self.num_labels or 2)]
+        return [str(self.id2label[key]) for key in sorted(self.id2label, key=int)]
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of task."""
+        return kind_of(self.problem_type, len(self.names))
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Self:
+        if self.id2label is not None:
+            expected = [str(number) for number in range(max(1, len(self.id2label)))]
+            if set(self.id2label) != set(expected):
+                raise ValueError(
+                    f"the ids of id2label are {', '.join(self.id2label) or 'missing'}, but the outputs of a model are "
+                    f"numbered without gaps: {', '.join(expected)}"
+                )
+        names = self.names
+        for name in names:
+            if not name.strip() or names.count(name) > 1:
+                raise ValueError(f"id2label has the name {name!r} {names.count(name)} times: each label needs its own")
+        if self.num_labels not in (None, len(names)):
+            raise ValueError(f"num_labels is {self.num_labels}, but id2label has {len(names)} names")
+        told = self.label2id if isinstance(self.label2id, dict) else {}
+        for number, name in enumerate(names):
+            if str(told.get(name, number)) != str(number):
+                raise ValueError(f"id2label has {name!r} as label {number}, and label2id as label {told[name]!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _kind_fits(self) -> Self:
+        outputs = len(self.names)
+        if self.problem_type == "regression" and outputs > 1:
+            raise ValueError(f"problem_type is regression, but there are {outputs} outputs: only one is supported")
+        if self.problem_type == "single_label_classification" and outputs == 1:
+            raise ValueError("problem_type is single_label_classification, but there is a single label")
+        if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
+            raise ValueError(f"score_range is {self.score_range}: the lowest score comes first")
+        if self.kind == "multilabel" and self.thresholds and len(self.thresholds) != outputs:
+            raise ValueError(f"thresholds has {len(self.thresholds)} values for {outputs} labels")
+        check_rules(self.cleaning or ())
+        return self
+
+
+def read_values(folder: Path) -> dict[str, Any]:
+    """Return the content of config.json, without the keys that this project leaves to no folder.
+
+    Raises:
+        BadInput: if the file is missing or no JSON object, or if a key occurs twice.
+    """
+    file = folder / CONFIG
+    if not file.is_file():
+        raise BadInput(f"{file} is missing: the folder of an encoder must contain this file")
+    with bad_input_for(f"{file} is not the configuration of a known encoder"):
+        values = _without_code(json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_object))
+        if not isinstance(values, dict):
+            raise ValueError("it is no JSON object")
+    return values
+
+
+def named_code(folder: Path) -> str:
+    """Return what config.json names as code; "" if nothing. The folder has been read before."""
+    values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    return ", ".join(f"{key}: {json.dumps(values[key])}" for key in CODE if values.get(key))
+
+
+def has_head(values: Mapping[str, Any]) -> bool:
+    """Return whether the architecture that config.json names has a head for sequence classification."""
+    named = values.get("architectures")
+    return isinstance(named, list) and any(isinstance(name, str) and name.endswith(_HEAD) for name in named)
+
+
+def described_head(folder: Path, values: Mapping[str, Any]) -> DescribedHead:
+    """Return what config.json says of the head.
+
+    Raises:
+        BadInput: if there is no head, or if it does not say which output means what.
+    """
+    file = folder / CONFIG
+    if not has_head(values):
+        named = shorten(repr(values.get("architectures")))
+        raise BadInput(
+            f"{file} does not describe a trained head, because architectures is {named} and names no ...{_HEAD}: "
+            "choose a model that was fine-tuned for classification or regression"
+        )
+    try:
+        return DescribedHead.model_validate({name: values.get(name) for name in DescribedHead.model_fields})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        what = f"{place} is {shorten(repr(first['input']))}: " if place else ""
+        why = first["msg"].removeprefix("Value error, ")
+        raise BadInput(f"{file}: {what}{why}. Correct it as the model was trained") from error
+
+
+@contextmanager
+def bad_input_for(what: str) -> Iterator[None]:
+    """Raise BadInput for any error within, because transformers has no class of errors for damaged files."""
+    try:
+        yield
+    except (MemoryError, BadInput):
+        raise
+    except Exception as error:
+        message = shorten(" ".join(str(error).split()))
+        raise BadInput(f"{what} ({type(error).__name__}: {message})") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise ValueError(f"the key {twice!r} occurs twice")
+    return values
+
+
+def _without_code(value: Any) -> Any:
+    """Return a JSON value without the keys that are not read, at any depth."""
+    if isinstance(value, dict):
+        return {key: _without_code(one) for key, one in value.items() if key not in _NOT_READ}
+    return [_without_code(one) for one in value] if isinstance(value, list) else value

@@ -16,15 +16,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 
 class TextCNNConfig(PretrainedConfig):
-    """The configuration of a TextCNNForSequenceClassification. The defaults of filters and widths are Kim's.
+    """The configuration of a TextCNNForSequenceClassification.
 
-    Args:
-        vocab_size: number of tokens of the tokenizer.
-        embedding_size: length of a token's vector.
-        filters: number of filters of each width.
-        widths: numbers of neighboring tokens that a filter sees.
-        classifier_dropout: dropout probability before the linear layer.
-        **values: values that every configuration has, such as id2label.
+    The defaults are Kim's: of each width in tokens, 100 filters.
     """
 
     model_type = "text-cnn"
@@ -66,7 +60,7 @@ class TextCNNModel(PreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the table of the tokens' vectors."""
+        """Return the table of the tokens' vectors, as transformers asks for it."""
         return self.embeddings
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -74,12 +68,7 @@ class TextCNNModel(PreTrainedModel):
         self.embeddings = cast(nn.Embedding, value)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor]:
-        """Return the vectors of texts, [rows, hidden_size].
-
-        Args:
-            input_ids: token ids, [rows, tokens].
-            attention_mask: 1 for tokens and 0 for padding, [rows, tokens].
-        """
+        """Return the vectors of texts, [rows, hidden_size], from ids and mask, [rows, tokens]."""
         words = self.embeddings(input_ids)
         mask = attention_mask[:, None, :].to(words.dtype)
         words = words.transpose(1, 2) * mask  # so padding is what a convolution adds at the ends of the text

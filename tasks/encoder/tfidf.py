@@ -20,7 +20,7 @@ class TfidfConfig(PretrainedConfig):
     """The configuration of a TfidfForSequenceClassification.
 
     Args:
-        vocab_size: number of tokens of the tokenizer. Each is a feature.
+        vocab_size: number of tokens, each of which is a feature.
         buckets: number of features that stand for pairs of neighboring tokens. A hash assigns each pair to one.
         type_vocab_size: 2 if rows are pairs of texts, whose similarity is one more feature; otherwise 1.
         **values: values that every configuration has, such as id2label.
@@ -59,10 +59,6 @@ class TfidfModel(PreTrainedModel):
     def ngrams(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the feature of each token, and of each token with the one before it.
 
-        Args:
-            input_ids: token ids, [rows, tokens].
-            attention_mask: 1 for tokens and 0 for padding, [rows, tokens].
-
         Returns:
             Numbers of features, and 1 for those that are there or 0 for padding, both int64 [rows, 2 * tokens - 1].
         """
@@ -74,11 +70,7 @@ class TfidfModel(PreTrainedModel):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the vectors of rows. A feature that occurs several times in a row has the sum of its values.
 
-        Args:
-            input_ids: token ids, [rows, tokens].
-            attention_mask: 1 for tokens and 0 for padding, [rows, tokens].
-            token_type_ids: 0 for tokens of the first text and 1 for those of the second, [rows, tokens]. It is needed
-                only for pairs.
+        The arguments are those of BERT, [rows, tokens]. Only pairs need token_type_ids.
 
         Returns:
             Numbers of features, int64, and their values, float32, both [rows, features of a row].
@@ -127,10 +119,7 @@ class TfidfForSequenceClassification(PreTrainedModel):
 def _product(left: torch.Tensor, equal: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return the scalar products of two sparse vectors per row, [rows, 1].
 
-    Args:
-        left: values of features, [rows, features of a row].
-        equal: 1 where two features are the same, otherwise 0, [rows, features of a row, features of a row].
-        right: values of the same features, [rows, features of a row].
+    `left` and `right` are [rows, features]; `equal` is 1 where two features are the same, [rows, features, features].
     """
     return (left[:, None, :] @ equal @ right[:, :, None])[:, 0]
 

@@ -23,13 +23,8 @@ COPY = 2**40
 def open_tokenizer(file: Path, max_length: int, stride: int | None = None) -> Tokenizer:
     """Load a tokenizer that truncates its inputs and does not pad them.
 
-    The field `overflowing` of an encoding has the other windows of a text.
-
-    Args:
-        file: a tokenizer.json.
-        max_length: maximum length of an input in tokens, including special tokens. Of a pair, the longer sentence is
-            truncated first.
-        stride: number of tokens that neighboring windows of a long text share; None if long texts are truncated.
+    The field `overflowing` of an encoding has the other windows of a text. Of a pair, the longer sentence is truncated
+    first. `max_length` counts special tokens.
 
     Raises:
         BadInput: if the file is damaged, if the tokenizer fails on words that it does not know, or if windows of
@@ -64,13 +59,7 @@ def encode(tokenizer: Tokenizer, columns: list[list[str]]) -> list[Encoding]:
 def token_columns(encodings: list[Encoding], pairs: bool, ids: pa.DataType) -> dict[str, pa.Array]:
     """Return the columns of a TokenTable that hold tokens.
 
-    Args:
-        encodings: the tokenized texts.
-        pairs: whether each text is a pair of sentences.
-        ids: the type of token ids.
-
-    Returns:
-        The columns "length" (number of tokens), "first" (number of tokens of the first segment) and "input_ids".
+    They are "length" (number of tokens), "first" (number of tokens of the first segment) and "input_ids".
     """
     sizes = lengths(encodings)
     seconds = [sum(encoding.type_ids) for encoding in encodings] if pairs else 0
@@ -84,9 +73,7 @@ def token_columns(encodings: list[Encoding], pairs: bool, ids: pa.DataType) -> d
 def in_first_windows(texts: list[str] | pa.Array, documents: npt.NDArray[np.int64]) -> pa.Array:
     """Return a column with each text in the row of its first window, and null in those of its other windows.
 
-    Args:
-        texts: the texts, [documents].
-        documents: the position of the text of each window, [windows].
+    `documents` has the position of the text of each window, [windows].
     """
     others = np.diff(documents, prepend=-1) == 0
     return pa.array(texts, pa.string()).take(pa.array(documents, mask=others))

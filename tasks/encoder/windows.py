@@ -16,14 +16,9 @@ Array = npt.NDArray[Any]
 
 
 def split(encodings: Sequence[Encoding], stride: int | None) -> tuple[list[Encoding], Array]:
-    """Return the inputs of tokenized texts: their windows, or of each text only the first.
+    """Return the inputs of texts, and the position of the text of each, [inputs].
 
-    Args:
-        encodings: texts, tokenized by a tokenizer that truncates with this stride.
-        stride: the number of tokens that neighboring windows share; None if long texts are truncated.
-
-    Returns:
-        The inputs, those of a text next to one another, and the position of the text of each, [inputs].
+    They are all windows, those of a text next to one another, or without a stride the first of each text.
     """
     if stride is None:
         return list(encodings), np.arange(len(encodings))
@@ -32,11 +27,7 @@ def split(encodings: Sequence[Encoding], stride: int | None) -> tuple[list[Encod
 
 
 def first_windows(rows: Array) -> Array:
-    """Return the positions of the first windows of documents, [documents].
-
-    Args:
-        rows: the row number of each window, [windows]. Those of a document are equal and next to one another.
-    """
+    """Return the positions of the first windows of documents, [documents]: see `pool`."""
     return np.flatnonzero(np.diff(rows, prepend=rows[:1] - 1))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from include.stages import BadInput
-from tasks.encoder.described import described_head, read_values
+from tasks.encoder.spec import described_head, read_values
 from tasks.inference.packaged_forms import LARGEST_CHANGE, Form, computable, fastest
 from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, MODEL, Array, PackagedModel
 from tasks.inference.shapes import padded_length

@@ -11,8 +11,7 @@ from torch.nn import functional
 from include.glue import Task, losses_for
 from include.sections import Loss
 from include.stages import BadInput
-from tasks.encoder.batching import Array
-from tasks.encoder.packing import send
+from tasks.encoder.batching import Array, send
 
 #: Computes one loss per row, [batch], from logits [batch, labels] or scores [batch, 1], labels and settings. The labels
 #: are class ids or scores, [batch], or zeros and ones, [batch, labels].

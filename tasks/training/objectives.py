@@ -12,8 +12,8 @@ from torch.nn import functional
 from tasks.communication.layout import Layout
 from tasks.communication.ranks import sum_over_ranks
 from tasks.encoder.batching import Array, Batch, TokenTable, length_batches
-from tasks.encoder.loading import load_pretrained
-from tasks.encoder.masked_lm import MaskedLanguageModel, load_masked_lm
+from tasks.encoder.loading import load_encoder, load_pretrained
+from tasks.encoder.masked_lm import MaskedLanguageModel
 from tasks.encoder.models import Classifier, EncoderWithHead
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
@@ -104,7 +104,7 @@ class MaskedWords(Objective):
         self.metric = "perplexity"
         self.length = max_length if job.batching.kind == "static" else 0
         self.train, self.dev = TokenTable.open(job.data / "train"), TokenTable.open(job.data / "dev")
-        self.model = load_masked_lm(job.encoder, max_length)
+        self.model = MaskedLanguageModel(load_encoder(job.encoder, max_length)).train()
         self.masking = Masking(Vocabulary.read(job.encoder), HIDDEN, options.whole_words, options.seed)
         # With whole words the number of hidden tokens varies from step to step: divide by its expected value.
         self.terms = np.array([self.masking.count(self.train.ids(row)) for row in range(len(self.train))])

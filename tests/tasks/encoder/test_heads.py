@@ -16,8 +16,8 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from include.stages import BadInput, Transient
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
-from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained, read_head
-from tasks.encoder.masked_lm import load_masked_lm
+from tasks.encoder.loading import copy_tokenizer, load_encoder, load_pretrained, load_trained, read_head
+from tasks.encoder.masked_lm import MaskedLanguageModel
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.tokens import open_tokenizer
 from tests.tasks.encoder.families import family
@@ -146,7 +146,7 @@ def test_every_head_can_follow_every_other(tmp_path: Path) -> None:
                 other.save(saved.with_name(f"{before}-{after}"))
                 copy_tokenizer(plain, saved.with_name(f"{before}-{after}"), other, 32)
                 assert load_trained(saved.with_name(f"{before}-{after}")).spec == other.spec
-            masked = load_masked_lm(saved, 32).eval()
+            masked = MaskedLanguageModel(load_encoder(saved, 32)).eval()
             torch.testing.assert_close(masked.encoder(input_ids=ids, attention_mask=mask).last_hidden_state, tokens)
 
 

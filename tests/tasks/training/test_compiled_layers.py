@@ -17,8 +17,8 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from include.sections import Training
 from include.stages import BadInput
 from tasks.encoder.adapters import add_adapters
+from tasks.encoder.batching import Packing
 from tasks.encoder.models import Classifier
-from tasks.encoder.packing import Packing
 from tasks.encoder.padding_free import allow_packing
 from tasks.launching.launch import ROOT
 from tasks.training.factory import build_trainer

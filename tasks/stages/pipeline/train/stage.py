@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def run(context: Context, plan: str) -> Outcome:
     )
     _train(job, context)
     model = context.output / "model"
-    _add(model, {BASE_MODEL: base_model(experiment.model.name, experiment.runtime).as_json()})
+    _add(model, {BASE_MODEL: asdict(base_model(experiment.model.name, experiment.runtime))})
     if experiment.task.kind == "multilabel":
         _add(model, {THRESHOLDS: _thresholds(model, context.inputs["preprocess"].path / "dev")})
     return Outcome(json.loads((context.output / "training.json").read_text(encoding="utf-8")))

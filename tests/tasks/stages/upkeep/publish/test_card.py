@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -107,11 +107,11 @@ def test_an_encoder_that_is_no_longer_here_has_an_unknown_license(tmp_path: Path
 def test_a_model_that_continues_another_keeps_its_encoder_and_license(tmp_path: Path) -> None:
     for name in ("model.safetensors", "tokenizer.json"):
         (tmp_path / name).touch()
-    (tmp_path / "config.json").write_text(json.dumps({BASE_MODEL: BASE.as_json()}))
+    (tmp_path / "config.json").write_text(json.dumps({BASE_MODEL: asdict(BASE)}))
     assert recorded(tmp_path) == BASE
     found = base_model(str(tmp_path), Runtime())
     assert found == replace(BASE, continued=True)
-    (tmp_path / "config.json").write_text(json.dumps({BASE_MODEL: found.as_json()}))  # and so on
+    (tmp_path / "config.json").write_text(json.dumps({BASE_MODEL: asdict(found)}))  # and so on
     assert base_model(str(tmp_path), Runtime()) == found
     card = model_card(build({**STSB, "model": {"name": str(tmp_path)}}, "test"), EVIDENCE, found, "me/similarity")
     assert "started from an earlier fine-tuned model" in card and "earlier" not in model_card(
