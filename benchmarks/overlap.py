@@ -24,7 +24,7 @@ from benchmarks.ranks import measure
 from benchmarks.tables import spread, table
 from benchmarks.timed_rank import Timing
 from benchmarks.workload import BATCH, Workload, add_arguments, prepare
-from tasks.launching import polling
+from tasks.launching import tuning
 
 STEPS, WARMUP, QUICK_STEPS = 24, 4, 3
 TRAINING = ("training.ranks=2", "communication.compression_start=1")  # or a bucket would have a second name
@@ -88,7 +88,7 @@ def _train(workload: Workload, scratch: Path, steps: int, way: str) -> list[Step
     file, job = scratch / "timeline.json", workload.job(scratch / "output", *TRAINING)
     timing = Timing(min(WARMUP, steps), steps, shared=False, overlaps=way == DURING)
     # As across hosts, Horovod looks for buckets every millisecond. It records no negotiation of those it remembers.
-    with mock.patch.dict(os.environ, {"HOROVOD_TIMELINE": str(file), polling.CYCLE: "1", polling.CACHE: "0"}):
+    with mock.patch.dict(os.environ, {"HOROVOD_TIMELINE": str(file), tuning.CYCLE: "1", tuning.CACHE: "0"}):
         measure(job, timing, 1, [LOCAL] * 2)
     found = by_step(transfers(json.loads(file.read_text(encoding="utf-8"))))
     return [Step(step, timing.overlaps) for step in found[timing.warmup :]]

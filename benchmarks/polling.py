@@ -16,7 +16,7 @@ from unittest import mock
 from benchmarks.tables import spread, table
 from benchmarks.workload import BATCH, Workload, add_arguments, prepare
 from tasks.launching.launch import launch
-from tasks.launching.polling import CACHE, CYCLE
+from tasks.launching.tuning import CACHE, CYCLE
 
 STEPS = 60
 SLEEPLESS, QUICK_CYCLES, CYCLES = "0", ("0", "10"), ("0", "1", "10", "20")  # ms

@@ -28,7 +28,7 @@ from benchmarks.workload import BATCH, Workload, add_arguments, prepare
 from tasks.encoder.dropout import Noise
 from tasks.encoder.fused_layer import FeedForward
 from tasks.encoder.models import EncoderWithHead
-from tasks.launching import heap
+from tasks.launching import tuning
 from tasks.training.factory import build_trainer
 from tasks.training.layers import layers_of
 from tasks.training.loop import Trainer
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="compare a compiled half of a layer, too")
     arguments = parser.parse_args()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    heap.keep_freed_memory()
+    tuning.keep_freed_memory()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         steps = 2 if arguments.quick else STEPS

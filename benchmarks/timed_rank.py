@@ -21,7 +21,7 @@ from benchmarks.links import LOCAL, bytes_sent, limit
 from include.artifacts import write_json
 from tasks.communication import all_reduce, shared_memory
 from tasks.communication.all_reduce import AllReduce
-from tasks.launching import heap, polling
+from tasks.launching import tuning
 from tasks.launching.rank import JOB
 from tasks.training.device import usable_gpus
 from tasks.training.factory import build_trainer
@@ -101,13 +101,13 @@ def main(folder: Path) -> None:
     """Measure at every rate, and leave that in the folder as measured-<rank>.json."""
     timing = Timing(**json.loads((folder / TIMING).read_text(encoding="utf-8")))
     job = Job.read(folder / JOB)
-    heap.settle(divided=job.experiment.parallel.ranks > 1)
+    tuning.tune_heap(divided=job.experiment.parallel.ranks > 1)
     if not timing.shared:
         shared_memory.FOLDER = "/dev/null"  # no folder, and nobody can make it one
     if not timing.overlaps:
         all_reduce.AllReduce = AfterBackward  # type: ignore[misc]
     if timing.interface == LOCAL.interface:
-        polling.settle(usable_gpus())  # as the launcher's own ranks
+        tuning.set_cycle(usable_gpus())  # as the launcher's own ranks
     hvd.init()
     # One for all: the hooks on its parameters keep a trainer's memory.
     trainer = build_trainer(job, stopping=lambda: False, scratch=folder)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from benchmarks.gpu.passes import finish, start, warming_up
 from benchmarks.gpu.turns import Told, Turn
-from tasks.launching.heap import keep_freed_memory
 from tasks.launching.launch import UNFUSED
 from tasks.launching.rank import JOB
+from tasks.launching.tuning import keep_freed_memory
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loop import Trainer

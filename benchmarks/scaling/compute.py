@@ -16,7 +16,7 @@ from include.named import load
 from tasks.communication.buckets import group_by_size
 from tasks.communication.exchange import by_kind
 from tasks.encoder.models import EncoderWithHead
-from tasks.launching.heap import keep_freed_memory
+from tasks.launching.tuning import keep_freed_memory
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split

@@ -27,7 +27,7 @@ from tasks.communication.buckets import group_by_size
 from tasks.communication.exchange import by_kind
 from tasks.communication.hierarchical import Hosts
 from tasks.encoder.models import EncoderWithHead
-from tasks.launching.heap import keep_freed_memory
+from tasks.launching.tuning import keep_freed_memory
 
 CORES = len(os.sched_getaffinity(0))
 WARMUP = 2

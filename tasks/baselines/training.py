@@ -18,7 +18,7 @@ from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer
 from tasks.encoder.models import Classifier
-from tasks.launching.machine import threads
+from tasks.launching.tuning import threads
 from tasks.scoring.metrics import all_metrics
 from tasks.scoring.predictions import distribution
 from tasks.spark import session

@@ -122,7 +122,7 @@ def flat() -> Layout:
 
 
 def layout_of(parallel: Parallel) -> Layout:
-    """Return this rank's place. All ranks call it, after they have been counted (see tasks.launching.machine)."""
+    """Return this rank's place. All ranks call it, after they have been counted (see tasks.launching.launch)."""
     if parallel.ranks == 1:
         return flat()
     rank, size = ranks.rank(), ranks.size()

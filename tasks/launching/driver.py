@@ -1,27 +1,43 @@
 """The process that holds the ranks of a training: `python -m tasks.launching.driver FOLDER RANKS`.
 
-The ranks run on this machine, or in Spark's executors where runtime.ranks_on says so.
-
-It waits for its children and handles signals, and Horovod's launcher on Spark prints to stdout, so it is a process of
-its own. The driver ends its ranks when its stdin closes, which happens when the stage closes it or dies.
+The ranks run on this machine or in Spark's executors. It is a process of its own because it waits for its children and
+handles signals, and because Horovod's launcher on Spark prints to stdout. It ends its ranks when its stdin closes,
+which happens when the stage closes it or dies. Horovod is imported in functions, because the stage imports this module
+also for a single rank, which needs no Horovod.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import signal
+import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
+from unittest import mock
 
 from include.artifacts import write_json
-from include.stages import ExitCode, StageError
-from tasks.launching.local import Lost, run_here
-from tasks.launching.rank import JOB
+from include.experiment import Experiment
+from include.logs import VARIABLE
+from include.stages import ExitCode, StageError, Transient
+from tasks.launching.rank import JOB, run_rank
 from tasks.training.job import Job
 
 LOST = "lost.json"
+#: What the variables begin with that the ranks on Spark are given.
+_FORWARDED = ("HOROVOD_", "HF_", "PYTHONPATH", "GOMP_", "OMP_", VARIABLE)
+
+
+class Lost(NamedTuple):
+    """The rank that failed first, and its exit code, or 128 + n if signal n ended it."""
+
+    rank: int
+    exit_code: int
 
 
 def main(folder: str, ranks: int) -> int:
@@ -30,7 +46,11 @@ def main(folder: str, ranks: int) -> int:
     signal.signal(signal.SIGTERM, _stop)  # Horovod's launcher on Spark replaces it
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
-        lost = _run(folder, ranks)
+        experiment = Job.read(Path(folder, JOB)).experiment
+        if experiment.runtime.ranks_on == "spark":
+            lost = _run_on_spark(folder, ranks, experiment)
+        else:
+            lost = run_here(["-m", "tasks.launching.rank", folder], f"localhost:{ranks}")
     except StageError as error:  # of Spark: no Java, no master, too few slots
         write_json(Path(folder, "rank-none.json"), {"rank": None, "exit_code": error.exit_code, "message": str(error)})
         return 1
@@ -40,15 +60,6 @@ def main(folder: str, ranks: int) -> int:
     return 0
 
 
-def _run(folder: str, ranks: int) -> Lost | None:
-    experiment = Job.read(Path(folder, JOB)).experiment
-    if experiment.runtime.ranks_on == "spark":
-        from tasks.launching.on_spark import run_on_spark
-
-        return run_on_spark(folder, ranks, experiment)
-    return run_here(["-m", "tasks.launching.rank", folder], f"localhost:{ranks}")
-
-
 def _stop(number: int, frame: FrameType | None) -> None:
     sys.exit(ExitCode.STOPPED)  # which ends the ranks on the way
 
@@ -56,6 +67,93 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def _end_with_stdin() -> None:
     os.read(0, 1)  # sys.stdin has a lock, which processes that are forked would wait for
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run_here(command: Sequence[str], hosts: str) -> Lost | None:
+    """Run Python with a command line as every rank on this machine. When one of them fails, end the others.
+
+    The process must have no other children. The ranks' output is that of the process.
+
+    Args:
+        command: the arguments of Python, such as ["-m", "package.module"].
+        hosts: the hosts, which are names of this machine, and how many ranks each of them has.
+
+    Returns:
+        The first rank that failed, or None if all succeeded.
+    """
+    from tasks.launching.rendezvous import rendezvous
+
+    ranks: list[subprocess.Popen[bytes]] = []
+    with rendezvous(hosts) as environments:
+        try:
+            for environment in environments:
+                # In sessions of their own, because a Ctrl-C is for the stage, which lets them write a checkpoint.
+                rank = subprocess.Popen(
+                    [sys.executable, *command],
+                    env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                ranks.append(rank)
+            return _first_failure(ranks)
+        finally:
+            for rank in ranks:
+                rank.kill()
+            for rank in ranks:
+                rank.wait()
+
+
+def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> Lost | None:
+    numbers = {process.pid: number for number, process in enumerate(ranks)}
+    while numbers:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # in the order in which they end
+        assert ended is not None
+        number = numbers.pop(ended.si_pid)
+        code = ranks[number].wait()
+        if code:
+            return Lost(number, code if code > 0 else 128 - code)
+    return None
+
+
+def _run_on_spark(folder: str, ranks: int, experiment: Experiment) -> Lost | None:
+    """Run each rank as a task of a Spark job; return the first one that failed, or None.
+
+    An executor needs this environment and the project's code and, under the same paths as here, the cache and the
+    artifact store, which it writes. Horovod's services on Spark sign what they send with a key that Spark hands to the
+    tasks. Only the server through which ranks find one another would ask for none.
+    """
+    import horovod.spark
+    from horovod.runner import gloo_run
+    from horovod.runner.common.util.timeout import TimeoutException
+
+    from tasks.launching.rendezvous import guarded
+    from tasks.spark import session
+
+    secret = secrets.token_urlsafe()
+    with session(experiment, "ranks") as spark, mock.patch.object(gloo_run, "RendezvousServer", guarded(secret)):
+        environment = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)}
+        environment["OMP_NUM_THREADS"] = str(spark.conf.get("spark.task.cpus", "1"))  # a rank has the cores of its task
+        try:
+            horovod.spark.run(
+                run_rank,
+                (folder, secret),
+                num_proc=ranks,
+                use_gloo=True,
+                env=environment,
+                stdout=sys.stdout,
+                stderr=sys.stderr,
+            )
+        except TimeoutException as error:
+            raise Transient(
+                f"{experiment.runtime.spark_master} did not run {ranks} ranks at once in time: "
+                "give it more cores, or lower training.ranks"
+            ) from error
+        except RuntimeError as error:
+            first = re.search(r"Process name: (\d+)\s+Exit code: (-?\d+)", str(error))
+            if first is None:
+                raise
+            return Lost(int(first[1]), int(first[2]))
+    return None
 
 
 if __name__ == "__main__":

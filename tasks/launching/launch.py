@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -23,8 +24,8 @@ from include.scratch import scratch_folder
 from include.stages import BadInput, ExitCode, Stopped, Transient
 from tasks import outside
 from tasks.launching.driver import LOST
-from tasks.launching.machine import threads, with_ranks
 from tasks.launching.rank import JOB, ORIGIN, STOP, train
+from tasks.launching.tuning import threads
 from tasks.training.job import PROFILES, Job, checkpoints
 
 log = logging.getLogger(__name__)
@@ -54,12 +55,11 @@ class LostRank(Transient):
 def launch(job: Job, profiles: Path | None = None) -> None:
     """Train with the experiment's ranks: one in this process, more in processes of their own, here or on Spark.
 
-    `training.ranks: auto` becomes a number here, on the machine that trains: one rank per GPU, at least one. After a
-    rank is lost, training continues as runtime.lost_rank says.
+    After a rank is lost, training continues as runtime.lost_rank says.
 
     Args:
         job: the training.
-        profiles: the folder in which the profile is kept that runtime.profile asks for; None: it is not kept.
+        profiles: the folder for the profile that runtime.profile asks for; None if it is not kept.
 
     Raises:
         BadInput: a rank raised it, the training needs Horovod and it is not installed, or torch cannot use a GPU.
@@ -80,10 +80,49 @@ def launch(job: Job, profiles: Path | None = None) -> None:
             raise Stopped("training was stopped: run the stage again, and it continues from its last checkpoint")
 
 
+def with_ranks(job: Job, gpus: int) -> Job:
+    """Return the job with a number for training.ranks: `auto` is one rank per GPU of this machine, at least one.
+
+    Where batches have a fixed size, `auto` is the largest such number that divides it. Where the model is divided, it
+    is a number of whole copies of the model, at least one.
+
+    Raises:
+        BadInput: the model is divided among more ranks than there are GPUs.
+    """
+    ranks = _one_for_each(gpus, job) if job.training.ranks == "auto" else job.training.ranks
+    compression = job.experiment.communication.compression
+    if ranks == 1 and compression != "none":
+        log.warning(
+            "one rank exchanges nothing, so communication.compression %s has no effect: "
+            "write training.ranks: 2 or more",
+            compression,
+        )
+    settled = job.training.model_copy(update={"ranks": ranks})
+    return replace(job, experiment=job.experiment.model_copy(update={"training": settled}))
+
+
+def _one_for_each(gpus: int, job: Job) -> int:
+    fixed, size = job.batching.kind in ("length", "static"), job.training.batch_size
+    copy, parts = job.experiment.parallel.ranks, job.experiment.parallel.shard  # of the rows of each copy
+    fitting = [n for n in range(copy, gpus + 1, copy) if not fixed or size % (n // copy * parts) == 0]
+    ranks = max(fitting, default=copy)
+    if 0 < gpus < copy:
+        raise BadInput(
+            f"parallel.tensor, pipeline and shard divide a model among {copy} ranks, which need a GPU each, but this "
+            f"machine has {gpus}: write values whose product is at most {gpus}"
+        )
+    if ranks < gpus:
+        why = f"training.batch_size {size} has no larger divisor"
+        if copy > 1:
+            why = f"more ranks are no multiple of {copy}, or too many for batches of equal size"
+        log.warning("%d of %d GPUs are used: %s", ranks, gpus, why)
+    return ranks
+
+
 def _keep_profile(file: Path, profiles: Path) -> None:
     """Copy the profile into the folder, where it takes the place of an earlier one; if it cannot be kept, say so."""
     if not file.is_file():
-        log.warning("no profile was recorded: it has ended before its middle, or Horovod exchanged nothing")
+        log.warning("no profile was recorded: training stopped before the profiled steps, or Horovod exchanged nothing")
         return
     temporary = profiles / f".{file.name}.{os.getpid()}"
     try:

@@ -21,8 +21,7 @@ from include.artifacts import locked, write_json
 from include.logs import configure
 from include.stages import ExitCode, StageError
 from tasks import outside
-from tasks.launching import heap, polling
-from tasks.launching.machine import threads
+from tasks.launching import tuning
 from tasks.training.job import Job
 
 JOB, STOP, ORIGIN = "job.json", "stop", "origin.json"
@@ -40,9 +39,11 @@ def train(job: Job, stop: Path) -> None:
     from tasks.communication import ranks
     from tasks.training.factory import build_trainer
 
-    heap.settle(divided=job.experiment.parallel.ranks > 1)
+    tuning.tune_heap(divided=job.experiment.parallel.ranks > 1)
     if "HOROVOD_RANK" not in os.environ:  # the launcher sets OMP_NUM_THREADS for other ranks
-        torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))  # torch heeds affinity, but no quota
+        torch.set_num_threads(
+            min(torch.get_num_threads(), tuning.threads(ranks=1))
+        )  # torch heeds affinity, but no quota
     with (
         _horovod(job) if job.uses_horovod else nullcontext(),
         locked(job.folder) if ranks.rank() == 0 else nullcontext(),
@@ -63,7 +64,7 @@ def _horovod(job: Job) -> Iterator[None]:
 
     if job.experiment.runtime.profile == "horovod":
         os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # allows to begin one later
-        os.environ[polling.CACHE] = "0"  # for a tensor that it remembers, Horovod records no negotiation
+        os.environ[tuning.CACHE] = "0"  # for a tensor that it remembers, Horovod records no negotiation
     copy, hierarchical = job.experiment.parallel.ranks, job.experiment.communication.strategy == "hierarchical"
     grouped = 1 < copy < job.ranks or hierarchical  # see Layout, Hosts
     # With process sets, a rank that has lost another one is aborted when Horovod shuts down.
@@ -89,7 +90,7 @@ def _mesh() -> Iterator[None]:
 def run_rank(folder: str, secret: str = "") -> None:
     """Train as job.json in the folder describes; write an error to rank-<n>.json there.
 
-    secret: that of the rendezvous, where the environment does not have it.
+    On Spark, `secret` is that of the rendezvous; elsewhere the environment has it.
     """
     from horovod.common.exceptions import HorovodInternalError
 
@@ -105,7 +106,7 @@ def run_rank(folder: str, secret: str = "") -> None:
         with spans:
             if secret:
                 rendezvous.tell(secret)
-            polling.settle(usable_gpus())
+            tuning.set_cycle(usable_gpus())
             train(Job.read(Path(folder, JOB)), Path(folder, STOP))
     except HorovodInternalError:
         sys.exit(ExitCode.TRANSIENT)  # another rank was lost; the launcher reports that one

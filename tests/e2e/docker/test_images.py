@@ -33,7 +33,7 @@ for folder in ("/opt", "/root", "/tmp", "/var"):
 print(left)
 """
 TWO_RANKS = """
-from tasks.launching.local import run_here
+from tasks.launching.driver import run_here
 
 rank = '''
 import horovod.torch as hvd, torch

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from tasks.launching import polling
+from tasks.launching import tuning
+from tasks.launching.driver import run_here
 from tasks.launching.launch import LIMITS, ROOT, UNFUSED
-from tasks.launching.local import run_here
 
 #: Names of this machine, each of which Horovod takes for a host of its own.
 HOSTS = ("localhost", "127.0.0.1")
@@ -46,7 +46,7 @@ def is_rank(process: psutil.Process, rank: int) -> bool:
 def _call(module: str, name: str, folder: str) -> None:
     import horovod.torch as hvd
 
-    polling.settle(gpus=0)
+    tuning.set_cycle(gpus=0)
     hvd.init()
     try:
         getattr(importlib.import_module(module), name)(Path(folder))

@@ -12,12 +12,12 @@ from tasks.launching.launch import ROOT
 #: Prints the memory that a process holds after it has freed two blocks of a size, beyond what it held before, in MB.
 PROGRAM = """
 import sys, psutil, torch
-from tasks.launching import heap
+from tasks.launching.tuning import tune_heap
 
 settings, megabytes = sys.argv[1:]
 torch.set_num_threads(1)
 if settings != "as it is":
-    heap.settle(divided=settings == "divided")
+    tune_heap(divided=settings == "divided")
 torch.ones(1)
 before = psutil.Process().memory_info().rss
 for _ in range(2):

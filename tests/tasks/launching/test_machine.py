@@ -13,8 +13,8 @@ import torch
 
 from include.named import build
 from include.stages import BadInput
-from tasks.launching.launch import launch
-from tasks.launching.machine import threads, with_ranks
+from tasks.launching.launch import launch, with_ranks
+from tasks.launching.tuning import threads
 from tasks.training.device import device_of
 from tasks.training.job import Job
 from tests.tasks.launching.jobs import make_job

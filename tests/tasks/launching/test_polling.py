@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.launching import polling
+from tasks.launching import tuning
 from tests.tasks.launching.ranks import on_ranks
 
 
@@ -23,13 +23,13 @@ def _idle(folder: Path) -> None:
     assert time.process_time() - before < 0.3
 
 
-@pytest.mark.parametrize(("gpus", "cycle"), [(0, polling.ON_CPU), (2, polling.ON_GPU)])
+@pytest.mark.parametrize(("gpus", "cycle"), [(0, tuning.ON_CPU), (2, tuning.ON_GPU)])
 def test_a_cycle_is_longer_where_the_thread_shares_a_cpu_with_its_rank_unless_the_user_has_set_one(
     monkeypatch: pytest.MonkeyPatch, gpus: int, cycle: str
 ) -> None:
-    monkeypatch.delenv(polling.CYCLE, raising=False)
-    polling.settle(gpus)
-    assert os.environ[polling.CYCLE] == cycle
-    monkeypatch.setenv(polling.CYCLE, "2.5")
-    polling.settle(gpus)
-    assert os.environ[polling.CYCLE] == "2.5"
+    monkeypatch.delenv(tuning.CYCLE, raising=False)
+    tuning.set_cycle(gpus)
+    assert os.environ[tuning.CYCLE] == cycle
+    monkeypatch.setenv(tuning.CYCLE, "2.5")
+    tuning.set_cycle(gpus)
+    assert os.environ[tuning.CYCLE] == "2.5"

@@ -24,7 +24,7 @@ from tasks.inference.openvino_backend import computes
 from tasks.inference.packaged_forms import LARGEST_CHANGE
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
-from tasks.launching.machine import threads
+from tasks.launching.tuning import threads
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.pipeline.package.forms import FORMS, REFERENCE, Form, problem_of
 
