@@ -18,7 +18,7 @@ from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer
 from tasks.encoder.models import Classifier
-from tasks.launching.tuning import threads
+from tasks.launching.tuning import limit_threads
 from tasks.scoring.metrics import all_metrics
 from tasks.scoring.predictions import distribution
 from tasks.spark import session
@@ -42,7 +42,7 @@ def train(job: Job) -> None:
     Raises:
         BadInput: if the data or the encoder cannot be used.
     """
-    torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))
+    limit_threads()
     experiment = job.experiment
     train, dev = (TokenTable.open(job.data / split) for split in ("train", "dev"))
     with session(experiment, "train") as spark, scratch_folder(job.output, "rows") as scratch:

@@ -84,10 +84,7 @@ def with_ranks(job: Job, gpus: int) -> Job:
     """Return the job with a number for training.ranks: `auto` is one rank per GPU of this machine, at least one.
 
     Where batches have a fixed size, `auto` is the largest such number that divides it. Where the model is divided, it
-    is a number of whole copies of the model, at least one.
-
-    Raises:
-        BadInput: the model is divided among more ranks than there are GPUs.
+    is a number of whole copies of the model, at least one. Raise BadInput if these need more GPUs than there are.
     """
     ranks = _one_for_each(gpus, job) if job.training.ranks == "auto" else job.training.ranks
     compression = job.experiment.communication.compression
@@ -120,7 +117,7 @@ def _one_for_each(gpus: int, job: Job) -> int:
 
 
 def _keep_profile(file: Path, profiles: Path) -> None:
-    """Copy the profile into the folder, where it takes the place of an earlier one; if it cannot be kept, say so."""
+    """Copy the profile into the folder, in place of an earlier one; if it cannot be kept, log why."""
     if not file.is_file():
         log.warning("no profile was recorded: training stopped before the profiled steps, or Horovod exchanged nothing")
         return

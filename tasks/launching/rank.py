@@ -31,19 +31,15 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 def train(job: Job, stop: Path) -> None:
     """Train in this process, as the rank that Horovod assigned to it, or as the only rank.
 
-    When the file `stop` appears, a checkpoint is written and the function returns. Profiles are written beside it, and
-    what ranks meet through.
+    When the file `stop` appears, a checkpoint is written and the function returns. Profiles are written to its folder,
+    in which the ranks also meet.
     """
-    import torch
-
     from tasks.communication import ranks
     from tasks.training.factory import build_trainer
 
     tuning.tune_heap(divided=job.experiment.parallel.ranks > 1)
     if "HOROVOD_RANK" not in os.environ:  # the launcher sets OMP_NUM_THREADS for other ranks
-        torch.set_num_threads(
-            min(torch.get_num_threads(), tuning.threads(ranks=1))
-        )  # torch heeds affinity, but no quota
+        tuning.limit_threads()
     with (
         _horovod(job) if job.uses_horovod else nullcontext(),
         locked(job.folder) if ranks.rank() == 0 else nullcontext(),

@@ -26,6 +26,13 @@ def threads(ranks: int) -> int:
     return max(1, int(cpu_count()) // ranks)
 
 
+def limit_threads() -> None:
+    """Let torch use the CPUs of this process and no more: by itself it heeds affinity, but no quota."""
+    import torch
+
+    torch.set_num_threads(min(torch.get_num_threads(), threads(ranks=1)))
+
+
 def set_cycle(gpus: int) -> None:
     """Set Horovod's cycle to that of this rank's device, unless the user has set one."""
     os.environ.setdefault(CYCLE, ON_GPU if gpus else ON_CPU)
