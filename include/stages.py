@@ -44,14 +44,18 @@ class Stopped(StageError):
     exit_code = ExitCode.STOPPED
 
 
-@dataclass(frozen=True, kw_only=True)
+_Limits = Mapping[str, str | int]
+_SMALL: _Limits = {"memory": "1g", "cpus": 1, "tmp": "512m"}
+
+
+@dataclass(frozen=True)
 class Stage:
     """One stage: what it does, what it reads and writes, and what its container needs.
 
     Attributes:
         name: the name of its package below tasks/stages, and of its folder in the artifact store.
-        does: one line for help texts and the Airflow UI.
         version: raised when the same inputs would give another output; part of the artifact's key.
+        does: one line for help texts and the Airflow UI.
         reads: the sections ("training") or fields ("model.name") of the experiment that change its output.
         inputs: the stages whose artifacts it reads.
         switch: the field without which it makes nothing, whatever the others say; "": there is none.
@@ -69,8 +73,8 @@ class Stage:
     """
 
     name: str
-    does: str
     version: int
+    does: str
     reads: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     switch: str = ""
@@ -84,7 +88,7 @@ class Stage:
     mlflow: bool = False
     uploads: bool = False
     promotes: bool = False
-    limits: Mapping[str, str | int] = field(default_factory=lambda: _SMALL)
+    limits: _Limits = field(default_factory=lambda: _SMALL)
 
     def part(self, experiment: Experiment) -> dict[str, Any]:
         """Return the part of an experiment that changes the stage's output, as JSON values."""
@@ -111,7 +115,8 @@ class Stage:
         Returns:
             The old and the new value of each field that differs, by its name ("section.field").
         """
-        before, now = flatten(self._default(experiment)) | flatten(made), flatten(self.part(experiment))
+        default = type(experiment)().part(self._names(experiment))
+        before, now = flatten(default) | flatten(made), flatten(self.part(experiment))
         return {name: (before.get(name), value) for name, value in now.items() if before.get(name) != value}
 
     def is_idle(self, experiment: Experiment) -> bool:
@@ -121,17 +126,9 @@ class Stage:
     def _names(self, experiment: Experiment) -> tuple[str, ...]:
         return (self.switch,) if self.is_idle(experiment) else self.reads
 
-    def _default(self, experiment: Experiment) -> dict[str, Any]:
-        return type(experiment)().part(self._names(experiment))
-
 
 def non_defaults(experiment: Experiment, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields that differ from their defaults, by name ("section.field").
-
-    Args:
-        experiment: the experiment.
-        names: the sections ("training") or fields ("model.name") to look at.
-    """
+    """Return the fields of some sections or fields that differ from their defaults, by name ("section.field")."""
     default, fields = (flatten(each.part(names)) for each in (type(experiment)(), experiment))
     return {name: value for name, value in fields.items() if name not in default or default[name] != value}
 
@@ -144,227 +141,120 @@ def flatten(part: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-_SMALL: dict[str, str | int] = {"memory": "1g", "cpus": 1, "tmp": "512m"}
-_TRAINING: dict[str, str | int] = {"memory": "12g", "cpus": 16, "pids": 2048, "shm": "3g"}
+_TRAINING: _Limits = {"memory": "12g", "cpus": 16, "pids": 2048, "shm": "3g"}
+_LABELING_ON_SPARK: _Limits = {"memory": "8g", "cpus": 8, "pids": 1024}
+_REPORT: _Limits = {"memory": "2g", "cpus": 2, "tmp": "512m"}
 #: How the ranks divide the model. No result depends on it, up to rounding.
 _PARALLEL = tuple(f"parallel.{field}" for field in ("tensor", "pipeline", "shard", "micro_batches"))
 #: The fields of the section training that pre-training follows too; for the others it has its own, or none.
 SHARED_WITH_PRETRAINING = (
-    "accumulation",
-    "clip_norm",
-    "precision",
-    "compiled_layers",
-    "activation_checkpointing",
-    "ranks",
-)
+    "accumulation", "clip_norm", "precision", "compiled_layers", "activation_checkpointing", "ranks",
+)  # fmt: skip
 #: The fields that the name of a model in the registry is made of.
 _REGISTERED = ("data.task", "dataset.name")
-#: The largest drift of new rows that is accepted.
-_DRIFT = ("dataset.max_label_drift", "dataset.max_length_drift", "dataset.max_vocabulary_drift")
 
 _PIPELINE = (
     Stage(
-        name="validate",
-        does="check the raw data with Great Expectations",
-        version=5,
-        reads=("data", "validation"),
-        cache=True,
-        spark=True,
-        limits={"memory": "4g", "cpus": 4},
+        "validate", 5, "check the raw data with Great Expectations", ("data", "validation"),
+        cache=True, spark=True, limits={"memory": "4g", "cpus": 4},
     ),
     Stage(
-        name="preprocess",
-        does="clean, sample and tokenize on Spark",
-        version=4,
-        reads=("preprocessing", "model.name"),
-        inputs=("validate",),
-        cache=True,
-        spark=True,
-        limits={"memory": "6g", "cpus": 8, "pids": 1024},
+        "preprocess", 4, "clean, sample and tokenize on Spark", ("preprocessing", "model.name"), ("validate",),
+        cache=True, spark=True, limits={"memory": "6g", "cpus": 8, "pids": 1024},
     ),
     Stage(
-        name="pretrain",
-        does="let the encoder learn from unlabeled text, if there is any",
-        version=5,
-        reads=(
+        "pretrain", 5, "let the encoder learn from unlabeled text, if there is any",
+        (
             *("pretraining", "model.name", "preprocessing.max_length", "batching", "communication"),
             *(f"training.{name}" for name in SHARED_WITH_PRETRAINING),
         ),
-        switch="pretraining.text",
-        may_change=("training.ranks",),
-        cache=True,
-        image="train",
-        limits=_TRAINING,
+        switch="pretraining.text", may_change=("training.ranks",), cache=True, image="train", limits=_TRAINING,
     ),
     Stage(
-        name="train",
-        does="fine-tune the encoder, on Horovod if there are several ranks",
-        version=8,
-        reads=("model", "batching", "loss", "training", "communication", "parallel"),
-        inputs=("preprocess", "pretrain"),
-        may_change=("training.ranks", *_PARALLEL),
-        cache=True,
-        image="train",
-        limits=_TRAINING,
+        "train", 8, "fine-tune the encoder, on Horovod if there are several ranks",
+        ("model", "batching", "loss", "training", "communication", "parallel"), ("preprocess", "pretrain"),
+        may_change=("training.ranks", *_PARALLEL), cache=True, image="train", limits=_TRAINING,
     ),
     Stage(
-        name="evaluate",
-        does="score the dev split and write the report",
-        version=5,
-        reads=("gate", "prediction.escape_formulas"),
-        inputs=("validate", "preprocess", "train"),
-        limits={"memory": "6g", "cpus": 8},
+        "evaluate", 5, "score the dev split and write the report", ("gate", "prediction.escape_formulas"),
+        ("validate", "preprocess", "train"), limits={"memory": "6g", "cpus": 8},
     ),
     Stage(
-        name="gate",
-        does="compare the metrics with the thresholds",
-        version=2,
-        reads=("gate",),
-        inputs=("validate", "preprocess", "evaluate"),
+        "gate", 2, "compare the metrics with the thresholds", ("gate",), ("validate", "preprocess", "evaluate"),
     ),
     Stage(
-        name="package",
-        does="write the model in faster forms, check and time them",
-        version=7,
-        inputs=("preprocess", "train", "gate"),
+        "package", 7, "write the model in faster forms, check and time them", (), ("preprocess", "train", "gate"),
         limits={"memory": "8g", "cpus": 8},  # it holds the model in every form
     ),
     Stage(
-        name="predict",
-        does="label the test split on Spark",
-        version=5,
-        reads=("prediction",),
-        inputs=("validate", "preprocess", "package"),
-        spark=True,
-        limits={"memory": "8g", "cpus": 8, "pids": 1024},
+        "predict", 5, "label the test split on Spark", ("prediction",), ("validate", "preprocess", "package"),
+        spark=True, limits=_LABELING_ON_SPARK,
     ),
     Stage(
-        name="export",
-        does="write and check the submission zip",
-        version=1,
-        reads=("submission",),
-        inputs=("validate", "predict"),
-        records="named",
-        limits={"memory": "2g", "cpus": 1, "tmp": "512m"},
+        "export", 1, "write and check the submission zip", ("submission",), ("validate", "predict"),
+        records="named", limits={"memory": "2g", "cpus": 1, "tmp": "512m"},
     ),
-)
+)  # fmt: skip
 _LIFECYCLE = (
     Stage(
-        name="ingest",
-        does="add the rows of new files to a dataset",
-        version=3,
-        reads=("data", "validation.max_quarantine", "dataset"),
-        writes=("datasets",),
-        cache=True,
-        limits={"memory": "4g", "cpus": 2, "tmp": "512m"},
+        "ingest", 3, "add the rows of new files to a dataset", ("data", "validation.max_quarantine", "dataset"),
+        writes=("datasets",), cache=True, limits={"memory": "4g", "cpus": 2, "tmp": "512m"},
     ),
+    Stage("champion", 3, "find the champion in the registry and check its files", _REGISTERED, mlflow=True),
     Stage(
-        name="champion",
-        does="find the champion in the registry and check its files",
-        version=3,
-        reads=_REGISTERED,
-        mlflow=True,
-    ),
-    Stage(
-        name="challenge",
-        does="compare the model with the champion",
-        version=3,
-        reads=tuple(f"retraining.{name}" for name in ("margin", "slice_margin", "max_latency", "max_size")),
-        inputs=("validate", "preprocess", "train", "evaluate", "gate", "package", "champion"),
+        "challenge", 3, "compare the model with the champion",
+        tuple(f"retraining.{name}" for name in ("margin", "slice_margin", "max_latency", "max_size")),
+        ("validate", "preprocess", "train", "evaluate", "gate", "package", "champion"),
         limits={"memory": "6g", "cpus": 8},  # it holds two models
     ),
     Stage(
-        name="register",
-        does="enter the model into the registry",
-        version=3,
-        reads=_REGISTERED,
-        inputs=("train", "evaluate", "gate", "package", "challenge"),
-        mlflow=True,
+        "register", 3, "enter the model into the registry", _REGISTERED,
+        ("train", "evaluate", "gate", "package", "challenge"), mlflow=True,
     ),
     Stage(
-        name="promote",
-        does="make the model the champion",
-        version=2,
-        reads=(*_REGISTERED, *(f"retraining.{name}" for name in ("approval", "trial_texts", "min_agreement"))),
-        inputs=("challenge", "register"),
-        mlflow=True,
-        promotes=True,
+        "promote", 2, "make the model the champion",
+        (*_REGISTERED, *(f"retraining.{name}" for name in ("approval", "trial_texts", "min_agreement"))),
+        ("challenge", "register"), mlflow=True, promotes=True,
     ),
     Stage(
-        name="rollback",
-        does="make the champion before this one the champion again",
-        version=1,
-        reads=_REGISTERED,
-        mlflow=True,
-        promotes=True,
+        "rollback", 1, "make the champion before this one the champion again", _REGISTERED, mlflow=True, promotes=True,
     ),
-)
+)  # fmt: skip
 _LABELING = (
     Stage(
-        name="score",
-        does="label the rows of a table on Spark",
-        version=3,
-        reads=("scoring", "prediction", "data.label_separator", *_REGISTERED),
-        spark=True,
-        mlflow=True,
-        limits={"memory": "8g", "cpus": 8, "pids": 1024},
+        "score", 3, "label the rows of a table on Spark",
+        ("scoring", "prediction", "data.label_separator", *_REGISTERED),
+        spark=True, mlflow=True, limits=_LABELING_ON_SPARK,
     ),
     Stage(
-        name="stream",
-        does="label rows as they arrive, on Spark",
-        version=1,
-        reads=("streaming", "prediction", *_DRIFT, *_REGISTERED),
-        may_change=("streaming.continuous", "streaming.interval"),
-        writes=("streams",),
-        spark=True,
-        mlflow=True,
-        limits={"memory": "8g", "cpus": 8, "pids": 1024},
+        "stream", 1, "label rows as they arrive, on Spark",
+        (
+            *("streaming", "prediction", *_REGISTERED),
+            *("dataset.max_label_drift", "dataset.max_length_drift", "dataset.max_vocabulary_drift"),
+        ),
+        may_change=("streaming.continuous", "streaming.interval"), writes=("streams",),
+        spark=True, mlflow=True, limits=_LABELING_ON_SPARK,
     ),
-)
+)  # fmt: skip
 _STUDIES = (
+    Stage("study", 2, "compare the arms of an ablation in one report", ("study",), records="all", limits=_REPORT),
     Stage(
-        name="study",
-        does="compare the arms of an ablation in one report",
-        version=2,
-        reads=("study",),
-        records="all",
-        limits={"memory": "2g", "cpus": 2, "tmp": "512m"},
+        "leaderboard", 2, "compare the models of all finished runs in one table per task",
+        records="all", limits=_REPORT,
     ),
-    Stage(
-        name="leaderboard",
-        does="compare the models of all finished runs in one table per task",
-        version=2,
-        records="all",
-        limits={"memory": "2g", "cpus": 2, "tmp": "512m"},
-    ),
-)
+)  # fmt: skip
 _UPKEEP = (
+    Stage("track", 1, "write the run to MLflow, and earlier ones that it missed", records="all", mlflow=True),
     Stage(
-        name="track",
-        does="write the run to MLflow, and earlier ones that it missed",
-        version=1,
-        records="all",
-        mlflow=True,
+        "publish", 2, "upload the model with its model card to the Hugging Face hub",
+        ("publication", "data", "model", "preprocessing"), ("validate", "preprocess", "train", "evaluate", "gate"),
+        cache=True, uploads=True,
     ),
     Stage(
-        name="publish",
-        does="upload the model with its model card to the Hugging Face hub",
-        version=2,
-        reads=("publication", "data", "model", "preprocessing"),
-        inputs=("validate", "preprocess", "train", "evaluate", "gate"),
-        cache=True,
-        uploads=True,
+        "prune", 1, "list or remove what nothing refers to any more", ("retention",),
+        writes=("runs",), sees=("datasets",), mlflow=True,
     ),
-    Stage(
-        name="prune",
-        does="list or remove what nothing refers to any more",
-        version=1,
-        reads=("retention",),
-        writes=("runs",),
-        sees=("datasets",),
-        mlflow=True,
-    ),
-)
+)  # fmt: skip
 #: The packages of tasks/stages, each with its stages. A stage comes after those that it reads.
 GROUPS: dict[str, tuple[Stage, ...]] = {
     "pipeline": _PIPELINE,
@@ -380,7 +270,7 @@ PIPELINE: tuple[str, ...] = tuple(stage.name for stage in _PIPELINE)
 
 
 def result_line(result: dict[str, Any]) -> str:
-    """The one line of JSON that a stage prints last on stdout (Airflow's XCom, whatever the runtime).
+    """Return the line of JSON that a stage prints last on stdout, which is its XCom in Airflow.
 
     It is ASCII, since logs are split at all of Unicode's line ends, such as U+2028 in a label.
     """
@@ -388,7 +278,7 @@ def result_line(result: dict[str, Any]) -> str:
 
 
 def parse_result(line: str) -> dict[str, Any]:
-    """Read a result line back. Raises StageError when it is not a JSON object."""
+    """Read a result line. Raise StageError if it is not a JSON object."""
     try:
         result = json.loads(line)
     except json.JSONDecodeError as error:

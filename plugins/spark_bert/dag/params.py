@@ -36,20 +36,20 @@ NOTHING = "none"
 
 #: The sections that affect a run of the pipeline: those that its stages read, and the one that says where they run.
 _PIPELINE = {part.partition(".")[0] for stage in PIPELINE for part in STAGES[stage].reads} | {"runtime"}
-#: The sections and fields that people change. The form has all others in its last section.
-_COMMON = {
+#: The sections and fields that people change, in the order of the form. It has all others in its last section.
+_COMMON = (
     *("data.task", "data.source", "data.path", "data.columns", "data.labels", "model.kind", "model.name"),
     *("preprocessing.clean", "preprocessing.sample", "preprocessing.augment", "preprocessing.max_length"),
     *("preprocessing.long", "pretraining.text", "pretraining.epochs", "loss.kind", "loss.class_weights"),
     *("training.epochs", "training.batch_size", "training.learning_rate", "training.lora_rank"),
     *("training.precision", "training.ranks", "training.best_by", "training.seed"),
-    *("communication.strategy", "communication.compression", "gate", "prediction.backend", "submission"),
-    *("runtime.spark_master", "runtime.download", "dataset.name", "dataset.drop"),
-    *("retraining.start", "retraining.margin", "retraining.trial_texts", "retraining.approval"),
-    *("retention", "scoring", "streaming.name", "streaming.source", "streaming.folder", "streaming.brokers"),
-    *("streaming.topic", "streaming.text", "streaming.text2", "streaming.model"),
-}
-_ADVANCED = "Advanced"
+    *("communication.strategy", "communication.compression", "gate", "submission"),
+    *("scoring.input", "scoring.table", "scoring.driver", "scoring.text", "scoring.text2", "scoring.model"),
+    *("streaming.name", "streaming.source", "streaming.folder", "streaming.brokers", "streaming.topic"),
+    *("streaming.text", "streaming.text2", "streaming.model", "prediction.backend", "dataset.name", "dataset.drop"),
+    *("retraining.start", "retraining.margin", "retraining.trial_texts", "retraining.approval", "retention"),
+    *("runtime.spark_master", "runtime.download"),
+)
 
 
 def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Param]:
@@ -73,14 +73,15 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
     changes = flatten(load(experiment).model_dump(mode="json", exclude_defaults=True))
     sections = _PIPELINE.union(more)
     fields = (key for key in _fields() if key.partition(".")[0] in sections)
-    for key in sorted(fields, key=lambda key: _section(key) == _ADVANCED):
+    for key in sorted(fields, key=_place):
         default, schema = _fields()[key]
+        section = key.partition(".")[0].capitalize() if _place(key) < len(_COMMON) else "Advanced"
         described = f"{schema['description']} Default: **{json.dumps(default)}**."
         if key in changes:
             described += f" In {experiment}: **{json.dumps(changes[key])}**."
         if _may_be_absent(key):
             described += f" Write **{NOTHING}** to remove the text of the named experiment."
-        params[key] = Param(None, title=key, section=_section(key), description_md=described, **_nullable(schema))
+        params[key] = Param(None, title=key, section=section, description_md=described, **_nullable(schema))
     return params
 
 
@@ -125,9 +126,10 @@ def explain(params: Mapping[str, Param]) -> str:
     return "\n".join(["| parameter | meaning |", "| --- | --- |", *rows])
 
 
-def _section(key: str) -> str:
+def _place(key: str) -> int:
+    """Return the place of a field in the form."""
     section = key.partition(".")[0]
-    return section.capitalize() if {key, section} & _COMMON else _ADVANCED
+    return next((at for at, name in enumerate(_COMMON) if name in (key, section)), len(_COMMON))
 
 
 def _may_be_absent(key: str) -> bool:

@@ -51,7 +51,7 @@ def test_the_form_shows_what_people_change_and_has_all_else_at_its_end() -> None
     )
     for key, section in (("training.epochs", "Training"), ("gate.f1", "Gate"), ("training.clip_norm", "Advanced")):
         assert params[key].schema["section"] == section
-    shown = _COMMON - {key for name in params for key in (name, name.partition(".")[0])}
+    shown = set(_COMMON) - {key for name in params for key in (name, name.partition(".")[0])}
     assert not shown, "the form has no such field"
 
 
