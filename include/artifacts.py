@@ -1,9 +1,9 @@
-"""The artifact store: what a stage made lies at artifacts/<stage>/<key>/ and is never half there.
+"""The artifact store: the folders artifacts/<stage>/<key>, each of which is complete or does not exist.
 
 A stage writes into a temporary sibling; the manifest is written last, everything is synced, and one rename
 commits it. A reader accepts only a folder whose manifest is complete and whose files match it; one without a manifest
-(a copy or a removal was cut off) is no artifact, and is replaced. What a stage needs to go on after it was stopped lies
-beside, at checkpoints/<stage>/<key>/, until its artifact is committed.
+(a copy or a removal was cut off) is no artifact, and is replaced. A stage that was stopped continues from
+checkpoints/<stage>/<key>, which is removed when its artifact is committed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import logging
 import os
 import shutil
 import socket
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -32,18 +33,18 @@ Files = dict[str, tuple[int, str]]
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a committed artifact says of itself.
+    """The content of an artifact's manifest.json.
 
     Attributes:
         part: the part of the experiment that it was made from.
-        inputs: stage name to key of the artifacts it was made from.
-        fingerprint: hash of what it read from outside the store (raw files, pretrained weights).
+        inputs: the keys of the artifacts that it was made from, by stage.
+        fingerprint: hash of what it was made from outside the store (raw files, pretrained weights).
         revision: git revision of the code.
         result: the stage's result line.
-        exit_code: how the stage ended; evidence of a failure is committed too, but is no input.
+        exit_code: how the stage ended. Evidence of a failure is committed too, but is no input.
         message: why it failed.
-        files: relative path to [bytes, sha256].
-        modified: relative path to the time of its last change when it was hashed, in nanoseconds since 1970.
+        files: bytes and sha256 of each file, by relative path.
+        modified: when each file was last changed before it was hashed, in nanoseconds since 1970, by relative path.
     """
 
     stage: str
@@ -82,16 +83,19 @@ class ArtifactStore:
         self.full_check = full_check
 
     def path(self, stage: str, key: str) -> Path:
-        """Where the artifact lies, or would lie."""
+        """Return the folder of an artifact, which need not exist."""
         return self.root / stage / key
 
     def find(self, stage: str, key: str, hashed: bool = False) -> Artifact | None:
-        """The artifact, None when it was never committed. Raises BadInput when it is damaged.
+        """Return the artifact, or None if it was never committed.
 
         Args:
             stage: the stage that has made it.
             key: its key.
             hashed: whether every file is hashed, as in a store with full_check.
+
+        Raises:
+            BadInput: if it is damaged.
         """
         path = self.path(stage, key)
         if not (path / MANIFEST).is_file():
@@ -109,11 +113,11 @@ class ArtifactStore:
         return Artifact(path, manifest)
 
     def checkpoints(self, stage: str, key: str) -> Path:
-        """Where the stage keeps what it needs to go on after it was stopped."""
+        """Return the folder in which a stage keeps what it needs to continue after it was stopped."""
         return self.root.parent / "checkpoints" / stage / key
 
     def discard_checkpoints(self, stage: str, key: str) -> None:
-        """Remove them, unless another process is at work there: it will need them, and remove them itself."""
+        """Remove the checkpoints, unless another process is at work there, which will remove them itself."""
         folder = self.checkpoints(stage, key)
         if folder.exists():
             with suppress(Transient), locked(folder):
@@ -121,9 +125,10 @@ class ArtifactStore:
 
     @contextmanager
     def writing(self, stage: str, key: str) -> Iterator[Path]:
-        """A temporary folder for the stage's files; gone afterwards unless it was committed.
+        """Make a temporary folder for the stage's files, which is removed in the end unless it was committed.
 
-        Raises BadInput when the artifact's place is taken by something that cannot be removed.
+        Raises:
+            BadInput: if the artifact's place is taken by something that cannot be removed.
         """
         (self.root / stage).mkdir(parents=True, exist_ok=True)
         _remove_remains(self.path(stage, key))
@@ -132,8 +137,9 @@ class ArtifactStore:
             yield folder
 
     def commit(self, folder: Path, manifest: Manifest) -> Artifact:
-        """Seal the folder and rename it into place. When another writer was first, its artifact is the one."""
-        modified = _modified(folder)  # before hashing, so that a change meanwhile does not go unnoticed
+        """Write the manifest and rename the folder into place. If another writer was first, return its artifact."""
+        # Before hashing, so that a change meanwhile does not go unnoticed.
+        modified = {file.relative_to(folder).as_posix(): file.stat().st_mtime_ns for file in _files(folder)}
         sealed = replace(manifest, files=inventory(folder), modified=modified)
         write_json(folder / MANIFEST, asdict(sealed))
         target = self.path(manifest.stage, manifest.key)
@@ -150,34 +156,43 @@ class ArtifactStore:
 
 
 def artifact_key(version: int, part: dict[str, Any], inputs: dict[str, str], fingerprint: str) -> str:
-    """16 hexadecimal digits that are equal when a stage would make the same thing."""
+    """Return 16 hexadecimal digits that are equal if a stage would make the same thing."""
     whole = json.dumps([version, part, inputs, fingerprint], sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
+def revision() -> str:
+    """Return the code's git revision: $SPARK_BERT_REVISION (set in images), or else what git says, or "unknown"."""
+    if named := os.environ.get("SPARK_BERT_REVISION"):
+        return named
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
 def sha256(file: Path) -> str:
-    """The file's sha256 in hexadecimal."""
+    """Return the sha256 of a file in hexadecimal."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def inventory(folder: Path) -> Files:
-    """Size and sha256 of every file below the folder, each of them on the disk."""
+    """Return size and sha256 of every file below the folder, after all are synced to the disk."""
     files = {}
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for file in _files(folder):
         files[file.relative_to(folder).as_posix()] = (file.stat().st_size, sha256(file))
         sync(file)
     return files
 
 
-def _modified(folder: Path) -> dict[str, int]:
-    """When each file below the folder was last changed, in nanoseconds since 1970."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {file.relative_to(folder).as_posix(): file.stat().st_mtime_ns for file in files}
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def damaged(folder: Path, files: Files, modified: Mapping[str, int] | None = None) -> Path | None:
-    """The first of the files that is missing or not as the inventory says.
+    """Return the first file that is missing or differs from its inventory, or None.
 
     A file that was last changed at the time that `modified` gives for it is not hashed.
     """
@@ -192,21 +207,19 @@ def damaged(folder: Path, files: Files, modified: Mapping[str, int] | None = Non
 
 
 def _unlisted(folder: Path, files: Files) -> Path | None:
-    """The first file below the folder that its manifest does not list, but for what Python compiles of one."""
+    """Return the first file that the manifest does not list, except for those in which Python compiles a listed one."""
     known = {folder / name for name in (MANIFEST, *files)}
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path not in known)
-    return next((path for path in found if _source(path) not in known), None)
-
-
-def _source(file: Path) -> Path | None:
-    """The source of a file in which Python keeps what it has compiled; None for other files."""
-    is_compiled = file.parent.name == "__pycache__" and ".pyc" in file.name  # or .pyc.123 for a moment
-    return file.parent.parent / f"{file.name.split('.')[0]}.py" if is_compiled else None
+    for path in _files(folder):
+        is_compiled = path.parent.name == "__pycache__" and ".pyc" in path.name  # or .pyc.123 for a moment
+        source = path.parent.parent / f"{path.name.split('.')[0]}.py" if is_compiled else path
+        if not {path, source} & known:
+            return path
+    return None
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make the folder and hold it for this process alone. Raises Transient, naming the process that has it."""
+    """Make the folder and lock it for this process. Raise Transient, naming the process that has it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a+", encoding="utf-8") as file:
         try:
@@ -221,7 +234,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that a reader sees the old file or the new one, never a part."""
+    """Write JSON atomically: a reader sees the old file or the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     try:
@@ -233,7 +246,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest in an artifact's folder. Raises BadInput when it is damaged."""
+    """Return the manifest in an artifact's folder. Raise BadInput if it is damaged."""
     try:
         return Manifest(**json.loads((path / MANIFEST).read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
@@ -269,7 +282,7 @@ def _remove_remains(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or a folder's list of names, on the disk."""
+    """Sync a file, or a folder's list of names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,8 @@
-"""Open folders and files where others write, level by level and without following links.
+"""Paths that users write, and folders and files in folders in which others may write.
 
-Whoever may write into a folder can replace anything in it by a link at any time. A check of a path is therefore
-outdated as soon as it is made, while the descriptor of an open folder always refers to the same folder.
+In such a folder, anything can be replaced by a link at any time. A check of a path is outdated as soon as it is made,
+while the descriptor of an open folder always refers to the same folder. So they are opened level by level, without
+following links.
 """
 
 from __future__ import annotations
@@ -108,9 +109,7 @@ def _one_level(name: str) -> str:
 
 
 def make_owned_folder(root: Path, folder: Path, owner: tuple[int, int]) -> None:
-    """Create a folder if it is missing, and give it to the owner if it belongs to the user root.
-
-    The owners of the files in the folder do not change.
+    """Create a folder if it is missing, and change its owner, but not that of its files, if it belongs to root.
 
     Args:
         root: a folder that the deployment names.
@@ -129,3 +128,50 @@ def make_owned_folder(root: Path, folder: Path, owner: tuple[int, int]) -> None:
             f"{folder} is a symbolic link or a file, or lies below one, but stages need a folder: replace it with one. "
             f"To keep everything on another disk, set SPARK_BERT_HOME to a folder there"
         ) from error
+
+
+def user_path(text: str) -> Path:
+    """Expand ~ and ~name in a path, as the shell does. Raise BadInput if there is no user of that name."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise BadInput(f"{text}: there is no user of that name here: write the absolute path") from error
+
+
+def user_folder(text: str) -> Path:
+    """Return the absolute path of a folder that a user names, also by one of its files, such as a package.json."""
+    path = user_path(text).absolute()
+    return path.parent if path.is_file() else path
+
+
+def check_file(path: Path, remedy: str) -> None:
+    """Check that a path is a regular file without opening it, because opening a pipe would block.
+
+    Raises:
+        BadInput: if it is not. The message ends with the remedy.
+    """
+    if path.is_file():
+        return
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder, not a file: {remedy}")
+    if path.exists():
+        raise BadInput(f"{path} is a pipe, a socket or a device, not a file: {remedy}")
+    raise BadInput(f"{path} is missing: {remedy}")
+
+
+def check_home(home: Path) -> None:
+    """Raise BadInput if a home is not where it was made, which scripts/home.sh writes into it.
+
+    Records, MLflow's database and Airflow's configuration name its path, so work in a copy would write into the first.
+    """
+    made = Path()
+    with suppress(OSError):
+        made = Path((home / ".path").read_text(encoding="utf-8"))
+        if made.samefile(home):
+            return
+    if made != Path():
+        raise BadInput(
+            f"{home} was made as {made} and then copied or moved: its records, MLflow's database and airflow.cfg name "
+            "that path, and runs would write there. Name another SPARK_BERT_HOME, move the folder back, or, if "
+            f"{made} is gone, write ln -s {home.resolve()} {made}"
+        )

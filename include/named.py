@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from include.experiment import Experiment
-from include.paths import check_file, user_path
+from include.folders import check_file, user_path
 from include.stages import BadInput
 from include.text import from_json, from_yaml, shorten, shown
 

@@ -1,11 +1,13 @@
-"""A run: runs/<run id>/run.json points at the artifacts that the run used."""
+"""A run: runs/<run>/run.json points at the artifacts that it used, and at-work/<stage>.json says what is made now."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,10 @@ from include.stages import PIPELINE, STAGES, BadInput, StageError, flatten
 from include.text import is_unwritable
 from include.tracing import VARIABLES
 
+log = logging.getLogger(__name__)
+
+#: The folder of a run with one file for each stage at work.
+AT_WORK = "at-work"
 #: The file of a run that is an arm of an ablation: its study, configuration, task and seed.
 ARM = "arm.json"
 #: The file of a run with a person's answer to a request for approval. As all files of a run, it only informs: every
@@ -81,7 +87,7 @@ class Run:
         return self.folder / "run.json"
 
     def record(self) -> dict[str, Any]:
-        """What is known of the run: its experiment, and for each stage its key, exit code and result."""
+        """Return what `Recorded` describes, as JSON values. Raise BadInput if the file is damaged."""
         if not self.file.is_file():
             return {"run": self.folder.name, "stages": {}}
         try:
@@ -94,13 +100,13 @@ class Run:
     def add(
         self, artifact: Artifact, experiment: Experiment, started: float | None = None, reused: bool = False
     ) -> None:
-        """Point the run at an artifact. Stages that were built on another one are forgotten.
+        """Point the run at an artifact, and remove the stages that were built on another one from its record.
 
         Args:
-            artifact: the artifact.
+            artifact: the artifact. If the run already points at it, its times stay.
             experiment: what its stage was given.
             started: when its stage began, in seconds since 1970; None: just now.
-            reused: whether it was found. An artifact that the run points at already keeps its times.
+            reused: whether it existed before.
         """
         manifest = artifact.manifest
         entry = {
@@ -118,10 +124,14 @@ class Run:
         self._write(manifest.stage, entry, experiment)
 
     def adopt(self, other: Run, without: str, changes: dict[str, Any]) -> None:
-        """Begin with what another run of the same home has made, but for one stage and those that follow from it.
+        """Start with what another run of the same home has made, except for one stage and those that follow from it.
 
-        `changes` are fields of the experiment ("section.field") that only such a stage reads. Running it then adds to
-        this run's record, which names the other under "from"; the other's stays as it is.
+        The record names the other run under "from".
+
+        Args:
+            other: the other run.
+            without: the stage, which will be run in this run.
+            changes: fields of the experiment ("section.field") that only this stage and those after it read.
         """
         record = other.record()
         stages = {
@@ -142,7 +152,7 @@ class Run:
         started: float | None = None,
         told: Mapping[str, str] = os.environ,
     ) -> None:
-        """Say that a stage made nothing, and why. What it had made before stays what the run points at.
+        """Record why a stage made nothing, unless the run points at what it made before.
 
         Args:
             stage: the name of the stage.
@@ -175,9 +185,11 @@ class Run:
         write_json(self.file, {**record, "stages": {**stages, stage: entry}})
 
     def artifact(self, stage: str, experiment: Experiment | None = None) -> Artifact:
-        """The artifact of a finished stage; with an experiment, only if it was made from just that.
+        """Return the artifact of a finished stage.
 
-        Raises BadInput when the stage has not run, failed, or was made from something else.
+        Raises:
+            BadInput: if the stage has not run, has failed, or its artifact was made from another experiment than the
+                given one.
         """
         entry = self.record()["stages"].get(stage)
         if entry is None:
@@ -203,7 +215,7 @@ def _until_now(started: float | None) -> dict[str, float]:
 
 
 def _dag_run(told: Mapping[str, str]) -> dict[str, str | int]:
-    """Return what `Recorded` says of the Dag run; nothing unless the variables of a stage of an Airflow task do."""
+    """Return what `Recorded` says of the Dag run, as far as the variables name it."""
     variables = {"dag_id": DAG_ID, "run_id": RUN_ID}
     ids: dict[str, str | int] = {name: told[of] for name, of in variables.items() if told.get(of)}
     return ids | {"map_index": int(index)} if (index := told.get(MAP_INDEX)) else ids
@@ -216,9 +228,57 @@ def _in_words(changed: dict[str, tuple[Any, Any]], made: dict[str, Any]) -> str:
 
 
 def descendants(stage: str) -> set[str]:
-    """The stages that read this one's artifact, directly or through others."""
+    """Return the stages that read this one's artifact, directly or through others."""
     found: set[str] = set()
-    for name, row in STAGES.items():  # each after those that it reads, so one pass reaches all
+    for name, row in STAGES.items():  # each comes after those that it reads
         if stage in row.inputs or found & set(row.inputs):
             found.add(name)
     return found
+
+
+class AtWork(BaseModel):
+    """A stage at work.
+
+    Attributes:
+        key: the key of the artifact that the stage makes.
+        progress: the key of its checkpoints. A training writes metrics.jsonl in checkpoints/<stage>/<progress>/, until
+            its artifact is committed with that file in it.
+        since: when this try began, in seconds since 1970.
+        planned_steps: the steps of a training; None until they are known, and for other stages. A training whose dev
+            split stops improving ends before.
+    """
+
+    stage: str
+    key: str
+    progress: str
+    since: float
+    planned_steps: int | None = None
+
+
+@contextmanager
+def at_work(run: Path, work: AtWork) -> Iterator[Callable[[int], None]]:
+    """Record in a run's folder that a stage is at work, until the end of the context.
+
+    A process that is killed leaves its record, and the next try of the stage replaces it. A reader can tell: unless the
+    Airflow task is running, the record is a remnant; without Airflow, it is one if run.json has an entry of the stage
+    that ended after `since`. A record that cannot be written does not stop the work.
+
+    Yields:
+        A function that adds the planned steps to the record.
+    """
+    file = run / AT_WORK / f"{work.stage}.json"
+    _write_work(file, work)
+    try:
+        yield lambda steps: _write_work(file, work.model_copy(update={"planned_steps": steps}))
+    finally:
+        with suppress(OSError, ValueError):
+            if AtWork.model_validate_json(file.read_bytes()).since == work.since:  # else it is the next try's
+                file.unlink()
+
+
+def _write_work(file: Path, work: AtWork) -> None:
+    try:
+        file.parent.mkdir(exist_ok=True)
+        write_json(file, work.model_dump())
+    except OSError as error:
+        log.warning("%s cannot be written, so nobody sees that %s is at work: %s", file, work.stage, error)

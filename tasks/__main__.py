@@ -16,9 +16,9 @@ from types import FrameType
 from typing import NoReturn
 
 from include.experiment import Experiment
+from include.folders import check_home
 from include.logs import configure
 from include.named import load, names
-from include.paths import check_home
 from include.runs import Run
 from include.stages import STAGES, BadInput, ExitCode, StageError, result_line
 from include.tracing import Origin

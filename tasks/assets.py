@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from include.artifacts import sha256, sync, write_json
-from include.paths import user_folder
+from include.folders import user_folder
 from include.scratch import scratch_folder
 from include.sections import Runtime
 from include.stages import BadInput, Transient

@@ -6,7 +6,7 @@ import logging
 import os
 
 from include.experiment import Experiment
-from include.paths import check_file, user_path
+from include.folders import check_file, user_path
 from include.sections import Data
 from include.stages import BadInput
 from tasks.assets import encoder_folder, wordnet_folder

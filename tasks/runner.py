@@ -26,12 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from include import tracing
-from include.artifacts import Artifact, Manifest, artifact_key
-from include.at_work import AtWork, at_work
+from include.artifacts import Artifact, Manifest, artifact_key, revision
 from include.experiment import Experiment
 from include.named import build, merge
-from include.revision import revision
-from include.runs import DAG_ID, Run, descendants
+from include.runs import DAG_ID, AtWork, Run, at_work, descendants
 from include.stages import GROUPS, STAGES, BadInput, StageError, Stopped
 from tasks.context import Context, Outcome
 from tasks.outside import check_unchanged, noting

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from include.experiment import Experiment
-from include.paths import user_folder
+from include.folders import user_folder
 from include.runs import Run
 from include.sections import Prediction
 from include.stages import BadInput

@@ -16,9 +16,9 @@ import uvicorn
 import uvloop
 
 from include.experiment import Experiment
+from include.folders import user_folder
 from include.logs import configure
 from include.named import load
-from include.paths import user_folder
 from include.runs import Run
 from include.secrets import SERVING, VARIABLE
 from include.stages import BadInput, ExitCode, StageError

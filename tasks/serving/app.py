@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from include.revision import revision
+from include.artifacts import revision
 from tasks.serving import inference_protocol, query
 from tasks.serving.answering import BODIES, Answering, refused
 from tasks.serving.examples import INFER, INFER_RESPONSES, QUERY, QUERY_RESPONSES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from include.paths import check_file, user_path
+from include.folders import check_file, user_path
 from include.stages import BadInput
 from tasks.sources.formats import format_of
 from tasks.sources.limits import in_chunks

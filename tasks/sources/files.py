@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from include.folders import user_path
 from include.glue import AUTO, SPLITS, Task
-from include.paths import user_path
 from include.sections import FORMATS, Data
 from include.stages import BadInput
 from tasks.sources.base import Columns, Record, Source

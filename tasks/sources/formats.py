@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
-from include import paths
+from include import folders
 from include.stages import BadInput
 
 #: How the problem of a row begins that cannot be decoded.
@@ -58,7 +58,7 @@ def nul_problem(text: str) -> str:
 
 def check_file(path: Path, encoding: str = "utf-8") -> None:
     """Raise BadInput if the file is missing, empty, compressed or, if it should be UTF-8, in another encoding."""
-    paths.check_file(path, "put the file there, or correct data.path and the file name")
+    folders.check_file(path, "put the file there, or correct data.path and the file name")
     with path.open("rb") as stream:
         head = stream.read(_HEAD)
     if not head:

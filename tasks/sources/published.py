@@ -10,8 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from include.folders import user_path
 from include.glue import SPLITS, Split, Task
-from include.paths import user_path
 from include.stages import BadInput
 from tasks import outside
 from tasks.sources.base import Columns, Record, Source

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from include.paths import check_file
+from include.folders import check_file
 from include.secrets import KAFKA, KAFKA_VARIABLE, VARIABLE
 from include.stages import BadInput
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from include.folders import user_folder, user_path
 from include.named import load
-from include.paths import user_folder, user_path
 from include.stages import BadInput
 from include.text import from_json, from_yaml
 

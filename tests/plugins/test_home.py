@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from include.paths import check_home
+from include.folders import check_home
 from include.stages import BadInput
 
 REPOSITORY = Path(__file__).parents[2]

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from include.artifacts import Manifest
-from include.at_work import AtWork, at_work
 from include.experiment import Experiment
 from include.logs import VARIABLE
 from include.named import load
-from include.runs import DAG_ID, MAP_INDEX, RUN_ID, Run
+from include.runs import DAG_ID, MAP_INDEX, RUN_ID, AtWork, Run, at_work
 from include.stages import STAGES, BadInput, ExitCode, Transient
 from tasks import outside, runner
 from tasks.__main__ import main

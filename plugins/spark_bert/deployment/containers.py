@@ -10,10 +10,10 @@ import os
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from include.at_work import AT_WORK
 from include.experiment import Experiment
 from include.folders import make_owned_folder
 from include.logs import VARIABLE as LOG_FORMAT
+from include.runs import AT_WORK
 from include.secrets import DATABASE, HUB, KAFKA, LOGIN, VARIABLE, of_mlflow
 from include.stages import STAGES, BadInput
 from spark_bert.deployment.inputs import is_in_artifact_store, named_paths, reads_database, reads_kafka, uses_cluster

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from include.paths import user_path
+from include.folders import user_path
 from include.runs import Run
 from include.stages import BadInput
 

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from include.artifacts import write_json
-from include.revision import revision
+from include.artifacts import revision, write_json
 from include.stages import ExitCode
 from tasks.inference.packaged_model import PackagedModel
 from tests.tasks.serving.conftest import Client, Process, Start

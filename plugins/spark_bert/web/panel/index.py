@@ -13,8 +13,8 @@ from sys import intern
 from threading import Lock
 from typing import Any
 
-from include.at_work import AT_WORK
 from include.folders import open_file
+from include.runs import AT_WORK
 from include.stages import STAGES
 from include.text import is_unwritable
 from spark_bert.deployment.places import home

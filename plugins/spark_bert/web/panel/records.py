@@ -19,8 +19,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from include.artifacts import MANIFEST
-from include.at_work import AT_WORK
 from include.folders import open_file, open_folder
+from include.runs import AT_WORK
 from include.stages import ExitCode
 from spark_bert.deployment.places import home, indexed, run_folder
 

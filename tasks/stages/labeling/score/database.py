@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql.types import DataType, DateType, DecimalType, TimestampNTZType, TimestampType
 
-from include.paths import check_file, user_path
+from include.folders import check_file, user_path
 from include.secrets import DATABASE, VARIABLE
 from include.sections import Scoring
 from include.stages import BadInput, Transient

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from include.experiment import Experiment
-from include.paths import user_path
+from include.folders import user_path
 from include.runs import Run
 from include.stages import BadInput, StageError
 from tasks.encoder.loading import read_head

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from include.paths import user_path
+from include.folders import user_path
 from include.sections import Streaming
 from tasks.streaming.files import changed_files
 

@@ -11,8 +11,7 @@ from typing import Self
 
 from include.artifacts import Manifest, sha256
 from include.datasets import is_finished
-from include.folders import Dropped
-from include.paths import user_path
+from include.folders import Dropped, user_path
 from include.stages import BadInput, Transient
 from include.text import is_unwritable
 from tasks import outside

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from include.experiment import Experiment
-from include.paths import user_path
+from include.folders import user_path
 from include.runs import Run
 from include.sections import Loss, Model, Training
 from include.stages import SHARED_WITH_PRETRAINING, BadInput

@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from include import paths
+from include import folders
 from include.stages import BadInput
 from tasks.sources.formats import check_text
 
@@ -67,7 +67,7 @@ def splits(file: Path, seed: int) -> dict[str, Iterator[str]]:
 
 def check_file(file: Path) -> None:
     """Raise BadInput if the file is missing, is not UTF-8 text, or is not gzip although its name ends in .gz."""
-    paths.check_file(file, "put the text there, or correct pretraining.text")
+    folders.check_file(file, "put the text there, or correct pretraining.text")
     if file.suffix == ".gz" and not _is_gzip(file):
         raise BadInput(f"{file} is not gzip, although its name ends in .gz: compress it, or rename it")
     if not _is_gzip(file):
