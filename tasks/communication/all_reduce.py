@@ -46,17 +46,16 @@ class AllReduce(Exchange):
         host: Host | None = None,
         copies: Collection[str] = (),
     ) -> None:
-        """Synchronize the gradients of a model.
+        """Synchronize the gradients of a model, which has equal weights on all ranks.
 
         Args:
-            model: the model, of equal weights on all ranks.
+            model: the model.
             settings: how matrices are compressed; None: not at all.
             first_compressed: the first step with compression, counted from 1.
             hosts: which ranks share a host and sum among themselves first; None: all ranks are treated alike.
             host: this host, whose ranks share memory, at least `shared_bytes` of it; None: they use Gloo. Without
                 `hosts`, all ranks are on it, and nothing is compressed.
-            copies: weights of which ranks that share memory keep copies in bf16 there, by name, as well as of others
-                in the same buckets.
+            copies: weights, by name, whose buckets are also kept in bf16 in shared memory.
         """
         super().__init__(model)
         self._layout = flat()
@@ -65,7 +64,7 @@ class AllReduce(Exchange):
             if settings and settings.compression != "none" and self._layout.leads:
                 log.warning("all ranks share one host, so nothing is compressed: write strategy: all-reduce")
             settings = None  # without a slow link compression only costs time
-        self._first_compressed, self._sending, self._hosts, self._host = first_compressed, False, hosts, host
+        self._first_compressed, self._hosts, self._host = first_compressed, hosts, host
         ranks, kinds = hosts.across if hosts else hvd.global_process_set, by_kind(model)
         self._links = {kind: Link(ranks) for kind in kinds}
         self._rows = {
@@ -97,14 +96,9 @@ class AllReduce(Exchange):
         """Wait for the weights, and choose the compressor of the matrices for this step."""
         self.receive_parameters()
         super().begin_step(step, loss_scale, stop)
-        self._sending = False
         self._stop_request.grad = torch.full_like(self._stop_request, float(stop))
         for bucket in self._matrices:
             bucket.choose(compressed=step >= self._first_compressed)
-
-    def sync_next_backward(self) -> None:
-        """Let the hooks send gradients from now on."""
-        self._sending = True
 
     def synchronize_gradients(self) -> bool:
         """Send the remaining gradients, and wait for all sums."""
@@ -140,7 +134,7 @@ class AllReduce(Exchange):
 
     def discard_step(self) -> None:
         """Restore the compressors' state."""
-        self.send_parameters()  # they have not changed, but tells the ranks that the gradients may be overwritten
+        self.send_parameters()  # no weight has changed, but the ranks wait for it before they overwrite gradients
         for bucket in self._matrices:
             bucket.compressor.discard_step()
 
@@ -213,7 +207,7 @@ class Bucket:
     Attributes:
         gradients: the buffer that the backward pass fills.
         packed: the compressor that the settings name; without settings, it compresses nothing.
-        compressor: the compressor of this step, which compresses nothing before the first compressed step.
+        compressor: the compressor of this step, which is not `packed` before the first compressed step.
     """
 
     def __init__(
@@ -242,10 +236,7 @@ class Bucket:
         self._in_pieces: frozenset[torch.Tensor] = frozenset()
 
     def share(self, names: Mapping[torch.Tensor, str], host: Host, copies: Collection[str]) -> SharedWeights:
-        """Keep the parameters that have names in memory that the host's ranks share.
-
-        If any of `copies` is among them, copies of all of them are kept in bf16.
-        """
+        """Keep the parameters that have names in shared memory, with copies of all in bf16 if any is in `copies`."""
         assert self._shared
         named = {names[parameter]: parameter for parameter in self.gradients.parameters if parameter in names}
         self._weights = SharedWeights(named, self._shared, host, not named.keys().isdisjoint(copies))

@@ -23,19 +23,12 @@ from tasks.encoder.models import EncoderWithHead
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A rank's part of a parameter.
+    """A rank's part of a parameter."""
 
-    Attributes:
-        parameter: the parameter, a DTensor if it is divided.
-        values: the part, which shares its memory with the parameter. Its gradient is what `take_gradient` moved there.
-        place: where it lies.
-        copies: the number of ranks, of those that have parts of one copy of the model, that have the same part.
-    """
-
-    parameter: nn.Parameter
-    values: torch.Tensor
+    parameter: nn.Parameter  # a DTensor if it is divided
+    values: torch.Tensor  # the part, in the parameter's memory; its gradient is what `take_gradient` moved there
     place: Place
-    copies: int
+    copies: int  # of the ranks that have parts of one copy of the model, the number that has this part
 
     def take_gradient(self) -> None:
         """Move the parameter's gradient to the part, which then is a plain tensor with a plain gradient."""
@@ -76,7 +69,6 @@ class DividedModel(Exchange):
     """
 
     def __init__(self, model: EncoderWithHead, parts: Mapping[str, Part], layout: Layout) -> None:
-        """Synchronize the gradients of the model's trained parameters, of which these are this rank's parts."""
         super().__init__(model)
         self._layout = layout
         self._parts = {name: part for name, part in parts.items() if part.parameter.requires_grad}
@@ -111,11 +103,7 @@ class DividedModel(Exchange):
 
 
 class Bucket:
-    """Parts whose gradients are sent together.
-
-    Attributes:
-        gradients: the buffer that is sent when it is complete.
-    """
+    """Parts whose gradients are sent together, when the buffer `gradients` is complete."""
 
     def __init__(self, name: str, parts: Sequence[torch.Tensor], link: Link) -> None:
         self.gradients = GradientBuffer(parts, self._send)

@@ -24,19 +24,12 @@ Parameters = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Owned:
-    """A parameter that the ranks of a host keep once, in memory that they share; each of them updates a piece of it.
+    """A parameter that the ranks of a host keep once, in memory that they share; each of them updates a piece of it."""
 
-    Attributes:
-        piece: this rank's part of the flattened parameter, fp32 [n]; n may be 0.
-        mean: the first moment of the whole parameter, in its shape, which the ranks also share.
-        square: the second moment.
-        part: where the piece lies in the flattened parameter, and this rank's part of the moments in theirs.
-    """
-
-    piece: torch.Tensor
-    mean: torch.Tensor
-    square: torch.Tensor
-    part: slice
+    piece: torch.Tensor  # this rank's part of the flattened parameter, fp32 [n]; n may be 0
+    mean: torch.Tensor  # the first moment of the whole parameter, in its shape, which the ranks also share
+    square: torch.Tensor  # the second moment
+    part: slice  # where the piece lies in the flattened parameter, and this rank's part of the moments in theirs
 
 
 class Exchange(ABC):
@@ -67,30 +60,27 @@ class Exchange(ABC):
     _norm: float | None = None  # where it is known when the gradients are synchronized
 
     def __init__(self, model: nn.Module) -> None:
-        """Synchronize the gradients of all parameters of the model that are trained."""
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.owned, self._links = {}, {}
-        self.loss_scale, self.stop = 1.0, False
+        self.loss_scale, self.stop, self._sending = 1.0, False, False
 
     def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
-        """Begin a step.
+        """Begin a step, counted from 1.
 
-        Args:
-            step: its number, counted from 1.
-            loss_scale: the factor by which the loss, and therefore every gradient, is multiplied.
-            stop: whether this rank was asked to stop after the step.
+        `loss_scale` is the factor of the loss, and therefore of every gradient. `stop` says whether this rank was asked
+        to stop after the step.
         """
-        self.loss_scale, self.stop = loss_scale, stop
+        self.loss_scale, self.stop, self._sending = loss_scale, stop, False
 
-    def sync_next_backward(self) -> None:  # noqa: B027  # some send nothing before the backward pass has ended
+    def sync_next_backward(self) -> None:
         """Allow gradients to be sent while the next backward pass, the last one of the step, still runs."""
+        self._sending = True
 
     @abstractmethod
     def synchronize_gradients(self) -> bool:
         """Replace every gradient by its sum over the ranks, divided by the loss scale.
 
-        Returns:
-            Whether any rank was asked to stop, equal on all ranks.
+        Return whether any rank was asked to stop, equal on all ranks.
         """
 
     def norm(self) -> float | torch.Tensor:
@@ -124,22 +114,18 @@ class Exchange(ABC):
         """Replace the state by one that `state_dict` or `redistribute` returned, after the weights were replaced."""
 
     def redistribute(self, states: Sequence[State]) -> State:
-        """Return this rank's part of the states that the ranks of another layout had, and warn of what is dropped.
+        """Return this rank's part of the states of another layout's ranks, in their order; warn of what is dropped.
 
         Where parameters are sharded, the loop also uses it for the optimizer's state.
-
-        Args:
-            states: one state per rank of the other layout, in the order of their ranks.
         """
         warn_of_changes(own={}, before=states[0])
         return {}
 
 
 class SingleRank(Exchange):
-    """The only rank of a training: it exchanges nothing."""
+    """The only rank of a training: it exchanges nothing. With `on_device`, Python does not wait for the norm."""
 
     def __init__(self, model: nn.Module, on_device: bool = False) -> None:
-        """Synchronize nothing. `on_device`: return the norm as a tensor, for which Python has not waited."""
         super().__init__(model)
         self._on_device = on_device
 

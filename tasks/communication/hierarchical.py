@@ -29,7 +29,7 @@ class Hosts:
     """
 
     def __init__(self, by_host: Sequence[int]) -> None:
-        """Group ranks, given the number of ranks on each host (see tasks.communication.ranks)."""
+        """Group ranks, given the number of ranks on each host."""
         hosts, rank = ranks.split_by_host(by_host), ranks.rank()
         sets = [process_set(host) for host in hosts]
         firsts = [host.start for host in hosts]
@@ -53,10 +53,9 @@ class GlooInside(Uncompressed):
 
 
 class HostFirst(Compressor):
-    """Sums inside the host in fp32, then across the hosts with a compressor of any kind."""
+    """Sums inside the host in fp32, then over hosts.across with the compressor `across`."""
 
     def __init__(self, across: Compressor, inside: GlooInside | SharedSum, hosts: Hosts) -> None:
-        """Use the compressor `across`, which sums over hosts.across."""
         super().__init__(across.name, across.shapes, across.link, across.device)
         self._across, self._inside, self._leads = across, inside, hosts.is_leader
 

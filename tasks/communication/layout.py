@@ -13,36 +13,21 @@ _T = TypeVar("_T")
 
 
 class Mesh(NamedTuple):
-    """The ranks as an array, whose last axis varies fastest.
+    """The ranks as an array, whose last axis varies fastest."""
 
-    Attributes:
-        data: copies of the model, which compute other rows.
-        pipeline: stages of a copy, each of which has some layers.
-        shard: ranks that keep parts of the same weights, and compute other rows.
-        tensor: ranks that compute parts of the same matrices.
-    """
-
-    data: int = 1
-    pipeline: int = 1
-    shard: int = 1
-    tensor: int = 1
+    data: int = 1  # copies of the model, which compute other rows
+    pipeline: int = 1  # stages of a copy, each of which has some layers
+    shard: int = 1  # ranks that keep parts of the same weights, and compute other rows
+    tensor: int = 1  # ranks that compute parts of the same matrices
 
 
 class Layout(NamedTuple):
-    """This rank's place in the mesh.
+    """This rank's place in the mesh."""
 
-    Attributes:
-        rank: its number among all ranks.
-        mesh: the size of each axis.
-        place: this rank's number on each axis.
-        replicas: Horovod's process set of the ranks with the same part of the model, along the axis data; None: these
-            are all ranks, or only this one.
-    """
-
-    rank: int
-    mesh: Mesh
-    place: Mesh
-    replicas: Any = None
+    rank: int  # its number among all ranks
+    mesh: Mesh  # the size of each axis
+    place: Mesh  # its number on each axis
+    replicas: Any = None  # Horovod's process set along the axis data; None: these are all ranks, or only this one
 
     @property
     def world(self) -> int:
@@ -100,19 +85,12 @@ class Layout(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a part lies in its parameter.
+    """Where a part lies in its parameter."""
 
-    Attributes:
-        offset: of its first element in each dimension.
-        shape: of the part.
-        whole: the shape of the parameter.
-        written: whether this rank is the one that writes the part. Others may have copies of it.
-    """
-
-    offset: tuple[int, ...]
+    offset: tuple[int, ...]  # of its first element in each dimension
     shape: tuple[int, ...]
-    whole: tuple[int, ...]
-    written: bool
+    whole: tuple[int, ...]  # the shape of the parameter
+    written: bool  # whether this rank is the one that writes the part, of which others may have copies
 
 
 def flat() -> Layout:

@@ -38,7 +38,6 @@ class ParameterServer(Exchange):
     sharded = True
 
     def __init__(self, model: EncoderWithHead, settings: Communication) -> None:
-        """Serve the parameters of a model, which has equal weights on all ranks."""
         super().__init__(model)
         self._links = {"embeddings": Link(), "matrices": Link(), "rest": Link()}
         dtype = _DTYPES[settings.server_parameters]
@@ -47,21 +46,11 @@ class ParameterServer(Exchange):
         self._server_of = {parameter: served for served in self._served for parameter in served.parameters}
         self.parameters = {name: piece for served in self._served for name, piece in served.pieces.items()}
         self._momentum = ServerMomentum(self.parameters, settings.server_momentum) if settings.server_momentum else None
-        self._sending = False
         for parameter in self._server_of:
             parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
             parameter.data.copy_(parameter.data.to(dtype))  # the first step also rounds as the link does
         if settings.staleness == 0:
             self._wait_in_forward(model)
-
-    def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
-        """Begin a step, in which nothing is sent before sync_next_backward."""
-        super().begin_step(step, loss_scale, stop)
-        self._sending = False
-
-    def sync_next_backward(self) -> None:
-        """Let the hooks send gradients from now on."""
-        self._sending = True
 
     def synchronize_gradients(self) -> bool:
         """Wait for the sums of this rank's part, and exchange its norm and the request to stop with the other ranks."""
@@ -156,7 +145,6 @@ class ServerMomentum:
     """
 
     def __init__(self, pieces: Parameters, momentum: float) -> None:
-        """Add momentum (0.9 in the paper) to the gradients of this rank's pieces, given by name."""
         self._pieces, self._momentum = pieces, momentum
         self._values = {name: torch.zeros_like(piece) for name, piece in pieces.items()}
         self._before: dict[str, tuple[torch.Tensor | slice, torch.Tensor]] = {}
@@ -189,9 +177,7 @@ class ServerMomentum:
 def join(states: Sequence[State]) -> State:
     """Join the states of all ranks' parameter servers, or of their optimizers, in the order of the ranks.
 
-    Returns:
-        Sharded parameters flat, [elements]; word embeddings as [rows, features]; step counts, which are equal on all
-        ranks, as scalars.
+    Sharded parameters become flat, [elements], and word embeddings [rows, features]; step counts are scalars.
     """
     keys = dict.fromkeys(key for state in states for key in state)
     return {key: _join([state[key] for state in states if key in state]) for key in keys}
@@ -217,8 +203,7 @@ def _arrive(served: Sequence[Served], *_: object) -> None:
 def _units(model: nn.Module) -> list[tuple[list[nn.Module], list[nn.Parameter]]]:
     """Return groups of modules with the parameters that they read: one group per layer, and one for the rest.
 
-    A layer is an item of a module list. Its parameters are treated as a whole, because some encoders use the weights
-    of a module without calling the module.
+    A layer has all its parameters together, because some encoders use the weights of a module without calling it.
     """
     layers = [layer for modules in model.modules() if isinstance(modules, nn.ModuleList) for layer in modules]
     inside = {module for layer in layers for module in layer.modules()}

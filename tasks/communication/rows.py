@@ -49,10 +49,12 @@ class SparseRows:
 
 
 class SharedRows(SparseRows):
-    """Gathers the rows of the ranks of this host in memory that they share: each writes its own, and reads all."""
+    """Gathers the rows of the ranks of this host in memory that they share: each writes its own, and reads all.
+
+    `link` counts what this rank reads of the others, as of an all-gather.
+    """
 
     def __init__(self, name: str, shape: torch.Size, link: Link, device: torch.device, host: Host) -> None:
-        """Gather among the ranks of the host; `link` counts what this rank reads of the others, as of an all-gather."""
         super().__init__(name, shape, link, device)
         self._host, width = host, 1 + shape[1]
         self._regions = [host.take(ROWS * width, torch.int32).view(ROWS, width) for _ in range(host.count)]
@@ -95,15 +97,14 @@ def rows_room(features: int, count: int) -> int:
 
 
 class HostRowsFirst(SparseRows):
-    """Sums a row-sparse gradient inside each host, then across the hosts, then sends its rows inside each host."""
+    """Sums a row-sparse gradient inside each host, then across the hosts, then sends its rows inside each host.
+
+    `across` is the link of hosts.across. The ranks of `host` gather their rows in its memory; None: they use Gloo.
+    """
 
     def __init__(
         self, name: str, shape: torch.Size, hosts: Hosts, across: Link, device: torch.device, host: Host | None = None
     ) -> None:
-        """Sum rows of a parameter of this shape; `across` is the link of hosts.across.
-
-        The ranks of `host` gather their rows in its memory; None: they use Gloo.
-        """
         super().__init__(name, shape, across, device)
         inside = f"{name}.inside", shape, hosts.inside, device
         self._inside = SharedRows(*inside, host) if host else SparseRows(*inside)

@@ -58,15 +58,13 @@ class Served(ABC):
     def _moved(self) -> torch.Tensor: ...
 
     @abstractmethod
-    def _take(self, gathered: torch.Tensor) -> None:
-        """Copy what the ranks sent, each what its `_moved` returned, into the model."""
+    def _take(self, gathered: torch.Tensor) -> None: ...
 
 
 class Shard(Served):
-    """A rank's part of a bucket. The parts lie in the order of the ranks, and zeros make them equally long."""
+    """The `rank`-th part of a bucket. The parts lie in the order of the ranks, and zeros make them equally long."""
 
     def __init__(self, name: str, parameters: Parameters, link: Link, rank: int, dtype: torch.dtype) -> None:
-        """Serve the shard with this rank's number in the link."""
         super().__init__(name, link, dtype)
         self._sum: Handle = -1
         self._gradient = GradientBuffer(list(parameters.values()), self._send_gradient, multiple=link.size)
@@ -105,10 +103,9 @@ class Shard(Served):
 
 
 class Rows(Served):
-    """Every N-th row of word embeddings with row-sparse gradients. Only rows in the gradient are exchanged."""
+    """The rows of word embeddings whose number modulo N is `rank`. Only rows in the sparse gradient are exchanged."""
 
     def __init__(self, name: str, parameter: torch.Tensor, link: Link, rank: int, dtype: torch.dtype) -> None:
-        """Serve the rows whose number modulo N is this rank's number in the link."""
         super().__init__(f"rows.{name}", link, dtype)
         self._rank, self._parameter = rank, parameter
         self.parameters = (parameter,)

@@ -46,7 +46,6 @@ class Host:
     """The ranks of this host, and the memory that they share. All of them call its methods in the same order."""
 
     def __init__(self, number: int, mates: Sequence[Mate], memory: mmap.mmap) -> None:
-        """Share `memory` with the host's other ranks, in the order of their numbers."""
         self.number, self.count = number, len(mates) + 1
         self._mates, self._memory = mates, memory
         self._taken = self._events = 0
@@ -73,8 +72,7 @@ class Host:
     def wait(self, event: int) -> list[float]:
         """Wait for an event of all other ranks, and return what they told with it, in the order of the ranks.
 
-        Raises:
-            HorovodInternalError: one of them has ended, or was silent for too long.
+        Raises HorovodInternalError if one of them has ended, or was silent for too long.
         """
         deadline = _deadline()
         return [mate.receive(event, deadline) for mate in self._mates]
@@ -141,11 +139,7 @@ class Mate:
 
 
 def share_memory(size: int, by_host: Sequence[int]) -> Host | None:
-    """Let the ranks of each host share memory. All ranks call this.
-
-    Args:
-        size: bytes that the ranks of this host share.
-        by_host: the number of ranks on each host (see tasks.communication.ranks).
+    """Let the ranks of each host share `size` bytes. All ranks call this, with the number of ranks on each host.
 
     Returns:
         This host; None on all ranks, after a warning, if the ranks of any host cannot share memory.

@@ -15,6 +15,8 @@ from tasks.communication.shared_memory import Host, aligned
 class SharedSum(Compressor):
     """Sums a bucket's gradient over the ranks of this host: each rank a part of it, when all have written theirs.
 
+    `link` counts what this rank reads of the others, as of an all-reduce.
+
     Attributes:
         part: which elements this rank adds.
         own: where this rank writes its gradient, fp32 [elements].
@@ -22,7 +24,6 @@ class SharedSum(Compressor):
     """
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device, host: Host) -> None:
-        """Sum among the ranks of the host; `link` counts what this rank reads of the others, as of an all-reduce."""
         super().__init__(name, shapes, link, device)
         self._host = host
         self._regions = [host.take(self.elements) for _ in range(host.count)]

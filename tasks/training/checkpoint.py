@@ -39,34 +39,22 @@ ABSENT = Place((), (), (), written=False)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the next step of a training depends on, as one rank holds it.
+    """What the next step of a training depends on, as one rank holds it."""
 
-    Attributes:
-        shared: tensors that are equal on all ranks.
-        own: tensors of this rank.
-        values: values that JSON can hold, equal on all ranks.
-        parts: parts of tensors that are divided among ranks, if this rank writes any.
-        place_of: where each of them lies.
-    """
-
-    shared: State
-    own: State
-    values: dict[str, Any]
-    parts: State = field(default_factory=dict)
-    place_of: PlaceOf | None = None
+    shared: State  # tensors that are equal on all ranks
+    own: State  # tensors of this rank
+    values: dict[str, Any]  # that JSON can hold, equal on all ranks
+    parts: State = field(default_factory=dict)  # of tensors that are divided among ranks, if this rank writes any
+    place_of: PlaceOf | None = None  # where each part lies
 
 
 class Checkpoints:
     """The checkpoints of one training."""
 
     def __init__(self, folder: Path, every: int, rank: int, best: Path) -> None:
-        """Keep checkpoints in a folder.
+        """Keep checkpoints every `every` steps, or only when the training is stopped if it is 0.
 
-        Args:
-            folder: where they are written.
-            every: steps between two checkpoints; 0: a checkpoint is written only when the training is stopped.
-            rank: this rank's number.
-            best: the folder of the best model so far, which they contain.
+        They also hold the folder `best` of the best model so far.
         """
         self.folder, self.every = folder, every
         self._rank, self._best = rank, best
@@ -141,7 +129,7 @@ class Checkpoints:
         return 0
 
     def _together(self, work: Callable[[], None]) -> bool:
-        """Do this rank's work and wait for the other ranks; return whether it succeeded on all of them."""
+        """Do this rank's work; return whether it succeeded on all ranks."""
         failed = 0
         try:
             work()
@@ -207,8 +195,7 @@ def save_pieces(tensors: State, place_of: PlaceOf | None, file: Path) -> None:
 def load_pieces(files: Iterable[Path], place_of: PlaceOf | None, device: torch.device) -> State:
     """Return the parts that `place_of` names of all tensors in the files, each put together from its pieces.
 
-    Raises:
-        KeyError: the files lack some of what is asked for of a tensor, which the error names.
+    Raises KeyError with what the files lack of a tensor.
     """
     found: dict[str, Assembly] = {}
     for file in files:

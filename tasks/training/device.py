@@ -24,8 +24,7 @@ _REMEDY = f"or train on the CPU, with an empty {_VISIBLE} in the environment"
 def usable_gpus() -> int:
     """Return the number of GPUs of this machine that torch computes on, without taking memory of any.
 
-    Raises:
-        BadInput: there are GPUs, and torch, which was built for GPUs, cannot use them.
+    Raises BadInput if there are GPUs, and torch, which was built for GPUs, cannot use them.
     """
     if os.environ.get(_VISIBLE) in ("", "-1"):
         return 0
@@ -68,7 +67,7 @@ def runs(code: str, capability: tuple[int, int]) -> bool:
 
 
 def rank_device() -> torch.device:
-    """Return the device of this rank; a GPU becomes torch's current one. Raises BadInput as the functions it calls."""
+    """Return the device of this rank; a GPU becomes torch's current one."""
     device = torch.device(device_of(local_rank(), local_size(), usable_gpus()))
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -81,11 +80,7 @@ def runs_ahead(device: torch.device) -> bool:
 
 
 def device_of(local_rank: int, local_size: int, gpus: int) -> str:
-    """Return the device of one of a machine's ranks: a GPU of its own where there are GPUs, else the CPU.
-
-    Raises:
-        BadInput: there are fewer GPUs than ranks.
-    """
+    """Return the device of one of a machine's ranks. Raises BadInput if there are GPUs, but fewer than ranks."""
     if 0 < gpus < local_size:
         raise BadInput(
             f"{local_size} ranks are to train on one machine, which has fewer GPUs ({gpus}): write "

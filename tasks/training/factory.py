@@ -53,8 +53,8 @@ def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None =
     """Load data and model, and build the trainer of this process, which is one of the training's ranks.
 
     `stopping` returns whether this rank was asked to stop. `scratch` is a folder that all ranks see, and that is
-    removed after them: for the profile that runtime.profile asks for, which needs it, and for ranks that divide the
-    model to meet in. Raises BadInput if encoder, data and experiment do not fit each other.
+    removed after them: profiles are written there, and ranks that divide the model meet there. Raises BadInput if
+    encoder, data and experiment do not fit each other.
     """
     training, layout = job.training, layout_of(job.experiment.parallel)
     assert ranks.connected() or not job.uses_horovod, "Horovod is not initialized"
@@ -110,9 +110,6 @@ def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None =
 def _load(
     job: Job, layout: Layout, device: torch.device, scratch: Path | None
 ) -> tuple[Objective, dict[str, Setting], Division | None]:
-    """Return the objective, whose model is what this rank computes, the settings of the whole model's parameters by
-    name, and how the model is divided, if it is.
-    """
     torch.manual_seed(job.training.seed)  # every rank draws the same head
     objective = build_objective(job)
     model = prepare_model(objective.model, job, device)
@@ -128,13 +125,9 @@ def _load(
 
 
 def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> EncoderWithHead:
-    """Move the model to the device and make it what the experiment asks for.
+    """Move the model to the device and make it what the experiment asks for. Raises BadInput where it cannot be.
 
     An encoder that supports no packing, or has no layers that can be fused, is trained without, and rank 0 says so.
-
-    Raises:
-        BadInput: if the encoder has fewer layers than are to be frozen, its activations cannot be recomputed, or there
-            is no compiler.
     """
     training, kind = job.training, model.encoder.config.model_type
     model = model.to(device)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
+
+from pydantic import TypeAdapter
 
 from include.artifacts import write_json
 from include.experiment import Experiment
@@ -89,22 +90,9 @@ class Job:
 
     def write(self, file: Path) -> None:
         """Write the job as JSON."""
-        folders = {name: str(getattr(self, name)) for name in ("encoder", "data", "output")}
-        folders["checkpoints"] = str(self.folder)
-        told = {"objective": self.objective, "terminal": self.terminal, "spent": self.spent, **folders}
-        write_json(file, {"experiment": self.experiment.model_dump(mode="json"), **told})
+        write_json(file, TypeAdapter(Job).dump_python(replace(self, checkpoints=self.folder), mode="json"))
 
     @classmethod
     def read(cls, file: Path) -> Self:
         """Read a job that `write` wrote."""
-        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return cls(
-            experiment=Experiment.model_validate(values["experiment"]),
-            encoder=Path(values["encoder"]),
-            data=Path(values["data"]),
-            output=Path(values["output"]),
-            objective=values["objective"],
-            terminal=values["terminal"],
-            checkpoints=Path(values["checkpoints"]),
-            spent=values["spent"],
-        )
+        return TypeAdapter(cls).validate_json(file.read_bytes())

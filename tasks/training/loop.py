@@ -72,10 +72,9 @@ class Trainer:
     def run(self) -> None:
         """Train until the last step, until the dev split stops improving, or until a stop is requested."""
         if self.layout.leads:
-            threads = torch.get_num_threads()
             log.info(
                 "training with ranks: %d, threads of each: %d, device: %s, precision: %s",
-                self.layout.world, threads, self.device.type, self.precision,
+                self.layout.world, torch.get_num_threads(), self.device.type, self.precision,
             )  # fmt: skip
         done = self.resume()
         with self.profiler.over(self.sampler.steps - done):
@@ -117,9 +116,15 @@ class Trainer:
             norm, scale = self.exchange.norm(), self.loss_scale.remaining
             finite = self.guard.accepts(norm, batch.step)
             if finite:
-                self.update(rate, clipping(norm, self.job.training.clip_norm, scale))
+                self.optimizer.step(rate, clipping(norm, self.job.training.clip_norm, scale), self.guard.found_inf)
+                self.exchange.send_parameters()
+                if self.average.enabled:
+                    self.synchronize_model()
+                    self.average.update()
             else:
-                self.skip()
+                if not self.exchange.sharded:
+                    self.optimizer.skip()
+                self.exchange.discard_step()
         self.loss_scale.update(finite)
         self.optimizer.zero_grad()
         self.meter.end_step(batch, norm / scale, rate)
@@ -143,20 +148,6 @@ class Trainer:
             with self.phases.backward:
                 (loss * self.loss_scale.value).backward()  # type: ignore[no-untyped-call]
             self.meter.count(inputs, loss)
-
-    def update(self, rate: float, divisor: float | torch.Tensor) -> None:
-        """Let the optimizer move the weights at this learning rate, by the gradient divided by the divisor."""
-        self.optimizer.step(rate, divisor, self.guard.found_inf)
-        self.exchange.send_parameters()
-        if self.average.enabled:
-            self.synchronize_model()
-            self.average.update()
-
-    def skip(self) -> None:
-        """Take no step, because the gradient is not finite."""
-        if not self.exchange.sharded:
-            self.optimizer.skip()
-        self.exchange.discard_step()
 
     def loss(self, inputs: Batch, weight: float) -> torch.Tensor:
         """Return this micro-batch's part of the mean loss of the whole batch, a scalar."""

@@ -72,16 +72,12 @@ LOSSES: dict[str, LossFunction] = {
 class Criterion:
     """What fine-tuning minimizes: the sum of the rows' weighted losses over the sum of the rows' weights.
 
-    The weight of a row is that of its class, or 1. The mean is therefore that of torch.nn.CrossEntropyLoss(weight) for
-    every kind of loss, and for any number of ranks that share the rows.
+    The weight of a row is that of its class, or 1. The mean is that of torch.nn.CrossEntropyLoss(weight) for every kind
+    of loss, and for any number of ranks that share the rows.
     """
 
     def __init__(self, loss: Loss, task: Task, labels: Array) -> None:
-        """Build the loss of a task with these training labels, [rows] or [rows, labels].
-
-        Raises:
-            BadInput: the loss is unknown, or a class that is to be balanced has no rows.
-        """
+        """Build the loss of a task with these training labels, [rows] or [rows, labels]. May raise BadInput."""
         name = losses_for(task.kind)[0] if loss.kind == "auto" else loss.kind
         if name not in LOSSES:
             raise BadInput(f"loss.kind {name} has no function: write {', '.join(LOSSES)}, or add it to LOSSES")
@@ -113,11 +109,7 @@ class Criterion:
 
 
 def balanced_weights(labels: Array, names: tuple[str, ...]) -> Array:
-    """Return rows / (classes * rows of the class), by class id, float64 [classes].
-
-    Raises:
-        BadInput: a class has no rows.
-    """
+    """Return rows / (classes * rows of the class), float64 [classes]. Raises BadInput if a class has no rows."""
     counts = np.bincount(labels, minlength=len(names))
     if not counts.all():
         raise BadInput(

@@ -19,17 +19,11 @@ MASKED, REPLACED = 0.8, 0.1  # of these; the other 10 % stay unchanged
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking needs to know about a tokenizer.
+    """What masking needs to know about a tokenizer."""
 
-    Attributes:
-        mask: id of the token that hides a word.
-        ordinary: for each id, whether it is not a special token, [words].
-        continues: for each id, whether it continues a word (WordPiece's ##), [words].
-    """
-
-    mask: int
-    ordinary: Array
-    continues: Array
+    mask: int  # id of the token that hides a word
+    ordinary: Array  # for each id, whether it is not a special token, [words]
+    continues: Array  # for each id, whether it continues a word (WordPiece's ##), [words]
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -48,20 +42,14 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Masking:
-    """Hides tokens of a row. Which ones depends on the seed, the step and the row alone.
-
-    Attributes:
-        share: the share of a row's words that is hidden, and so of its ordinary tokens on average; at least one word.
-        whole_words: whether the pieces of a word are hidden together.
-    """
+    """Hides tokens of a row. Which ones depends on the seed, the step and the row alone."""
 
     vocabulary: Vocabulary
-    share: float
-    whole_words: bool
+    share: float  # of a row's words, and so of its ordinary tokens on average, that is hidden; at least one word
+    whole_words: bool  # whether the pieces of a word are hidden together
     seed: int
 
     def __post_init__(self) -> None:
-        """Raise BadInput when the vocabulary does not mark pieces of words."""
         if self.whole_words and not self.vocabulary.continues.any():
             raise BadInput(
                 "pretraining.whole_words needs an encoder with a WordPiece vocabulary, whose later pieces begin with "

@@ -18,22 +18,13 @@ from tasks.training.sampler import RankBatch
 
 
 class Totals:
-    """Sums over all ranks since the start of the training, up to the last reading of a Meter.
-
-    Attributes:
-        rows: rows that were trained on.
-        seconds: time that training took, without evaluations and checkpoints.
-        tokens: tokens of these rows.
-        places: tokens and padding together.
-        bytes: bytes that this rank has received, by kind of parameter.
-        bytes_before: the part of them that earlier processes of this training received.
-    """
+    """Sums over all ranks since the start of the training, up to the last reading of a Meter."""
 
     def __init__(self, kinds: list[Kind], spent: float) -> None:
-        self.rows = 0
-        self.seconds, self.tokens, self.places = spent, 0.0, 0.0
-        self.bytes: dict[Kind, int] = dict.fromkeys(kinds, 0)
-        self.bytes_before = self.bytes
+        self.rows, self.seconds = 0, spent  # without evaluations and checkpoints
+        self.tokens, self.places = 0.0, 0.0  # places are tokens and padding together
+        self.bytes: dict[Kind, int] = dict.fromkeys(kinds, 0)  # that this rank has received
+        self.bytes_before = self.bytes  # the part of them that earlier processes of this training received
 
     def state_dict(self) -> dict[str, float]:
         """Return the sums by name. Only the time may differ between ranks."""
@@ -50,17 +41,14 @@ class Totals:
 class Meter:
     """Measures a training between two readings. A reading sums over the ranks, so all ranks read at the same time.
 
-    Attributes:
-        totals: the sums of all readings. They are restored from a checkpoint before the meter's own state.
+    `totals`, the sums of all readings, are restored from a checkpoint before the meter's own state.
     """
 
     def __init__(self, received: Callable[[], dict[Kind, int]], spent: float = 0, counts: bool = True) -> None:
-        """Measure.
+        """Measure, from `spent` seconds on.
 
-        Args:
-            received: returns the bytes that this process has received so far, by kind of parameter.
-            spent: the seconds of the training before its first step.
-            counts: whether this rank counts its rows; of several that compute the same ones, one does.
+        `received` returns the bytes that this process has received so far. `counts` says whether this rank counts its
+        rows; of several that compute the same ones, one does.
         """
         self.totals = Totals(list(received()), spent)
         self._received, self._counts = received, counts
@@ -70,13 +58,7 @@ class Meter:
         self._last: dict[str, float | torch.Tensor] = {}
 
     def count(self, batch: Batch, loss: torch.Tensor, places: int | None = None) -> None:
-        """Count a micro-batch that went through the model.
-
-        Args:
-            batch: the rows.
-            loss: their part of the batch's mean, a scalar.
-            places: tokens and padding together, if that is more than the batch has.
-        """
+        """Count a micro-batch, its part of the batch's mean loss, and its tokens with padding (`places`)."""
         places = batch.places if places is None else places
         self._recent.append((loss.detach(), int(batch.attention_mask.sum()), places))
 
@@ -86,12 +68,7 @@ class Meter:
         self._last = {"learning_rate": rate, "grad_norm": norm}
 
     def read(self) -> dict[str, float]:
-        """Return the metrics since the last reading.
-
-        Returns:
-            Mean loss, rows per second, the share of padding and bytes received per step, and the learning rate and
-            gradient norm of the last step.
-        """
+        """Return the metrics since the last reading: means, and learning rate and gradient norm of the last step."""
         losses, tokens, places = zip(*self._recent, strict=True)
         own = [float(torch.stack(losses).double().sum()), float(sum(tokens)), float(sum(places))]
         loss, all_tokens, all_places = sum_over_ranks(own if self._counts else [0.0, 0.0, 0.0], "meter")
@@ -163,7 +140,7 @@ def memory_use(device: torch.device) -> dict[str, int]:
 
 
 class Phase:
-    """A phase. Enter it as a context as often as it takes place; two clock readings are all that this costs."""
+    """A phase, which is entered as a context as often as it takes place, at the cost of two clock readings."""
 
     def __init__(self) -> None:
         self.seconds, self.count = 0.0, 0

@@ -23,7 +23,6 @@ class MetricsLogger:
     """Writes metrics and shows progress on rank 0; on the other ranks, whose output is None, it does nothing."""
 
     def __init__(self, output: Path | None, steps: int, terminal: bool) -> None:
-        """Write metrics.jsonl into a folder, and show `steps` steps in a terminal or in the log."""
         self._path = output and output / METRICS
         self._file = self._path and self._path.open("w", encoding="utf-8")
         self._bar = tqdm(total=steps, unit="step", mininterval=1, disable=output is None or not terminal)
@@ -36,10 +35,7 @@ class MetricsLogger:
     def write(self, batch: RankBatch, values: dict[str, float], details: Mapping[str, Any] | None = None) -> None:
         """Append a line to metrics.jsonl, with the time in seconds since 1970.
 
-        Args:
-            batch: the batch after which it is written.
-            values: training metrics, which have a "loss", or metrics of the dev split.
-            details: what else the line says; all numbers in it are finite.
+        `values` are training metrics, which have a "loss", or metrics of the dev split. `details` are finite.
         """
         if "loss" in values:
             self._text = f"loss {values['loss']:.4f}, {values['rows_per_second']:.0f} rows/s"

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional
 
 from tasks.communication.layout import Layout
-from tasks.communication.ranks import sum_over_ranks
+from tasks.communication.ranks import gather_rows, sum_over_ranks
 from tasks.encoder.batching import Array, Batch, TokenTable, length_batches
+from tasks.encoder.inference import batch_logits
 from tasks.encoder.loading import load_encoder, load_pretrained
 from tasks.encoder.masked_lm import MaskedLanguageModel
 from tasks.encoder.models import Classifier, EncoderWithHead
+from tasks.encoder.windows import pool
+from tasks.scoring.metrics import all_metrics
+from tasks.scoring.predictions import distribution
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
 from tasks.training.masking import HIDDEN, IGNORED, Masking, Vocabulary
 from tasks.training.sampler import check
-from tasks.training.selection import BATCH_TOKENS, LOSS, DevScore, score
+from tasks.training.selection import BATCH_TOKENS, LOSS
+
+
+class DevScore(NamedTuple):
+    """What an evaluation of the dev split has found, equal on every rank: metrics, and tasks.scoring's distribution."""
+
+    metrics: dict[str, float]
+    predictions: dict[str, dict[str, float]]
 
 
 class Objective(ABC):
@@ -35,10 +47,12 @@ class Objective(ABC):
     """
 
     model: EncoderWithHead
-    train: TokenTable
-    dev: TokenTable
     terms: Array
     metric: str
+
+    def __init__(self, job: Job) -> None:
+        self.train, self.dev = TokenTable.open(job.data / "train"), TokenTable.open(job.data / "dev")
+        self.length = job.experiment.preprocessing.max_length if job.batching.kind == "static" else 0
 
     @abstractmethod
     def batch(self, indices: Array, step: int) -> Batch:
@@ -63,12 +77,10 @@ class FineTuning(Objective):
     model: Classifier
 
     def __init__(self, job: Job) -> None:
-        """Load data and model. Raises BadInput when encoder, data and experiment do not fit each other."""
+        super().__init__(job)
         experiment = job.experiment
         self.task, self.best_by = experiment.task, experiment.training.best_by
         self.metric = self.task.metric if self.best_by in ("metric", "loss") else self.best_by
-        self.length = experiment.preprocessing.max_length if experiment.batching.kind == "static" else 0
-        self.train, self.dev = TokenTable.open(job.data / "train"), TokenTable.open(job.data / "dev")
         self.model = load_pretrained(job.encoder, job.head)
         check(self.train, self.model)
         check(self.dev, self.model)
@@ -85,8 +97,21 @@ class FineTuning(Objective):
         return self.criterion.losses(logits, batch.labels)
 
     def score(self, layout: Layout) -> DevScore:
-        """Return the task's metrics, the loss and the distribution of the predictions."""
-        return score(self.model, self.dev, self.task, self.criterion, layout)
+        """Return the task's metrics, the loss and the predictions on the whole split, computed in fp32.
+
+        The ranks compute different windows of a document, so the windows are gathered first and then pooled.
+        """
+        batches = layout.share(length_batches(self.dev.lengths, batch_tokens=BATCH_TOKENS))
+        own = np.concatenate([np.zeros(0, np.int64), *batches])
+        outputs = [batch_logits(self.model, self.dev, indices) for indices in batches]
+        own_logits = np.concatenate([np.zeros((0, self.model.spec.outputs), np.float32), *outputs])
+        indices = gather_rows(torch.from_numpy(own), "dev.indices").numpy()
+        gathered = gather_rows(torch.from_numpy(own_logits), "dev.logits").numpy()
+        logits: Array = np.empty((len(self.dev), gathered.shape[1]), gathered.dtype)
+        logits[indices] = gathered  # ranks that share their rows have all computed the same
+        logits, labels = pool(logits, self.dev.rows), self.dev.labels[self.dev.documents]
+        metrics = {**all_metrics(self.task, labels, logits), LOSS: self.criterion.mean(logits, labels)}
+        return DevScore(metrics, distribution(self.task, logits))
 
     def selection_metric(self, metrics: dict[str, float]) -> float:
         """Return the metric that the experiment names, or the negative loss."""
@@ -99,11 +124,10 @@ class MaskedWords(Objective):
     model: MaskedLanguageModel
 
     def __init__(self, job: Job) -> None:
-        """Load data and model. Raises BadInput when the encoder is damaged or its tokenizer has no mask token."""
-        options, max_length = job.experiment.pretraining, job.experiment.preprocessing.max_length
+        super().__init__(job)
+        options = job.experiment.pretraining
         self.metric = "perplexity"
-        self.length = max_length if job.batching.kind == "static" else 0
-        self.train, self.dev = TokenTable.open(job.data / "train"), TokenTable.open(job.data / "dev")
+        max_length = job.experiment.preprocessing.max_length
         self.model = MaskedLanguageModel(load_encoder(job.encoder, max_length)).train()
         self.masking = Masking(Vocabulary.read(job.encoder), HIDDEN, options.whole_words, options.seed)
         # With whole words the number of hidden tokens varies from step to step: divide by its expected value.

@@ -68,10 +68,7 @@ class Optimizer:
     def step(self, rate: float, divisor: float | torch.Tensor, found_inf: torch.Tensor | None = None) -> None:
         """Update every parameter that has a gradient, at the schedule's rate, with its gradient divided by the divisor.
 
-        Args:
-            rate: the learning rate of the schedule.
-            divisor: a number, or a scalar on the device.
-            found_inf: a scalar on the device, not 0 if nothing is to be updated; only without row-sparse gradients.
+        Where found_inf, a scalar on the device, is not 0, nothing is updated; only without row-sparse gradients.
         """
         for group in self._adamw.param_groups:
             group["lr"] = rate * group["rate"]

@@ -59,8 +59,7 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 class LossScale:
     """The factor of the loss that keeps small gradients from vanishing in fp16 (Micikevicius et al. 2018).
 
-    It is halved when a gradient overflows and doubled after GROWTH_STEPS steps without an overflow. For the other
-    formats it is always 1.
+    It is halved when a gradient overflows and doubled after GROWTH_STEPS steps without an overflow. Otherwise it is 1.
     """
 
     value: float | torch.Tensor
@@ -145,14 +144,9 @@ class DeviceLossScale(LossScale):
 
 
 class NonFiniteGuard:
-    """Decides which steps are taken. Every rank sees the same norm, so all ranks skip, and fail, together.
+    """Decides which steps are taken. Every rank sees the same norm, so all ranks skip, and fail, together."""
 
-    Attributes:
-        skipped: the number of steps that were not taken.
-        found_inf: whether the optimizer is to skip this step, as a tensor; None: it is not called for such steps.
-    """
-
-    found_inf: torch.Tensor | None = None
+    found_inf: torch.Tensor | None = None  # not 0: the optimizer skips the step; None: it is not asked for such steps
 
     def __init__(self) -> None:
         self.skipped = 0
@@ -182,15 +176,11 @@ class NonFiniteGuard:
 
 
 class DeviceGuard(NonFiniteGuard):
-    """Finds out on the device which steps are taken, and accepts all of them: the optimizer skips them there.
-
-    Attributes:
-        found_inf: 1 if the gradient of this step is not finite, else 0, a scalar on the device.
-    """
+    """Finds out on the device which steps are taken, and accepts all of them: the optimizer skips them there."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
-        self.found_inf: torch.Tensor = torch.zeros((), device=device)
+        self.found_inf: torch.Tensor = torch.zeros((), device=device)  # 1 if this step's gradient is not finite
         # the steps that were not taken, those in a row up to now, and the step since which the loss is lost, or 0
         self._counts = torch.zeros(3, device=device)
 

@@ -30,28 +30,21 @@ DEPTH = 3  # micro-batches that are prepared beforehand
 class RankBatch:
     """One rank's part of a batch.
 
-    Attributes:
-        step: the step that the batch belongs to, counted from 1.
-        epoch: the number of passes over the training split after this step.
-        indices: positions of the rank's rows in the training split, [rows]. If a batch has fewer rows than there are
-            ranks, a rank without rows takes one and gives it the weight 0.
-        weight: the factor of each row's loss. The sum over all rows of all ranks is then the mean of the batch.
-        rows: the number of rows of the whole batch.
-        parts: the number of parts that it is divided into, one for each rank that computes other rows.
+    If a batch has fewer rows than there are parts, a rank without rows takes one and gives it the weight 0.
     """
 
-    step: int
-    epoch: float
-    indices: Array
-    weight: float
-    rows: int
-    parts: int
+    step: int  # counted from 1
+    epoch: float  # passes over the training split after this step
+    indices: Array  # positions of the rank's rows in the training split, [rows]
+    weight: float  # of each row's loss; the sum over all rows of all ranks is then the mean of the batch
+    rows: int  # of the whole batch
+    parts: int  # into which it is divided, one for each rank that computes other rows
 
     def micro_batches(self, count: int) -> list[RankBatch]:
         """Split the rows into `count` micro-batches, or one per row if there are fewer; their losses add up.
 
-        All ranks get the same number, because those that gather weights from one another run every pass together: a
-        rank with fewer rows than another takes one again, with the weight 0.
+        All ranks get the same number, because those that gather weights run every pass together: a rank with fewer rows
+        takes one again, with the weight 0.
         """
         most = math.ceil(self.rows / self.parts)
         pieces = np.array_split(self.indices, min(count, most))
@@ -70,15 +63,9 @@ class Sampler:
     def __init__(
         self, lengths: Array, terms: Array, batching: Batching, training: Training, part: int, parts: int
     ) -> None:
-        """Plan the batches.
+        """Plan the batches, of which this rank computes the part with the number `part`.
 
-        Args:
-            lengths: tokens of each training row, [rows].
-            terms: what each row adds to the divisor of a batch's mean loss, [rows].
-            batching: the experiment's section.
-            training: the experiment's section.
-            part: which of the `parts` of each batch this rank computes, counted from 0.
-            parts: the number of parts.
+        `lengths` are the tokens of each training row, and `terms` what each adds to the divisor of a batch's mean loss.
         """
         self._lengths, self._terms, self._batching, self._training = lengths, terms, batching, training
         self._part, self._parts = part, parts

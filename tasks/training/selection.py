@@ -1,62 +1,22 @@
-"""Evaluation during training: all ranks score the dev split, the best model is kept, and training may stop early."""
+"""Selection by evaluations during training: the best model is kept, and training may stop early."""
 
 from __future__ import annotations
 
 import math
 import shutil
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-import torch
-
-from include.glue import Task
-from tasks.communication.layout import Layout
-from tasks.communication.ranks import gather_rows
-from tasks.encoder.batching import Array, TokenTable, length_batches
-from tasks.encoder.inference import batch_logits
-from tasks.encoder.models import Classifier, EncoderWithHead
-from tasks.encoder.windows import pool
-from tasks.scoring.metrics import all_metrics
-from tasks.scoring.predictions import distribution
-from tasks.training.loss import Criterion
+from tasks.encoder.models import EncoderWithHead
 
 LOSS = "dev_loss"  # in metrics.jsonl "loss" is the loss of training
 BATCH_TOKENS = 2048  # small enough for every rank to get rows of a dev split of a few hundred rows
 
 
-class DevScore(NamedTuple):
-    """What an evaluation of the dev split has found, equal on every rank: metrics, and tasks.scoring's distribution."""
-
-    metrics: dict[str, float]
-    predictions: dict[str, dict[str, float]]
-
-
-def score(model: Classifier, table: TokenTable, task: Task, criterion: Criterion, layout: Layout) -> DevScore:
-    """Return the task's metrics, the loss and the predictions on the whole split, computed in fp32.
-
-    The ranks compute different windows of a document, so the windows are gathered first and then pooled.
-    """
-    batches = layout.share(length_batches(table.lengths, batch_tokens=BATCH_TOKENS))
-    own = np.concatenate([np.zeros(0, np.int64), *batches])
-    outputs = [batch_logits(model, table, indices) for indices in batches]
-    own_logits = np.concatenate([np.zeros((0, model.spec.outputs), np.float32), *outputs])
-    indices = gather_rows(torch.from_numpy(own), "dev.indices").numpy()
-    gathered = gather_rows(torch.from_numpy(own_logits), "dev.logits").numpy()
-    logits: Array = np.empty((len(table), gathered.shape[1]), gathered.dtype)
-    logits[indices] = gathered  # ranks that share their rows have all computed the same
-    logits, labels = pool(logits, table.rows), table.labels[table.documents]
-    metrics = {**all_metrics(task, labels, logits), LOSS: criterion.mean(logits, labels)}
-    return DevScore(metrics, distribution(task, logits))
-
-
 class BestModel:
     """The best model so far, which lies on disk, and the number of evaluations since.
 
-    Attributes:
-        selection: the best value of the selection metric; the larger, the better.
-        metric: the value that the task's main metric had in that evaluation.
-        step: the step of that evaluation, 0 before the first one.
+    `selection` is the selection metric, of which larger values are better, `metric` the task's main metric, and `step`
+    the step of that evaluation, 0 before the first one.
     """
 
     def __init__(self, folder: Path, patience: int) -> None:

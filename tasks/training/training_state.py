@@ -63,32 +63,18 @@ def _hash(value: object) -> str:
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Everything that the next step depends on, in named parts.
+    """Everything that the next step depends on, in named parts."""
 
-    Attributes:
-        shared: parts whose tensors are equal on all ranks. They are loaded before the others.
-        per_rank: parts whose tensors belong to a rank, and are valid for every layout of the same world size.
-        per_layout: parts whose tensors belong to a rank of one layout, and are redistributed for another one. They
-            are loaded in this order.
-        values: parts that JSON can hold, equal on all ranks.
-        redistribute: makes this rank's state of one part out of the states of all ranks of another layout.
-        random: the one of `per_rank` with this rank's random numbers.
-        hosts: the number of ranks on each host.
-        layout: this rank's place.
-        places: where this rank's parts of the parameters lie, by name, if the model is divided.
-        identity: what a checkpoint must share with the training that continues from it.
-    """
-
-    shared: Mapping[str, Stateful[State]]
-    per_rank: Mapping[str, Stateful[State]]
-    per_layout: Mapping[str, Stateful[State]]
-    values: Mapping[str, Stateful[Any]]
-    redistribute: Callable[[Sequence[State]], State]
-    random: RandomState
-    hosts: list[int]
+    shared: Mapping[str, Stateful[State]]  # equal on all ranks; loaded before the others
+    per_rank: Mapping[str, Stateful[State]]  # of one rank, and valid for every layout of the same world size
+    per_layout: Mapping[str, Stateful[State]]  # of one rank of one layout, else redistributed; loaded in this order
+    values: Mapping[str, Stateful[Any]]  # that JSON can hold, equal on all ranks
+    redistribute: Callable[[Sequence[State]], State]  # makes this rank's state out of those of another layout's ranks
+    random: RandomState  # the one of `per_rank`
+    hosts: list[int]  # the number of ranks on each
     layout: Layout
-    places: Mapping[str, Place]
-    identity: dict[str, str]
+    places: Mapping[str, Place]  # where this rank's parts of the parameters lie, by name, if the model is divided
+    identity: dict[str, str]  # what a checkpoint must share with the training that continues from it
 
     def snapshot(self) -> Snapshot:
         """Return the state of all parts."""
@@ -100,11 +86,7 @@ class TrainingState:
         return Snapshot({}, own, whole, {name: one for name, one in shared.items() if self.writes(name)}, self._place)
 
     def restore(self, checkpoints: Checkpoints, step: int) -> None:
-        """Load the state of all parts from the checkpoint of a step.
-
-        Raises:
-            BadInput: the checkpoint lacks something that every checkpoint of this layout has.
-        """
+        """Load the state of all parts from a step's checkpoint. Raises BadInput if that lacks something."""
         try:
             self._restore(checkpoints, step)
         except KeyError as error:
@@ -180,10 +162,7 @@ class Weights:
 
 
 class RandomState:
-    """The random-number generators that dropout draws from, on the CPU and on the rank's GPU.
-
-    A GPU draws other numbers than a CPU, so the states of one have no meaning for the other.
-    """
+    """The random-number generators of dropout. A GPU draws other numbers than a CPU, so states fit one of them only."""
 
     def __init__(self, device: torch.device, seed: int, rank: int) -> None:
         self.device, self._seed, self._rank = device, seed, rank

@@ -11,10 +11,7 @@ BLOCK = 2048  # elements that share a magnitude: the magnitudes are 1.5 % of the
 
 
 class OneBit(Recoded):
-    """Replaces each element by its sign times the mean absolute value of its block.
-
-    This is EF-SignSGD (Karimireddy et al. 2019).
-    """
+    """EF-SignSGD (Karimireddy et al. 2019): an element becomes its sign times the mean absolute value of its block."""
 
     block = BLOCK
 

@@ -22,7 +22,6 @@ class PowerSGD(ErrorFeedback):
     """
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device, rank: int) -> None:
-        """Compress a bucket (see Compressor) to products of matrices with `rank` columns."""
         super().__init__(name, shapes, link, device)
         self._flat = [(shape[0], shape[1:].numel()) for shape in shapes]
         self._narrow = [(rows + columns) * rank < rows * columns for rows, columns in self._flat]
@@ -97,7 +96,6 @@ class PowerSGD(ErrorFeedback):
 
 
 def _split(flat: torch.Tensor, shapes: Sequence[tuple[int, int]]) -> list[torch.Tensor]:
-    """Return views of consecutive parts of a flat tensor as matrices of these shapes."""
     pieces = torch.split(flat, [rows * columns for rows, columns in shapes])
     return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 

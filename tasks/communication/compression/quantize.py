@@ -20,7 +20,6 @@ class Quantized(Recoded):
     block = BLOCK
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device, bits: int) -> None:
-        """Compress a bucket (see Compressor) to integers of 8 or 4 bits."""
         super().__init__(name, shapes, link, device)
         self._bits, self._top = bits, 2 ** (bits - 1) - 1
 

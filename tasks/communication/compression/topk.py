@@ -13,10 +13,9 @@ STRIDE = 61  # of the sample that the threshold is estimated from: prime, so tha
 
 
 class TopK(Coded):
-    """Sends a bucket's largest elements by absolute value (Aji and Heafield 2017; Stich et al. 2018)."""
+    """Sends a share of the elements, the largest by absolute value (Aji and Heafield 2017; Stich et al. 2018)."""
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device, share: float) -> None:
-        """Compress a bucket (see Compressor) to this share of its elements, at least one."""
         super().__init__(name, shapes, link, device)
         self._count = max(1, round(share * self.elements))
 

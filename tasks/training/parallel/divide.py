@@ -30,19 +30,12 @@ from tasks.training.sampler import RankBatch
 
 @dataclass(frozen=True)
 class Division:
-    """A model that is divided.
-
-    Attributes:
-        mesh: the ranks.
-        model: what this rank computes of it.
-        parts: this rank's parts of the parameters, by name.
-        skeleton: the whole model without values.
-    """
+    """A model that is divided."""
 
     mesh: DeviceMesh
-    model: EncoderWithHead
-    parts: dict[str, Part]
-    skeleton: EncoderWithHead
+    model: EncoderWithHead  # what this rank computes of it
+    parts: dict[str, Part]  # this rank's parts of the parameters, by name
+    skeleton: EncoderWithHead  # the whole model without values
 
     def exchange(self, layout: Layout) -> Exchange:
         """Return the exchange of its gradients."""
@@ -59,16 +52,9 @@ class Division:
 
 
 def divide(model: EncoderWithHead, layout: Layout, device: torch.device, folder: Path) -> Division:
-    """Keep this rank's part of a model, of which all ranks have equal weights. All ranks call it.
+    """Keep this rank's part of a model, which has equal weights on all ranks. All ranks call it.
 
-    Args:
-        model: the whole model.
-        layout: this rank's place.
-        device: its device.
-        folder: a folder that all ranks see, and that is removed after them.
-
-    Raises:
-        BadInput: the encoder cannot be divided so.
+    They meet in the folder, which is to be removed after them. Raises BadInput if the encoder cannot be divided so.
     """
     skeleton, classifier = _without_values(model), cast(Classifier, model)
     if layout.mesh.tensor > 1:
@@ -87,7 +73,6 @@ def divide(model: EncoderWithHead, layout: Layout, device: torch.device, folder:
 
 
 def _without_values(model: EncoderWithHead) -> EncoderWithHead:
-    """Return a copy of a model that takes no memory."""
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
         memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
@@ -109,11 +94,7 @@ def _shard(model: EncoderWithHead, mesh: DeviceMesh) -> None:
 
 @dataclass(frozen=True)
 class DividedTrainer(Trainer):
-    """One rank's part of the training of a model of which it has a part.
-
-    Attributes:
-        skeleton: the whole model without values.
-    """
+    """One rank's part of the training of a model of which it has a part."""
 
     skeleton: EncoderWithHead = field(kw_only=True)
 

@@ -25,13 +25,7 @@ _LONGEST_NAME = 64
 
 
 def device_mesh(layout: Layout, device: torch.device, folder: Path) -> DeviceMesh:
-    """Return the mesh of the ranks. All ranks call it; it connects them if they are not yet connected.
-
-    Args:
-        layout: this rank's place.
-        device: its device.
-        folder: a folder that all ranks see, through which they meet. It is to be removed after them.
-    """
+    """Return the mesh of the ranks. All ranks call it; if they are not yet connected, they meet in the folder."""
     if not dist.is_initialized():
         _connect(layout, device, folder)
     return init_device_mesh(device.type, tuple(layout.mesh), mesh_dim_names=layout.mesh._fields)

@@ -6,6 +6,7 @@ has computed takes the place of the embeddings.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -27,7 +28,7 @@ from tasks.training.precision import Precision, autocast
 #: The families whose stages share no parameters, unlike MPNet's, which share a table of relative positions.
 FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta")
 _MULTIPLE = 8  # of the tokens of a row: every length has a schedule of its own
-_KEPT = 8  # schedules, each of which keeps buffers for all hidden states that a stage receives in a step
+_KEPT = 8  # most recent schedules, each of which keeps buffers for all hidden states that a stage receives in a step
 
 
 def check_pipeline(model: Classifier, stages: int) -> None:
@@ -81,7 +82,7 @@ def keep_stage(model: Classifier, layout: Layout) -> None:
 
 
 class Pipeline:
-    """This rank's stage, and its schedules: one for each shape of a batch, because receivers know shapes beforehand.
+    """The stage that is the objective's model, with a schedule for each shape, which receivers know beforehand.
 
     All stages see the same shapes in the same order, so that they make and forget the same schedules.
     """
@@ -89,31 +90,20 @@ class Pipeline:
     def __init__(
         self, objective: Objective, layout: Layout, mesh: DeviceMesh, settings: Parallel, precision: Precision
     ) -> None:
-        """Run a stage.
-
-        Args:
-            objective: whose model is this rank's stage.
-            layout: this rank's place.
-            mesh: the axis of the stages.
-            settings: the experiment's section.
-            precision: of the passes.
-        """
         self._stage = Stage(objective, layout, precision)
         self._layout, self._group, self._settings = layout, mesh.get_group(), settings
-        self._schedules: dict[tuple[int, int], Any] = {}
+        self._schedule_of = lru_cache(_KEPT)(self._schedule)
         self._loss_scale: float | torch.Tensor = 1.0
 
     def step(self, batch: Batch, weight: float, loss_scale: float | torch.Tensor) -> torch.Tensor:
         """Run the forward and backward passes of a batch; return its loss on the last stage, and 0 on others.
 
-        Args:
-            batch: the rows.
-            weight: the factor of each row's loss.
-            loss_scale: the factor of all gradients.
+        `weight` is the factor of each row's loss, and `loss_scale` that of all gradients.
         """
         batch, weights = self._padded(batch, weight)
         self._loss_scale = loss_scale
-        schedule, losses = self._schedule_of(*batch.input_ids.shape), list[torch.Tensor]()
+        rows, length = batch.input_ids.shape
+        schedule, losses = self._schedule_of(rows // self._settings.micro_batches, length), list[torch.Tensor]()
         hidden = (batch.input_ids,) if self._layout.place.pipeline == 0 else ()
         target = weights if self._layout.is_last_stage else None
         inputs = {name: getattr(batch, name) for name in ("input_ids", "attention_mask", "token_type_ids", "labels")}
@@ -125,16 +115,6 @@ class Pipeline:
         rows, length = batch.input_ids.shape
         longer = min(-length % _MULTIPLE, max(0, self._stage.longest - length))
         return rows + -rows % self._settings.micro_batches, length + longer
-
-    def _schedule_of(self, rows: int, length: int) -> Any:
-        """Return the schedule of batches of this shape, and forget the one that was not used for longest."""
-        schedule = self._schedules.pop((rows, length), None)
-        if schedule is None:
-            schedule = self._schedule(rows // self._settings.micro_batches, length)
-        self._schedules[rows, length] = schedule
-        if len(self._schedules) > _KEPT:
-            del self._schedules[next(iter(self._schedules))]
-        return schedule
 
     def _schedule(self, rows: int, length: int) -> Any:
         device, hidden = self._stage.device, self._stage.hidden
@@ -165,24 +145,15 @@ class Pipeline:
 
 
 class Stage(nn.Module):
-    """What a rank computes of a micro-batch.
-
-    Attributes:
-        hidden: features of a hidden state.
-        longest: the most tokens that a row may have.
-    """
+    """What a rank computes of a micro-batch."""
 
     def __init__(self, objective: Objective, layout: Layout, precision: Precision) -> None:
         super().__init__()
         self.model = cast(Classifier, objective.model)
         self._objective, self._layout, self._precision = objective, layout, precision
+        self.device = self.model.device
         self.hidden = int(self.model.encoder.config.hidden_size)
         self.longest = self.model.spec.max_length
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the parameters."""
-        return self.model.device
 
     def forward(
         self,
@@ -194,12 +165,7 @@ class Stage(nn.Module):
     ) -> torch.Tensor:
         """Return the losses of the rows, [rows], on the last stage, else hidden states, fp32 [rows, tokens, hidden].
 
-        Args:
-            hidden: what the stage before has computed; on the first stage, the token ids.
-            input_ids: as the other arguments, a field of the batch.
-            attention_mask: of the batch.
-            token_type_ids: of the batch.
-            labels: of the batch.
+        `hidden` is what the stage before has computed; on the first stage, the token ids.
         """
         with autocast(self._precision, self.device):
             if self._layout.is_last_stage:
@@ -228,7 +194,6 @@ class StagedClassifier(Classifier):
     """A stage of a classifier, whose ranks compute the logits of a batch together, one stage after the other."""
 
     def __init__(self, whole: Classifier, layout: Layout, mesh: DeviceMesh) -> None:
-        """Compute with the stages of one axis of the mesh, of which this rank has the one in `whole`."""
         super().__init__(whole.model, whole.spec)
         self._layout, self._group = layout, mesh.get_group()
         self._ranks = dist.get_process_group_ranks(self._group)

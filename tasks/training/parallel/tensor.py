@@ -18,24 +18,23 @@ from include.stages import BadInput
 from tasks.encoder.models import EncoderWithHead
 from tasks.training.layers import layers_of
 
-_BERT = {
-    **dict.fromkeys(("attention.self.query", "attention.self.key", "attention.self.value"), "column"),
-    "attention.output.dense": "row",
-    "intermediate.dense": "column",
-    "output.dense": "row",
-}
-_MPNET = {
-    **dict.fromkeys(("attention.attn.q", "attention.attn.k", "attention.attn.v"), "column"),
-    "attention.attn.o": "row",
-    "intermediate.dense": "column",
-    "output.dense": "row",
-}
-_DISTILBERT = {
-    **dict.fromkeys(("attention.q_lin", "attention.k_lin", "attention.v_lin"), "column"),
-    "attention.out_lin": "row",
-    "ffn.lin1": "column",
-    "ffn.lin2": "row",
-}
+
+def _plan(column: tuple[str, ...], row: tuple[str, ...]) -> dict[str, str]:
+    return {**dict.fromkeys(column, "column"), **dict.fromkeys(row, "row")}
+
+
+_BERT = _plan(
+    column=("attention.self.query", "attention.self.key", "attention.self.value", "intermediate.dense"),
+    row=("attention.output.dense", "output.dense"),
+)
+_MPNET = _plan(
+    column=("attention.attn.q", "attention.attn.k", "attention.attn.v", "intermediate.dense"),
+    row=("attention.attn.o", "output.dense"),
+)
+_DISTILBERT = _plan(
+    column=("attention.q_lin", "attention.k_lin", "attention.v_lin", "ffn.lin1"),
+    row=("attention.out_lin", "ffn.lin2"),
+)
 #: The plan of a layer of each family.
 PLANS = {
     **dict.fromkeys(("bert", "electra", "roberta", "xlm-roberta"), _BERT),
@@ -71,12 +70,7 @@ def check_tensor(model: EncoderWithHead, size: int) -> None:
 
 
 def divide_layers(model: EncoderWithHead, mesh: DeviceMesh) -> None:
-    """Keep this rank's part of the matrices of each layer, and of the word embeddings.
-
-    Args:
-        model: the whole model, with equal weights on all ranks.
-        mesh: the axis of the ranks that divide it.
-    """
+    """Keep this rank's part of the matrices of each layer, and of the word embeddings, which are equal on all ranks."""
     encoder = model.encoder
     plan = PLANS[encoder.config.model_type]
     for (layer,) in layers_of(encoder):
