@@ -1,8 +1,9 @@
 """Spans of a stage's process, in the JSON of OpenTelemetry's protocol (OTLP), one request per line of a file.
 
 A stage has no network in its container, so it writes its spans into the folder of its run, at traces/<stage>.jsonl. The
-operator exports them where Airflow's own tracing is on. Each line is written when its span has ended: a process that is
-killed leaves the spans that had ended, and a later try appends its own.
+operator exports them if Airflow's own tracing is on. Each line is written when its span has ended: a process that is
+killed leaves the spans that had ended, and a later try appends its own. OpenTelemetry's SDK is not used, because the
+image of trainings does not contain it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 Value = str | bool | int | float
 
@@ -53,18 +54,24 @@ class Origin:
 
     trace: str
     parent: str
-    resource: dict[str, str]
+    resource: dict[str, Value]
 
     @classmethod
     def of_stage(cls, folder: Path | None, stage: str) -> Self:
         """Return the origin of a stage's spans.
 
-        The trace is that of $TRACEPARENT. Without it, as where no scheduler runs the Dag, all stages of a run have the
-        trace that the path of the run's folder determines.
+        The trace is that of $TRACEPARENT. Without it, as without a scheduler, all stages of a run have the trace that
+        the path of the run's folder determines.
         """
         told = {name: os.environ[variable] for name, variable in VARIABLES.items() if os.environ.get(variable)}
         run = {"run": folder.name} if folder else {}
-        resource = {"service.name": SERVICE, **run, "stage": stage, **told, "host.name": socket.gethostname()}
+        resource: dict[str, Value] = {
+            "service.name": SERVICE,
+            **run,
+            "stage": stage,
+            **told,
+            "host.name": socket.gethostname(),
+        }
         match = _TRACEPARENT.fullmatch(os.environ.get(TRACEPARENT, ""))
         if match:
             return cls(match[1], match[2], resource)
@@ -80,56 +87,29 @@ class Origin:
 
 @dataclass
 class Span:
-    """A span that has begun, or whose times are known. Times are in nanoseconds since 1970."""
-
-    name: str
-    parent: str
-    attributes: dict[str, Value]
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-    start: int = field(default_factory=time.time_ns)
-    error: str | None = None
-
-    def fail(self, message: str) -> None:
-        """Say that what the span stands for has failed, and why."""
-        self.error = message
-
-
-@dataclass(frozen=True)
-class WrittenSpan:
-    """A span that has ended, as a file holds it. Times are in nanoseconds since 1970.
+    """A span. Times are in nanoseconds since 1970.
 
     Attributes:
-        trace: the id of its trace.
-        id: its own id.
-        parent: the id of the span that it is part of, or "".
-        name: its name.
-        start: when it began.
-        end: when it ended.
-        attributes: what else is known of it.
+        trace: the id of its trace, 32 hexadecimal digits; "" if this process does not record.
+        parent: the id of the span that it is part of, 16 hexadecimal digits, or "".
+        resource: what the process is that records it.
         error: why it has failed; None if it has not.
-        resource: what the process was that wrote it.
     """
 
-    trace: str
-    id: str
-    parent: str
     name: str
+    trace: str
+    parent: str
+    attributes: dict[str, Value]
+    resource: dict[str, Value]
     start: int
-    end: int
-    attributes: Mapping[str, Value]
-    error: str | None
-    resource: Mapping[str, Value]
+    end: int = 0
+    error: str | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
-@dataclass(frozen=True)
-class _Recording:
+class _Recording(NamedTuple):
     file: Path
-    origin: Origin
     root: Span
-
-    def write(self, span: Span, end: int) -> None:
-        line = json.dumps(_request(self.origin, span, end), ensure_ascii=False, allow_nan=False) + "\n"
-        _append(self.file, line.encode("utf-8", "replace"))
 
 
 _recording: _Recording | None = None
@@ -147,10 +127,11 @@ def recording(file: Path, origin: Origin, name: str) -> Iterator[Span]:
     """
     global _recording
     before = _recording
-    _recording = _Recording(file, origin, Span(name, origin.parent, {}))
+    root = Span(name, origin.trace, origin.parent, {}, origin.resource, time.time_ns())
+    _recording = _Recording(file, root)
     try:
-        with _ending(_recording.root):
-            yield _recording.root
+        with _ending(root):
+            yield root
     finally:
         _recording = before
 
@@ -158,22 +139,15 @@ def recording(file: Path, origin: Origin, name: str) -> Iterator[Span]:
 @contextmanager
 def span(name: str, **attributes: Value) -> Iterator[Span]:
     """Record the time within the context as a span. Nothing is written unless this process records."""
-    with _ending(Span(name, current(), attributes)) as begun:
+    with _ending(_new(name, attributes, time.time_ns())) as begun:
         yield begun
 
 
 def add(name: str, start: int, end: int, error: str | None = None, **attributes: Value) -> None:
-    """Record a span that has ended, as part of the current one.
-
-    Args:
-        name: its name.
-        start: when it began, in nanoseconds since 1970.
-        end: when it ended.
-        error: why it has failed; None if it has not.
-        attributes: what else is known of it.
-    """
-    if _recording:
-        _recording.write(Span(name, current(), attributes, start=start, error=error), end)
+    """Record a span that has ended, as part of the current one. Times are in nanoseconds since 1970."""
+    ended = _new(name, attributes, start)
+    ended.end, ended.error = end, error
+    _write(ended)
 
 
 def is_recording() -> bool:
@@ -190,7 +164,7 @@ def current() -> str:
 def hand_over(file: Path) -> None:
     """Write the origin of spans that another process adds to the current one, if this process records."""
     if _recording:
-        origin = Origin(_recording.origin.trace, current(), _recording.origin.resource)
+        origin = Origin(_recording.root.trace, current(), _recording.root.resource)
         file.write_text(json.dumps(asdict(origin)), encoding="utf-8")
 
 
@@ -202,7 +176,7 @@ def take_over(file: Path) -> None:
         file.unlink()
 
 
-def read(line: bytes) -> list[WrittenSpan]:
+def read(line: bytes) -> list[Span]:
     """Return the spans in a line of a file.
 
     Raises:
@@ -210,7 +184,7 @@ def read(line: bytes) -> list[WrittenSpan]:
     """
     try:
         return [
-            _written(content, group["resource"])
+            _read_span(content, group["resource"])
             for group in json.loads(line)["resourceSpans"]
             for scope in group["scopeSpans"]
             for content in scope["spans"]
@@ -219,39 +193,48 @@ def read(line: bytes) -> list[WrittenSpan]:
         raise ValueError("this is no request of OpenTelemetry's protocol") from error
 
 
+def _new(name: str, attributes: dict[str, Value], start: int) -> Span:
+    trace, resource = (_recording.root.trace, _recording.root.resource) if _recording else ("", {})
+    return Span(name, trace, current(), attributes, resource, start)
+
+
 @contextmanager
 def _ending(begun: Span) -> Iterator[Span]:
     clock, token = time.monotonic_ns(), _current.set(begun)
     try:
         yield begun
     except BaseException as error:
-        begun.fail(str(error) if str(error) and isinstance(error, Exception) else repr(error))
+        begun.error = str(error) if str(error) and isinstance(error, Exception) else repr(error)
         raise
     finally:
         _current.reset(token)
-        if _recording:
-            _recording.write(begun, begun.start + time.monotonic_ns() - clock)
+        begun.end = begun.start + time.monotonic_ns() - clock
+        _write(begun)
 
 
-def _request(origin: Origin, span: Span, end: int) -> dict[str, Any]:
-    """Return an ExportTraceServiceRequest with one span, as JSON."""
-    failed = {} if span.error is None else {"code": _ERROR, "message": span.error}
+def _write(span: Span) -> None:
+    """Append a span to the file of this process as an ExportTraceServiceRequest in JSON, if it records."""
+    if not _recording:
+        return
     content = {
-        "traceId": origin.trace,
+        "traceId": span.trace,
         "spanId": span.id,
         "parentSpanId": span.parent,
         "name": span.name,
         "kind": _INTERNAL,
         "startTimeUnixNano": str(span.start),
-        "endTimeUnixNano": str(end),
+        "endTimeUnixNano": str(span.end),
         "attributes": _attributes(span.attributes),
-        "status": failed,
+        "status": {} if span.error is None else {"code": _ERROR, "message": span.error},
     }
     scope = {"scope": {"name": SERVICE}, "spans": [content]}
-    return {"resourceSpans": [{"resource": {"attributes": _attributes(origin.resource)}, "scopeSpans": [scope]}]}
+    resource = {"attributes": _attributes(span.resource)}
+    request = {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
+    line = json.dumps(request, ensure_ascii=False, allow_nan=False) + "\n"
+    _append(_recording.file, line.encode("utf-8", "replace"))
 
 
-def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+def _attributes(values: dict[str, Value]) -> list[dict[str, Any]]:
     return [{"key": key, "value": _value(value)} for key, value in values.items()]
 
 
@@ -263,18 +246,18 @@ def _value(value: Value) -> dict[str, Value]:
     return {"doubleValue": value} if isinstance(value, float) else {"stringValue": value}
 
 
-def _written(content: dict[str, Any], resource: dict[str, Any]) -> WrittenSpan:
+def _read_span(content: dict[str, Any], resource: dict[str, Any]) -> Span:
     start, end, status = int(content["startTimeUnixNano"]), int(content["endTimeUnixNano"]), content["status"]
     trace, own, parent, name = (content[key] for key in ("traceId", "spanId", "parentSpanId", "name"))
     if not 0 <= start <= end < _LAST or not all(isinstance(text, str) for text in (trace, own, parent, name)):
         raise ValueError("a span has impossible times, or no name")
     error = str(status.get("message", "")) if status.get("code") == _ERROR else None
-    about = _plain(content["attributes"]), error, _plain(resource["attributes"])
-    return WrittenSpan(trace, own, parent, name, start, end, *about)
+    attributes, about = _plain(content["attributes"]), _plain(resource["attributes"])
+    return Span(name, trace, parent, attributes, about, start, end, error, own)
 
 
 def _plain(pairs: list[dict[str, Any]]) -> dict[str, Value]:
-    found = {}
+    found: dict[str, Value] = {}
     for pair in pairs:
         ((kind, value),) = pair["value"].items()
         found[str(pair["key"])] = int(value) if kind == "intValue" else value
@@ -284,7 +267,7 @@ def _plain(pairs: list[dict[str, Any]]) -> dict[str, Value]:
 
 
 def _append(file: Path, lines: bytes) -> None:
-    """Append whole lines in one call. A trace is no reason to fail: where it cannot be written, there is none."""
+    """Append whole lines in one call. If they cannot be written, there is no trace, and the stage goes on."""
     with suppress(OSError):
         file.parent.mkdir(exist_ok=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)

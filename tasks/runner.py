@@ -56,7 +56,7 @@ def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
         manifest = artifact.manifest
         span.attributes |= {"key": manifest.key, "exit_code": manifest.exit_code}
         if manifest.exit_code:
-            span.fail(manifest.message)
+            span.error = manifest.message
         return artifact
 
 

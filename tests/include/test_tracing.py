@@ -169,7 +169,7 @@ def test_a_trace_that_cannot_be_written_fails_nothing(place: str, folder: Path, 
 def test_where_nothing_records_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with span("load") as begun:
-        begun.fail("told to nobody")
+        begun.error = "told to nobody"
     tracing.add("phase", 1, 2)
     tracing.hand_over(tmp_path / "origin.json")
     assert not tracing.is_recording() and list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from include.folders import open_file
-from include.tracing import FOLDER, SERVICE, TRACEPARENT, VARIABLES, WrittenSpan, read
+from include.tracing import FOLDER, SERVICE, TRACEPARENT, VARIABLES, Span, read
 from spark_bert.deployment.places import run_folder, run_name
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class StageSpans:
         except OSError:  # there is none yet, or the worker may not look
             return 0
 
-    def _read(self) -> list[WrittenSpan]:
+    def _read(self) -> list[Span]:
         """Return the spans of this try. A line that a full disk has cut off, or that is no request at all, has none."""
-        spans, damaged = list[WrittenSpan](), 0
+        spans, damaged = list[Span](), 0
         for line in self._lines():
             try:
                 spans += read(line)
@@ -93,7 +93,7 @@ def _exporter() -> SpanExporter:
     return exporter
 
 
-def _span(written: WrittenSpan) -> ReadableSpan:
+def _span(written: Span) -> ReadableSpan:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope

@@ -10,7 +10,7 @@ from typing import Any
 
 from include.folders import open_file
 from include.stages import STAGES
-from include.tracing import FOLDER, WrittenSpan, read
+from include.tracing import FOLDER, Span, read
 from spark_bert.deployment.places import home
 
 _MOST = 4 << 20  # bytes of a stage's file that are read, from its end, because further tries append to it
@@ -34,7 +34,7 @@ def read_trace(run: str) -> dict[str, Any]:
     return {"stages": [_stage(stage, spans, drawn, cut) for stage, (spans, cut) in found.items() if spans]}
 
 
-def _read(run: str, stage: str) -> tuple[list[WrittenSpan], bool]:
+def _read(run: str, stage: str) -> tuple[list[Span], bool]:
     """Return the spans in a stage's file, and whether it has more. Lines that are no spans are ignored."""
     try:
         with open_file(home() / "runs", run, FOLDER, f"{stage}.jsonl") as file:
@@ -46,14 +46,14 @@ def _read(run: str, stage: str) -> tuple[list[WrittenSpan], bool]:
     return [span for line in text.splitlines() for span in _spans(line)], start > 0
 
 
-def _spans(line: bytes) -> list[WrittenSpan]:
+def _spans(line: bytes) -> list[Span]:
     with suppress(ValueError):
         return read(line)
     return []
 
 
-def _stage(stage: str, spans: Sequence[WrittenSpan], drawn: Collection[int], cut: bool) -> dict[str, Any]:
-    rows: dict[_Path, list[WrittenSpan]] = defaultdict(list)
+def _stage(stage: str, spans: Sequence[Span], drawn: Collection[int], cut: bool) -> dict[str, Any]:
+    rows: dict[_Path, list[Span]] = defaultdict(list)
     known = {span.id: span for span in spans}
     for span in spans:
         rows[_path(span, known)].append(span)
@@ -72,7 +72,7 @@ def _stage(stage: str, spans: Sequence[WrittenSpan], drawn: Collection[int], cut
     }
 
 
-def _path(span: WrittenSpan, known: Mapping[str, WrittenSpan]) -> _Path:
+def _path(span: Span, known: Mapping[str, Span]) -> _Path:
     """Return where a span belongs. One whose parent was not written, as after a kill, is an outermost one."""
     names, above = [span.name], known.get(span.parent)
     while above is not None and len(names) < _DEEPEST:  # spans of a hostile file may be part of one another
@@ -81,7 +81,7 @@ def _path(span: WrittenSpan, known: Mapping[str, WrittenSpan]) -> _Path:
     return tuple(reversed(names))
 
 
-def _row(path: _Path, spans: Sequence[WrittenSpan], drawn: Collection[int]) -> dict[str, Any] | None:
+def _row(path: _Path, spans: Sequence[Span], drawn: Collection[int]) -> dict[str, Any] | None:
     shown = [span for span in spans if id(span) in drawn]
     if not shown:
         return None
@@ -94,7 +94,7 @@ def _row(path: _Path, spans: Sequence[WrittenSpan], drawn: Collection[int]) -> d
     }
 
 
-def _shown(span: WrittenSpan) -> dict[str, Any]:
+def _shown(span: Span) -> dict[str, Any]:
     return {
         "start": span.start / 1e9,
         "end": span.end / 1e9,
@@ -104,18 +104,18 @@ def _shown(span: WrittenSpan) -> dict[str, Any]:
     }
 
 
-def _attributes(span: WrittenSpan) -> Iterator[tuple[str, Any]]:
+def _attributes(span: Span) -> Iterator[tuple[str, Any]]:
     which_try = {"try": span.resource["try"]} if "try" in span.resource else {}
     for key, value in {**which_try, **span.attributes}.items():
         if key != "seconds":
             yield key[:_CHARACTERS], value[:_CHARACTERS] if isinstance(value, str) else value
 
 
-def _seconds(span: WrittenSpan) -> float:
+def _seconds(span: Span) -> float:
     """Return how long a span took: a phase of a training, which takes place again and again, says it itself."""
     told = span.attributes.get("seconds")
     return told if isinstance(told, float) and 0 <= told <= _length(span) else _length(span)
 
 
-def _length(span: WrittenSpan) -> float:
+def _length(span: Span) -> float:
     return (span.end - span.start) / 1e9
