@@ -36,7 +36,7 @@ MLFLOW = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES":
 
 
 def main() -> int:
-    """Serve until a signal comes; the exit code."""
+    """Serve until a signal arrives, and return the exit code."""
     options = _parser().parse_args()
     for name, value in MLFLOW.items():
         os.environ.setdefault(name, value)
@@ -62,7 +62,7 @@ async def _serve(experiment: Experiment, home: Path) -> None:
         ws="none",
         log_config=None,
         access_log=False,  # a line per request costs as much as its tokens
-        proxy_headers=False,  # anybody may write them, and clients share the queue by their addresses
+        proxy_headers=False,  # any client may forge them, and clients share the queue by their addresses
         timeout_graceful_shutdown=math.ceil(serving.deadline) + 1,
     )
     server = uvicorn.Server(config)
@@ -83,7 +83,7 @@ async def _serve(experiment: Experiment, home: Path) -> None:
 
 
 def _check_address(host: str, port: int) -> None:
-    """Raise BadInput if the service cannot listen there, which uvicorn would say with a traceback."""
+    """Raise BadInput if the service cannot listen there, for which uvicorn would show a traceback."""
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The aliases of the registry: versions are seen when an alias moves, verified, and given to the service."""
+"""Follow the aliases of the registry: a version that an alias has moved to is verified and given to the service."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ class Refused:
     """A version that could not be loaded.
 
     Attributes:
-        number: its number.
-        reason: why it could not.
         wait: seconds between this try and the next one.
-        again: when it is tried again, as the event loop tells the time.
+        again: when it is tried again, by the clock of the event loop.
     """
 
     number: str
@@ -40,14 +38,9 @@ class Refused:
 class AliasWatch:
     """Looks at the aliases champion and challenger, and gives the service each new version that is sound.
 
-    A version that cannot be loaded is tried again, ever more seldom, because its files may come, or be repaired; the
-    champion before it goes on answering. Everything else that goes wrong, such as an MLflow that does not answer, is
-    tried again at the next look.
-
-    Args:
-        service: the service.
-        registry: the registered model.
-        store: the store with the packages.
+    A version that cannot be loaded is tried again, at growing intervals, because its files may arrive or be repaired;
+    meanwhile, the previous champion answers. After any other error, such as an MLflow that does not answer, the next
+    look is the next try.
     """
 
     def __init__(self, service: Service, registry: Registry, store: ArtifactStore) -> None:
@@ -57,7 +50,7 @@ class AliasWatch:
         self._told = ""
 
     async def watch(self) -> NoReturn:
-        """Look, again and again."""
+        """Look at the aliases until this is cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(self._service.serving.poll)
@@ -75,7 +68,7 @@ class AliasWatch:
                     f"{self._registry.model} has no champion: promote a model with the Dag retrain, or serve the "
                     "folder of a package (serving.model)"
                 )
-        except Exception as error:  # what stands in MLflow's place may answer anything; the next look may be well
+        except Exception as error:  # a broken MLflow may answer anything, and the next look may succeed
             self._tell(str(error) if isinstance(error, StageError) else repr(error))
 
     async def _try_out(self, number: str, champion: str) -> None:
@@ -104,7 +97,7 @@ class AliasWatch:
             self._refused.pop(alias, None)
 
     def _refuse(self, alias: str, number: str, before: Refused | None, reason: str) -> None:
-        """Do without a version until it is tried again. A reason is logged once, and a version counted once."""
+        """Note that a version is tried again later. A reason is logged once, and a version counted once."""
         now, wait = asyncio.get_running_loop().time(), 2 * (before.wait if before else self._service.serving.poll)
         wait = min(wait, LONGEST_WAIT)
         if before is None:
@@ -124,7 +117,7 @@ class AliasWatch:
         return open_model(package.path, version.model, version.number, self._service.serving.threads)
 
     def _tell(self, message: str) -> None:
-        """Log a message, but not again as long as nothing else happens."""
+        """Log a message, unless it is the same as before."""
         if message != self._told:
             log.warning("%s", message)
         self._told = message

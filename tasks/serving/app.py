@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import hmac
+import logging
 import re
+import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from random import getrandbits
 from typing import Any
 
 from fastapi import FastAPI, Request, Response, Security
@@ -16,17 +22,26 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from include.artifacts import revision
 from tasks.serving import inference_protocol, query
-from tasks.serving.answering import BODIES, Answering, refused
+from tasks.serving.batcher import CHARACTERS
+from tasks.serving.body import Asked, Body, declared, read_body
 from tasks.serving.examples import INFER, INFER_RESPONSES, QUERY, QUERY_RESPONSES
-from tasks.serving.refusal import Refusal
-from tasks.serving.service import Service
-from tasks.serving.shares import Shares
+from tasks.serving.refusal import Gone, Overloaded, Refusal, Unauthorized
+from tasks.serving.served_model import ServedModel
+from tasks.serving.service import Answers, Service
+from tasks.serving.waiting import Shares
 
+log = logging.getLogger(__name__)
+
+#: What reads a body for a model.
+Read = Callable[[Body, ServedModel], Asked]
 #: The paths of requests for labels.
-_QUERY = "/query"
+_QUERY, _INFER = "/query", re.compile("/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 #: The extensions of the protocol, as Triton calls them.
-EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
-_INFER = re.compile("/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
+_EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
+#: The maximum number of characters of an id in a header.
+_LONGEST_ID = 128
+#: How many bodies of the maximum size there is room for.
+_BODIES = 64
 
 
 @dataclass(frozen=True)
@@ -37,11 +52,14 @@ class Application:
     model lacks this time.
 
     Attributes:
-        answering: answers requests for labels.
+        token: the bearer token that requests for labels must have; "" for none.
+        bodies: the bytes of the bodies that are being read or answered.
         others: answers all other requests.
     """
 
-    answering: Answering
+    service: Service
+    token: str
+    bodies: Shares
     others: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,30 +67,82 @@ class Application:
         method = scope.get("method", "")
         path = scope["path"] if method == "POST" else ""
         if path == _QUERY:
-            await self.answering.respond(Request(scope, receive), send, query.read)
+            await self._respond(Request(scope, receive), send, query.read)
         elif found := _INFER.fullmatch(path):
-            await self.answering.respond(Request(scope, receive), send, inference_protocol.read, *found.groups(""))
+            await self._respond(Request(scope, receive), send, inference_protocol.read, *found.groups(""))
         else:
             # The server leaves out the body of the answer to a HEAD.
             await self.others({**scope, "method": "GET"} if method == "HEAD" else scope, receive, send)
 
+    async def _respond(self, request: Request, send: Send, read: Read, name: str = "", version: str = "") -> None:
+        """Answer a request with a model of this name and version, "" for any, or say why not."""
+        started = time.perf_counter()
+        identity = request.headers.get("x-request-id", "")[:_LONGEST_ID] or f"{getrandbits(128):032x}"
+        try:
+            response: Response = await self._answer(request, read, identity, name, version)
+        except Refusal as refusal:
+            self.service.metrics.refusals.labels(refusal.reason).inc()
+            response = refused(refusal, identity)
+        except Exception:
+            log.exception("request %s has failed", identity)
+            self.service.metrics.refusals.labels("failed").inc()
+            message = "the service has failed on this request, and says why in its log"
+            response = JSONResponse({"error": message, "id": identity}, 500)
+        response.headers["X-Request-ID"] = identity
+        self.service.metrics.seconds.labels(response.status_code).observe(time.perf_counter() - started)
+        await response(request.scope, request.receive, send)
+
+    async def _answer(self, request: Request, read: Read, identity: str, name: str, version: str) -> Response:
+        self._authorize(request)
+        deadline = asyncio.get_running_loop().time() + self.service.serving.deadline
+        client = request.client.host if request.client else ""
+        lane = self.service.lane(identity, name, version)
+        with lane.batcher.held():  # so this model answers even if another takes its place meanwhile
+            most = self.service.serving.max_bytes
+            size = declared(request, most)
+            # Refuse before anything is done for the request, because there may be many. It has at least about this
+            # many tokens; the size of a body that is compressed or comes in chunks does not say how many.
+            least = min(size // CHARACTERS, lane.model.package.max_length) if size < most else 1
+            lane.batcher.refuse_if_full(least, client, deadline)
+            if not self.bodies.has_room(client, size):
+                raise Overloaded("too many requests are being read: try again in 1 s", 1)
+            with self.bodies.held(client, size):
+                asked = read(await read_body(request, most, deadline), lane.model)
+                answers = await _unless_gone(request, self.service.answer(lane, asked.texts, client, deadline))
+        return asked.written(answers, asked.id or identity)
+
+    def _authorize(self, request: Request) -> None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        # Headers are read as Latin-1, so this is what the client has sent.
+        known = hmac.compare_digest(given.strip().encode("latin-1"), self.token.encode())
+        if self.token and not (known and scheme.lower() == "bearer"):
+            raise Unauthorized("the bearer token is missing or wrong: send the header Authorization: Bearer TOKEN")
+
+
+def refused(refusal: Refusal, identity: str = "") -> JSONResponse:
+    """Return the response to a request that gets no answer, with its id if it has one."""
+    content = {"error": str(refusal)} | ({"id": identity} if identity else {})
+    return JSONResponse(content, refusal.status, refusal.headers)
+
+
+async def _unless_gone(request: Request, answering: Coroutine[Any, Any, Answers]) -> Answers:
+    """Wait for an answer, but raise Gone and compute no more of it when the client has closed the connection."""
+    answer = asyncio.ensure_future(answering)
+    gone = asyncio.ensure_future(request.receive())  # after the body, the only message is that the client has gone
+    try:
+        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise Gone("the client has gone")
+        return answer.result()
+    finally:
+        answer.cancel()
+        gone.cancel()
+
 
 def build(service: Service, token: str = "") -> Application:
-    """Return the application.
-
-    Args:
-        service: what answers.
-        token: the bearer token that requests for answers must have; "" for none.
-    """
-    app = _described()
-    _describe_answers(app, token)
-    _answer_others(app, service)
-    return Application(Answering(service, token, Shares(BODIES * service.serving.max_bytes)), app)
-
-
-def _described() -> FastAPI:
+    """Return the application; requests for labels need the bearer token if there is one."""
     # A plain FastAPI's page of documentation loads its scripts from another server.
-    return FastAPIOffline(
+    app = FastAPIOffline(
         title="Spark-BERT",
         description="Labels texts with a fine-tuned encoder.",
         version=revision(),
@@ -80,6 +150,9 @@ def _described() -> FastAPI:
         redirect_slashes=False,
         swagger_ui_parameters={"defaultModelsExpandDepth": -1},  # no list of schemas below the requests
     )
+    _describe_answers(app, token)
+    _answer_others(app, service)
+    return Application(service, token, Shares(_BODIES * service.serving.max_bytes), app)
 
 
 def _describe_answers(app: FastAPI, token: str) -> None:
@@ -103,13 +176,12 @@ def _describe_answers(app: FastAPI, token: str) -> None:
 
 
 def _answer_others(app: FastAPI, service: Service) -> None:
-    """Add all other requests."""
     model: dict[str, Any] = {"tags": ["Model"]}
     health: dict[str, Any] = {"tags": ["Health"]}
 
     @app.get("/v2", summary="What this server is", **health)
     async def server() -> dict[str, Any]:
-        return {"name": "spark-bert", "version": app.version, "extensions": EXTENSIONS}
+        return {"name": "spark-bert", "version": app.version, "extensions": _EXTENSIONS}
 
     @app.get("/v2/health/live", summary="Whether the process is well", **health)
     async def live() -> dict[str, bool]:

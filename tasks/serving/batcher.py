@@ -9,16 +9,15 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tokenizers import Encoding
 
+from include.sections import Serving
 from tasks.encoder.windows import pool
 from tasks.inference.packaged_model import Array, PackagedModel
 from tasks.serving.metrics import Metrics
 from tasks.serving.refusal import Overloaded, TooLarge
-from tasks.serving.shares import Shares
-from tasks.serving.waiting import Input, Request, Waiting
+from tasks.serving.waiting import Input, Request, Shares, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -34,42 +33,22 @@ MARGIN = 0.5
 NEWEST = 0.3
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How much the batcher takes on.
-
-    Attributes:
-        batch_tokens: maximum number of tokens per batch, including padding. A longer input is a batch of its own.
-        queue_tokens: maximum number of tokens that wait.
-    """
-
-    batch_tokens: int
-    queue_tokens: int
-
-
 class Batcher:
     """Computes the inputs of requests in batches, each as soon as the one before it is done.
 
     The inputs that arrive while the model computes make the next batch. So a lone request is never delayed, and batches
-    become larger the more requests there are.
-
-    Args:
-        model: the model.
-        computing: where the model computes: an executor with one thread.
-        tokenizing: where texts are tokenized.
-        limits: how much it takes on.
-        metrics: counts what happens.
+    become larger the more requests there are. The executor that computes has one thread.
     """
 
     def __init__(
-        self, model: PackagedModel, computing: Executor, tokenizing: Executor, limits: Limits, metrics: Metrics
+        self, model: PackagedModel, computing: Executor, tokenizing: Executor, serving: Serving, metrics: Metrics
     ) -> None:
         self.model = model
         self._computing, self._tokenizing, self._metrics = computing, tokenizing, metrics
-        self._shares = Shares(limits.queue_tokens)  # also of texts that are being tokenized, as far as can be told
-        self._waiting = Waiting(limits.batch_tokens, self._shares)
+        self._shares = Shares(serving.queue_tokens)  # also of texts that are being tokenized, as far as can be told
+        self._waiting = Waiting(serving.batch_tokens, self._shares)
         self._pending: dict[Request, asyncio.Future[None]] = {}
-        self._large = limits.batch_tokens // 2
+        self._large = serving.batch_tokens // 2
         self._busy = 0  # tokens of the batch that is being computed
         self._speed = 0.0  # tokens per second, a moving average
         self._users = 0
@@ -88,15 +67,12 @@ class Batcher:
                 self._unused.set()
 
     def refuse_if_full(self, tokens: int, client: str, deadline: float) -> None:
-        """Refuse a request if its tokens may not wait, or could not be computed in time.
+        """Raise Overloaded if a request may not wait, or could not be computed before its deadline.
 
         Args:
-            tokens: about how many it has, or the least that it may have.
-            client: who sends it.
-            deadline: when its answer must be there, as the event loop tells the time.
-
-        Raises:
-            Overloaded: if it is so.
+            tokens: about how many tokens it has, or the least that it may have.
+            client: who sends it. Clients share what may wait.
+            deadline: when its answer must be there, by the clock of the event loop.
         """
         load, speed = self._shares.taken + self._busy, self._speed
         left = deadline - asyncio.get_running_loop().time()
@@ -106,15 +82,10 @@ class Batcher:
             raise Overloaded(f"{load:,} tokens wait already: try again in {wait} s", wait)
 
     async def logits(self, texts: Sequence[list[str]], client: str = "", deadline: float = math.inf) -> Array:
-        """Compute the logits of texts. If this is cancelled, the inputs that still wait are forgotten.
+        """Return the logits of texts, float32 [rows, outputs].
 
-        Args:
-            texts: one list of sentences or two of equal length, with at least one row.
-            client: who sends them. Clients share what may wait.
-            deadline: when the answer must be there, as the event loop tells the time.
-
-        Returns:
-            Logits, float32 [rows, outputs].
+        The texts are one list of sentences, or two of equal length, with at least one row. If this is cancelled, the
+        inputs that still wait are forgotten.
 
         Raises:
             TooLarge: if the texts have more tokens than may ever wait.
@@ -138,7 +109,7 @@ class Batcher:
         del self._worker  # its traceback refers to this batcher, and would keep the model in memory
 
     async def _encoded(self, texts: Sequence[list[str]], client: str, deadline: float) -> tuple[list[Encoding], Array]:
-        """Tokenize texts. They count as waiting from now on, because tokenizing takes time too."""
+        """Tokenize texts, which count as waiting from now on, because tokenizing takes time as well."""
         rows = [sum(map(len, row)) for row in zip(*texts, strict=True)]
         # What is truncated does not count: it is not computed, and seldom tokenized.
         most = CHARACTERS * self.model.max_length if self.model.stride is None else math.inf
@@ -169,7 +140,7 @@ class Batcher:
             try:
                 if batch := self._waiting.take():
                     await self._answer(batch)
-            except Exception as error:  # a fault of ours: without a worker, no later request would be answered
+            except Exception as error:  # a bug here: without a worker, no later request would be answered
                 log.exception("the queue has failed, and with it %d requests", len(self._pending))
                 batch = []
                 for request in self._pending:
@@ -204,7 +175,7 @@ class Batcher:
                 self._settle(each.request)
 
     def _settle(self, request: Request, error: Exception | None = None) -> None:
-        """Wake whoever waits for a request, unless it is gone."""
+        """End the wait for a request, unless it is gone."""
         answered = self._pending.get(request)
         if answered is None or answered.done():
             return

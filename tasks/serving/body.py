@@ -1,14 +1,20 @@
-"""The body of a request: read in time, as far as there is room, and decompressed."""
+"""The body of a request: read in time, as far as there is room, decompressed, and its JSON and texts checked."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
+from include.text import is_blank, is_unwritable
 from tasks.serving.refusal import Gone, Refusal, SlowClient, TooLarge, Unsupported
+from tasks.serving.service import Answers
 
 #: The header with the size of the JSON that binary tensors follow (Triton's extension of the Open Inference Protocol).
 JSON_SIZE = "inference-header-content-length"
@@ -20,27 +26,29 @@ _DIGITS = 20
 
 @dataclass(frozen=True)
 class Body:
-    """What a client sends.
-
-    Attributes:
-        json: the JSON.
-        binary: what follows it, which are binary tensors; None if the client does not say that any follow.
-    """
+    """What a client sends: JSON, and the binary tensors that follow it, or None if no header says that any do."""
 
     json: bytes
     binary: bytes | None = None
 
 
-def declared(request: Request, most: int) -> int:
-    """Return the number of bytes that a body may need, by the headers of its request.
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks for.
 
-    Args:
-        request: the request.
-        most: the maximum number of bytes.
-
-    Raises:
-        TooLarge: if it has more.
+    Attributes:
+        texts: for each column of the model, the sentences of all rows.
+        id: the id that the client gives the request; "" for none.
+        written: turns the answers and the id into the response.
     """
+
+    texts: list[list[str]]
+    id: str
+    written: Callable[[Answers, str], Response]
+
+
+def declared(request: Request, most: int) -> int:
+    """Return how many bytes a body may need by the headers of its request; raise TooLarge if these are too many."""
     size = request.headers.get("content-length", "")
     if size.isdecimal() and int(size) > most:
         raise _too_large(most)
@@ -52,14 +60,14 @@ async def read_body(request: Request, most: int, deadline: float) -> Body:
 
     Args:
         request: the request.
-        most: the maximum number of bytes, also of what is decompressed.
-        deadline: the time of the event loop at which it must be there.
+        most: the maximum number of bytes, both as sent and decompressed.
+        deadline: when it must be there, by the clock of the event loop.
 
     Raises:
         TooLarge: if it has more bytes.
-        Unsupported: if it is compressed in a way that is not known.
-        Gone: if the client goes.
-        SlowClient: if it does not come in time.
+        Unsupported: if it is compressed in an unknown format.
+        Gone: if the client closes the connection.
+        SlowClient: if it does not arrive in time.
         Refusal: if it cannot be decompressed, or has less JSON than its header says.
     """
     content = _decompressed(await _read(request, most, deadline), request.headers.get("content-encoding", ""), most)
@@ -69,6 +77,44 @@ async def read_body(request: Request, most: int, deadline: float) -> Body:
     if not (size.isascii() and size.isdecimal() and len(size) <= _DIGITS) or int(size) > len(content):
         raise Refusal(f"Inference-Header-Content-Length is {size!r:.50}, but the body has {len(content)} bytes")
     return Body(content[: int(size)], content[int(size) :])
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """Return the JSON object of a body; raise Refusal if it is something else."""
+    try:
+        value = json.loads(body.decode())  # from bytes, json would read UTF-16 too
+    except UnicodeDecodeError as error:
+        raise Refusal(f"the body is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from error
+    except RecursionError as error:
+        raise Refusal("the body is nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise Refusal(f"the body is not JSON: {error}") from error
+    except ValueError as error:  # Python's limit on the digits of a number
+        raise Refusal("the body has a number with too many digits") from error
+    if not isinstance(value, dict):
+        raise Refusal(f"the body is {_kind(value)}: send an object")
+    return value
+
+
+def identity(value: dict[str, Any]) -> str:
+    """Return the id that a client gives its request, or ""; raise Refusal if it cannot be written."""
+    found = value.get("id")
+    if found is None:  # as clients write that have none
+        return ""
+    if not isinstance(found, str) or is_unwritable(found):
+        raise Refusal('"id" is not a string, or cannot be written as UTF-8')
+    return found
+
+
+def checked(text: Any, where: str) -> str:
+    """Return a text; raise Refusal if it is something else, empty, or cannot be written as UTF-8."""
+    if not isinstance(text, str):
+        raise Refusal(f"{where} is {_kind(text)}: send a string")
+    if is_blank(text):
+        raise Refusal(f"{where} is empty")
+    if is_unwritable(text):
+        raise Refusal(f"{where} contains a NUL character or half of a surrogate pair: remove it")
+    return text
 
 
 async def _read(request: Request, most: int, deadline: float) -> bytes:
@@ -95,7 +141,7 @@ def _decompressed(content: bytes, encoding: str, most: int) -> bytes:
         raise Unsupported(f"the Content-Encoding is {encoding!r:.50}: send gzip, deflate, or what is not compressed")
     stream = zlib.decompressobj(_COMPRESSIONS[name])
     try:
-        found = stream.decompress(content, most + 1)  # at most so many bytes, whatever it expands to
+        found = stream.decompress(content, most + 1)  # no more, whatever it expands to
     except zlib.error as error:
         raise Refusal(f"the body is not {name}, as its Content-Encoding says: {error}") from error
     if len(found) > most:
@@ -107,3 +153,8 @@ def _decompressed(content: bytes, encoding: str, most: int) -> bytes:
 
 def _too_large(most: int) -> TooLarge:
     return TooLarge(f"the body has more than {most:,} bytes: send fewer texts at a time")
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")

@@ -1,6 +1,6 @@
 """The connections of clients: how many there are, and how much and how long a client may send before it is answered.
 
-All of this comes before the bearer token is known, so that nobody can fill the memory or keep the event loop busy.
+These limits apply before the bearer token is known, so that no client can fill the memory or block the event loop.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def most_connections() -> int:
 class Connection(HttpToolsProtocol):
     """A connection that is closed if its client sends too much, too slowly, or nothing while others wait.
 
-    When there are too many connections, the one whose client has been awaited for the longest is closed, counted from
-    the start of its request: so idle and slow ones keep nobody out. If all clients wait for answers, the new one is
-    refused.
+    When there are too many connections, the one whose client has been awaited for the longest, counted from the start
+    of its request, is closed. So idle and slow clients do not keep others out. If all clients wait for answers, the new
+    one is refused.
     """
 
     def __init__(

@@ -24,18 +24,13 @@ def _responses(schema: dict[str, Any], answer: dict[str, Any]) -> dict[int | str
         return {"description": what, "content": {"application/json": content}}
 
     refusals: dict[int | str, dict[str, Any]] = {
-        kind.status: described(_first_line(kind), schema=_ERROR) for kind in _REFUSALS
+        kind.status: described(str(kind.__doc__), schema=_ERROR) for kind in _REFUSALS
     }
     return {**refusals, 200: described("The answers.", schema=schema, example=answer)}
 
 
 def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
-    """Return the schema of an object with these properties."""
     return {"type": "object", "required": list(required), "properties": {**required, **optional}}
-
-
-def _first_line(kind: type[Refusal]) -> str:
-    return str(kind.__doc__).partition("\n")[0]
 
 
 _STRING, _NUMBER = {"type": "string"}, {"type": "number"}

@@ -15,11 +15,10 @@ import numpy as np
 from starlette.responses import JSONResponse, Response
 
 from tasks.inference.packaged_model import Array, PackagedModel
-from tasks.serving.body import JSON_SIZE, Body
+from tasks.serving.body import JSON_SIZE, Asked, Body, checked, identity, read_json
 from tasks.serving.refusal import Refusal
 from tasks.serving.served_model import ServedModel
 from tasks.serving.service import Answers
-from tasks.serving.texts import Asked, checked, identity, read_json
 
 Tensor = dict[str, Any]
 #: What the protocol's data types are called in Triton's configuration of a model, and in numpy.
@@ -28,12 +27,7 @@ _NUMBERS = {"INT64": "<i8", "FP32": "<f4"}
 
 
 class Wanted(NamedTuple):
-    """An output that is asked for.
-
-    Attributes:
-        output: the output, without data.
-        binary: whether its data follow the JSON.
-    """
+    """An output that is asked for, without data, and whether its data are to follow the JSON."""
 
     output: Tensor
     binary: bool
@@ -78,15 +72,7 @@ def _outputs(package: PackagedModel) -> list[Tensor]:
 
 
 def read(body: Body, model: ServedModel) -> Asked:
-    """Read a request.
-
-    Args:
-        body: the body.
-        model: what answers.
-
-    Raises:
-        Refusal: if there is something else in the body.
-    """
+    """Read a request for a model; raise Refusal if there is something else in the body."""
     value, columns = read_json(body.json), model.package.columns
     tensors = _named(value.get("inputs"), "inputs")
     if sorted(tensors) != sorted(columns):
@@ -117,7 +103,6 @@ def _wanted(value: dict[str, Any], package: PackagedModel) -> list[Wanted]:
 
 
 def _parameters(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a request or a tensor."""
     found = value.get("parameters")
     if not isinstance(found, dict | None):
         raise Refusal('"parameters" is not an object')
@@ -125,7 +110,6 @@ def _parameters(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(tensors: Any, what: str) -> dict[str, Tensor]:
-    """Return tensors by their names."""
     if not isinstance(tensors, list) or not all(isinstance(tensor, dict) for tensor in tensors):
         raise Refusal(f'"{what}" is not a list of tensors')
     found: dict[str, Tensor] = {}
@@ -212,7 +196,6 @@ def _written(answers: Answers, name: str, wanted: list[Wanted]) -> Response:
 
 
 def _array(output: Tensor, answers: Answers) -> Array:
-    """Return the values of an output."""
     labels = answers.model.package.labels
     values: list[Any] = answers.columns[output["name"]]
     if output["name"] == "label":

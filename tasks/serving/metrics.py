@@ -27,10 +27,7 @@ class Metrics:
             "spark_bert_request_seconds", "Time to answer a request", ["status"], buckets=_SECONDS, registry=registry
         )
         self.waits = Histogram(
-            "spark_bert_queue_seconds",
-            "Time until an input goes to the model",
-            buckets=_SECONDS,
-            registry=registry,
+            "spark_bert_queue_seconds", "Time until an input goes to the model", buckets=_SECONDS, registry=registry
         )
         self.rows = Histogram("spark_bert_batch_rows", "Inputs per batch", buckets=_ROWS, registry=registry)
         self.lengths = Histogram("spark_bert_input_tokens", "Tokens per input", buckets=_TOKENS, registry=registry)
@@ -48,12 +45,8 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self.shadows = Counter(
-            "spark_bert_shadow_answers",
-            "Answers of the challenger that are compared with the champion's",
-            ["version", "outcome"],
-            registry=registry,
-        )
+        compared = "Answers of the challenger that are compared with the champion's"
+        self.shadows = Counter("spark_bert_shadow_answers", compared, ["version", "outcome"], registry=registry)
         self.model = Gauge(
             "spark_bert_model", "1 for the model that answers", ["name", "version", "form"], registry=registry
         )
@@ -71,7 +64,7 @@ class Metrics:
             self.waits.observe(now - each.request.arrived)
 
     def answered(self, version: str, answers: Mapping[str, Sequence[Any]], seconds: float) -> None:
-        """Count the labels of the answers to a request, which took a version so long. Scores have no labels."""
+        """Count the time of a request, and the labels of its answers. Scores have no labels."""
         self.models.labels(version).observe(seconds)
         for label in answers.get("label", ()):
             self.answers.labels(version, label).inc()

@@ -6,27 +6,20 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from tasks.serving.body import Body
+from tasks.serving.body import Asked, Body, checked, identity, read_json
 from tasks.serving.refusal import Refusal
 from tasks.serving.served_model import ServedModel
 from tasks.serving.service import Answers
-from tasks.serving.texts import Asked, check_keys, checked, identity, read_json
 
 _KEYS = ("sentences", "id")
 
 
 def read(body: Body, model: ServedModel) -> Asked:
-    """Read a request.
-
-    Args:
-        body: the body.
-        model: what answers.
-
-    Raises:
-        Refusal: if there is something else in the body.
-    """
+    """Read a request for a model; raise Refusal if there is something else in the body."""
     value = read_json(body.json if body.binary is None else body.json + body.binary)
-    check_keys(value, _KEYS)
+    for key in value:  # which may be a misspelled one
+        if key not in _KEYS:
+            raise Refusal(f"the body has the key {key[:50]!r}, which means nothing: the keys are {', '.join(_KEYS)}")
     if "sentences" not in value:
         raise Refusal('the body has no key "sentences"')
     sentences = value["sentences"]
@@ -35,12 +28,11 @@ def read(body: Body, model: ServedModel) -> Asked:
         raise Refusal('"sentences" is neither a text nor a list of texts')
     if not rows:
         raise Refusal('"sentences" is an empty list')
-    texts = _singles(rows) if len(model.package.columns) == 1 else _pairs(rows)
+    if len(model.package.columns) == 2:
+        texts = _pairs(rows)
+    else:
+        texts = [[checked(row, f"sentence {number}") for number, row in enumerate(rows)]]
     return Asked(texts, identity(value), _written)
-
-
-def _singles(rows: list[Any]) -> list[list[str]]:
-    return [[checked(row, f"sentence {number}") for number, row in enumerate(rows)]]
 
 
 def _pairs(rows: list[Any]) -> list[list[str]]:

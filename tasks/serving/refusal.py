@@ -8,13 +8,7 @@ from typing import ClassVar
 
 
 class Refusal(Exception):
-    """A request that gets no answer. Its message says why, and goes to the client.
-
-    Attributes:
-        status: the HTTP status.
-        reason: a word for it, in the metrics.
-        headers: more headers of the response.
-    """
+    """A request that gets no answer. Its message says why, and goes to the client; its reason is in the metrics."""
 
     status: ClassVar[int] = 400
     reason: ClassVar[str] = "malformed"
@@ -48,19 +42,14 @@ class TooLarge(Refusal):
 
 
 class Unsupported(Refusal):
-    """The body is compressed in a way that is not known."""
+    """The body is compressed in an unknown format."""
 
     status, reason = 415, "unsupported"
     headers = MappingProxyType({"Accept-Encoding": "gzip, deflate"})
 
 
 class Later(Refusal):
-    """A request that may be answered later.
-
-    Args:
-        message: what the client is told.
-        seconds: in how many seconds it may be answered.
-    """
+    """A request that may be answered after some seconds."""
 
     def __init__(self, message: str, seconds: int) -> None:
         super().__init__(message)
@@ -76,7 +65,7 @@ class Overloaded(Later):
 class Gone(Refusal):
     """The client has closed the connection."""
 
-    status, reason = 499, "gone"  # as nginx counts it; nobody gets it
+    status, reason = 499, "gone"  # as nginx counts it; it is never sent
 
 
 class NotReady(Later):

@@ -1,4 +1,4 @@
-"""A model that the service answers with: opened, warmed, and found to answer as it did when it was packaged."""
+"""Open a model for the service, and check that it answers as it did when it was packaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, MODEL, Array, 
 from tasks.inference.shapes import padded_length
 
 #: Maximum number of tokens of the batches that warm a model. OpenVINO takes tens of milliseconds for the first batch of
-#: a shape. That is little beside a larger batch, and a larger one would keep the model that answers waiting.
+#: a shape. That is little compared with a larger batch, which would keep the model that answers waiting.
 WARM_TOKENS = 128
 
 
@@ -28,7 +28,6 @@ class ServedModel:
         name: the name of the registered model, or of the folder.
         version: its version there; for a folder the key of the package.
         form: the form that computes, such as "openvino-bf16".
-        package: the model.
     """
 
     name: str
@@ -42,7 +41,9 @@ class ServedModel:
         lengths = sorted({min(padded_length(length), longest) for length in range(1, longest + 1)})
         if not self.form.startswith("openvino"):  # only OpenVINO prepares itself for a shape
             return [(1, length) for length in lengths]
-        return [(rows, length) for length in lengths for rows in _row_counts(min(batch_tokens, WARM_TOKENS) // length)]
+        most = {length: max(1, min(batch_tokens, WARM_TOKENS) // length) for length in lengths}
+        # The rows of a batch are a power of two.
+        return [(1 << power, length) for length in lengths for power in range(most[length].bit_length())]
 
     def warm(self, shape: tuple[int, int]) -> None:
         """Compute a batch of a shape."""
@@ -53,11 +54,7 @@ class ServedModel:
 def open_model(folder: Path, name: str, version: str, threads: int) -> ServedModel:
     """Load the fastest form of a package that this machine can compute, and check its answers.
 
-    Args:
-        folder: the folder of the package.
-        name: the name of the model.
-        version: its version.
-        threads: number of CPU threads; 0 for one per core.
+    With 0 threads, the model computes with one per core.
 
     Raises:
         BadInput: if the folder is not a package, or a damaged one, if it has no form that can be computed here, or if
@@ -71,7 +68,7 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
             "it is registered, register and promote it again"
         )
     try:
-        form = _fastest(folder, _read(folder / DESCRIPTION)["forms"])
+        form = _fastest(folder, json.loads((folder / DESCRIPTION).read_bytes())["forms"])
         package = PackagedModel(folder, form, threads, lambda model: _in_torch(model, threads))
         _check_head(package, folder / MODEL)
         _check(package, folder / EXAMPLES)
@@ -83,7 +80,6 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
 
 
 def _in_torch(model: Path, threads: int) -> Any:
-    """Load the form of PyTorch, for machines that have no other."""
     import torch  # which the image of the service does not have
 
     from tasks.inference.torch_backend import TorchBackend
@@ -102,11 +98,6 @@ def _check_head(package: PackagedModel, model: Path) -> None:
         )
 
 
-def _read(file: Path) -> dict[str, Any]:
-    described: dict[str, Any] = json.loads(file.read_bytes())
-    return described
-
-
 def _fastest(folder: Path, forms: list[Form]) -> str:
     """Return the name of the fastest offered form that can be computed here."""
     offered = [form for form in forms if form["offered"]]
@@ -122,8 +113,8 @@ def _fastest(folder: Path, forms: list[Form]) -> str:
 
 def _check(package: PackagedModel, file: Path) -> None:
     """Raise BadInput if an answer to an example has changed."""
-    examples = _read(file)
-    # One at a time, because this happens beside the champion, which one batch of all would keep waiting.
+    examples = json.loads(file.read_bytes())
+    # One at a time, because one batch of all would keep the champion waiting.
     found = np.concatenate([package.logits([[text] for text in row]) for row in zip(*examples["texts"], strict=True)])
     expected = np.array(examples["logits"], np.float32)
     changed = np.abs(_shares(package, found) - _shares(package, expected)).max(axis=1)
@@ -141,8 +132,3 @@ def _shares(package: PackagedModel, logits: Array) -> Array:
         return package.probabilities(logits)
     low, high = package.score_range
     return (logits - low) / (high - low)
-
-
-def _row_counts(most: int) -> list[int]:
-    """Return the numbers of rows that batches have: powers of two, up to what fits."""
-    return [1 << power for power in range(max(1, most).bit_length())]

@@ -9,14 +9,13 @@ import logging
 import math
 import random
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from include.sections import Serving
-from tasks.serving.batcher import Batcher, Limits
+from tasks.serving.batcher import Batcher
 from tasks.serving.metrics import Metrics
 from tasks.serving.refusal import NotReady, Refusal, TooLarge, TooSlow, Unknown
 from tasks.serving.served_model import ServedModel
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 #: Two models agree on a score if they differ by no more than this share of the task's range.
 SAME_SCORE = 0.05
-#: For how many times as long as a batch that warms a model the champion has the processor for itself afterwards.
+#: After each batch that warms a model, the champion has the processor for itself for this many times as long.
 REST = 3
 
 
@@ -39,12 +38,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to the texts of a request, all of them from one model.
-
-    Attributes:
-        model: the model.
-        columns: lists with a value for each text: see PackagedModel.answers.
-    """
+    """The answers to the texts of a request from one model, with a value for each text: see PackagedModel.answers."""
 
     model: ServedModel
     columns: dict[str, list[Any]]
@@ -53,12 +47,8 @@ class Answers:
 class Service:
     """Answers with the champion, and with the challenger as far as the settings say. It lives in an event loop.
 
-    Args:
-        serving: the experiment's serving section.
-        metrics: counts what happens.
-
     Attributes:
-        obstacle: why there is no model yet, for those who ask.
+        obstacle: why there is no model yet, for messages.
     """
 
     def __init__(self, serving: Serving, metrics: Metrics) -> None:
@@ -79,7 +69,7 @@ class Service:
         lane = await self._opened(model)
         before, self._champion = self._champion, lane
         if before is None:
-            # What is loaded by now stays. To look for garbage there takes a tenth of a second, and nobody is answered.
+            # What is loaded by now stays. Looking for garbage there would delay answers by a tenth of a second.
             gc.collect()
             gc.freeze()
         self.metrics.serves(model.name, model.version, model.form)
@@ -87,33 +77,23 @@ class Service:
         self._retire(before)
 
     async def challenge(self, model: ServedModel) -> None:
-        """Try a model out beside the champion from now on."""
+        """Try a model out next to the champion from now on."""
         lane = await self._opened(model)
         self.dismiss()
         self._challenger = lane
         log.info("version %s of %s is tried out from now on", model.version, model.name)
 
     def dismiss(self) -> None:
-        """Try nothing out any more."""
+        """Stop trying a model out."""
         if self._challenger is not None:
             before, self._challenger = self._challenger, None
-            log.info("nothing is tried out any more")
+            log.info("no model is tried out any more")
             self._retire(before)
 
-    @contextmanager
-    def held(self, identity: str, name: str, version: str) -> Iterator[Lane]:
-        """Return what answers a request, as `lane` does, and keep it within the block, whatever takes its place."""
-        lane = self.lane(identity, name, version)
-        with lane.batcher.held():
-            yield lane
-
     def lane(self, identity: str = "", name: str = "", version: str = "") -> Lane:
-        """Return what answers a request.
+        """Return what answers a request that asks for a name and a version, "" for any.
 
-        Args:
-            identity: the id of the request, by which `serving.canary` chooses. The same id gets the same model.
-            name: the name of the model that the request asks for; "" for any.
-            version: the version that it asks for; "" for any.
+        `serving.canary` chooses by the id of the request, so the same id gets the same model.
 
         Raises:
             NotReady: if there is no model yet.
@@ -132,16 +112,10 @@ class Service:
         return found[-1] if is_canary else found[0]
 
     async def answer(self, lane: Lane, texts: Sequence[list[str]], client: str, deadline: float) -> Answers:
-        """Answer a request.
-
-        Args:
-            lane: what answers.
-            texts: for each column of the model, the sentences of all rows.
-            client: who sends it.
-            deadline: the time of the event loop at which the request is given up.
+        """Answer a request, given as the texts of all rows for each column of the model.
 
         Raises:
-            Refusal: if it cannot be answered now, or not in time.
+            Refusal: if it cannot be answered now, or not before the deadline, by the clock of the event loop.
         """
         if len(texts[0]) > self.serving.max_rows:
             raise TooLarge(f"there are {len(texts[0]):,} texts: send no more than {self.serving.max_rows:,} at a time")
@@ -154,7 +128,7 @@ class Service:
         answers = Answers(lane.model, lane.model.package.answers(logits))
         self.metrics.answered(lane.model.version, answers.columns, time.perf_counter() - started)
         other = self._challenger
-        # Not chosen by the id: a client that sends the same one every time would be compared always or never.
+        # Not chosen by the id: a client that always sends the same one would be compared always or never.
         if other is not None and lane is self._champion and random.random() < self.serving.shadow:
             self._start(self._compare(other, texts, answers))
         return answers
@@ -175,11 +149,10 @@ class Service:
             await loop.run_in_executor(self._computing, model.warm, shape)
             if self._champion is not None:
                 await asyncio.sleep(REST * (loop.time() - began))
-        limits = Limits(self.serving.batch_tokens, self.serving.queue_tokens)
-        return Lane(model, Batcher(model.package, self._computing, self._tokenizing, limits, self.metrics))
+        return Lane(model, Batcher(model.package, self._computing, self._tokenizing, self.serving, self.metrics))
 
     async def _compare(self, challenger: Lane, texts: Sequence[list[str]], answers: Answers) -> None:
-        """Let the challenger answer what has been answered, and count how often it says the same."""
+        """Let the challenger answer the same texts, and count how often it agrees."""
         version, started = challenger.model.version, time.perf_counter()
         deadline = asyncio.get_running_loop().time() + self.serving.deadline
         try:
@@ -198,7 +171,7 @@ class Service:
             self._start(lane.batcher.drain())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something be done aside, and keep it from being forgotten."""
+        """Start a task, and keep it from being garbage."""
         task = asyncio.create_task(work)
         self._aside.add(task)
         task.add_done_callback(self._aside.discard)

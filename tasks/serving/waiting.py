@@ -1,4 +1,4 @@
-"""The inputs that wait for the model, and which of them are computed together next."""
+"""The inputs that wait for the model: how many may, and which of them are computed together next."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tokenizers import Encoding
 
 from tasks.inference.packaged_model import Array
 from tasks.inference.shapes import padded_length, padded_rows
-from tasks.serving.shares import Shares
 
 #: An input joins a batch only if its length differs by no more than this share from that of the input that is next.
 NEAR = 0.5
@@ -22,24 +21,64 @@ NEAR = 0.5
 SMALL = 8
 
 
+class Shares:
+    """An amount, such as tokens or bytes, of which every client that uses it has an equal share once half is taken.
+
+    A request may take no more than half of what is left of its client's share, so that a client's large requests always
+    leave room for its small ones. What a client has taken before others came stays its own, so together they may have
+    a little more than the total.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.largest, self.taken = total // 2, 0
+        self._total = total
+        self._of: dict[str, int] = {}
+
+    def of(self, client: str) -> int:
+        """Return how much a client has."""
+        return self._of.get(client, 0)
+
+    def others(self, client: str) -> int:
+        """Return how many other clients have something."""
+        return len(self._of) - (client in self._of)
+
+    def has_room(self, client: str, amount: int) -> bool:
+        """Return whether a client may take this much more."""
+        if 2 * (self.taken + amount) <= self._total:
+            return True
+        share = self._total // (self.others(client) + 1)
+        return 2 * amount <= share - self.of(client)
+
+    def take(self, client: str, amount: int) -> None:
+        """Let a client have this much more; a negative amount is given back."""
+        self.taken += amount
+        self._of[client] = self.of(client) + amount
+        if not self._of[client]:
+            del self._of[client]
+
+    @contextmanager
+    def held(self, client: str, amount: int) -> Iterator[None]:
+        """Let a client have this much more within the block."""
+        self.take(client, amount)
+        try:
+            yield
+        finally:
+            self.take(client, -amount)
+
+
 def cost(encoding: Encoding) -> int:
-    """Return as how many tokens an input counts. Even one without any must be waited for."""
+    """Return how many tokens an input counts as: at least one, because even an empty input must be waited for."""
     return max(1, len(encoding))
 
 
 class Request:
-    """The inputs of one request, and the logits of those that are computed.
-
-    Args:
-        encodings: its inputs, tokenized. There is at least one.
-        outputs: number of outputs of the model.
-        client: who sends it.
+    """The inputs of one request, of which there is at least one, and the logits of those that are computed.
 
     Attributes:
         logits: float32 [inputs, outputs].
         waiting: number of tokens of the inputs that wait.
         left: number of inputs that have no logits yet.
-        gone: whether nobody waits for the answer any more.
+        gone: whether the answer is no longer needed.
         arrived: the time, as time.perf_counter tells it.
     """
 
@@ -56,8 +95,7 @@ class Input:
     Attributes:
         turn: when it is its turn among those of its client: see Waiting.
         number: its number in the order of arrival.
-        request: its request.
-        place: its place there.
+        place: its place in the request.
     """
 
     turn: int
@@ -73,7 +111,7 @@ class Input:
 
 @dataclass
 class Client:
-    """A client of which inputs wait.
+    """A client whose inputs wait.
 
     Attributes:
         turn: when it is its turn among clients: see Waiting.
@@ -98,11 +136,7 @@ class Waiting:
     inputs before it in the request. So a new request comes after what the others have been given already, and before
     what they have beyond that (start-time fair queueing: Goyal et al. 1996, "Start-time Fair Queueing: A Scheduling
     Algorithm for Integrated Services Packet Switching Networks"). The turn of a client is found in the same way from
-    the tokens that it is given.
-
-    Args:
-        batch_tokens: maximum number of tokens per batch, including padding. A longer input is a batch of its own.
-        shares: where the tokens that wait are counted.
+    the tokens that it is given. `shares` counts the tokens that wait.
     """
 
     def __init__(self, batch_tokens: int, shares: Shares) -> None:
@@ -135,19 +169,14 @@ class Waiting:
             self._leave(client)
 
     def ahead(self, client: str, tokens: int) -> int:
-        """Return how many tokens are computed until those of a new request are, if no other one comes.
-
-        Args:
-            client: who sends the request.
-            tokens: the number of its tokens, which count too.
-        """
+        """Return how many tokens are computed until those of a new request are, including them, if no other comes."""
         requests = self._clients[client].requests if client in self._clients else 0
         mine = self.shares.of(client)
         own = tokens + min(mine, requests * tokens)
         return own + min(self.shares.taken - mine, self.shares.others(client) * own)
 
     def take(self) -> list[Input]:
-        """Remove and return the inputs of the next batch; empty if none waits.
+        """Remove and return the inputs of the next batch; none if none waits.
 
         The input whose turn it is determines the length. Others of this length join it, then those of near lengths, up
         to the budget.
@@ -166,7 +195,7 @@ class Waiting:
         return batch
 
     def _heads(self, length: int) -> Iterator[Turn]:
-        """Yield the first input of each client in a class, after those that nobody waits for are dropped."""
+        """Yield the first input of each client in a class, and drop those of requests that are gone."""
         waiting = self._classes[length]
         for client, inputs in list(waiting.items()):
             if head := _head(inputs):
@@ -199,21 +228,19 @@ class Waiting:
         return [each for _, each in batch[:rows]]
 
     def _count(self, request: Request, tokens: int) -> None:
-        """Count tokens of a request that do not wait any more."""
+        """Count tokens of a request that no longer wait."""
         request.waiting -= tokens
         self.shares.take(request.client, -tokens)
         if not request.waiting:
             self._leave(request.client)
 
     def _enter(self, name: str, tokens: int) -> Client:
-        """Count a request with its tokens."""
         client = self._clients.setdefault(name, Client(self._turn))
         client.requests += 1
         self.shares.take(name, tokens)
         return client
 
     def _leave(self, name: str) -> None:
-        """Count a request no more."""
         client = self._clients[name]
         client.requests -= 1
         if not client.requests:
@@ -221,7 +248,7 @@ class Waiting:
 
 
 def _head(inputs: list[Input]) -> Input | None:
-    """Return the first input of a heap, after those that nobody waits for are dropped."""
+    """Return the first input of a heap, and drop those of requests that are gone."""
     while inputs and inputs[0].request.gone:
         heappop(inputs)
     return inputs[0] if inputs else None

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from include.sections import Serving
 from tasks.inference.packaged_model import PackagedModel
-from tasks.serving.batcher import SHORT, Batcher, Limits
+from tasks.serving.batcher import SHORT, Batcher
 from tasks.serving.metrics import Metrics
 from tasks.serving.refusal import Overloaded
 from tests.tasks.stages.pipeline.package.packages import SENTENCES
@@ -23,13 +24,17 @@ from tests.tasks.stages.pipeline.package.packages import SENTENCES
 EXACT = "onnxruntime-fp32"
 
 
+def made(package: Path, thread: ThreadPoolExecutor, queue_tokens: int = 65536) -> Batcher:
+    serving = Serving(batch_tokens=512, queue_tokens=queue_tokens)
+    return Batcher(PackagedModel(package, EXACT), thread, thread, serving, Metrics())
+
+
 def answered(package: Path, requests: list[list[str]], seconds: float) -> list[Any]:
     """Send texts, and then all requests at once with a deadline; return the logits or the refusals of the latter."""
 
     async def ask() -> list[Any]:
         with ThreadPoolExecutor(1) as thread:
-            limits = Limits(batch_tokens=512, queue_tokens=65536)
-            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, limits, Metrics())
+            batcher = made(package, thread)
             await batcher.logits([SENTENCES])  # from now on, it knows how fast it is
             deadline = asyncio.get_running_loop().time() + seconds
             asked = [batcher.logits([texts], deadline=deadline) for texts in requests]
@@ -58,7 +63,7 @@ def test_a_request_that_would_wait_too_long_is_refused_at_once(package: Path) ->
 def test_a_full_queue_is_known_without_the_texts_of_a_request(package: Path) -> None:
     async def ask() -> None:
         with ThreadPoolExecutor(1) as thread:
-            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 65536), Metrics())
+            batcher = made(package, thread)
             await batcher.logits([SENTENCES])  # from now on, it knows how fast it is
             now = asyncio.get_running_loop().time()
             batcher.refuse_if_full(1, "", now)
@@ -75,7 +80,7 @@ def test_a_full_queue_is_known_without_the_texts_of_a_request(package: Path) -> 
 def test_a_batcher_that_is_done_leaves_its_model_at_once(package: Path) -> None:
     async def use() -> weakref.ref[PackagedModel]:
         with ThreadPoolExecutor(1) as thread:
-            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 65536), Metrics())
+            batcher = made(package, thread)
             await batcher.logits([SENTENCES[:1]])
             await batcher.drain()
             await asyncio.sleep(0)
@@ -91,7 +96,7 @@ def test_a_batcher_that_is_done_leaves_its_model_at_once(package: Path) -> None:
 def test_of_a_burst_only_what_can_be_answered_in_time_is_admitted(package: Path) -> None:
     async def ask() -> list[Any]:
         with ThreadPoolExecutor(1) as thread:
-            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 2**20), Metrics())
+            batcher = made(package, thread, 2**20)
             await asyncio.gather(*(batcher.logits([SENTENCES]) for _ in range(8)))  # now it knows how fast it is
             deadline = asyncio.get_running_loop().time() + 2
             requests = (batcher.logits([SENTENCES * 25], str(number), deadline) for number in range(200))
@@ -127,7 +132,7 @@ def test_after_an_error_in_the_queue_the_next_request_is_answered(
 ) -> None:
     async def ask() -> None:
         with ThreadPoolExecutor(1) as thread:
-            batcher = Batcher(PackagedModel(package, EXACT), thread, thread, Limits(512, 65536), Metrics())
+            batcher = made(package, thread)
             with monkeypatch.context() as patch:
                 patch.setattr(batcher._waiting, "take", [].pop)  # raises, as a fault in the books would
                 with pytest.raises(IndexError):
