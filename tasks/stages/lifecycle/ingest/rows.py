@@ -1,23 +1,23 @@
-"""Select the new rows to add to a dataset: no known rows, duplicates, contradictions, or texts of dev or test.
-
-Those of dev and test are found by overlap_key, the others by text_key (tasks/sources/normalize.py).
-"""
+"""Read the rows of a dataset, and those of the new files."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TextIO
 
-from include.glue import Task
+from include.artifacts import ArtifactStore
+from include.experiment import Experiment
+from include.glue import SPLITS, Task
 from include.stages import BadInput
-from tasks.sources import Record, Source
+from tasks import outside
+from tasks.sources import Record, Source, open_source
+from tasks.sources.files import OwnFiles
 from tasks.sources.normalize import overlap_key, text_key
 from tasks.sources.quarantine import Quarantine, problem
-
-#: The possible outcomes for a new row.
-OUTCOMES = ("added", "duplicate", "known", "conflict", "in_dev", "in_test")
+from tasks.stages.lifecycle.ingest.drop_folder import check_left_alone, drop_folder
+from tasks.stages.lifecycle.ingest.version import Plan, layout, of_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class UsableRows:
         rows: The usable rows.
         records: The records of these rows, with their locations in the file.
         read: The number of all rows, including unusable ones.
-        quarantine: The quarantine of the split or file.
+        quarantine: Where the other rows of the split or file are.
     """
 
     rows: list[Row]
@@ -54,18 +54,66 @@ class UsableRows:
     quarantine: Quarantine
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """The rows that a plan names.
+
+    Attributes:
+        known: Split to the rows of the last version or, for the first version, of the experiment's own data.
+        files: Name of a new file to its usable rows, which are training rows.
+        refused: Name of a malformed file to the error. None of its rows are used.
+        warnings: One sentence per irregularity of the sources that was corrected while reading.
+    """
+
+    known: Mapping[str, list[Row]]
+    files: Mapping[str, UsableRows]
+    refused: Mapping[str, str]
+    warnings: list[str]
+
+
+def read_inputs(experiment: Experiment, store: ArtifactStore, plan: Plan, quarantine: TextIO) -> Inputs:
+    """Read everything that a plan names. A malformed new file does not affect the others.
+
+    Rows of dev and test that also occur in train are kept here; validate removes them. Rows that cannot be used are
+    written to the quarantine, one JSON object per line.
+
+    Raises:
+        BadInput: If the experiment's own data or the last version is malformed.
+        Transient: If a file is malformed and may still be being copied.
+    """
+
+    def usable(source: Source, split: str) -> UsableRows:
+        share = 0.0 if split == "test" else experiment.validation.max_quarantine
+        return read(source, split, experiment.task, share, Quarantine(quarantine, split, source.file(split)))
+
+    version = of_files(experiment, store.path("ingest", plan.parent), **layout(experiment.task))
+    source = open_source(version if plan.parent else experiment)
+    known = {split: usable(source, split) for split in SPLITS}
+    warnings = [remark for split in SPLITS for remark in source.remarks(split)]
+    for split, part in known.items():
+        if part.read > len(part.rows):
+            warnings.append(f"{source.file(split)}: {part.read - len(part.rows)} rows cannot be used and were skipped")
+    files: dict[str, UsableRows] = {}
+    refused: dict[str, str] = {}
+    folder = drop_folder(experiment.dataset.drop)
+    for name in plan.files:
+        try:
+            data = of_files(experiment, folder, **dict.fromkeys(SPLITS, name)).data
+            dropped = OwnFiles(data, experiment.task, folder)
+            files[name] = usable(dropped, "train")
+            warnings += dropped.remarks("train")
+        except BadInput as error:
+            refused[name] = str(error)
+    outside.check_unchanged()  # before the malformed ones are looked at again
+    check_left_alone(folder, refused)
+    return Inputs({split: part.rows for split, part in known.items()}, files, refused, warnings)
+
+
 def read(source: Source, split: str, task: Task, share: float, quarantine: Quarantine) -> UsableRows:
     """Read the usable rows of a split.
 
-    Args:
-        source: The source of the split.
-        split: train, dev or test.
-        task: The task, which decides whether a row is usable.
-        share: The largest accepted share of unusable rows, between 0 and 1.
-        quarantine: Receives the unusable rows.
-
     Raises:
-        BadInput: If the share of unusable rows is larger.
+        BadInput: If more than this share of the rows, between 0 and 1, cannot be used.
     """
     rows, records, count = [], [], 0
     for record in source.records(split):
@@ -84,60 +132,3 @@ def read(source: Source, split: str, task: Task, share: float, quarantine: Quara
             f"{summary.hints}"
         )
     return UsableRows(rows, records, count, quarantine)
-
-
-def select(
-    known: Mapping[str, Sequence[Row]], files: Iterable[UsableRows], task: Task
-) -> tuple[list[Row], dict[str, int]]:
-    """Select the new rows to add.
-
-    A row whose label contradicts that of a known row or of another new row with the same text is quarantined, because
-    it is unknown which label is right. Of equal new rows, only the first one is added.
-
-    Args:
-        known: Split to the rows of the dataset.
-        files: The new rows.
-        task: The task.
-
-    Returns:
-        The rows to add, in order, and the number of rows for each of OUTCOMES.
-    """
-    files = list(files)
-    split_of = {row.overlap: f"in_{split}" for split in ("test", "dev") for row in known[split]}
-    labels, claims = _labels(known["train"], task), _labels((row for file in files for row in file.rows), task)
-    added: dict[int, Row] = {}
-    counts: Counter[str] = Counter()
-    for file in files:
-        for row, record in zip(file.rows, file.records, strict=True):
-            fate = split_of.get(row.overlap) or _fate(_value(row, task), labels.get(row.key), claims[row.key])
-            if fate == "conflict":
-                others = sorted(map(str, (labels.get(row.key) or claims[row.key]) - {_value(row, task)}))
-                file.quarantine.add(record, f"conflict: the same text also has the label {', '.join(others)}")
-            elif fate == "added" and added.setdefault(row.key, row) is not row:
-                fate = "duplicate"
-            counts[fate] += 1
-    return list(added.values()), {fate: counts[fate] for fate in OUTCOMES}
-
-
-def _fate(label: str | float, known: set[str | float] | None, claimed: set[str | float]) -> str:
-    if known is not None:
-        return "known" if label in known else "conflict"
-    return "added" if len(claimed) == 1 else "conflict"
-
-
-def _labels(rows: Iterable[Row], task: Task) -> dict[int, set[str | float]]:
-    found: dict[int, set[str | float]] = defaultdict(set)
-    for row in rows:
-        found[row.key].add(_value(row, task))
-    return dict(found)
-
-
-def _value(row: Row, task: Task) -> str | float:
-    """Return the value of a label, which is the same however the file writes it."""
-    match task.kind:
-        case "regression":
-            return float(row.label)
-        case "multilabel":
-            return task.separator.join(sorted(set(task.labels_in(row.label))))
-        case "classification":
-            return row.label

@@ -2,8 +2,7 @@
 
 The artifact is the version. Once it is committed, the dataset's record names it as the last version
 (include/datasets.py). If the drift is above a limit, the version is refused: the figures are kept as evidence, and the
-record is not changed. Malformed files are moved away (refuse.py), so that they affect neither other files nor later
-runs.
+record is not changed. Malformed files are moved away, so that they affect neither other files nor later runs.
 """
 
 from __future__ import annotations
@@ -13,19 +12,17 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from include.artifacts import Artifact, Manifest, write_json
+from include.artifacts import Artifact, write_json
 from include.datasets import Dataset
 from include.experiment import Experiment
 from include.runs import Run
 from include.stages import STAGES, BadInput, ExitCode
 from tasks.context import Context, Outcome
 from tasks.sources import open_source
-from tasks.stages.lifecycle.ingest.drift import measure
-from tasks.stages.lifecycle.ingest.inputs import Inputs, read_inputs
-from tasks.stages.lifecycle.ingest.plan import Plan, drop_folder, new_files
-from tasks.stages.lifecycle.ingest.refuse import set_aside
-from tasks.stages.lifecycle.ingest.rows import Row, select
-from tasks.stages.lifecycle.ingest.version import RECORD, dataset_of, identity, layout, record_of, write_tables
+from tasks.stages.lifecycle.ingest.drop_folder import drop_folder, new_files, set_aside
+from tasks.stages.lifecycle.ingest.rows import Inputs, Row, read_inputs
+from tasks.stages.lifecycle.ingest.selection import measure_drift, select
+from tasks.stages.lifecycle.ingest.version import RECORD, Plan, dataset_of, identity, layout, record_of, write_tables
 
 REMEDY = "check the new files, and remove wrong rows or, if the change is real, raise the limit"
 
@@ -50,18 +47,14 @@ def plan(experiment: Experiment, run: Run) -> Plan:
     if not last:
         return Plan("", open_source(experiment).fingerprint(), new_files(folder, ()))
     record = record_of(run.store, last)
-    _check_task(experiment, record)
-    files = new_files(folder, record["known_files"])
-    return (not files and _made_here(experiment, run, last)) or Plan(last, "", files)
-
-
-def _check_task(experiment: Experiment, record: Mapping[str, Any]) -> None:
     asked = identity(experiment.task)
     wrong = [f"{key} {record[key]!r}, not {asked[key]!r}" for key in asked if record[key] != asked[key]]
     if wrong:
         raise BadInput(
             f"the dataset {record['dataset']} has {'; '.join(wrong)}: set another dataset.name, or the dataset's task"
         )
+    files = new_files(folder, record["known_files"])
+    return (not files and _made_here(experiment, run, last)) or Plan(last, "", files)
 
 
 def _made_here(experiment: Experiment, run: Run, last: str) -> Plan | None:
@@ -74,25 +67,22 @@ def _made_here(experiment: Experiment, run: Run, last: str) -> Plan | None:
 
 
 def run(context: Context, plan: Plan) -> Outcome:
-    """Write the new version, provided that the new files add rows and that their drift is within the limits.
-
-    Returns:
-        The outcome, with the exit code GATE_FAILED if the drift is above a limit.
-    """
+    """Write the new version, provided that the new files add rows and that their drift is within the limits."""
     experiment, output = context.experiment, context.output
     with (output / "quarantine.jsonl").open("w", encoding="utf-8") as stream:
         inputs = read_inputs(experiment, context.run.store, plan, stream)
         added, counts = select(inputs.known, inputs.files.values(), experiment.task)
     for warning in [*inputs.warnings, *inputs.refused.values()]:
         log.warning("%s", warning)
-    figures = measure(inputs.known["train"], added, experiment.task, experiment.dataset) if added else []
+    figures = measure_drift(inputs.known["train"], added, experiment.task, experiment.dataset) if added else []
     write_json(output / "drift.json", {"rows": len(added), "figures": [figure.as_json() for figure in figures]})
+    unusable = sum(found.read - len(found.rows) for found in inputs.files.values())
     result = {
         "new": False,
         "dataset": dataset_of(experiment, context.run).name,
         "version": plan.parent,
         "parent": plan.parent,
-        "counts": {**counts, "unusable": inputs.unusable},
+        "counts": {**counts, "unusable": unusable},
         "drift": {figure.name: round(figure.value, 4) for figure in figures},
         "refused": dict(inputs.refused),
         "warnings": inputs.warnings,
@@ -119,7 +109,8 @@ def _write(
     context: Context, plan: Plan, inputs: Inputs, rows: Mapping[str, Sequence[Row]], result: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Write the tables and the record of the version, and return the result."""
-    version, task = _manifest(context).key, context.experiment.task
+    assert context.manifest is not None  # set by the runner
+    version, task = context.manifest.key, context.experiment.task
     whole = {**result, "new": True, "version": version, "rows": {split: len(part) for split, part in rows.items()}}
     earlier = record_of(context.run.store, plan.parent)["known_files"] if plan.parent else []
     record = {
@@ -131,7 +122,7 @@ def _write(
         },
         "known_files": [*earlier, *(plan.files[name] for name in inputs.files)],
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "revision": _manifest(context).revision,
+        "revision": context.manifest.revision,
     }
     write_tables(context.output, rows, task)
     write_json(context.output / RECORD, record)
@@ -150,8 +141,3 @@ def committed(artifact: Artifact, run: Run) -> None:
         Dataset(run.store.root.parent, result["dataset"]).accept(result["version"], result["parent"])
     for name, reason in result["refused"].items():
         set_aside(drop_folder(manifest.part["dataset"]["drop"]) / name, files[name], reason)
-
-
-def _manifest(context: Context) -> Manifest:
-    assert context.manifest is not None  # set by the runner
-    return context.manifest

@@ -1,19 +1,22 @@
-"""The files of a dataset's version: version.json, and three tables that `data.source: files` can read."""
+"""A version of a dataset: its plan, version.json, and three tables that `data.source: files` can read."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-from include.artifacts import ArtifactStore
+from include.artifacts import ArtifactStore, Manifest
 from include.datasets import Dataset
 from include.experiment import Experiment
 from include.glue import SPLITS, Task
 from include.runs import Run
 from include.stages import BadInput
-from tasks.stages.lifecycle.ingest.rows import Row
+
+if TYPE_CHECKING:
+    from tasks.stages.lifecycle.ingest.rows import Row
 
 RECORD = "version.json"
 _TABLES = {split: f"{split}.tsv" for split in SPLITS}
@@ -21,14 +24,28 @@ _TABLES = {split: f"{split}.tsv" for split in SPLITS}
 _BLANK = str.maketrans("\t\r\n", "   ")
 
 
-def of_files(experiment: Experiment, path: Path, **data: Any) -> Experiment:
-    """Return the experiment with files below a path as its data source.
+@dataclass(frozen=True)
+class Plan:
+    """What a version is made from.
 
-    Args:
-        experiment: The experiment.
-        path: The folder of the files.
-        **data: Further fields of its data section.
+    Attributes:
+        parent: The version that new rows are added to; "" for the first version.
+        source: The fingerprint of the experiment's own data, which the first version starts from; "" for later ones.
+        files: Name to sha256 of the new files.
     """
+
+    parent: str
+    source: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self:
+        """Return the plan by which a version was made."""
+        return cls(**json.loads(manifest.fingerprint))
+
+
+def of_files(experiment: Experiment, path: Path, **data: Any) -> Experiment:
+    """Return the experiment with files below a path as its data source, and with these fields of its data section."""
     changed = experiment.data.model_copy(update={"source": "files", "path": str(path), **data})
     return experiment.model_copy(update={"data": changed})
 
@@ -39,7 +56,7 @@ def dataset_of(experiment: Experiment, run: Run) -> Dataset:
 
 
 def layout(task: Task) -> dict[str, Any]:
-    """Return the fields of the data section for a version's tables. For pairs, they include the second column."""
+    """Return the fields of the data section for a version's tables."""
     columns = {"sentence2": "sentence2"} if len(task.sentences) == 2 else {}
     return {**_TABLES, "columns": columns, "delimiter": "", "encoding": "utf-8", "label_map": {}}
 
@@ -72,13 +89,7 @@ def record_of(store: ArtifactStore, version: str) -> dict[str, Any]:
 
 
 def write_tables(folder: Path, rows: Mapping[str, Iterable[Row]], task: Task) -> None:
-    """Write train.tsv, dev.tsv and test.tsv.
-
-    Args:
-        folder: The folder to write to.
-        rows: Split to its rows.
-        task: The task.
-    """
+    """Write train.tsv, dev.tsv and test.tsv into a folder."""
     names = ["sentence", "sentence2"][: len(task.sentences)]
     for split, file in _TABLES.items():
         label = [] if split == "test" else ["label"]

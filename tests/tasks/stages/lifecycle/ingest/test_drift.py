@@ -15,8 +15,8 @@ from include.sections import Dataset
 from include.stages import ExitCode
 from tasks.sources import Record
 from tasks.sources.quarantine import Quarantine
-from tasks.stages.lifecycle.ingest.drift import measure
-from tasks.stages.lifecycle.ingest.rows import Row, UsableRows, select
+from tasks.stages.lifecycle.ingest.rows import Row, UsableRows
+from tasks.stages.lifecycle.ingest.selection import measure_drift, select
 from tests.tasks.stages.lifecycle.ingest.homes import Home
 
 LIKE_TRAIN = [f"sentence train {number}\t{number % 2}" for number in range(100)]
@@ -29,7 +29,7 @@ def rows(*texts: str, labels: str = "0") -> list[Row]:
 def test_the_figures_are_what_they_are_called() -> None:
     old = rows("a b", "a b c", "A, b! C d", "a", labels="0001")
     new = rows("a b c e", "e e e e", labels="1")
-    label, length, vocabulary = measure(old, new, TASKS["SST-2"], Dataset())
+    label, length, vocabulary = measure_drift(old, new, TASKS["SST-2"], Dataset())
     assert label.value == pytest.approx(0.75)
     assert length.value == pytest.approx(stats.ks_2samp([2, 3, 4, 1], [4, 4]).statistic)
     assert vocabulary.value == pytest.approx(5 / 8)
@@ -41,7 +41,7 @@ def test_the_figures_are_what_they_are_called() -> None:
 def test_scores_are_compared_by_their_distribution() -> None:
     one, two = np.random.default_rng(0).uniform(0, 5, (2, 50)).round(1)
     old, new = ([Row(("a b",), str(score), 0, 0) for score in scores] for scores in (one, two))
-    label, _, _ = measure(old, new, TASKS["STS-B"], Dataset())
+    label, _, _ = measure_drift(old, new, TASKS["STS-B"], Dataset())
     assert label.value == pytest.approx(stats.ks_2samp(one, two).statistic)
 
 
@@ -85,7 +85,7 @@ def test_of_several_labels_the_one_that_moved_most_counts() -> None:
     task = dataclasses.replace(TASKS["multi-label"], labels=("x", "y"), label_names=("x", "y"))
     old = [Row(("a b",), cell, 0, 0) for cell in ("x", "x|y", "", "y")]
     new = [Row(("a b",), cell, 0, 0) for cell in ("y|x", "x|x")]
-    assert measure(old, new, task, Dataset())[0].value == pytest.approx(0.5)  # x: 2 of 4, then 2 of 2
+    assert measure_drift(old, new, task, Dataset())[0].value == pytest.approx(0.5)  # x: 2 of 4, then 2 of 2
 
 
 def test_the_order_of_labels_in_a_cell_does_not_matter() -> None:

@@ -18,7 +18,7 @@ from include.runs import Run
 from include.stages import BadInput, ExitCode, Transient
 from tasks.__main__ import main
 from tasks.runner import run_stage
-from tasks.stages.lifecycle.ingest.refuse import set_aside
+from tasks.stages.lifecycle.ingest.drop_folder import set_aside
 from tests.tasks.stages.lifecycle.ingest.homes import Home, aged, record, table
 from tests.tasks.stages.pipeline.validate import made_up
 

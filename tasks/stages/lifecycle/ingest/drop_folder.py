@@ -1,17 +1,16 @@
-"""The plan of an ingest. It is made before the ingest starts, and is the fingerprint in the artifact's key."""
+"""The drop folder: find its new files, and move malformed ones to its subfolder refused/, together with the reason."""
 
 from __future__ import annotations
 
-import json
 import logging
+import os
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Self
+from contextlib import suppress
 
-from include.artifacts import Manifest, sha256
+from include.artifacts import sha256
 from include.datasets import is_finished
-from include.folders import Dropped, user_path
+from include.folders import Dropped, open_folder, user_path
 from include.stages import BadInput, Transient
 from include.text import is_unwritable
 from tasks import outside
@@ -24,31 +23,8 @@ _SETTLED = 5.0
 _LEFT_ALONE = 30.0
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The inputs of a version.
-
-    Attributes:
-        parent: The version that new rows are added to; "" for the first version.
-        source: The fingerprint of the experiment's own data, which the first version starts from; "" for later ones.
-        files: Name to sha256 of the new files.
-    """
-
-    parent: str
-    source: str = ""
-    files: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> Self:
-        """Return the plan by which a version was made."""
-        return cls(**json.loads(manifest.fingerprint))
-
-
 def drop_folder(name: str) -> Dropped:
-    """Return the folder of new files.
-
-    Args:
-        name: The value of dataset.drop.
+    """Return the folder of new files that dataset.drop names.
 
     Raises:
         BadInput: If the field is not set, or if the folder does not exist.
@@ -62,17 +38,10 @@ def drop_folder(name: str) -> Dropped:
 
 
 def new_files(folder: Dropped, known: Collection[str]) -> dict[str, str]:
-    """Find the new files in a folder.
+    """Find the files in a folder whose sha256 is not known yet, and return name to sha256, each content once.
 
     Hidden files and files that end in .part or .tmp are ignored. So are links and files with a name that is not UTF-8,
     but with a warning.
-
-    Args:
-        folder: The drop folder.
-        known: The sha256 digests of files that are already part of the dataset.
-
-    Returns:
-        Name to sha256; each content only once.
 
     Raises:
         Transient: If a file may still be being copied.
@@ -94,12 +63,7 @@ def new_files(folder: Dropped, known: Collection[str]) -> dict[str, str]:
 
 
 def check_left_alone(folder: Dropped, refused: Mapping[str, str]) -> None:
-    """Raise Transient if one of the malformed files may be an incomplete copy.
-
-    Args:
-        folder: The drop folder.
-        refused: Name of a malformed file to the error.
-    """
+    """Raise Transient if one of the malformed files, with their errors, may be an incomplete copy."""
     for name, reason in refused.items():
         _check_settled(folder / name, _LEFT_ALONE, f" ({reason})")
 
@@ -111,3 +75,32 @@ def _check_settled(file: Dropped, seconds: float = _SETTLED, remark: str = "") -
             f"{file} was written {max(age, 0):.0f} seconds ago and may still be being copied, so nothing was ingested: "
             f"run ingest again (to avoid the wait, copy to a name that ends in .part, then rename the file){remark}"
         )
+
+
+def set_aside(file: Dropped, digest: str, reason: str) -> None:
+    """Move a malformed file to refused/<first 16 digits of its sha256>/, and write reason.txt next to it.
+
+    A file that no longer exists or no longer has this sha256 is not moved, because another run has moved it or a person
+    has corrected it. If the folder cannot be written, the file stays, and every later run reports it again.
+    """
+    if not file.is_file() or sha256(file) != digest:
+        return
+    target = "refused", digest[:16]
+    try:
+        with open_folder(file.parent) as source, open_folder(file.parent, *target, make=True) as folder:
+            _write(folder, "reason.txt", f"{reason}\n")
+            # It comes last, so that a moved file always has a reason next to it.
+            os.rename(file.name, file.name, src_dir_fd=source, dst_dir_fd=folder)
+    except OSError as error:
+        log.warning("%s cannot be moved (%s): correct or remove it, or every run will report it again", file, error)
+        return
+    log.warning("%s was moved to %s: correct it and put it back", file.name, file.parent.joinpath(*target))
+
+
+def _write(folder: int, name: str, text: str) -> None:
+    """Write a new file into an open folder, in which others may have put something of this name."""
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder)
+    with os.fdopen(new, "w", encoding="utf-8") as file:
+        file.write(text)
