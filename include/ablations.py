@@ -35,7 +35,6 @@ class Configuration:
 
     Attributes:
         id: unique name, which is never used again for another configuration.
-        about: one line about what it changes.
         changes: values by "section.field" that replace those of the task's named experiment.
     """
 
@@ -45,17 +44,7 @@ class Configuration:
 
 
 def parse(text: str) -> dict[str, Configuration]:
-    """Parse the list of configurations.
-
-    Args:
-        text: the content of ablations.yaml.
-
-    Returns:
-        The configurations by id, in the order of the list.
-
-    Raises:
-        BadInput: if an entry is malformed or its id is already taken.
-    """
+    """Return the configurations in ablations.yaml by their ids. Raise BadInput if an entry is malformed."""
     found: dict[str, Configuration] = {}
     for row in yaml.safe_load(text):
         if not isinstance(row, dict) or set(row) != {"id", "about", "changes"}:
@@ -72,11 +61,7 @@ CONFIGURATIONS = parse(FILE.read_text(encoding="utf-8"))
 
 
 def find(identity: str) -> Configuration:
-    """Return the configuration with this id.
-
-    Raises:
-        BadInput: if there is none.
-    """
+    """Return the configuration with this id. Raise BadInput if there is none."""
     if identity not in CONFIGURATIONS:
         close = difflib.get_close_matches(identity, CONFIGURATIONS, n=1)
         hint = f", did you mean {close[0]}?" if close else ""
@@ -85,11 +70,7 @@ def find(identity: str) -> Configuration:
 
 
 def day(identity: str) -> date:
-    """Return the day that stands for a configuration.
-
-    Raises:
-        BadInput: if there is no such configuration.
-    """
+    """Return the day that stands for a configuration. Raise BadInput if there is no such configuration."""
     return EPOCH + timedelta(list(CONFIGURATIONS).index(find(identity).id))
 
 
@@ -104,7 +85,7 @@ def study(task: str, overrides: Mapping[str, Any]) -> str:
 
 
 def arm(configuration: Configuration, seed: int, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes that an arm makes to its task's named experiment.
+    """Return the changes that an arm makes to its task's named experiment, as values by "section.field".
 
     Every arm has two ranks unless the overrides set another number: a single rank exchanges no gradients that could be
     compressed, and the meaning of auto depends on the machine.
@@ -113,9 +94,6 @@ def arm(configuration: Configuration, seed: int, overrides: Mapping[str, Any]) -
         configuration: the configuration of the arm.
         seed: the random seed of its training.
         overrides: values by "section.field" that hold for all arms of the study.
-
-    Returns:
-        Values by "section.field".
 
     Raises:
         BadInput: if an override sets a field that the configuration, the task or the seed determines.

@@ -20,8 +20,8 @@ _UNFINISHED = (".part", ".tmp")
 def is_finished(file: Dropped) -> bool:
     """Return whether a file in a drop folder is ready to be read.
 
-    Hidden files and files whose names end in .part or .tmp are not ready. Files whose names are not valid UTF-8 are
-    ignored too, because such a name cannot be stored in a record or an Airflow event.
+    Hidden files, files whose names end in .part or .tmp, and files whose names are not valid UTF-8 are not: such a name
+    cannot be stored in a record or an Airflow event.
     """
     ignored = file.name.startswith(".") or file.name.endswith(_UNFINISHED) or is_unwritable(file.name)
     return not ignored and file.is_file()
@@ -44,11 +44,7 @@ class Dataset:
         return self.folder / "versions.json"
 
     def versions(self) -> list[str]:
-        """Return the artifact keys of all versions, the latest first; empty for a new dataset.
-
-        Raises:
-            BadInput: if the file that lists them is damaged.
-        """
+        """Return the artifact keys of all versions, the latest first. Raise BadInput if their file is damaged."""
         if not self.file.is_file():
             return []
         try:

@@ -51,11 +51,7 @@ def open_folder(root: Path, *names: str, make: bool = False) -> Iterator[int]:
 
 
 def open_file(root: Path, *names: str) -> BinaryIO:
-    """Open the file root/names[0]/names[1]/... for reading.
-
-    Args:
-        root: a folder that the deployment names. It may be a link; nothing below it may.
-        names: one name per level below the root.
+    """Open the file root/names[0]/names[1]/... for reading, as `open_folder` does.
 
     Raises:
         OSError: if the file is missing, if it is not a regular file, or if it or a folder above it is a link.

@@ -37,11 +37,9 @@ def losses_for(kind: Kind) -> list[str]:
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a task.
+    """One split of a task: a tab-separated file below the GLUE folder, and its columns in order.
 
     Attributes:
-        file: path of the tab-separated file, relative to the GLUE folder.
-        columns: names of the columns, in the order of the file.
         header: whether the first line of the file holds the names of the columns.
     """
 
@@ -56,8 +54,6 @@ class Hub:
 
     Attributes:
         config: name of the data set's configuration.
-        dev: name of the dev split there.
-        test: name of the test split there.
         sentences: names of the text columns there; empty if they equal those of the task.
     """
 
@@ -80,13 +76,12 @@ class Task:
         metric: the selection metric, which decides about the gate and the best checkpoint.
         submission: name of the task's prediction file in the submission zip.
         labels: the labels as the files write them, in the order of their class ids; empty for a regression.
-        separator: what separates the labels of a row in the files; it matters only if there can be several.
         label_names: the same labels in words, for reports.
+        separator: the text between the labels of a multilabel row in the files.
         score_range: lowest and highest score of a regression.
-        gate: default threshold of the selection metric; None if there is none.
+        gate: default threshold of the selection metric.
         splits: the files by split ("train", "dev" and "test"); empty if the experiment names them.
         test_rows: number of rows of the published test file; None if there is no such file.
-        hub: the task's place on the Hugging Face hub; None if it is not there.
     """
 
     name: str
@@ -120,20 +115,15 @@ class Task:
         return ("length:short", "length:medium", "length:long", *labels)
 
 
-def _splits(folder: str, train: str, test: str, dev: str | None = None, header: bool = True) -> dict[str, Split]:
-    """Return the common layout <folder>/{train,dev,test}.tsv.
+def _splits(folder: str, train: str, test: str, header: bool = True) -> dict[str, Split]:
+    """Return the common layout <folder>/{train,dev,test}.tsv, from the names of the columns.
 
-    The names of the columns are separated by spaces; ~ stands for a space inside a name. Columns of dev are those of
-    train unless given. The test file always has a header.
+    They are separated by spaces; ~ stands for a space inside a name. The test file always has a header.
     """
-
-    def columns(text: str) -> tuple[str, ...]:
-        return tuple(name.replace("~", " ") for name in text.split())
-
+    files = {"train": (train, header), "dev": (train, header), "test": (test, True)}
     return {
-        "train": Split(f"{folder}/train.tsv", columns(train), header),
-        "dev": Split(f"{folder}/dev.tsv", columns(dev or train), header),
-        "test": Split(f"{folder}/test.tsv", columns(test)),
+        name: Split(f"{folder}/{name}.tsv", tuple(column.replace("~", " ") for column in columns.split()), has_header)
+        for name, (columns, has_header) in files.items()
     }
 
 

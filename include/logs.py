@@ -39,8 +39,6 @@ class Line(NamedTuple):
 
     Attributes:
         level: the level, as the standard library numbers it.
-        logger: the name of the logger.
-        message: the message.
         fields: what else a line in JSON says, by FIELDS.
     """
 
@@ -55,7 +53,7 @@ def configure(level: int = logging.INFO, origin: tracing.Origin | None = None) -
 
     Args:
         level: the lowest level that is logged.
-        origin: which run, stage and trace the lines of this process are part of; None: of none.
+        origin: the run, stage and trace that the lines of this process are part of, if any.
 
     Raises:
         BadInput: if there is no such format. Lines are text then.
@@ -72,7 +70,7 @@ def configure(level: int = logging.INFO, origin: tracing.Origin | None = None) -
 
 
 def parse_line(text: str) -> Line | None:
-    """Read a line of a stage's log in either format; None if it is in neither."""
+    """Return the line of a stage's log that a text in either format is, or None."""
     match = _TEXT.match(text)
     if match:
         return Line(logging.getLevelNamesMapping()[match[1]], match[2], match[3], {})

@@ -40,10 +40,8 @@ def load(source: str, overrides: Iterable[str] = ()) -> Experiment:
     Raises:
         BadInput: if a key or a value is wrong; the message says which one and what to write instead.
     """
-    values = read(source)
-    values = merge(values, parse_overrides(overrides))
     label = "the experiment" if source.lstrip().startswith("{") else f"experiment {source}"
-    return build(values, label)
+    return build(merge(read(source), parse_overrides(overrides)), label)
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
 
     Args:
         texts: any number of `section.field=value` in each, separated by white space. What begins otherwise belongs to
-            the value before it, and so does all that is in a value's quotes.
+            the value before it, and so does everything in a value's quotes.
 
     Raises:
         BadInput: if a text does not have this form.
@@ -66,15 +64,18 @@ def _parse_override(text: str) -> tuple[str, Any]:
         raise BadInput(
             f"cannot read the override {shown(text)}: write section.field=value, for example training.epochs=1"
         )
-    return key, value if _is_text(key) and value[:1] not in ("'", '"') else _value(value)
+    section, _, field = key.partition(".")
+    fields = _fields([section])
+    if field in fields and fields[field].annotation is str and value[:1] not in ("'", '"'):
+        return key, value
+    try:
+        return key, from_yaml(value)  # so that [a, b] and {a: b} have their obvious types
+    except ValueError as error:
+        raise BadInput(f"cannot read the value {shown(value)}: {error}") from error
 
 
 def merge(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of an experiment with some of them replaced.
-
-    Args:
-        values: {"section": {"field": value}}.
-        overrides: {"section.field": value}.
+    """Replace some values of an experiment, {"section": {"field": value}}, by overrides, {"section.field": value}.
 
     Raises:
         BadInput: if the value of an overridden section is not a mapping.
@@ -89,10 +90,10 @@ def merge(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, 
 
 
 def build(values: Mapping[str, Any], label: str) -> Experiment:
-    """Make an experiment of its values.
+    """Make an experiment from its values, {"section": {"field": value}}. Missing fields have their defaults.
 
     Args:
-        values: {"section": {"field": value}}; what is missing has its default.
+        values: the values.
         label: the name of the experiment in messages.
 
     Raises:
@@ -112,10 +113,10 @@ def require_threshold(experiment: Experiment, stated: bool = False) -> Experimen
 
     Args:
         experiment: the experiment.
-        stated: whether a task of the user's own needs one that is written down, since nobody looks at each model.
+        stated: whether a task of the user's own needs an explicit one, because no person looks at each model.
 
     Raises:
-        BadInput: if there is none, before a training whose model the gate could not judge.
+        BadInput: if there is none.
     """
     if not (experiment.gate.thresholds or experiment.task.gate is not None if stated else experiment.thresholds):
         task = experiment.task
@@ -125,12 +126,7 @@ def require_threshold(experiment: Experiment, stated: bool = False) -> Experimen
     return experiment
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """Read the mapping in a JSON file (with the suffix .json) or a YAML file (with any other suffix).
-
-    Raises:
-        BadInput: if the file cannot be read, is larger than 1 MiB or does not hold a mapping.
-    """
+def _read_file(path: Path) -> dict[str, Any]:
     try:
         check_file(path, "name a YAML or JSON file, or a named experiment")
         with path.open("rb") as stream:
@@ -147,20 +143,16 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def read(source: str) -> dict[str, Any]:
-    """Return the differences from the defaults that a named experiment, a file or inline JSON holds, unchecked.
-
-    Raises:
-        BadInput: if the source cannot be read.
-    """
+    """Return the unchecked differences from the defaults in a named experiment, a file or inline JSON."""
     if source.lstrip().startswith("{"):
         try:
             return _mapping(from_json(source), "the experiment")
         except ValueError as error:
             raise BadInput(f"the experiment is not JSON: {error}") from error
     if source in names():
-        return read_file(FOLDER / f"{source}.yaml")
+        return _read_file(FOLDER / f"{source}.yaml")
     if source.endswith((".yaml", ".yml", ".json")):
-        return read_file(user_path(source))
+        return _read_file(user_path(source))
     raise BadInput(
         f"unknown experiment {shown(source)}{_hint(source, names())}: write one of {', '.join(names())}, or the path "
         "of a YAML or JSON file"
@@ -175,28 +167,15 @@ def _mapping(values: Any, label: str) -> dict[str, Any]:
     return values
 
 
-def _is_text(key: str) -> bool:
-    """Return whether the value of the field `section.field` is a single text."""
-    section, _, field = key.partition(".")
-    fields = _fields([section])
-    return field in fields and fields[field].annotation is str
-
-
-def _value(text: str) -> Any:
-    """Parse the value of an override as YAML, so that [a, b] and {a: b} have their obvious types."""
-    try:
-        return from_yaml(text)
-    except ValueError as error:
-        raise BadInput(f"cannot read the value {shown(text)}: {error}") from error
-
-
 def _explain(problem: Any) -> str:
     """Describe one pydantic error by its key, its value and the remedy."""
     location, value = [shorten(str(part), 100) for part in problem["loc"]], problem["input"]
     key = ".".join(location)
     if problem["type"] == "extra_forbidden":
-        known = _fields(location[:-1])
-        hint = _hint(location[-1], known, _elsewhere(location[-1]))
+        *section, field = location
+        known = _fields(section)
+        elsewhere = [f"{name}.{field}" for name in Experiment.model_fields if field in _fields([name])]
+        hint = _hint(field, known, elsewhere)
         return f"unknown key {key}{hint} (known here: {', '.join(known)})"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
@@ -216,11 +195,6 @@ def _fields(location: list[str]) -> dict[str, FieldInfo]:
             return {}
         model = annotation
     return model.model_fields
-
-
-def _elsewhere(field: str) -> list[str]:
-    """Return the keys of the sections that have a field of this name."""
-    return [f"{section}.{field}" for section in Experiment.model_fields if field in _fields([section])]
 
 
 def _hint(word: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:

@@ -50,18 +50,18 @@ def of_scores(labels: Sequence[float], one: Sequence[float], other: Sequence[flo
     over the rows converges. It takes milliseconds, where a bootstrap in plain Python would take seconds.
 
     Args:
-        labels: the labels, [n].
-        one: the first model's scores, [n].
-        other: the second model's scores, [n].
+        labels: the labels, [rows].
+        one: the first model's scores, [rows].
+        other: the second model's scores, [rows].
 
     Returns:
         The difference, or None if one of the correlations is undefined.
     """
-    found, beside = _pearson(labels, one), _pearson(labels, other)
-    if found is None or beside is None:
+    first, second = _pearson(labels, one), _pearson(labels, other)
+    if first is None or second is None:
         return None
-    value = found[0] - beside[0]
-    error = math.dist(found[1], beside[1]) / len(labels)
+    value = first[0] - second[0]
+    error = math.dist(first[1], second[1]) / len(labels)
     p = math.erfc(abs(value) / error / math.sqrt(2)) if error else 1.0
     return Difference(value, (value - _REACH * error, value + _REACH * error), p)
 
@@ -79,12 +79,8 @@ def mcnemar(only_one: int, only_other: int) -> float:
 def bonett_price(only_one: int, only_other: int, rows: int) -> Interval:
     """Return the adjusted Wald interval of the difference of two paired proportions (Bonett & Price 2012).
 
-    The adjustment adds one row to each of the two counts, and two to the number of rows.
-
-    Args:
-        only_one: the number of rows that only the first model has right.
-        only_other: the number of rows that only the second model has right.
-        rows: the number of all rows.
+    The adjustment adds one row to each of the two counts, and two to the number of rows. The arguments are those of
+    `of_answers`.
     """
     one, other, whole = (only_one + 1) / (rows + 2), (only_other + 1) / (rows + 2), rows + 2
     difference = one - other

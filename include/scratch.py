@@ -24,13 +24,6 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """Make a temporary folder, and remove it at the end of the context.
 
     Scratch folders of killed processes below the same parent are removed first.
-
-    Args:
-        parent: an existing folder.
-        prefix: the beginning of the folder's name.
-
-    Yields:
-        The folder.
     """
     sweep(parent)
     folder = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=parent))
@@ -48,7 +41,7 @@ def sweep(parent: Path) -> None:
     if not kernel():
         return
     for folder in parent.glob(f"*-{kernel()}"):
-        with suppress(OSError):  # It is not a folder, its process is still running, or it belongs to another user.
+        with suppress(OSError):  # it is not a folder, its process is still running, or it belongs to another user
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

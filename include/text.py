@@ -67,12 +67,12 @@ _short = _Short()
 def from_yaml(text: str) -> Any:
     """Parse a YAML text into mappings, lists and texts.
 
-    A value is the text that was written, whether it looks like a number (1_0, nan), a date or a boolean (no): what it
-    means depends on the field, and the model of the experiment converts it.
+    A value stays the text that was written, also if it looks like a number (1_0, nan), a date or a boolean (no): what
+    it means depends on the field, and the model of the experiment converts it.
 
     Raises:
         ValueError: if the text is not valid YAML, repeats a key, or has an alias (nested aliases can expand to
-            gigabytes). The message names the line where that is known.
+            gigabytes).
     """
     try:
         return yaml.load(text, _Loader)
@@ -87,11 +87,7 @@ def from_yaml(text: str) -> Any:
 
 
 def from_json(text: str) -> Any:
-    """Parse a JSON text.
-
-    Raises:
-        ValueError: if the text is not valid JSON, or repeats a key.
-    """
+    """Parse a JSON text. Raise ValueError if it is not valid JSON, or repeats a key."""
     try:
         return json.loads(text, object_pairs_hook=_object)
     except RecursionError as error:
