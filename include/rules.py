@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from include.answers import reserved
-from include.glue import AUTO, GENERIC, METRICS, TASKS, Task, losses_for
+from include.glue import AUTO, GENERIC, METRICS, TASKS, Kind, Task, losses_for
 from include.text import shorten
 
 if TYPE_CHECKING:
@@ -55,6 +55,14 @@ def _has_server(experiment: Experiment) -> bool:
     return experiment.communication.strategy == "parameter-server"
 
 
+def _is_pipeline(experiment: Experiment) -> bool:
+    return experiment.parallel.pipeline > 1
+
+
+def _task_is(kind: Kind) -> Callable[[Experiment], bool]:
+    return lambda experiment: TASKS[experiment.data.task].kind == kind
+
+
 _EXCLUSIONS = (
     _Exclusion(
         _is_divided,
@@ -67,21 +75,14 @@ _EXCLUSIONS = (
     _Exclusion(_is_divided, ("training.sparse_embeddings", "training.fused_layers"), _WHOLE, fits=(False,)),
     _Exclusion(_is_divided, ("runtime.lost_rank",), _WHOLE, fits=("fail", "restart")),
     _Exclusion(
-        lambda experiment: experiment.parallel.pipeline > 1,
-        ("parallel.shard",),
-        "does not work with parallel.pipeline",
-        "set one of the two fields to 1",
+        _is_pipeline, ("parallel.shard",), "does not work with parallel.pipeline", "set one of the two fields to 1",
     ),
     _Exclusion(
-        lambda experiment: experiment.parallel.pipeline > 1,
-        ("training.accumulation",),
-        "divides a step, as parallel.pipeline already does",
+        _is_pipeline, ("training.accumulation",), "divides a step, as parallel.pipeline already does",
         "write parallel.micro_batches",
     ),
     _Exclusion(
-        lambda experiment: experiment.parallel.pipeline > 1,
-        ("training.freeze_layers",),
-        "leaves a stage of parallel.pipeline without gradients",
+        _is_pipeline, ("training.freeze_layers",), "leaves a stage of parallel.pipeline without gradients",
         "write {name}: {fits}, or parallel.pipeline: 1",
     ),
     _Exclusion(
@@ -90,8 +91,7 @@ _EXCLUSIONS = (
             *("training.freeze_layers", "training.lora_rank", "training.compiled_layers"),
             *("training.activation_checkpointing", "parallel.tensor", "parallel.pipeline", "parallel.shard"),
         ),
-        _MEANINGLESS,
-        _OR_ENCODER,
+        _MEANINGLESS, _OR_ENCODER,
     ),
     _Exclusion(
         _is_regression,
@@ -99,90 +99,70 @@ _EXCLUSIONS = (
             *("batching.padding_free", "loss.kind", "training.average_decay"),
             *("communication.strategy", "communication.compression"),
         ),
-        _MEANINGLESS,
-        _OR_ENCODER,
-    ),
-    _Exclusion(
-        _is_regression,
-        ("training.ranks",),
-        "does not apply to model.kind {kind}, which is trained by Spark and not by ranks",
-        fits=("auto", 1),
+        _MEANINGLESS, _OR_ENCODER,
     ),
     _Exclusion(
         lambda experiment: experiment.model.kind in ("tfidf", "textcnn"),
-        ("model.pooling", "pretraining.text", "retraining.start"),
-        _MEANINGLESS,
-        _OR_ENCODER,
+        ("model.pooling", "pretraining.text", "retraining.start"), _MEANINGLESS, _OR_ENCODER,
     ),
     _Exclusion(
-        lambda experiment: experiment.model.kind == "textcnn", ("training.layer_decay",), _MEANINGLESS, _OR_ENCODER
+        lambda experiment: experiment.model.kind == "textcnn", ("training.layer_decay",), _MEANINGLESS, _OR_ENCODER,
     ),
     _Exclusion(
-        lambda experiment: experiment.training.lora_rank,
-        ("training.freeze_layers",),
+        _is_regression, ("training.ranks",),
+        "does not apply to model.kind {kind}, which is trained by Spark and not by ranks", fits=("auto", 1),
+    ),
+    _Exclusion(
+        lambda experiment: experiment.training.lora_rank, ("training.freeze_layers",),
         "has no meaning with training.lora_rank, which freezes the whole encoder and adds adapters to all its layers",
         "set one of the two fields to 0",
     ),
     _Exclusion(
-        lambda experiment: experiment.communication.staleness,
-        ("training.average_decay",),
+        lambda experiment: experiment.communication.staleness, ("training.average_decay",),
         "needs the current parameters at every step, which are not available with communication.staleness 1",
         "set one of the two fields to 0",
     ),
     _Exclusion(
-        _has_server,
-        ("communication.compression",),
-        "works only with the strategies all-reduce and hierarchical",
+        _has_server, ("communication.compression",), "works only with the strategies all-reduce and hierarchical",
         "write {name}: {fits}, or communication.server_parameters: fp16",
     ),
     _Exclusion(
         lambda experiment: not _has_server(experiment),
         ("communication.server_momentum", "communication.server_parameters", "communication.staleness"),
-        "works only with communication.strategy: parameter-server",
-        "remove it, or write that strategy",
+        "works only with communication.strategy: parameter-server", "remove it, or write that strategy",
     ),
     _Exclusion(
-        lambda experiment: experiment.training.ranks == "auto",
-        ("runtime.ranks_on",),
+        lambda experiment: experiment.training.ranks == "auto", ("runtime.ranks_on",),
         "needs a number of ranks, but training.ranks auto counts the GPUs of one machine",
         "write training.ranks as a number, at most the number of Spark tasks that the executors run at once",
     ),
     _Exclusion(
-        lambda experiment: len(experiment.task.sentences) == 2,
-        ("preprocessing.long",),
+        lambda experiment: len(experiment.task.sentences) == 2, ("preprocessing.long",),
         "is for single texts, because it is unclear which text of a pair to divide",
     ),
     _Exclusion(
-        lambda experiment: TASKS[experiment.data.task].kind == "regression",
-        ("loss.class_weights",),
-        "needs classes, but {task} has scores",
-        "remove {name}",
+        _task_is("regression"), ("loss.class_weights",), "needs classes, but {task} has scores", "remove {name}",
     ),
     _Exclusion(
-        lambda experiment: TASKS[experiment.data.task].kind == "multilabel",
-        ("loss.class_weights",),
+        _task_is("multilabel"), ("loss.class_weights",),
         "weighs rows by their class, but with data.task multi-label a row may have several labels",
         "remove {name}; for rare labels, try loss.kind: focal",
     ),
     _Exclusion(
         lambda experiment: _source(experiment) not in ("files", ""),
         ("data.columns", "data.label_map", "data.delimiter", "data.encoding", "data.keep"),
-        "works only with data.source files, not with {source}",
-        "remove {name}",
+        "works only with data.source files, not with {source}", "remove {name}",
     ),
     _Exclusion(
-        lambda experiment: not experiment.scoring.is_database,
-        ("scoring.table", "scoring.driver"),
-        "works only if scoring.input is a database",
-        "remove {name}",
+        lambda experiment: not experiment.scoring.is_database, ("scoring.table", "scoring.driver"),
+        "works only if scoring.input is a database", "remove {name}",
     ),
     _Exclusion(
-        lambda experiment: not experiment.retraining.trial_texts,
-        ("retraining.min_agreement",),
+        lambda experiment: not experiment.retraining.trial_texts, ("retraining.min_agreement",),
         "is about the answers in a trial, but retraining.trial_texts is 0, so there is none",
         "write the number of texts to try, or {name}: 0",
     ),
-)
+)  # fmt: skip
 
 
 def problems(experiment: Experiment) -> Iterator[str]:
