@@ -1,22 +1,37 @@
-"""The web app of the panel: its pages, the files they consist of, and where Airflow's page shows them."""
+"""The web app of the panel: its pages, the routes that they ask, and where Airflow's page shows them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
-from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from spark_bert.web.access import current_user
 from spark_bert.web.links import PANEL, base_path
-from spark_bert.web.panel.routes import router
+from spark_bert.web.panel import champions, compare, datasets, evaluation, leaderboards, run_page, table, trace
 
 #: Each page's title, by its name. The page NAME is the module static/NAME.js.
 PAGES = {"runs": "Runs", "run": "Run", "rows": "Rows", "compare": "Compare", "models": "Models", "data": "Data"}
+#: The function that answers each route below api/, by its name. Every one only reads.
+ROUTES: dict[str, Callable[..., dict[str, Any]]] = {
+    "runs": table.select_runs,
+    "run": run_page.describe,
+    "curves": run_page.read_curves,
+    "trace": trace.read_trace,
+    "evaluation": evaluation.read_evaluation,
+    "rows": evaluation.select_rows,
+    "models": champions.describe,
+    "leaderboards": leaderboards.describe,
+    "data": datasets.describe,
+    "compare": compare.compare,
+    "compared-rows": compare.select_rows,
+}
 STATIC = Path(__file__).parent / "static"
 #: Nothing is loaded from elsewhere, and no script or style may stand in a page, wherever the text of a page comes from.
 _HEADERS = {
@@ -58,9 +73,29 @@ CARDS: list[dict[str, Any]] = [
     }
 ]
 
+
+class _Finite(JSONResponse):
+    """JSON in which infinite numbers and NaN, which stages may write, are null."""
+
+    def render(self, content: Any) -> bytes:
+        try:
+            return super().render(content)
+        except ValueError:  # looking at every number of every answer would take longer
+            return super().render(_finite(content))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_finite, value))
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-app.include_router(router)
 app.mount("/static", StaticFiles(directory=STATIC), name="static")
+for _route, _answer in ROUTES.items():
+    app.get(f"/api/{_route}", response_class=_Finite)(_answer)
 
 
 @app.middleware("http")

@@ -6,7 +6,7 @@ MLflow is not asked: a run that looks for the champion, or makes another version
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from include.runs import DECISION, TRIAL
 from spark_bert.deployment.places import home
 from spark_bert.web.panel import dag_runs
 from spark_bert.web.panel.index import Row
+from spark_bert.web.panel.parameters import Readable
 from spark_bert.web.panel.records import Record, fit, read_json, read_record, seconds_since_1970
 
 SHORT = 12  # events of a model that are shown unless a reader asks for this model alone
@@ -108,12 +109,10 @@ class _Reign(NamedTuple):
     score: float | None  # its metric on the dev split
 
 
-def describe(rows: Collection[Row], model: str = "") -> dict[str, Any]:
-    """Return the champion and the history of each registered model, as JSON, the model with the newest event first.
+def describe(rows: Readable, model: str = "") -> dict[str, Any]:
+    """Return the champion and the history of each registered model, the model with the newest event first.
 
-    Args:
-        rows: the runs that the reader may see.
-        model: the only model that the reader wants to see, with its whole history; "" for all.
+    If a model is named, only that one is returned, with its whole history.
     """
     histories: dict[str, list[_Event]] = defaultdict(list)
     for event in sorted(_events(rows), key=lambda event: event.time):

@@ -14,9 +14,9 @@ from spark_bert.deployment.places import home
 from spark_bert.web.panel.columns import DEFAULTS, METRIC, changed_fields, column
 from spark_bert.web.panel.evaluation import dev_rows, page_of, read_evaluation
 from spark_bert.web.panel.index import Row
+from spark_bert.web.panel.parameters import Page, Several
 from spark_bert.web.panel.records import Record, is_number, read_record
 
-FEWEST, MOST = 2, 6  # runs that can be compared
 #: The results that are shown besides the metrics, as columns of the table of runs.
 _FACTS = ("gate", "train_seconds", "rows_per_second", "memory", "padding_share", "steps", "device", "seconds")
 #: Results of which the largest is the best, and of which the smallest is. The time of a whole run is in neither,
@@ -51,15 +51,15 @@ class Answers:
     scores: Mapping[int, float] = field(default_factory=dict)
 
 
-def compare(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return how runs differ, without their curves and rows, as JSON. Numbers of runs are places in `runs`."""
+def compare(rows: Several) -> dict[str, Any]:
+    """Return how runs differ, without their curves and rows. Numbers of runs are places in `runs`."""
     records = [read_record(row.run) for row in rows]
     answers = [_answers(str(home()), record.key("evaluate")) for record in records]
     same = _together(rows, answers)
     metrics = sorted({f"{METRIC}{name}" for row in rows for name in row.metrics})
     same_rows = len(same) == sum(bool(row.metrics) for row in rows)
     return {
-        "runs": [_run(*each) for each in zip(rows, records, answers, strict=True)],
+        "runs": [_run(*each) for each in zip(rows, answers, strict=True)],
         "results": list(_results(rows, metrics, same_rows)),
         "fields": list(_fields(rows, records)),
         "together": same,
@@ -71,16 +71,11 @@ def compare(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def select_rows(rows: Sequence[Row], only: str, page: int) -> dict[str, Any]:
+def select_rows(rows: Several, only: str = "", page: Page = 1) -> dict[str, Any]:
     """Return a page of the dev rows that exactly one of the runs has right, and in `counts` how many each has right.
 
     No score is quite right. Of a regression these are all rows, those first whose predictions lie furthest apart, and
-    instead of being right, a run's prediction is nearest to the label.
-
-    Args:
-        rows: the runs. Only those that have been evaluated on the same rows count.
-        only: the name of the run that has the rows right; "" for any of them.
-        page: the page, from 1.
+    instead of being right, a run's prediction is nearest to the label. `only` names the run that has the rows right.
     """
     of_all = [_answers(str(home()), read_record(row.run).key("evaluate")) for row in rows]
     same = _together(rows, of_all)
@@ -95,8 +90,8 @@ def select_rows(rows: Sequence[Row], only: str, page: int) -> dict[str, Any]:
     }
 
 
-def _run(row: Row, record: Record, answers: Answers) -> dict[str, Any]:
-    interval = read_evaluation(record).get("interval")
+def _run(row: Row, answers: Answers) -> dict[str, Any]:
+    interval = read_evaluation(row).get("interval")
     known = isinstance(interval, list) and len(interval) == 2 and all(map(is_number, interval))
     values = {key: row.value(key) for key in ("metric", "score")}
     return {**row.about, **values, "interval": interval if known else None, "rows": len(answers.rows)}

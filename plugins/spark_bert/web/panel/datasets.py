@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from include.text import is_unwritable
 from spark_bert.deployment.places import home
 from spark_bert.web.panel.index import Row
+from spark_bert.web.panel.parameters import May, Readable
 from spark_bert.web.panel.records import fit, list_names, read_artifact, read_json, read_record
 
 SHORT, LONG = 12, 200  # versions or windows that are shown of each dataset or stream, and of one alone
@@ -60,18 +61,14 @@ class _Window(BaseModel):
     run: str = ""
 
 
-def describe(rows: Collection[Row], all_dags: bool, dataset: str = "", stream: str = "") -> dict[str, Any]:
-    """Return the datasets and the streams, as JSON.
+def describe(rows: Readable, may: May, dataset: str = "", stream: str = "") -> dict[str, Any]:
+    """Return the datasets and the streams; if one is named, only that one, with more of its versions or windows.
 
-    Args:
-        rows: the runs that the reader may see.
-        all_dags: whether the reader may read all Dags, and so see what removed runs have left.
-        dataset: the only dataset that the reader wants to see, with more of its versions.
-        stream: the same for a stream. If one of both is given, nothing of the other kind is returned.
+    What removed runs have left is shown to users who may read all Dags.
     """
     return {
         "datasets": [] if stream else list(_datasets(rows, dataset)),
-        "streams": [] if dataset else list(_streams({row.run: row for row in rows}, all_dags, stream)),
+        "streams": [] if dataset else list(_streams({row.run: row for row in rows}, may(""), stream)),
     }
 
 

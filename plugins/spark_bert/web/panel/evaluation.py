@@ -6,46 +6,53 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Query
 
 from spark_bert.deployment.places import home
-from spark_bert.web.panel.records import Record, open_artifact, parse, read_artifact
+from spark_bert.web.panel.parameters import Chosen, Page, Text
+from spark_bert.web.panel.records import open_artifact, parse, read_artifact, read_record
 
 PAGE = 50  # rows
 _LARGEST = 1 << 28  # bytes of a file with rows
 _CHARACTERS = 10_000  # of a text
 
 
-def read_evaluation(record: Record) -> dict[str, Any]:
+def read_evaluation(row: Chosen) -> dict[str, Any]:
     """Return the metrics, classes, confusion matrix, calibration and slices of a run; {} if it has none."""
-    return read_artifact("evaluate", record.key("evaluate"), "metrics.json")
+    return read_artifact("evaluate", read_record(row.run).key("evaluate"), "metrics.json")
 
 
-def select_rows(record: Record, query: Mapping[str, str], wrong: bool, page: int) -> dict[str, Any]:
+def select_rows(
+    row: Chosen,
+    q: Text = "",
+    label: Text = "",
+    prediction: Text = "",
+    slice_: Annotated[str, Query(alias="slice", max_length=200)] = "",
+    wrong: bool = False,
+    page: Page = 1,
+) -> dict[str, Any]:
     """Return a page of the dev rows, the most confident predictions first, or the largest errors of a regression.
 
-    Args:
-        record: the record of the run.
-        query: what the rows must have: "label", "prediction", "slice", and "q" for words of their texts. Empty ones are
-            ignored.
-        wrong: whether only mistakes are wanted.
-        page: the page, from 1.
+    Empty parameters select all rows. `q` are words of their texts, and `wrong` selects only mistakes.
     """
-    rows = dev_rows(str(home()), record.key("evaluate"))
-    words = query["q"].lower().split()
-    found = [row for row in rows if (row["wrong"] or not wrong) and _fits(row, query) and _has(row, words)]
+    words = q.lower().split()
+    found = [
+        row
+        for row in dev_rows(str(home()), read_record(row.run).key("evaluate"))
+        if (row["wrong"] or not wrong)
+        and label in ("", row["label"])
+        and prediction in ("", row["prediction"])
+        and (not slice_ or slice_ in row["slices"])
+        and _has(row, words)
+    ]
     return page_of(found, page)
 
 
 def page_of(rows: Sequence[Any], page: int) -> dict[str, Any]:
     """Return a page of some rows, counted from 1, as JSON."""
     return {"rows": rows[(page - 1) * PAGE : page * PAGE], "total": len(rows), "page": page, "size": PAGE}
-
-
-def _fits(row: Mapping[str, Any], query: Mapping[str, str]) -> bool:
-    return all(row[key] == query[key] for key in ("label", "prediction") if query[key]) and (
-        not query["slice"] or query["slice"] in row["slices"]
-    )
 
 
 def _has(row: Mapping[str, Any], words: Collection[str]) -> bool:

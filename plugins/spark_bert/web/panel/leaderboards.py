@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel
 
 from spark_bert.deployment.places import home
 from spark_bert.web.panel.index import Row
+from spark_bert.web.panel.parameters import Readable
 from spark_bert.web.panel.records import fit, read_artifact, read_record
 
 
@@ -56,22 +56,19 @@ class _Leaderboard(BaseModel):
     contradictions: list[str] = []
 
 
-def describe(rows: Collection[Row], chosen: str = "") -> dict[str, Any]:
-    """Return the newest leaderboard of each task, or the chosen one, as JSON.
-
-    Args:
-        rows: the runs that the reader may see.
-        chosen: the run whose leaderboard the reader wants to see, for the tasks that it has compared.
-    """
+def describe(rows: Readable, run: str = "") -> dict[str, Any]:
+    """Return the newest leaderboard of each task, or for the tasks that a run has compared, the one of that run."""
     boards = [board for row in rows if "leaderboard" in row.stages and (board := _read(str(home()), row))]
     newest_first = sorted(boards, key=lambda board: -board[0]["time"])
-    chosen_first = sorted(newest_first, key=lambda board: board[0]["run"] != chosen)
+    chosen_first = sorted(newest_first, key=lambda board: board[0]["run"] != run)
     readable = {row.run for row in rows}
     tasks, contradictions = [], None
     for name in sorted({task.task for _, whole in boards for task in whole.tasks}):
         with_task = [(about, whole, task) for about, whole in chosen_first for task in whole.tasks if task.task == name]
         about, whole, task = with_task[0]
-        ours = [{**row.model_dump(), "runs": [run if run in readable else "" for run in row.runs]} for row in task.rows]
+        ours = [
+            {**row.model_dump(), "runs": [name if name in readable else "" for name in row.runs]} for row in task.rows
+        ]
         others = [about for about, whole in newest_first if any(task.task == name for task in whole.tasks)]
         tasks.append({**task.model_dump(), "rows": ours, "leaderboard": about, "leaderboards": others})
         if contradictions is None and task.papers:

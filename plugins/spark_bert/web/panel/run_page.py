@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
+
+from fastapi import Query
 
 from include.folders import open_file
 from include.stages import STAGES
@@ -16,6 +18,7 @@ from spark_bert.web.panel import dag_runs
 from spark_bert.web.panel.columns import changed_fields, column
 from spark_bert.web.panel.dag_runs import TaskState
 from spark_bert.web.panel.index import Row
+from spark_bert.web.panel.parameters import Chosen
 from spark_bert.web.panel.records import (
     Entry,
     Record,
@@ -37,8 +40,8 @@ _CURVED = ("train", "pretrain")
 _MOST = 1 << 20  # bytes of curves in one answer
 
 
-def describe(row: Row) -> dict[str, Any]:
-    """Return everything about a run except for its curves and its evaluation, as JSON."""
+def describe(row: Chosen) -> dict[str, Any]:
+    """Return everything about a run except for its curves and its evaluation."""
     record = read_record(row.run)
     return {
         **row.about,
@@ -112,18 +115,11 @@ def _files(row: Row, record: Record) -> Iterator[dict[str, str]]:
                 yield {"title": link.title, "stage": stage, "href": href}
 
 
-def read_curves(row: Row, source: str, offset: int) -> dict[str, Any]:
+def read_curves(row: Chosen, source: str = "", offset: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:
     """Return the lines that a training has written since a reader last asked.
 
-    Args:
-        row: the run.
-        source: where the reader's lines are from; "" if it has none.
-        offset: how many bytes of that source the reader has.
-
-    Returns:
-        The source and the stage that writes it, the new lines, the offset after them, and whether the reader has to
-        forget its lines (`again`): the source is another one, or it became shorter because the training was resumed
-        from a checkpoint. Without curves, the source is "".
+    The reader has `offset` bytes of the `source` that the last answer named. It has to forget its lines (`again`) if
+    the source is another one, or became shorter because the training was resumed from a checkpoint.
     """
     for stage, found, file in _sources(row):
         with file:

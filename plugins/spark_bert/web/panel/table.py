@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import HTTPException
+from fastapi import Query as FromAddress
+from pydantic import BaseModel
 
 from spark_bert.web.panel.columns import SHOWN, choices, column
 from spark_bert.web.panel.index import Row
+from spark_bert.web.panel.parameters import Page, Readable, Text
 
-PAGE = 50  # rows
 MOST = 300  # columns that can be shown; there are fewer to choose from
 
 
-@dataclass(frozen=True)
-class Query:
-    """What a reader wants to see of the runs. An empty text selects all of them.
+class Query(BaseModel):
+    """What a reader wants to see of the runs. An empty text selects all of them."""
 
-    Attributes:
-        q: words that the run's name, Dag, task, or encoder contain, all of them.
-        state: a state of runs.
-        dag: a Dag.
-        task: a task of experiments.
-        sort: the key of a column; with "-" before it, the largest comes first.
-        columns: the keys of the columns.
-        page: which part of the runs, from 1.
-        size: how many runs a page has.
-    """
-
-    q: str = ""
-    state: str = ""
-    dag: str = ""
-    task: str = ""
-    sort: str = "-changed"
-    columns: Sequence[str] = SHOWN
-    page: int = 1
-    size: int = PAGE
+    q: Text = ""  # words that the run's name, Dag, task, or encoder contain, all of them
+    state: Text = ""
+    dag: Text = ""
+    task: Text = ""
+    sort: Text = "-changed"  # the key of a column; with "-" before it, the largest comes first
+    columns: Annotated[str, FromAddress(max_length=20_000)] = ""  # their keys, separated by commas
+    page: Page = 1
+    size: Annotated[int, FromAddress(ge=1, le=500)] = 50
 
 
-def select_runs(rows: Collection[Row], query: Query) -> dict[str, Any]:
-    """Return the page of the table that a query asks for, as JSON, with everything that a reader can choose from."""
+def select_runs(rows: Readable, query: Annotated[Query, FromAddress()]) -> dict[str, Any]:
+    """Return the page of the table that a query asks for, with everything that a reader can choose from."""
+    keys = tuple(dict.fromkeys(filter(None, query.columns.split(",")))) or SHOWN
+    if len(keys) > MOST:
+        raise HTTPException(400, f"At most {MOST} columns can be shown, and this address names {len(keys)}.")
     found = [row for row in rows if _fits(row, query)]
     start = (query.page - 1) * query.size
     shown = _sorted(found, query.sort)[start : start + query.size]
     return {
-        "columns": [asdict(column(key)) for key in query.columns],
+        "columns": [asdict(column(key)) for key in keys],
         "rows": [
-            {**row.about, "metric": row.value("metric"), "values": [row.value(key) for key in query.columns]}
-            for row in shown
+            {**row.about, "metric": row.value("metric"), "values": [row.value(key) for key in keys]} for row in shown
         ],
         "total": len(found),
         "all": len(rows),

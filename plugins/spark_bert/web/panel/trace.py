@@ -12,6 +12,7 @@ from include.folders import open_file
 from include.stages import STAGES
 from include.tracing import FOLDER, Span, read
 from spark_bert.deployment.places import home
+from spark_bert.web.panel.parameters import Chosen
 
 _MOST = 4 << 20  # bytes of a stage's file that are read, from its end, because further tries append to it
 _DRAWN = 1000  # spans of a run that are sent: first those that have failed, and then the longest ones
@@ -22,13 +23,13 @@ _ATTRIBUTES, _CHARACTERS = 12, 200  # of a span, and of a text
 _Path = tuple[str, ...]
 
 
-def read_trace(run: str) -> dict[str, Any]:
-    """Return the spans of each stage of a run that has written any, as JSON. Times are in seconds, since 1970.
+def read_trace(row: Chosen) -> dict[str, Any]:
+    """Return the spans of each stage of a run that has written any. Times are in seconds, since 1970.
 
     Spans of the same name within the same part of a stage share a row: the jobs of one line of code, or the tries of a
     stage. A stage is `cut` if the beginning of its file is left out.
     """
-    found = {stage: _read(run, stage) for stage in STAGES}
+    found = {stage: _read(row.run, stage) for stage in STAGES}
     spans = [span for spans, _ in found.values() for span in spans]
     drawn = {id(span) for span in nlargest(_DRAWN, spans, key=lambda span: (span.error is not None, _length(span)))}
     return {"stages": [_stage(stage, spans, drawn, cut) for stage, (spans, cut) in found.items() if spans]}
