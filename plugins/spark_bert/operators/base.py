@@ -107,13 +107,7 @@ class StageOperator(BaseOperator):
         ]  # fmt: skip
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the stage and return its result.
-
-        Raises:
-            AirflowFailException: if the stage has failed or cannot start, and another try cannot succeed.
-            AirflowSkipException: if an earlier stage of the run could not start for the same reason.
-            AirflowException: if the stage has failed and another try may succeed.
-        """
+        """Run the stage and return its result. A failure after which another try cannot succeed is final."""
         self.result = {}
         if self.refusal:
             self._refuse(self.refusal, this_run(context))

@@ -42,8 +42,6 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
     own container. A try that attaches to a container renames it, and a try that stops a container first gives it a name
     to which no try attaches. Therefore a try that is no longer the owner cannot stop or remove the container, and no
     try attaches to a container that is being stopped. The labels identify the work that the container does.
-
-    The arguments of DockerOperator set the address of the daemon, TLS and the connection.
     """
 
     template_fields: Sequence[str] = ("command", "image")
@@ -79,10 +77,9 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
         return container_outcome(self.stage, state, lines[-1] if lines else "", reason)
 
     def on_kill(self) -> None:
-        """Stop the stage and remove its container. The daemon continues the stop even if this worker is killed.
+        """Stop the stage and remove its container. Raise Interrupted if the container is to outlive this worker.
 
-        Raises:
-            Interrupted: if the container is to outlive this worker.
+        The daemon continues the stop even if this worker is killed.
         """
         if not self.hook.client_created:
             return
@@ -215,9 +212,7 @@ class _Chunks(io.RawIOBase):
 def container_outcome(stage: str, state: dict[str, Any], line: str, reason: str) -> Outcome:
     """Return how the stage ended, from the state of its container as the daemon describes it.
 
-    Raises:
-        AirflowFailException: if the stage or one of its processes exceeded the memory limit, because another try would
-            have the same limit.
+    Raise AirflowFailException if the stage exceeded the memory limit, because another try would have the same limit.
     """
     if state["OOMKilled"] and state["ExitCode"]:
         raise AirflowFailException(out_of_memory(stage))

@@ -43,11 +43,7 @@ def name_prefix() -> str:
 
 
 def list_workloads() -> list[Workload]:
-    """Return the containers of this deployment in any state.
-
-    Raises:
-        Unreachable: if the engine does not answer.
-    """
+    """Return the containers of this deployment in any state. Raise Unreachable if the engine does not answer."""
     try:
         cli = APIClient(**kwargs_from_env(), version="auto")
         return _workloads(cli)
@@ -77,12 +73,8 @@ def stop_and_remove(cli: APIClient, name: str, grace: int) -> None:
 
     The container is first given a name that ends with STOPPING. From then on, no try attaches to it, and no other
     caller sends it a signal, because a training would abort its checkpoint on a second SIGTERM. A caller that finds a
-    container with such a name waits for its end instead, for at most twice the grace.
-
-    Args:
-        cli: the client of the engine.
-        name: the name of the container.
-        grace: the seconds between SIGTERM and SIGKILL.
+    container with such a name waits for its end instead, for at most twice the grace, which is the time between SIGTERM
+    and SIGKILL in seconds.
     """
     stopping = name.removesuffix(STOPPING) + STOPPING
     with suppress(NotFound):
@@ -107,11 +99,7 @@ def remove(cli: APIClient, name: str) -> None:
 
 
 def host_config(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
-    """Return the sandbox of a stage's container, as the arguments of docker's `create_host_config`.
-
-    Raises:
-        BadInput: if a setting of the deployment or a path in the experiment is not valid.
-    """
+    """Return the sandbox of a stage's container, as the arguments of docker's `create_host_config`."""
     limit = limits(stage)
     return {
         "init": True,  # an init process forwards signals to the stage and reaps orphaned processes

@@ -33,10 +33,8 @@ from spark_bert.operators.kubernetes_pods import GONE, delete, pod_annotations, 
 from spark_bert.operators.stage_log import forward_log, parse_log_tail
 from spark_bert.operators.stopping import keeps_containers, outlives_worker
 
-#: The number of lines at the end of the log that are read again after the stage has ended.
-_TAIL = 200
-#: The API server's status codes for a missing permission and for an invalid pod. Another try would get the same answer.
-_REFUSED = (403, 422)
+_TAIL = 200  # lines at the end of the log that are read again after the stage has ended
+_REFUSED = (403, 422)  # HTTP statuses for a missing permission and an invalid pod, which another try would get again
 
 
 class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
@@ -46,11 +44,8 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
     that an Airflow task starts a new pod after it was cleared. An annotation identifies the try that owns the pod, and
     only this try deletes it.
 
-    The log of a pod merges stdout and stderr. The result is the last line of the log that is a JSON object: a stage
-    prints its result last and logs no lines of this form. Compared with an XCom sidecar or a shared volume, this needs
-    no second container and no access by the worker. Compared with a termination message, it has no limit of 4 KiB.
-
-    The arguments of KubernetesPodOperator set the connection to the cluster (kubernetes_default).
+    The log of a pod merges stdout and stderr. The result is the last line of the log that is a JSON object, because a
+    stage prints its result last. This needs no XCom sidecar, and it has no limit of 4 KiB as a termination message has.
     """
 
     template_fields: Sequence[str] = ("command", "image", "namespace")
@@ -76,11 +71,8 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
         return _PodManager(kube_client=self.client)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the stage, push its result as the XCom return_value, and return it.
-
-        KubernetesPodOperator does not push it, because do_xcom_push would add a sidecar container to the pod.
-        """
-        result = super().execute(context)
+        """Run the stage, push its result as the XCom return_value, and return it."""
+        result = super().execute(context)  # it pushes nothing, because do_xcom_push would add a sidecar to the pod
         context["ti"].xcom_push(key="return_value", value=result)
         return result
 
@@ -104,11 +96,7 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
             return pod_outcome(self.stage, ended, log)
 
     def on_kill(self) -> None:
-        """Delete the pod, which gives the stage its grace period to save its state.
-
-        Raises:
-            Interrupted: if the pod is to outlive this worker.
-        """
+        """Delete the pod after the stage's grace period. Raise Interrupted if the pod is to outlive this worker."""
         if self.pod is None:
             return
         if outlives_worker(self.ti):
@@ -117,11 +105,7 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
         self._delete()
 
     def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
-        """Return the pod for this try: one that an earlier try has left, or a new one.
-
-        It first deletes stale pods of the task instance and waits for their end, because they might still write into
-        the same folders.
-        """
+        """Return the pod for this try: one that an earlier try has left, or a new one when stale pods have ended."""
         instance = (f"spark-bert.{name}={self.labels[f'spark-bert.{name}']}" for name in ("dag", "run", "task", "map"))
         namespace = pod_request_obj.metadata.namespace
         for pod in self.client.list_namespaced_pod(namespace, label_selector=",".join(instance)).items:
@@ -226,8 +210,7 @@ def is_stale(pod: V1Pod, wanted: V1Pod) -> bool:
 def pod_outcome(stage: str, pod: V1Pod, log: list[str]) -> Outcome:
     """Return how the stage ended, from its pod and the last lines of the pod's log.
 
-    Raises:
-        AirflowFailException: if the stage exceeded the memory limit, because another try would have the same limit.
+    Raise AirflowFailException if the stage exceeded the memory limit, because another try would have the same limit.
     """
     line, reason = parse_log_tail(log)
     status = get_container_status(pod, KubernetesPodOperator.BASE_CONTAINER_NAME)

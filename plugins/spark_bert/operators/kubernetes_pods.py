@@ -49,19 +49,12 @@ _ADDRESS = k8s.V1EnvVar("SPARK_LOCAL_HOSTNAME", value_from={"fieldRef": {"fieldP
 
 
 def pod_annotations(instance: dict[str, str], owner: UUID) -> dict[str, str]:
-    """Return the annotations of a new pod: the ids of its task instance, and the try that owns it.
-
-    The ids are also labels of the pod, but Kubernetes limits the length and the characters of labels.
-    """
+    """Return the annotations of a new pod: the ids of its task instance, which labels cannot hold, and its owner."""
     return {**{f"{_PREFIX}{name}": value for name, value in instance.items()}, _OWNER: str(owner)}
 
 
 def list_workloads() -> list[Workload]:
-    """Return the pods of this deployment in any state.
-
-    Raises:
-        Unreachable: if the cluster does not answer.
-    """
+    """Return the pods of this deployment in any state. Raise Unreachable if the cluster does not answer."""
     # This operator is not run. It is created because it finds the cluster and the namespace like that of a stage.
     operator = KubernetesPodOperator(task_id="pods")
     namespace = operator.hook.get_namespace() or operator._incluster_namespace or "default"
@@ -91,9 +84,6 @@ def delete(client: CoreV1Api, pod: V1Pod, owner: str | None, grace: int) -> None
 
     The request applies only to the version of the pod whose owner was checked. If a try takes the pod over in between,
     the cluster rejects the request, and the owner is checked again.
-
-    Raises:
-        AirflowException: if the pod changes before every attempt.
     """
     name, namespace = pod.metadata.name, pod.metadata.namespace
     for _ in range(10):
@@ -114,11 +104,7 @@ def delete(client: CoreV1Api, pod: V1Pod, owner: str | None, grace: int) -> None
 
 
 def pod_attributes(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
-    """Return the sandbox of a stage's pod, as attributes of KubernetesPodOperator.
-
-    Raises:
-        BadInput: if a setting of the deployment is not valid, or if no claim holds a folder that the stage needs.
-    """
+    """Return the sandbox of a stage's pod, as attributes of KubernetesPodOperator."""
     mounts, limit = _folders(stage, experiment, run), limits(stage)
     scratch = {
         "tmp": {"sizeLimit": _quantity(limit.tmp)},
@@ -128,8 +114,8 @@ def pod_attributes(stage: str, experiment: Experiment, run: Path) -> dict[str, A
     claimed = sorted({mount.name for mount in mounts})
     volumes += [k8s.V1Volume(name=name, persistent_volume_claim={"claimName": name}) for name in claimed]
     mounts += [k8s.V1VolumeMount(name="tmp", mount_path="/tmp"), k8s.V1VolumeMount(name="shm", mount_path="/dev/shm")]
-    keys = secrets(stage, experiment)
-    if keys:
+    uid, gid = user()
+    if keys := secrets(stage, experiment):
         items = [{"key": key, "path": key} for key in keys]
         secret = {"secretName": os.environ[VARIABLE], "defaultMode": 0o440, "items": items, "optional": True}
         volumes.append(k8s.V1Volume(name="secrets", secret=secret))
@@ -140,25 +126,20 @@ def pod_attributes(stage: str, experiment: Experiment, run: Path) -> dict[str, A
         "volumes": volumes,
         "volume_mounts": mounts,
         "container_resources": _resources(stage),
-        "security_context": _identity(),
+        "security_context": {
+            "runAsNonRoot": True,
+            "runAsUser": uid,
+            "runAsGroup": gid,
+            "fsGroup": gid,  # gives the group access to the Secret and to new volumes
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "container_security_context": {
             "allowPrivilegeEscalation": False,
             "privileged": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-    }
-
-
-def _identity() -> dict[str, Any]:
-    uid, gid = user()
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": uid,
-        "runAsGroup": gid,
-        "fsGroup": gid,  # gives the group access to the Secret and to new volumes
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 
@@ -191,8 +172,7 @@ def _mount(path: Path, target: PurePath, *, read_only: bool) -> k8s.V1VolumeMoun
             f"""for example with {CLAIMS}='{{"{home()}": "spark-bert-home"}}'"""
         )
     root = max(holding, key=lambda root: len(root.parts))
-    below = str(path.relative_to(root))
-    sub_path = None if below == "." else below
+    sub_path = str(path.relative_to(root)) if path != root else None
     return k8s.V1VolumeMount(name=holding[root], mount_path=str(target), sub_path=sub_path, read_only=read_only)
 
 
@@ -208,7 +188,6 @@ def _claims() -> dict[Path, str]:
 
 def _quantity(size: int) -> str:
     """Return a size in bytes as Kubernetes writes it, for example 12Gi."""
-    shift, unit = next(
-        (shift, unit) for shift, unit in ((30, "Gi"), (20, "Mi"), (10, "Ki")) if size % (1 << shift) == 0
-    )
+    units = ((30, "Gi"), (20, "Mi"), (10, "Ki"))
+    shift, unit = next((shift, unit) for shift, unit in units if size % (1 << shift) == 0)
     return f"{size >> shift}{unit}"

@@ -1,6 +1,6 @@
-"""What a stage has read and made, in OpenLineage's words: raw data, artifacts, and versions of registered models.
+"""What a stage has read and made, in OpenLineage's terms: raw data, artifacts, and versions of registered models.
 
-Airflow's OpenLineage provider asks for it if a transport is configured, and it alone imports this module.
+Only Airflow's OpenLineage provider asks for it, if a transport is configured.
 """
 
 from __future__ import annotations
@@ -32,14 +32,7 @@ _MODEL_MAKERS = ("register", "promote", "rollback")
 
 
 def lineage(stage: str, experiment: Experiment, run: Run, result: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
-    """Return the lineage of a stage that has ended.
-
-    Args:
-        stage: the name of the stage.
-        experiment: the experiment of the run.
-        run: the run, whose record names the artifacts that the stage has read.
-        result: the result of the stage; empty if it made nothing.
-    """
+    """Return the lineage of a stage that has ended. The result is empty if it made nothing."""
     tags = {"run": run.folder.name, "stage": stage, "mlflow_run": result.get("mlflow_run", "")}
     named = [tags_run.TagsRunFacetFields(key, str(value), NAMESPACE) for key, value in tags.items() if value]
     return OperatorLineage(

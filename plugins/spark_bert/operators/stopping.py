@@ -41,11 +41,7 @@ class Workload(NamedTuple):
 
 
 def keeps_containers() -> bool:
-    """Return whether containers outlive a shutdown of their worker.
-
-    Raises:
-        BadInput: if $SPARK_BERT_ON_SHUTDOWN is neither `stop` nor `keep`.
-    """
+    """Return whether containers outlive a shutdown of their worker."""
     choice = os.environ.get(ON_SHUTDOWN) or "stop"
     if choice not in ("stop", "keep"):
         raise BadInput(f"{ON_SHUTDOWN}={choice!r} is not valid: write stop or keep")
@@ -102,10 +98,7 @@ def end_orphans() -> list[str]:
 
 
 def find_orphans(found: Iterable[Workload], ti: RuntimeTaskInstanceProtocol) -> Iterable[Workload]:
-    """Yield the workloads whose Airflow task has ended, was cleared but not yet started again, or is unknown.
-
-    The states are read through `ti`, which can be any running task instance.
-    """
+    """Yield the workloads whose Airflow task has ended, was cleared but not yet started again, or is unknown."""
     for dag, workloads in groupby(sorted(found, key=lambda one: one[:5]), key=lambda one: one.dag):
         of_dag = list(workloads)
         tasks, runs = sorted({one.task for one in of_dag}), sorted({one.run for one in of_dag})

@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
 log = logging.getLogger(__name__)
-#: The most of a file that is read, in bytes: a stage may have written anything.
-_MOST = 16 << 20
+_MOST = 16 << 20  # bytes of a file that are read
 
 
 def environment(context: Context) -> dict[str, str]:
     """Return the variables that tell a stage which try of its Airflow task it is, and of which span it is part.
 
-    Airflow's scheduler gives every Dag run the id of a trace, even where Airflow records none. The current span is that
-    of the Airflow task, if Airflow records one.
+    The span is that of the Airflow task. If Airflow records none, only the trace of the Dag run is known.
     """
     ti = context["ti"]
     carrier: dict[str, str] = {}
@@ -45,10 +43,12 @@ class StageSpans:
     def __init__(self, context: Context, stage: str) -> None:
         ti = context["ti"]
         self._file = run_folder(ti.dag_id, run_name(ti)) / FOLDER / f"{stage}.jsonl"
-        self._before = self._size()
+        self._before = 0
+        with suppress(OSError):  # there is none yet, or the worker may not look
+            self._before = self._file.stat().st_size
 
     def export(self) -> None:
-        """Export the spans as Airflow exports its own, if it does. What goes wrong is logged and fails nothing."""
+        """Export the spans as Airflow exports its own, if it does. Errors are only logged."""
         if not trace.get_current_span().is_recording():
             return
         try:
@@ -59,34 +59,24 @@ class StageSpans:
         except Exception:  # an exporter may raise anything, and a trace is no reason to fail
             log.warning("the spans in %s were not exported", self._file, exc_info=True)
 
-    def _size(self) -> int:
-        try:
-            return self._file.stat().st_size
-        except OSError:  # there is none yet, or the worker may not look
-            return 0
-
     def _read(self) -> list[Span]:
-        """Return the spans of this try. A line that a full disk has cut off, or that is no request at all, has none."""
-        spans, damaged = list[Span](), 0
-        for line in self._lines():
+        """Return the spans of this try. The stage can put anything there, so no link is followed."""
+        spans, damaged, lines = list[Span](), 0, list[bytes]()
+        with suppress(FileNotFoundError), open_file(self._file.parents[2], *self._file.parts[-3:]) as file:
+            file.seek(self._before)
+            lines = file.read(_MOST).splitlines()
+        for line in lines:
             try:
                 spans += read(line)
-            except ValueError:
+            except ValueError:  # a full disk may have cut it off
                 damaged += 1
         if damaged:
             log.warning("%d lines of the stage's spans are damaged and are not exported", damaged)
         return spans
 
-    def _lines(self) -> list[bytes]:
-        """Return what this try has appended. The stage can put anything there, so no link is followed."""
-        with suppress(FileNotFoundError), open_file(self._file.parents[2], *self._file.parts[-3:]) as file:
-            file.seek(self._before)
-            return file.read(_MOST).splitlines()
-        return []
-
 
 def _exporter() -> SpanExporter:
-    """Return an exporter of the kind that Airflow uses, with the settings that OpenTelemetry's variables give it."""
+    """Return an exporter of the kind that Airflow uses. OpenTelemetry's variables configure it."""
     name = os.environ.get("OTEL_TRACES_EXPORTER", "otlp")
     (entry,) = entry_points(group="opentelemetry_traces_exporter", name=name)
     exporter: SpanExporter = entry.load()()

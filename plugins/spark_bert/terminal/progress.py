@@ -26,21 +26,13 @@ _WIDTH = 12
 
 
 class Event(NamedTuple):
-    """What has happened to a run.
+    """The start or the end of a stage, or the end of a run."""
 
-    Attributes:
-        folder: the run's folder.
-        stage: the stage that has started or ended; "" if the whole run has ended.
-        running: whether the stage has started.
-        succeeded: whether the stage or the run has ended well.
-        reason: why it has not, in Airflow's words.
-    """
-
-    folder: Path
-    stage: str = ""
-    running: bool = False
+    folder: Path  # the run's
+    stage: str = ""  # "" if the whole run has ended
+    running: bool = False  # whether the stage has started
     succeeded: bool = False
-    reason: str = ""
+    reason: str = ""  # why it has not succeeded, in Airflow's words
 
 
 class Listener:
@@ -71,11 +63,10 @@ class Listener:
 
 
 class Display:
-    """Shows stages, one at a time. Where the output is no terminal, it only prints the lines of ended stages."""
+    """Shows stages, one at a time. If the output is not a terminal, it only prints the lines of ended stages."""
 
     def __init__(self, console: Console, bar: Progress) -> None:
-        self._console = console
-        self._bar = bar
+        self._console, self._bar = console, bar
         self._task: TaskID | None = None
         self._began: float | None = None  # while a stage is at work
 
@@ -92,7 +83,7 @@ class Display:
             self._began = None
 
     def logged(self, line: str) -> None:
-        """Move the bar if a line of the stage's log says how far the stage is."""
+        """Move the bar if a line of the stage's log tells the progress."""
         match = PROGRESS.search(line)
         if match and self._task is not None:
             self._bar.update(self._task, completed=int(match[1]), total=int(match[2]))
@@ -113,7 +104,7 @@ def display() -> Iterator[Display]:
 
 
 def _outcome(event: Event) -> str:
-    """Say how a stage has ended: in its own words if its record agrees with the event, or else in Airflow's."""
+    """Describe how a stage has ended: in its own words if its record agrees with the event, or else in Airflow's."""
     entry = Run(event.folder).record()["stages"].get(event.stage)
     if entry and event.succeeded == (entry["exit_code"] == 0):
         if entry["exit_code"] in (ExitCode.BAD_INPUT, ExitCode.GATE_FAILED):  # the run ends, and its summary says why
@@ -123,6 +114,5 @@ def _outcome(event: Event) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Format a duration, for example `48 s` or `1:43 min`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02} min" if minutes else f"{rest} s"

@@ -4,44 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from include.glue import TASKS
 from include.runs import Run
-from spark_bert.terminal.simpler import simpler_winner
+from include.stages import BadInput
 from spark_bert.web.links import LINKS
 
 _INDENT = 12
-#: The form that computes what transformers computes.
-EXACT = "torch-fp32"
+_EXACT = "torch-fp32"  # the form that computes what transformers computes
 _INEXACT = "whose answers to near-ties may differ from transformers'; prediction.backend=torch computes the same"
+_KINDS = ("tfidf", "textcnn", "frozen", "encoder")  # of models, the simplest first
 Result = Mapping[str, Any]
 
 
-def outcome(stage: str, entry: Mapping[str, Any]) -> str:
-    """Say in one line how a stage has ended.
+class _Model(NamedTuple):
+    """An evaluated model of a run."""
 
-    Args:
-        stage: the name of the stage.
-        entry: what the run's record has on it: exit_code and, depending on that, message or result.
-    """
+    run: str
+    kind: str
+    value: float
+    seconds: float
+    data: tuple[str, int]
+
+
+def outcome(stage: str, entry: Mapping[str, Any]) -> str:
+    """Describe in one line how a stage has ended, from its entry in the run's record."""
     if entry["exit_code"]:
         return str(entry["message"])
-    said = _OUTCOMES[stage](entry["result"]) if stage in _OUTCOMES else "done"
-    return f"found: {said}" if entry.get("reused") else said
+    description = _OUTCOMES[stage](entry["result"]) if stage in _OUTCOMES else "done"
+    return f"found: {description}" if entry.get("reused") else description
 
 
 def summary(run: Run) -> str:
     """Return the summary: data, training, metrics, verdict, warnings, failures, the model, and the files to open."""
     record = run.record()
-    lines = [
-        ("run", str(run.folder)),
-        *_facts(record),
-        *_better(run, record),
-        *_warnings(record["stages"]),
-        *_failures(record["stages"]),
-    ]
-    if "result" in record["stages"].get("train", {}):
-        lines.append(("model", str(run.store.path("train", record["stages"]["train"]["key"]) / "model")))
+    stages = record["stages"]
+    lines = [("run", str(run.folder)), *_facts(record)]
+    if better := _simpler_winner(run, record):
+        lines.append(("simpler", better))
+    lines += [("warnings", text) for entry in stages.values() for text in entry.get("result", {}).get("warnings", [])]
+    lines += [("failed", f"{stage}: {entry['message']}") for stage, entry in stages.items() if entry["exit_code"]]
+    if "result" in stages.get("train", {}):
+        lines.append(("model", str(run.store.path("train", stages["train"]["key"]) / "model")))
     lines += [("open", f"{title:24}{file}") for title, file in files(run).items()]
     return "\n".join(["", *_labeled(lines)])
 
@@ -57,7 +62,7 @@ def files(run: Run) -> dict[str, Path]:
 
 
 def _labeled(lines: list[tuple[str, str]]) -> Iterator[str]:
-    """Yield the lines behind their labels. A label that repeats itself is shown once."""
+    """Yield the lines with their labels, of which repeated ones are shown once."""
     last = ""
     for label, text in lines:
         yield f"{'' if label == last else label:{_INDENT}}{text}"
@@ -65,12 +70,14 @@ def _labeled(lines: list[tuple[str, str]]) -> Iterator[str]:
 
 
 def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what the results of the stages say about the run. A gate that was not passed has a result, too."""
     results = {stage: entry["result"] for stage, entry in record["stages"].items() if "result" in entry}
     if "validate" in results:
         data = record["experiment"]["data"]
         yield "data", f"{data['task']}: {_validated(results['validate'])}"
-        yield from (("data", text) for text in _described(data))
+        if data.get("labels"):
+            yield "data", f"labels {', '.join(data['labels'])}"
+        if data.get("score_range"):
+            yield "data", "scores from {:g} to {:g}".format(*data["score_range"])
     if "train" in results:
         yield "training", _trained(results["train"])
     for check in results.get("gate", {}).get("checks", []):
@@ -80,39 +87,56 @@ def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if "package" in results:
         yield "package", _packaged(results["package"])
     if form := results.get("predict", {}).get("form", ""):
-        yield "predicted", form if form == EXACT else f"with {form}, {_INEXACT}"
+        yield "predicted", form if form == _EXACT else f"with {form}, {_INEXACT}"
     if "track" in results:
         yield "MLflow", _tracked(results["track"])
 
 
-def _better(run: Run, record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if found := simpler_winner(run, record):
-        yield "simpler", found
+def _simpler_winner(run: Run, record: Mapping[str, Any]) -> str:
+    """Describe the simpler model of another run with the better metric on the same dev rows; "" if there is none."""
+    here = _model(record)
+    if here is None:
+        return ""
+    better = [
+        model
+        for model in _others(run.folder)
+        if model.data == here.data and _KINDS.index(model.kind) < _KINDS.index(here.kind) and model.value > here.value
+    ]
+    if not better:
+        return ""
+    best = max(better, key=lambda model: model.value)
+    metric = TASKS[record["experiment"]["data"]["task"]].metric
+    return (
+        f"{best.kind} reaches {metric} {best.value:.4f} after {best.seconds:,.0f} s of training (run {best.run}), this "
+        f"model {here.value:.4f} after {here.seconds:,.0f} s"
+    )
 
 
-def _warnings(stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for entry in stages.values():
-        for warning in entry.get("result", {}).get("warnings", []):
-            yield "warnings", warning
+def _others(folder: Path) -> Iterator[_Model]:
+    for file in folder.parent.glob("*/run.json"):
+        try:
+            model = _model(Run(file.parent).record())
+        except (BadInput, OSError):  # a damaged record, or one of another user
+            continue
+        if model is not None and file.parent != folder:
+            yield model
 
 
-def _failures(stages: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for stage, entry in stages.items():
-        if entry["exit_code"]:
-            yield "failed", f"{stage}: {entry['message']}"
+def _model(record: Mapping[str, Any]) -> _Model | None:
+    stages, experiment = record["stages"], record.get("experiment", {})
+    try:
+        value = stages["evaluate"]["result"]["metrics"][TASKS[experiment["data"]["task"]].metric]
+        data = stages["validate"]["key"], stages["preprocess"]["result"]["rows"]["dev"]
+        return _Model(
+            record["run"], experiment["model"]["kind"], float(value), stages["train"]["result"]["seconds"], data
+        )
+    except (KeyError, TypeError):
+        return None
 
 
 def _validated(result: Result) -> str:
     removed = f"{result['quarantined']} set aside, {result['overlap_removed']} removed as overlap"
     return f"{_rows(result)}; {removed}"
-
-
-def _described(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the labels of the user's own files are. Old records do not have the fields."""
-    if data.get("labels"):
-        yield f"labels {', '.join(data['labels'])}"
-    if data.get("score_range"):
-        yield "scores from {:g} to {:g}".format(*data["score_range"])
 
 
 def _preprocessed(result: Result) -> str:
@@ -124,7 +148,6 @@ def _preprocessed(result: Result) -> str:
 
 
 def _rows(result: Result) -> str:
-    """Describe the rows of each split, for example `8,017 train, 1,037 dev, 989 test rows`."""
     return ", ".join(f"{count:,} {split}" for split, count in result["rows"].items()) + " rows"
 
 
@@ -136,14 +159,10 @@ def _pretrained(result: Result) -> str:
 
 
 def _trained(result: Result) -> str:
-    return f"{result['rows_per_second']:,.0f} rows per second on {_hardware(result)}"
-
-
-def _hardware(result: Result) -> str:
-    """Describe the hardware of a training, for example `2 ranks x 4 threads (cpu, bf16)`."""
     ranks = "1 rank" if result["ranks"] == 1 else f"{result['ranks']} ranks"
     threads = "1 thread" if result["threads"] == 1 else f"{result['threads']} threads"
-    return f"{ranks} x {threads} ({result['device']}, {result['precision']})"
+    hardware = f"{ranks} x {threads} ({result['device']}, {result['precision']})"
+    return f"{result['rows_per_second']:,.0f} rows per second on {hardware}"
 
 
 def _evaluated(result: Result) -> str:
@@ -151,7 +170,6 @@ def _evaluated(result: Result) -> str:
 
 
 def _check(check: Result) -> str:
-    """Describe one comparison of the gate: value, interval, threshold and baseline, as far as there are any."""
     where = f" on {check['slice']}" if check["slice"] else ""
     value = "is undefined" if check["value"] is None else f"{check['value']:.4f}"
     parts = [f"{check['metric']}{where} {value}"]
@@ -164,7 +182,6 @@ def _check(check: Result) -> str:
 
 
 def _packaged(result: Result) -> str:
-    """Describe the served form and the others, for example `onnxruntime-fp32, 1.50 times PyTorch; 3 of 5 offered`."""
     served = next(form for form in result["forms"] if form["name"] == result["served"])
     offered = sum(form["offered"] for form in result["forms"])
     return f"{served['name']}, {served['times_torch']:.2f} times PyTorch; {offered} of {len(result['forms'])} offered"
