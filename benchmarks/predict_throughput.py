@@ -37,7 +37,7 @@ from include.named import load
 from include.sections import Prediction
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.loading import load_trained, read_head
-from tasks.inference.openvino_backend import computes
+from tasks.inference.packaged_backends import computes
 from tasks.inference.trained_model import TrainedModel
 from tasks.spark import partitions, session
 from tasks.stages.pipeline.package.forms import export_onnx, export_openvino

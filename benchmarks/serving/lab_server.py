@@ -19,7 +19,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from tasks.inference.packaged_model import MODEL
+from tasks.inference.packaged_backends import MODEL
 
 LENGTH = 128  # tokens
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,22 +18,17 @@ from tokenizers import Encoding, Tokenizer
 
 from ..encoder.cleaning import clean_all  # noqa: TID252 - the copies keep their folders
 from ..encoder.windows import pool, split  # noqa: TID252
+from .packaged_backends import MODEL, TransformersBackend, backend_of, file_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = npt.NDArray[Any]
-#: The description of a package, and the folder with the model in transformers' format, which has the tokenizer too.
-DESCRIPTION, MODEL = "package.json", "model"
+#: The description of a package.
+DESCRIPTION = "package.json"
 #: Some texts, with the logits that the served form had for them when the model was packaged.
 EXAMPLES = "examples.json"
 _ROWS = 32  # per batch
-#: The models that transformers lacks: their module of tasks/encoder and its class, by the model_type in config.json.
-_OWN = {
-    "pooled-encoder": ("pooled_encoder", "PooledEncoderForSequenceClassification"),
-    "tfidf": ("tfidf", "TfidfForSequenceClassification"),
-    "text-cnn": ("text_cnn", "TextCNNForSequenceClassification"),
-}
 #: Loads a model in PyTorch from its folder, and returns a backend.
 OpenTorch = Callable[[Path], Any]
 #: Of a text of more characters per token of the maximum length, the beginning is tokenized first: it mostly suffices.
@@ -64,7 +58,7 @@ class PackagedModel:
         self.score_range: list[float] | None = described.get("score_range")
         self.max_length: int = described["max_length"]
         self.cleaning: list[str] = described.get("cleaning", [])
-        self.backend = _open_form(folder, described, form, threads, torch or _TransformersBackend)
+        self.backend = _open_form(folder, described, form, threads, torch or TransformersBackend)
         self._tokenizer = Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
         self._tokenizer.no_padding()
         self.stride: int | None = described.get("stride")  # None: long texts are truncated
@@ -161,24 +155,8 @@ class PackagedModel:
         return logits
 
 
-def file_of(folder: Path, form: Mapping[str, Any]) -> Path:
-    """Return the file of a form, or for PyTorch the folder of the model.
-
-    Args:
-        folder: the folder of the package.
-        form: what its package.json says of the form.
-
-    Raises:
-        ValueError: if the file is not in the package.
-    """
-    name = PurePosixPath(form["file"])
-    if name.is_absolute() or ".." in name.parts:
-        raise ValueError(f"the file {form['file']!r} of the form {form['name']!r} is not in the package")
-    return folder / (MODEL if form["engine"] == "torch" else name)
-
-
 def _open_form(folder: Path, described: Mapping[str, Any], form: str, threads: int, torch: OpenTorch) -> Any:
-    """Load one form of a package, the served one if it is not named. Return a backend (tasks/inference/backend.py)."""
+    """Load one form of a package, the served one if it is not named. Return a Backend (tasks/inference/runner.py)."""
     offered = {each["name"]: each for each in described["forms"] if each["offered"]}
     name = form or described["served"]
     if name not in offered:
@@ -188,57 +166,6 @@ def _open_form(folder: Path, described: Mapping[str, Any], form: str, threads: i
     if engine == "torch":
         return torch(file)
     return backend_of(file, engine, chosen["precision"], described["max_length"], threads)
-
-
-def backend_of(file: Path, engine: str, precision: str, longest: int, threads: int = 0) -> Any:
-    """Load a model's file in a library, "onnxruntime" or "openvino".
-
-    Raises:
-        ValueError: if the library is another one.
-    """
-    if engine == "onnxruntime":
-        from .onnx_backend import OnnxBackend
-
-        return OnnxBackend(file, threads)
-    if engine == "openvino":
-        from .openvino_backend import OpenVinoBackend
-
-        return OpenVinoBackend(file, precision, longest, threads)  # type: ignore[arg-type]  # package.json has only these
-    raise ValueError(f"there is no form of {engine!r}")
-
-
-class _TransformersBackend:
-    """A trained model in plain transformers, in fp32, with as many threads as PyTorch has in this process.
-
-    The classes are those of transformers and of the modules beside this one. None is loaded from the model's folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        import torch
-        from transformers import AutoModelForSequenceClassification
-
-        family: Any = AutoModelForSequenceClassification
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-        if kind in _OWN:
-            module, name = _OWN[kind]
-            family = getattr(import_module(f"..encoder.{module}", __package__), name)
-        self._model = family.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
-        ).eval()
-        # As in training: see EncoderWithHead.
-        config = getattr(self._model.config, "encoder", self._model.config)
-        self._segments = getattr(config, "type_vocab_size", 0) > 1
-
-    def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
-        """Compute the logits of a padded batch: see tasks/inference/backend.py."""
-        import torch
-
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-        if self._segments:
-            inputs["token_type_ids"] = token_type_ids
-        with torch.inference_mode():
-            logits: Array = self._model(**{name: torch.from_numpy(value) for name, value in inputs.items()})[0].numpy()
-        return logits
 
 
 def _load_pyfunc(path: str, model_config: Mapping[str, Any] | None = None) -> PackagedModel:

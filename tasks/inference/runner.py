@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,17 +14,34 @@ from tokenizers import Tokenizer
 
 from include.sections import Prediction
 from tasks.encoder import tokens
-from tasks.encoder.batching import Array, TokenTable
+from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, TokenTable, length_batches
 from tasks.encoder.cleaning import clean_all
 from tasks.encoder.loading import read_head
 from tasks.encoder.windows import pool, split
-from tasks.inference.backend import Backend
-from tasks.inference.batches import batches
+from tasks.inference.packaged_backends import padded_length
 
 #: The number of rows that are sorted by length together: texts, or the windows of long ones. It bounds the memory, and
 #: is large enough for batches of nearly equal lengths.
 READ_AHEAD = 8192
 _READ = 256  # texts that are tokenized at once: what a tokenizer returns takes much more memory than the token ids
+#: The number of rows in a static batch.
+STATIC_ROWS = 32
+
+
+class Backend(Protocol):
+    """A trained model in a form that computes logits. A form that wants few shapes pads its batches itself."""
+
+    def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
+        """Compute the logits of a padded batch.
+
+        Args:
+            input_ids: token ids, int64 [rows, tokens].
+            attention_mask: 1 for tokens and 0 for padding, int64 [rows, tokens].
+            token_type_ids: segment of each token, int64 [rows, tokens]. It is ignored if the encoder has no segments.
+
+        Returns:
+            Logits, or scores in the task's own range for a regression, float32 [rows, outputs].
+        """
 
 
 class Runner:
@@ -101,3 +119,27 @@ class Runner:
     @cached_property
     def _ids(self) -> pa.DataType:
         return tokens.id_type(self._tokenizer)
+
+
+def tier(mean_length: float) -> int:
+    """Return the number of rows per batch for rows of this mean length in tokens."""
+    return next((rows for longest, rows in TIERS if mean_length <= longest), ROWS_OF_LONGER)
+
+
+def batches(lengths: Array, prediction: Prediction) -> list[Array]:
+    """Divide rows into batches, which have rows of similar lengths unless they are static.
+
+    Args:
+        lengths: The lengths of the rows in tokens, [n].
+        prediction: The experiment's prediction section, which determines the size of the batches.
+
+    Returns:
+        Positions in `lengths`, one array per batch.
+    """
+    if not len(lengths):
+        return []
+    if prediction.batching == "static":
+        return list(np.array_split(np.arange(len(lengths)), range(STATIC_ROWS, len(lengths), STATIC_ROWS)))
+    if prediction.batching == "tokens":
+        return length_batches(lengths, batch_tokens=prediction.batch_tokens, padded=padded_length)
+    return length_batches(lengths, batch_size=tier(float(lengths.mean())))

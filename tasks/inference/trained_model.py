@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import torch
+
 from include.sections import Prediction
 from include.stages import BadInput
-from tasks.encoder.loading import read_head
-from tasks.inference.backend import Backend
-from tasks.inference.packaged_forms import Form, computable, fastest
-from tasks.inference.packaged_model import DESCRIPTION, MODEL, backend_of, file_of
-from tasks.inference.torch_backend import TorchBackend
+from tasks.encoder.batching import Array
+from tasks.encoder.loading import load_trained, read_head
+from tasks.encoder.models import Classifier
+from tasks.inference.packaged_backends import MODEL, Form, backend_of, computable, fastest, file_of
+from tasks.inference.packaged_model import DESCRIPTION
+from tasks.inference.runner import Backend
 
 
 @dataclass(frozen=True)
@@ -98,3 +103,44 @@ def _chosen(description: Path, wanted: str) -> tuple[Form, Path]:
 
 def _reason(form: Form) -> str:
     return "; ".join(form["reasons"]) or "this processor does not compute in it"
+
+
+class TorchBackend:
+    """A trained model in PyTorch, in fp32.
+
+    Args:
+        model: the model, which is put into evaluation mode.
+        threads: number of CPU threads.
+    """
+
+    def __init__(self, model: Classifier, threads: int) -> None:
+        self._model, self._threads = model.eval(), threads
+
+    @classmethod
+    def open(cls, folder: Path, threads: int) -> TorchBackend:
+        """Load the model from its folder.
+
+        Raises:
+            BadInput: if files are missing or damaged.
+        """
+        return cls(load_trained(folder), threads)
+
+    @torch.inference_mode()
+    def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
+        """Compute the logits of a padded batch: see Backend."""
+        device = self._model.device
+        inputs = (torch.from_numpy(part).to(device) for part in (input_ids, attention_mask, token_type_ids))
+        with _cpu_threads(self._threads):
+            logits: Array = self._model(*inputs).float().cpu().numpy()
+        return logits
+
+
+@contextmanager
+def _cpu_threads(number: int) -> Iterator[None]:
+    """Let PyTorch compute with a number of threads within the block. The number belongs to the whole process."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

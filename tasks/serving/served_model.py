@@ -11,9 +11,8 @@ import numpy as np
 
 from include.stages import BadInput
 from tasks.encoder.spec import described_head, read_values
-from tasks.inference.packaged_forms import LARGEST_CHANGE, Form, computable, fastest
-from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, MODEL, Array, PackagedModel
-from tasks.inference.shapes import padded_length
+from tasks.inference.packaged_backends import LARGEST_CHANGE, MODEL, Form, computable, fastest, padded_length
+from tasks.inference.packaged_model import DESCRIPTION, EXAMPLES, Array, PackagedModel
 
 #: Maximum number of tokens of the batches that warm a model. OpenVINO takes tens of milliseconds for the first batch of
 #: a shape. That is little compared with a larger batch, which would keep the model that answers waiting.
@@ -82,7 +81,7 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
 def _in_torch(model: Path, threads: int) -> Any:
     import torch  # which the image of the service does not have
 
-    from tasks.inference.torch_backend import TorchBackend
+    from tasks.inference.trained_model import TorchBackend
 
     return TorchBackend.open(model, threads or torch.get_num_threads())
 

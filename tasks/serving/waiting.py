@@ -12,8 +12,8 @@ from itertools import accumulate, count
 import numpy as np
 from tokenizers import Encoding
 
+from tasks.inference.packaged_backends import padded_length, padded_rows
 from tasks.inference.packaged_model import Array
-from tasks.inference.shapes import padded_length, padded_rows
 
 #: An input joins a batch only if its length differs by no more than this share from that of the input that is next.
 NEAR = 0.5

@@ -18,7 +18,7 @@ from transformers import pipeline
 from include.named import build
 from include.runs import Run
 from tasks.inference.runner import Runner
-from tasks.inference.torch_backend import TorchBackend
+from tasks.inference.trained_model import TorchBackend
 from tasks.runner import run_stage
 from tests.tasks.all_stages import run_all_stages
 from tests.tasks.encoder.samples import stories, tiny_encoder

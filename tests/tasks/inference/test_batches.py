@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from include.sections import Prediction
-from tasks.inference.batches import batches, tier
+from tasks.inference.runner import batches, tier
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained,
 from tasks.encoder.spec import HeadSpec
 from tasks.inference import runner as module
 from tasks.inference.runner import Runner
-from tasks.inference.torch_backend import TorchBackend
+from tasks.inference.trained_model import TorchBackend
 from tests.tasks.encoder.samples import reviews, stories, tiny_encoder, tokenizer
 
 SPEC = HeadSpec("classification", 2, pooling="mean", max_length=40, label_names=("negative", "positive"))

@@ -14,11 +14,10 @@ import pytest
 from include.artifacts import write_json
 from include.sections import Prediction
 from include.stages import BadInput
-from tasks.inference import openvino_backend
+from tasks.inference import packaged_backends
 from tasks.inference.packaged_model import PackagedModel
 from tasks.inference.runner import Runner
-from tasks.inference.torch_backend import TorchBackend
-from tasks.inference.trained_model import TrainedModel
+from tasks.inference.trained_model import TorchBackend, TrainedModel
 from tasks.serving.served_model import open_model
 from tests.tasks.encoder.samples import edit_config
 from tests.tasks.stages.pipeline.package.packages import CLASSES, SENTENCES, packaged, trained, unchanged_package
@@ -76,7 +75,7 @@ def test_every_backend_gives_the_logits_of_the_trained_model(package: Path, back
 def test_a_form_that_this_processor_does_not_compute_is_not_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can: bool, expected: str
 ) -> None:
-    monkeypatch.setattr(openvino_backend, "computes", lambda precision: can or precision != "bf16")
+    monkeypatch.setattr(packaged_backends, "computes", lambda precision: can or precision != "bf16")
     folder = described(
         tmp_path, [form("openvino", "bf16", 3), form("onnxruntime", "fp32", 2), form("torch", "fp32", 1)]
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Encoding
 
-from tasks.inference.shapes import padded_length, padded_rows
+from tasks.inference.packaged_backends import padded_length, padded_rows
 from tasks.serving.waiting import Input, Request, Shares, Waiting
 from tests.tasks.encoder.samples import tokenizer
 

@@ -24,9 +24,8 @@ from tasks.encoder.labels import to_column
 from tasks.encoder.loading import load_trained
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.windows import split
-from tasks.inference.backend import Backend
-from tasks.inference.torch_backend import TorchBackend
-from tasks.inference.trained_model import TrainedModel
+from tasks.inference.runner import Backend
+from tasks.inference.trained_model import TorchBackend, TrainedModel
 from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
 

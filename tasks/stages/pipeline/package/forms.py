@@ -14,7 +14,7 @@ import torch
 
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.models import Classifier
-from tasks.inference.packaged_model import MODEL
+from tasks.inference.packaged_backends import MODEL
 
 log = logging.getLogger(__name__)
 

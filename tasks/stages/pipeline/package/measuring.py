@@ -18,11 +18,8 @@ import openvino
 from include.glue import Task
 from include.sections import Prediction
 from tasks.encoder.batching import Array, Batch, TokenTable
-from tasks.inference.backend import Backend
-from tasks.inference.batches import batches
-from tasks.inference.openvino_backend import computes
-from tasks.inference.packaged_forms import LARGEST_CHANGE
-from tasks.inference.runner import Runner
+from tasks.inference.packaged_backends import LARGEST_CHANGE, computes
+from tasks.inference.runner import Backend, Runner, batches
 from tasks.inference.trained_model import TrainedModel
 from tasks.launching.tuning import threads
 from tasks.scoring.scored import ScoredSplit

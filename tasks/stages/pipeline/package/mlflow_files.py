@@ -14,15 +14,13 @@ from mlflow.types.schema import Array, ColSpec, DataType, Schema
 
 from include.glue import Task
 from tasks.encoder import cleaning, pooled_encoder, text_cnn, tfidf, windows
-from tasks.inference import onnx_backend, openvino_backend, packaged_model, shapes
-from tasks.inference.packaged_model import MODEL
+from tasks.inference import packaged_backends, packaged_model
+from tasks.inference.packaged_backends import MODEL
 from tasks.stages.pipeline.package.forms import Form
 
 #: The file that describes the folder, and the package below code/ that loads it.
 MLMODEL, _CODE = "MLmodel", "spark_bert_model"
-_MODULES = (
-    cleaning, windows, pooled_encoder, tfidf, text_cnn, packaged_model, shapes, onnx_backend, openvino_backend,
-)  # fmt: skip
+_MODULES = (cleaning, windows, pooled_encoder, tfidf, text_cnn, packaged_model, packaged_backends)
 #: MLflow's client, with what it needs to read a registry that is a database.
 _MLFLOW = ("mlflow-skinny", "sqlalchemy", "alembic", "cryptography")
 _LIBRARIES = {

@@ -27,7 +27,7 @@ def run(context: Context) -> Outcome:
     """Write the package, with the figures of all forms and the files of those that are offered."""
     from tasks.encoder.batching import TokenTable
     from tasks.encoder.loading import load_trained
-    from tasks.inference.packaged_forms import fastest
+    from tasks.inference.packaged_backends import fastest
     from tasks.inference.packaged_model import DESCRIPTION
     from tasks.reporting.page import render
     from tasks.scoring.drift import PROFILE

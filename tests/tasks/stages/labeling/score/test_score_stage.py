@@ -23,9 +23,9 @@ from include.artifacts import Artifact
 from include.named import build
 from include.runs import Run
 from include.stages import BadInput, Transient
-from tasks.inference import openvino_backend
+from tasks.inference import packaged_backends
 from tasks.inference.runner import Runner
-from tasks.inference.torch_backend import TorchBackend
+from tasks.inference.trained_model import TorchBackend
 from tasks.launching.launch import ROOT
 from tasks.runner import run_stage
 from tasks.scoring.predictions import predict
@@ -206,7 +206,7 @@ def test_a_package_scores_with_the_backend_that_is_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # bf16 may be the fastest form on this processor, and agrees with PyTorch in fewer digits.
-    monkeypatch.setattr(openvino_backend, "computes", lambda precision: precision == "fp32")
+    monkeypatch.setattr(packaged_backends, "computes", lambda precision: precision == "fp32")
     package = packaged(tmp_path / "home").path
     pq.write_table(pa.table({"text": SENTENCES}), tmp_path / "in.parquet")
     scoring = {"input": str(tmp_path / "in.parquet"), "model": str(package)}

@@ -22,8 +22,8 @@ from include.stages import BadInput, ExitCode, result_line
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained
 from tasks.encoder.spec import HeadSpec
-from tasks.inference.onnx_backend import OnnxBackend
-from tasks.inference.torch_backend import TorchBackend
+from tasks.inference.packaged_backends import OnnxBackend
+from tasks.inference.trained_model import TorchBackend
 from tasks.runner import run_stage
 from tasks.stages.lifecycle.challenge.costs import milliseconds
 from tasks.stages.lifecycle.challenge.models import load_challenger, load_champion, retokenize

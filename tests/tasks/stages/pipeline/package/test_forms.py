@@ -11,9 +11,8 @@ import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from tasks.encoder.spec import HeadSpec
-from tasks.inference.onnx_backend import OnnxBackend
-from tasks.inference.openvino_backend import OpenVinoBackend
-from tasks.inference.torch_backend import TorchBackend
+from tasks.inference.packaged_backends import OnnxBackend, OpenVinoBackend
+from tasks.inference.trained_model import TorchBackend
 from tasks.stages.pipeline.package.forms import FORMS, export_onnx, export_openvino, quantize, remove_unoffered
 from tests.tasks.encoder.families import FAMILIES
 from tests.tasks.stages.pipeline.package.packages import CLASSES, LENGTH, SCORES, largest_difference, rows_of, trained

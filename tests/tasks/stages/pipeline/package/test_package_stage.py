@@ -26,7 +26,7 @@ from onnx import numpy_helper
 
 from tasks.encoder import tokens
 from tasks.encoder.loading import load_trained
-from tasks.inference.packaged_forms import LARGEST_CHANGE
+from tasks.inference.packaged_backends import LARGEST_CHANGE
 from tasks.inference.packaged_model import PackagedModel
 from tasks.scoring.drift import read_profile
 from tasks.scoring.metrics import Array

@@ -1,0 +1,197 @@
+"""The forms in which a package computes. This file is saved with packages, so it imports nothing of the project.
+
+The library of a form is imported only when it is needed, because few machines have all of them. A library that
+compiles a model for the shape of its input, such as OpenVINO, takes tens of milliseconds for the first batch of every
+shape. So there must not be too many shapes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from threading import Lock
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+#: What package.json says of a form.
+Form = dict[str, Any]
+#: The folder with the model in transformers' format, which has the tokenizer too.
+MODEL = "model"
+#: The largest change of a probability, or of a score as a share of the task's range, that a form may make.
+LARGEST_CHANGE = 0.02
+#: Short lengths are multiples of STEP, and so are numbers of rows from STEP on; smaller numbers are powers of two.
+STEP = 8
+_ENGINES = ("torch", "onnxruntime", "openvino")
+_HINTS = {"fp32": "f32", "bf16": "bf16"}
+#: The models that transformers lacks: their module of tasks/encoder and its class, by the model_type in config.json.
+_OWN = {
+    "pooled-encoder": ("pooled_encoder", "PooledEncoderForSequenceClassification"),
+    "tfidf": ("tfidf", "TfidfForSequenceClassification"),
+    "text-cnn": ("text_cnn", "TextCNNForSequenceClassification"),
+}
+
+
+def computable(form: Form) -> bool:
+    """Return whether the library of a form is installed, and the processor computes in its precision."""
+    if form["engine"] not in _ENGINES or not find_spec(form["engine"]):
+        return False
+    return form["engine"] != "openvino" or computes(form["precision"])
+
+
+def computes(precision: str) -> bool:
+    """Return whether this processor computes in a precision.
+
+    OpenVINO emulates bf16 on a processor that lacks it, and takes minutes where fp32 takes seconds.
+    """
+    import openvino
+
+    return precision != "bf16" or "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def fastest(forms: Iterable[Form]) -> Form:
+    """Return the form with the highest speed relative to PyTorch, of one or more."""
+    return max(forms, key=lambda form: float(form["times_torch"]))
+
+
+def file_of(folder: Path, form: Mapping[str, Any]) -> Path:
+    """Return the file of a form, or for PyTorch the folder of the model.
+
+    Args:
+        folder: the folder of the package.
+        form: what its package.json says of the form.
+
+    Raises:
+        ValueError: if the file is not in the package.
+    """
+    name = PurePosixPath(form["file"])
+    if name.is_absolute() or ".." in name.parts:
+        raise ValueError(f"the file {form['file']!r} of the form {form['name']!r} is not in the package")
+    return folder / (MODEL if form["engine"] == "torch" else name)
+
+
+def backend_of(file: Path, engine: str, precision: str, longest: int, threads: int = 0) -> Any:
+    """Load a model's file in a library, "onnxruntime" or "openvino".
+
+    Raises:
+        ValueError: if the library is another one.
+    """
+    if engine == "onnxruntime":
+        return OnnxBackend(file, threads)
+    if engine == "openvino":
+        return OpenVinoBackend(file, precision, longest, threads)  # type: ignore[arg-type]  # package.json has only these
+    raise ValueError(f"there is no form of {engine!r}")
+
+
+class OnnxBackend:
+    """A trained model in onnxruntime, in the precision of its file, with a number of threads or 0 for its choice."""
+
+    def __init__(self, file: Path, threads: int = 0) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        # Threads that wait leave their core to other processes.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        self._inputs = {value.name for value in self._session.get_inputs()}
+
+    def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
+        """Compute the logits of a padded batch: see Backend in tasks/inference/runner.py."""
+        batch = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        inputs = {name: value for name, value in batch.items() if name in self._inputs}
+        logits: Array = self._session.run(["logits"], inputs)[0]
+        return logits
+
+
+class OpenVinoBackend:
+    """A trained model in OpenVINO.
+
+    Args:
+        file: the model's .xml file; its weights are in the .bin file beside it.
+        precision: in what the CPU computes matrix products; the weights are stored in fp32.
+        longest: maximum length of an input in tokens.
+        threads: number of CPU threads; 0 for OpenVINO's choice.
+    """
+
+    def __init__(self, file: Path, precision: Literal["fp32", "bf16"], longest: int, threads: int = 0) -> None:
+        import openvino
+
+        options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[precision], "PERFORMANCE_HINT": "LATENCY"}
+        if threads:
+            options["INFERENCE_NUM_THREADS"] = threads
+        self._model = openvino.Core().compile_model(file, "CPU", options)
+        self._inputs = {value.any_name for value in self._model.inputs}
+        self._longest = longest
+        self._alone = Lock()  # calls of a compiled model share their inputs and outputs, and MLflow calls from threads
+
+    def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
+        """Compute the logits of a padded batch: see Backend in tasks/inference/runner.py."""
+        rows, tokens = input_ids.shape
+        shape = padded_rows(rows), max(tokens, min(self._longest, padded_length(tokens)))
+        batch = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        inputs = {name: _padded(value, shape) for name, value in batch.items() if name in self._inputs}
+        inputs["attention_mask"][rows:, 0] = 1  # so that no mean is over nothing
+        with self._alone:
+            logits: Array = self._model(inputs)["logits"][:rows]
+        return logits.copy()
+
+
+class TransformersBackend:
+    """A trained model in plain transformers, in fp32, with as many threads as PyTorch has in this process.
+
+    The classes are those of transformers and of the modules beside this one. None is loaded from the model's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+        from transformers import AutoModelForSequenceClassification
+
+        family: Any = AutoModelForSequenceClassification
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+        if kind in _OWN:
+            module, name = _OWN[kind]
+            family = getattr(import_module(f"..encoder.{module}", __package__), name)
+        self._model = family.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
+        ).eval()
+        # As in training: see EncoderWithHead.
+        config = getattr(self._model.config, "encoder", self._model.config)
+        self._segments = getattr(config, "type_vocab_size", 0) > 1
+
+    def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
+        """Compute the logits of a padded batch: see Backend in tasks/inference/runner.py."""
+        import torch
+
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if self._segments:
+            inputs["token_type_ids"] = token_type_ids
+        with torch.inference_mode():
+            logits: Array = self._model(**{name: torch.from_numpy(value) for name, value in inputs.items()})[0].numpy()
+        return logits
+
+
+def padded_length(tokens: int) -> int:
+    """Return the length to which a batch is padded.
+
+    From 64 tokens on, there are four lengths between a power of two and the next one: 80, 96, 112, 128, 160, ...
+    """
+    step = max(STEP, (1 << (tokens - 1).bit_length()) >> 3)
+    return -(-tokens // step) * step
+
+
+def padded_rows(rows: int) -> int:
+    """Return the number of rows to which a batch is padded."""
+    return 1 << (rows - 1).bit_length() if rows < STEP else -(-rows // STEP) * STEP
+
+
+def _padded(values: Array, shape: tuple[int, int]) -> Array:
+    padded = np.zeros(shape, values.dtype)
+    padded[: values.shape[0], : values.shape[1]] = values
+    return padded
