@@ -1,10 +1,12 @@
-"""Tables of a database, which Spark reads, and writes as Parquet."""
+"""Tables of a database, which Spark reads and writes as Parquet, with the exact values of all columns."""
 
 from __future__ import annotations
 
+import logging
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,9 +18,10 @@ from include.folders import check_file, user_path
 from include.secrets import DATABASE, VARIABLE
 from include.sections import Scoring
 from include.stages import BadInput, Transient
-from tasks.sources.chunks import Chunk
+from tasks.sources.chunks import Chunk, parquet_chunks
 from tasks.spark import place
-from tasks.stages.labeling.score.exact import exact_chunks
+
+log = logging.getLogger(__name__)
 
 _FETCHED_ROWS = 10_000  # PostgreSQL's driver reads a whole table into the memory unless it is told otherwise
 _INEXACT = ("date", "time", "interval", "decimal")  # in the name of a type, such as array<decimal(38,18)>
@@ -31,7 +34,7 @@ def database_chunks(spark: SparkSession, scoring: Scoring, folder: Path) -> Iter
     move hours that a time zone lacks, round, and take `infinity` for a common date.
 
     Args:
-        spark: The session, which must have loaded the driver.
+        spark: The session, which has loaded the driver.
         scoring: The experiment's scoring section.
         folder: The folder to write what Spark reads to, which must not exist.
 
@@ -56,6 +59,42 @@ def database_chunks(spark: SparkSession, scoring: Scoring, folder: Path) -> Iter
             "answers, the login, and scoring.table"
         ) from error
     return exact_chunks(sorted(folder.glob("part-*.parquet")), kinds)
+
+
+def exact_chunks(parts: Sequence[Path], kinds: Mapping[str, pa.DataType]) -> Iterator[Chunk]:
+    """Yield the rows of a table, numbered from 1, from its Parquet files in their order.
+
+    The columns of text get these types if they hold all of their values exactly. They do not hold a number with more
+    digits or NaN, a date like `infinity` or before the year 1, or a time of day. The files are read twice.
+    """
+    found = dict(kinds)
+    for chunk in _chunks(parts):
+        for name, kind in list(found.items()):
+            try:
+                _converted(chunk.rows.column(name), kind)
+            except (pa.ArrowInvalid, ArithmeticError) as error:
+                log.warning("the column %s is text, because %s does not hold all of its values: %s", name, kind, error)
+                del found[name]
+    for chunk in _chunks(parts):
+        rows = chunk.rows
+        for name, kind in found.items():
+            rows = rows.set_column(rows.schema.get_field_index(name), name, _converted(rows.column(name), kind))
+        yield Chunk(rows, chunk.places, chunk.unreadable)
+
+
+def _chunks(parts: Sequence[Path]) -> Iterator[Chunk]:
+    first = 1
+    for part in parts:
+        for chunk in parquet_chunks(part, first):
+            first += len(chunk.rows)
+            yield chunk
+
+
+def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_decimal(kind):
+        return column.cast(kind)
+    # Arrow's cast lets numbers with too many digits wrap.
+    return pa.array([None if text is None else Decimal(text) for text in column.to_pylist()], kind)
 
 
 def driver(scoring: Scoring) -> tuple[Path, ...]:

@@ -16,20 +16,11 @@ from tasks.scoring.predictions import sheet
 from tasks.sources.chunks import table_files
 from tasks.sources.formats import format_of
 from tasks.sources.json_row import written
-from tasks.stages.labeling.score.table import ASIDE
-
-#: The formats of tables whose columns are all text.
-TEXT = (".csv", ".tsv")
+from tasks.stages.labeling.score.table import ASIDE, TEXT
 
 
 def write_files(experiment: Experiment, kept: Path, output: Path) -> dict[str, str]:
-    """Join the parts in their order. Return the names of the files, as the result lists them.
-
-    Args:
-        experiment: The experiment, whose scoring section names the table.
-        kept: The folder of the checkpoint, with the folders `table` and `parts`.
-        output: The folder to write into.
-    """
+    """Join the parts of the checkpoint in their order. Return the names of the files, as the result lists them."""
     shutil.copy(kept / "table" / ASIDE, output / ASIDE)
     files = {"parquet": "scored.parquet", "aside": ASIDE}
     parts = sorted((kept / "parts").glob("part-*.parquet"))

@@ -34,13 +34,10 @@ def json_chunks(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[s
     has null there. A column whose values have different types contains text: texts as they are, and everything else as
     JSON. Integers and other numbers together are doubles, if these can represent the integers.
 
-    Args:
-        files: The files, which are read twice: first for the types of the columns.
-        texts: The columns with the texts.
+    The files are read twice: first for the types of the columns.
 
     Raises:
-        BadInput: If a file is not UTF-8 text, if there are too many columns, or if the names of two differ only in
-            case.
+        BadInput: If a file is not UTF-8 text, if there are too many columns, or if two names differ only in case.
     """
     shapes: dict[str, _Shape] = {}
     for file in files:

@@ -46,7 +46,7 @@ def plan(experiment: Experiment, run: Run) -> Plan:
     """Return the model and what identifies the table."""
     from tasks.encoder.loading import read_head
     from tasks.inference.chosen_model import check_texts, chosen
-    from tasks.stages.labeling.score.reading import table_digest
+    from tasks.stages.labeling.score.table import table_digest
 
     scoring = experiment.scoring
     if not scoring.input:
@@ -65,8 +65,7 @@ def run(context: Context, plan: Plan) -> Outcome:
     from tasks.stages.labeling.score.database import driver
     from tasks.stages.labeling.score.files import write_files
     from tasks.stages.labeling.score.parts import score_parts
-    from tasks.stages.labeling.score.reading import read_table
-    from tasks.stages.labeling.score.table import Counts
+    from tasks.stages.labeling.score.table import Counts, read_table
 
     assert context.checkpoints is not None  # set by the runner
     experiment, kept = context.experiment, context.checkpoints

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from include.answers import LABEL, MODEL_VERSION, PREDICTION, PROBABILITY, probability_columns
-from include.artifacts import sync, write_json
-from include.stages import BadInput
+from include.artifacts import sha256, sync, write_json
+from include.experiment import Experiment
+from include.scratch import scratch_folder
+from include.stages import BadInput, Transient
+from tasks.encoder.loading import read_head
 from tasks.encoder.spec import HeadSpec
+from tasks.inference.chosen_model import Model
 from tasks.inference.labeler import text_problem
-from tasks.sources.chunks import Chunk
+from tasks.sources.chunks import Chunk, parquet_chunks, table_files, text_chunks
+from tasks.sources.formats import format_of
 from tasks.sources.table import found_instead
 from tasks.sources.values import is_text, python_value
+from tasks.stages.labeling.score.database import database_chunks
+from tasks.stages.labeling.score.json_lines import json_chunks
 
+log = logging.getLogger(__name__)
+
+#: The formats of tables whose columns are all text.
+TEXT = (".csv", ".tsv")
 ROWS, ASIDE, COUNTS = "rows.arrow", "aside.jsonl", "counts.json"
 _SHOWN = 200  # characters of a value that the file of rows set aside keeps
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows the input has, and why some of them were set aside.
-
-    Attributes:
-        rows_in: The number of rows in the input.
-        rows: The number of those that are scored.
-        reasons: The number of the others by reason.
-    """
+    """The numbers of rows in the input and of those that are scored, and of those set aside by reason."""
 
     rows_in: int
     rows: int
@@ -41,13 +50,55 @@ class Counts:
 
     @property
     def aside(self) -> int:
-        """The number of rows that were set aside."""
+        """The number of rows that are set aside."""
         return sum(self.reasons.values())
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read what `take_in` has counted."""
         return cls(**json.loads((folder / COUNTS).read_text(encoding="utf-8")))
+
+
+def table_digest(source: str) -> str:
+    """Return a digest of the files of the table that scoring.input names."""
+    digests = [f"{format_of(file)} {sha256(file)}" for file in table_files(source)]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def read_table(spark: SparkSession, experiment: Experiment, model: Model, digest: str, kept: Path) -> None:
+    """Write the folder `table` of the checkpoints with a single rename.
+
+    Raises:
+        BadInput: If no row can be scored.
+        Transient: If the files no longer have the digest that is part of the artifact's key.
+    """
+    scoring, head = experiment.scoring, read_head(Path(model.trained.folder))
+    with scratch_folder(kept, ".table") as folder:
+        (folder / "table").mkdir()
+        try:
+            counts = take_in(_chunks(spark, experiment, folder / "spark"), scoring.texts, head, folder / "table")
+        finally:  # a file that is still being copied is malformed, too
+            if not scoring.is_database and table_digest(scoring.input) != digest:
+                raise Transient(f"{scoring.input} was changed while it was read, so nothing was kept: run score again")
+        (folder / "table").rename(kept / "table")
+    log.info("%d rows: %d to score, %d set aside %s", counts.rows_in, counts.rows, counts.aside, counts.reasons or "")
+
+
+def _chunks(spark: SparkSession, experiment: Experiment, folder: Path) -> Iterator[tuple[str, Chunk]]:
+    """Yield the name of a file, or of a database's table, and some of its rows."""
+    scoring = experiment.scoring
+    files = [] if scoring.is_database else table_files(scoring.input)
+    kind = format_of(files[0]) if files else ""
+    if kind in TEXT:
+        for file in files:
+            yield from ((str(file), chunk) for chunk in text_chunks(file, ", ".join(scoring.texts)))
+    elif kind == ".parquet":
+        for file in files:
+            yield from ((str(file), chunk) for chunk in parquet_chunks(file))
+    elif files:
+        yield from json_chunks(files, scoring.texts)
+    else:
+        yield from ((scoring.table, chunk) for chunk in database_chunks(spark, scoring, folder))
 
 
 def take_in(chunks: Iterable[tuple[str, Chunk]], texts: Sequence[str], head: HeadSpec, folder: Path) -> Counts:
@@ -63,15 +114,24 @@ def take_in(chunks: Iterable[tuple[str, Chunk]], texts: Sequence[str], head: Hea
         BadInput: If the columns do not fit, or no row can be scored.
     """
     rows_in, rows, reasons = 0, 0, Counter[str]()
-    with (folder / ASIDE).open("w", encoding="utf-8") as aside, _Writer(folder / ROWS) as writer:
+    writer: Any = None
+    with ExitStack() as files:
+        aside = files.enter_context((folder / ASIDE).open("w", encoding="utf-8"))
+        sink = files.enter_context(pa.OSFile(str(folder / ROWS), "wb"))
         for file, chunk in chunks:
             check_columns(file, chunk.rows.schema, texts, head.label_names)
+            if writer is None:
+                first = chunk.rows.schema
+                writer = files.enter_context(pa.ipc.new_file(sink, first))
+            if not chunk.rows.schema.equals(first):
+                raise BadInput(f"{file} has other columns than the first file of the table: score it by itself")
             problems = _problems(chunk.rows, texts, head.cleaning)
             for entry in _entries(chunk, problems):
                 reasons[entry["reason"]] += 1
-                _write(aside, {"file": file, **entry})
+                line = json.dumps({"file": file, **entry}, ensure_ascii=False)
+                aside.write(line.encode("utf-8", "replace").decode("utf-8") + "\n")
             good = np.array([not problem for problem in problems], bool)
-            writer.write(file, chunk.rows.filter(pa.array(good)))
+            writer.write_batch(chunk.rows.filter(pa.array(good)))
             rows_in += len(problems) + len(chunk.unreadable)
             rows += int(good.sum())
     if not rows_in:
@@ -107,30 +167,6 @@ def check_columns(file: str, schema: pa.Schema, texts: Sequence[str], labels: Se
             raise BadInput(f"{file} has a column {name!r}, a name that the predictions need: rename the column")
 
 
-class _Writer:
-    """Writes batches of one schema to an Arrow file."""
-
-    def __init__(self, path: Path) -> None:
-        self._sink = pa.OSFile(str(path), "wb")
-        self._writer: Any = None
-        self._schema: pa.Schema = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def write(self, file: str, batch: pa.RecordBatch) -> None:
-        if self._writer is None:
-            self._schema, self._writer = batch.schema, pa.ipc.new_file(self._sink, batch.schema)
-        if not batch.schema.equals(self._schema):
-            raise BadInput(f"{file} has other columns than the first file of the table: score it by itself")
-        self._writer.write_batch(batch)
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._sink.close()
-
-
 def _problems(rows: pa.RecordBatch, texts: Sequence[str], rules: Sequence[str]) -> list[str]:
     """Return for each row why it cannot be scored, or ""."""
     columns = [rows.column(name).cast(pa.large_binary()).to_pylist() for name in texts]
@@ -150,7 +186,3 @@ def _entries(chunk: Chunk, problems: list[str]) -> Iterator[dict[str, Any]]:
 def _shown(value: pa.Scalar) -> str | None:
     found = python_value(value, "replace")
     return None if found is None else str(found)[:_SHOWN]
-
-
-def _write(stream: TextIO, entry: dict[str, Any]) -> None:
-    stream.write(json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8") + "\n")

@@ -19,10 +19,6 @@ log = logging.getLogger(__name__)
 class Answering:
     """Follows the champion from batch to batch, unless the experiment names the folder of a model.
 
-    Args:
-        experiment: the experiment.
-        run: the run.
-
     Raises:
         BadInput: if there is no such model, or if it was trained on another number of texts.
         Transient: if MLflow does not answer.
@@ -39,16 +35,16 @@ class Answering:
         """Raise BadInput if the files of a named model have changed: Spark's workers load them whenever they start."""
         if self._named_state() != self._state:
             raise BadInput(
-                f"{self._experiment.streaming.model} was changed while the stream labels with it, so nobody knows "
-                "which of the files have answered: give every model a folder of its own, name it as streaming.model, "
-                "and start the stream again"
+                f"{self._experiment.streaming.model} was changed while the stream labels with it, so it is not "
+                "known which of the files have answered: give every model a folder of its own, name it as "
+                "streaming.model, and start the stream again"
             )
 
     def model(self) -> Model:
         """Return the model for the next batch.
 
-        A new champion that is not sound or does not fit the texts, or an MLflow that does not answer, does not stop the
-        stream: the model before it goes on, and the log says why. Only MLflow is asked again with the next batch.
+        If a new champion is damaged or does not fit the texts, or if MLflow does not answer, the model before it goes
+        on, and the log says why. Only MLflow is asked again with the next batch.
         """
         number = self._number
         try:

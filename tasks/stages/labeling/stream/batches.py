@@ -23,29 +23,22 @@ CHECKPOINT = "checkpoint"
 
 
 class Batches:
-    """The batches of a stream.
-
-    Args:
-        folder: the folder of the stream.
-    """
+    """The batches of the stream in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._folder, self._checkpoint = folder, folder / "batches", folder / CHECKPOINT
 
     def find(self, number: int) -> dict[str, Any] | None:
-        """Return the manifest of a batch, or None if it has not been committed.
-
-        Raises:
-            BadInput: if the batch is one of an earlier query.
-        """
+        """Return the manifest of a batch; None if it is not committed. Raise BadInput if it is of an earlier query."""
         file = self._path(number) / MANIFEST
         if not file.is_file():
             return None
         manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if manifest["query"] != self._query:
             raise BadInput(
-                f"{file.parent} was labeled before the stream's checkpoint was removed, so nobody knows which rows are "
-                "new: choose another streaming.name, or remove the whole folder of the stream to label all rows again"
+                f"{file.parent} was labeled before the stream's checkpoint was removed, so it is not known which rows "
+                "are new: choose another streaming.name, or remove the whole folder of the stream to label all rows "
+                "again"
             )
         return manifest
 
@@ -53,7 +46,7 @@ class Batches:
         """Return whether a batch that Spark asks for has been committed.
 
         Raises:
-            BadInput: if the checkpoint and the batches do not belong together, so that rows would be lost.
+            BadInput: if the checkpoint and the batches do not fit, so that rows would be lost.
         """
         if number and self.find(number - 1) is None:
             raise BadInput(

@@ -26,9 +26,6 @@ class Heartbeat:
     stopped or failed, and a `message` if it has failed; the `time` of the beat and of the start (`started`); the last
     `batch`, and since when this instance has been at work on the next one (`batch_since`), or null; the numbers of rows
     that it has labeled (`rows`) and set `aside`, and the `model_version`.
-
-    Args:
-        file: the file.
     """
 
     def __init__(self, file: Path) -> None:
@@ -62,7 +59,7 @@ class Heartbeat:
         self._thread.join()
         failed = isinstance(error, Exception)
         message = str(error) if isinstance(error, StageError) else repr(error)
-        with suppress(OSError):  # a full disk is the news, not that it cannot be written down
+        with suppress(OSError):  # report the full disk, not the failure to record it
             self._write(state="failed" if failed else "stopped", message=message if failed else "")
 
     def _beat(self) -> None:

@@ -25,10 +25,10 @@ from tasks.scoring.drift_windows import Tally
 from tasks.spark import keep_workers, place
 from tasks.stages.labeling.stream.answering import Answering
 from tasks.stages.labeling.stream.batches import CHECKPOINT, TALLY, Batches
-from tasks.stages.labeling.stream.changes import Changes
 from tasks.stages.labeling.stream.drift import close_windows
 from tasks.stages.labeling.stream.heartbeat import Heartbeat
 from tasks.stages.labeling.stream.label import LabelRows
+from tasks.stages.labeling.stream.source import Changes
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +43,6 @@ class BatchLabeler:
         folder: the folder of the stream.
         heartbeat: the heartbeat of the stream.
         error: what went wrong, if anything; Spark's own error has it in its text only.
-
-    Args:
-        experiment: the experiment.
-        run: the run.
-        folder: the folder of the stream.
-        heartbeat: the heartbeat of the stream.
 
     Raises:
         BadInput: if there is no model, or if it was trained on another number of texts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from include.sections import Streaming
 from include.stages import BadInput
 from tasks.stages.labeling.stream.batches import CHECKPOINT
 from tasks.stages.labeling.stream.label import COLUMNS
-from tasks.streaming.files import FileSource
+from tasks.streaming.files import FileSource, changed_files
 from tasks.streaming.kafka import KafkaSource
 from tasks.streaming.kafka_java import open_topic
+
+log = logging.getLogger(__name__)
 
 
 def check_source(streaming: Streaming) -> None:
@@ -40,8 +43,8 @@ def remember(streaming: Streaming, file: Path) -> None:
     """Write down what the stream reads, or raise BadInput if it was begun with something else.
 
     Spark's checkpoint has numbers of files and messages only, which mean nothing in another folder or topic. A folder
-    in the home is written down without the path of the home, which may be moved. Nothing tells surely that a folder is
-    the same one at any other path: the number of an inode is given again to the next folder.
+    in the home is written down without the path of the home, which may be moved. Any other folder that was moved cannot
+    be recognized reliably.
     """
     home, files = file.parents[2], streaming.source == "files"
     where = str(user_path(streaming.folder).absolute()) if files else streaming.topic
@@ -60,12 +63,7 @@ def remember(streaming: Streaming, file: Path) -> None:
 
 
 def open_source(spark: SparkSession, streaming: Streaming, folder: Path) -> DataFrame:
-    """Return the rows to come, in the columns of `tasks.streaming.rows`.
-
-    Args:
-        spark: the session.
-        streaming: the experiment's streaming section.
-        folder: the folder of the stream.
+    """Return the rows to come, in the columns of tasks/streaming/rows.py, for a stream in this folder.
 
     Raises:
         BadInput: if the list of the files that were read is missing, or if Spark has no connector for Kafka.
@@ -76,11 +74,15 @@ def open_source(spark: SparkSession, streaming: Streaming, folder: Path) -> Data
     options = {name: getattr(streaming, name) for name in ("brokers", "topic", "starting")}
     options["rows"] = streaming.batch_rows
     if streaming.source == "files":
-        source, log = FileSource, folder / "files.jsonl"
-        _check_log(log, folder / CHECKPOINT)
-        log.touch()  # Spark's first batch may have no files
+        source, noted = FileSource, folder / "files.jsonl"
+        if not noted.exists() and any((folder / CHECKPOINT / "offsets").glob("[0-9]*")):
+            raise BadInput(
+                f"{noted} is missing, so it is not known which files were read: put it back, or remove {folder} to "
+                "label all rows again"
+            )
+        noted.touch()  # Spark's first batch may have no files
         options = {
-            "folder": user_path(streaming.folder).absolute(), "log": log.absolute(),
+            "folder": user_path(streaming.folder).absolute(), "log": noted.absolute(),
             "settle": streaming.settle, "files": streaming.batch_files,
             "partitions": spark.sparkContext.defaultParallelism,
         }  # fmt: skip
@@ -88,12 +90,27 @@ def open_source(spark: SparkSession, streaming: Streaming, folder: Path) -> Data
     return spark.readStream.format(source.name()).options(**{name: str(one) for name, one in options.items()}).load()
 
 
-def _check_log(log: Path, checkpoint: Path) -> None:
-    if not log.exists() and any((checkpoint / "offsets").glob("[0-9]*")):
-        raise BadInput(
-            f"{log} is missing, so nobody knows which files were read: put it back, or remove {log.parent} to label "
-            "all rows again"
-        )
+class Changes:
+    """Warns once of each file that was changed after the stream noted it: what was added to it is not labeled.
+
+    Attributes:
+        names: The names of these files.
+    """
+
+    def __init__(self, streaming: Streaming, folder: Path) -> None:
+        self.names: list[str] = []
+        self._files = (user_path(streaming.folder), folder / "files.jsonl") if streaming.source == "files" else None
+
+    def look(self) -> None:
+        """Look for more of them."""
+        for name in changed_files(*self._files) if self._files else ():
+            if name not in self.names:
+                self.names.append(name)
+                log.warning(
+                    "%s has another size than when the stream noted it: rows that were added after it was read are not "
+                    "labeled; put new rows into a new file",
+                    name,
+                )
 
 
 def _in_words(what: dict[str, Any]) -> str:

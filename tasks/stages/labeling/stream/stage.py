@@ -29,10 +29,9 @@ def plan(experiment: Experiment, run: Run) -> str:
 def run(context: Context, plan: str) -> Outcome:
     """Label what is there, or go on until the process is stopped. The result has the numbers of rows of this run."""
     from tasks.spark import session
-    from tasks.stages.labeling.stream.changes import Changes
     from tasks.stages.labeling.stream.heartbeat import Heartbeat
     from tasks.stages.labeling.stream.labeler import BatchLabeler, follow
-    from tasks.stages.labeling.stream.source import open_source, remember
+    from tasks.stages.labeling.stream.source import Changes, open_source, remember
 
     experiment, streaming = context.experiment, context.experiment.streaming
     folder = context.run.store.root.parent / "streams" / streaming.name

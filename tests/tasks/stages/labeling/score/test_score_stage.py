@@ -222,7 +222,7 @@ def test_a_package_scores_with_the_backend_that_is_named(
 def test_a_table_that_is_replaced_while_it_is_read_is_not_kept_under_its_old_key(
     spark: SparkSession, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tasks.stages.labeling.score import reading
+    from tasks.stages.labeling.score import table
 
     (tmp_path / "in").mkdir()
     for name in ("a", "b"):
@@ -237,7 +237,7 @@ def test_a_table_that_is_replaced_while_it_is_read_is_not_kept_under_its_old_key
         return take_in(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "take_in", taken)
+        patch.setattr(table, "take_in", taken)
         while changes:
             with pytest.raises(Transient, match="in was changed while it was read, so nothing was kept: run score"):
                 score(tmp_path, tmp_path / "in", model)
