@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -58,16 +57,6 @@ class FileSource(DataSource):
         return FileReader(self.options)
 
 
-@dataclass
-class Files(InputPartition):
-    """The files that one task reads."""
-
-    paths: Sequence[str]
-
-    def __post_init__(self) -> None:
-        super().__init__(self.paths)
-
-
 class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what the log has between two offsets, {"files": number of lines}."""
 
@@ -91,7 +80,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Read no files but those that are there now, after waiting for those that were changed just now."""
         names = self._look()
-        if self._missing:  # nobody looks again
+        if self._missing:  # there is no later look
             time.sleep(self._missing)
             names = self._look()
         self._target = len(names)
@@ -108,12 +97,11 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earlier = set(names[: start["files"]])  # a process that was killed, and the one after it, may both note a file
         new = dict.fromkeys(name for name in names[start["files"] : end["files"]] if name not in earlier)
         paths = [str(self._folder / name) for name in new]
-        return [Files(paths[at :: self._partitions]) for at in range(min(self._partitions, len(paths)))]
+        return [InputPartition(paths[at :: self._partitions]) for at in range(min(self._partitions, len(paths)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the partition's files."""
-        assert isinstance(partition, Files)
-        for path in partition.paths:
+        for path in partition.value:
             yield from rows(Dropped(path))
 
     def _look(self) -> list[str]:
@@ -177,7 +165,7 @@ def read_log(file: Path) -> list[str]:
 
 
 def changed_files(folder: Path, log: Path) -> list[str]:
-    """Return the names of the files that have had another size since they were noted: nobody reads what came later."""
+    """Return the names of the files whose sizes have changed since they were noted: what was added is not read."""
     data = log.read_bytes()
     noted = dict(_entries(data[: data.rfind(b"\n") + 1]))
     sizes = {}

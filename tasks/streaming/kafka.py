@@ -1,4 +1,4 @@
-"""A topic of Kafka as a source of Spark's streams, without Java.
+"""A topic of Kafka as a source of Spark's streams, without Java (KafkaSource) or by Spark's own connector (open_topic).
 
     spark.dataSource.register(KafkaSource)
     options = {"brokers": "one:9092,two:9092", "topic": "reviews", "rows": 10_000, "starting": "earliest"}
@@ -23,14 +23,21 @@ from itertools import islice
 
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TIMESTAMP_NOT_AVAILABLE, Message
+from pyspark import __version__
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from include.sections import Streaming
+from include.stages import BadInput
 from tasks.sources.formats import decoding_problem
-from tasks.streaming.kafka_topic import Offsets, Range, Topic, made_anew
+from tasks.streaming.kafka_topic import Offsets, Range, Topic, made_anew, properties_file, read_properties
 from tasks.streaming.rows import ARROW, NO_VALUE, SCHEMA
 
+_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{__version__}"
 #: The largest number of rows that are given to Spark at once.
 ROWS_IN_CHUNK = 2048
 
@@ -180,3 +187,43 @@ def _time(message: Message) -> int | None:
     """Return a message's timestamp in milliseconds since 1970."""
     kind, milliseconds = message.timestamp()
     return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
+
+
+def open_topic(spark: SparkSession, streaming: Streaming) -> DataFrame:
+    """Return the messages to come as Spark's own connector reads them, a Java library that the deployment adds.
+
+    Raises:
+        BadInput: If the session has no connector, or if the deployment's file of properties is wrong.
+    """
+    file = properties_file()
+    options = {f"kafka.{name}": value for name, value in (read_properties(file) if file else {}).items()} | {
+        "kafka.bootstrap.servers": streaming.brokers,
+        "kafka.isolation.level": "read_committed",  # a message of a transaction that was aborted is not read
+        "subscribe": streaming.topic,
+        "startingOffsets": streaming.starting,
+        "maxOffsetsPerTrigger": str(streaming.batch_rows),
+    }
+    try:
+        messages = spark.readStream.format("kafka").options(**options).load()
+    except AnalysisException as error:
+        if "Failed to find data source: kafka" not in str(error):
+            raise
+        raise BadInput(
+            f"streaming.source is kafka-java, but Spark has no connector: name {_CONNECTOR} as spark.jars.packages, or "
+            "its files as spark.jars, in spark-defaults.conf in the folder SPARK_CONF_DIR, or write "
+            "streaming.source=kafka, which needs neither"
+        ) from None
+    return as_rows(messages)
+
+
+def as_rows(messages: DataFrame) -> DataFrame:
+    """Return messages, in the connector's columns, in the columns of a stream's rows."""
+    text = sql.col("value").cast("string")
+    problem = sql.when(text.isNull(), NO_VALUE).when(~sql.is_valid_utf8(text), "broken encoding: it is not UTF-8")
+    return messages.select(
+        sql.concat_ws("-", "topic", "partition").alias("source"),
+        sql.col("offset").alias("position"),
+        sql.col("timestamp").alias("time"),
+        sql.try_validate_utf8(text).alias("row"),
+        problem.alias("problem"),
+    )

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from pyspark.sql.datasource import InputPartition
 
+from include.folders import check_file
+from include.secrets import KAFKA, KAFKA_VARIABLE, VARIABLE
 from include.stages import BadInput, StageError, Transient
-from tasks.streaming.kafka_properties import properties_file, read_properties
 
 T = TypeVar("T")
 #: Offsets by the number of the partition, as JSON writes them.
 Offsets = dict[str, int]
 #: How long brokers may be silent, in seconds: a broker's restart and the election of a leader take less.
 PATIENCE = 60
-#: What stays wrong until somebody changes the topic, its name or the rights of the login.
+#: What stays wrong until someone changes the topic, its name or the rights of the login.
 _REFUSED = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.TOPIC_EXCEPTION,
@@ -55,11 +58,7 @@ class Topic:
     """A topic that is open for reading. Close it when it is no longer needed."""
 
     def __init__(self, brokers: str, name: str) -> None:
-        """Prepare the connection, which is made when it is first needed.
-
-        Args:
-            brokers: The addresses of some brokers, as "host:port,host:port".
-            name: The topic's name.
+        """Prepare the connection to brokers ("host:port,host:port"), which is made when it is first needed.
 
         Raises:
             BadInput: If the deployment's file of properties is wrong.
@@ -157,10 +156,9 @@ class Topic:
             self._reason = error.str()
 
     def _answer(self, ask: Callable[[float], T]) -> T:
-        """Return the brokers' answer. While they start again, or elect a leader, they are asked again.
+        """Return the brokers' answer to a question with a timeout in seconds.
 
-        Args:
-            ask: Asks them, with a timeout in seconds.
+        While they start again, or elect a leader, they are asked again.
         """
         self._consumer.poll(0)  # calls _remember with what is known from before
         self._reason, deadline = "", time.monotonic() + PATIENCE
@@ -196,14 +194,54 @@ class Topic:
         )
 
 
-def made_anew(place: str, end: int, known: int) -> BadInput:
-    """Return the refusal of a partition that is shorter than the stream knows it.
+def properties_file() -> Path | None:
+    """Return the file of librdkafka's properties for TLS and the login, if the deployment has one.
 
-    Args:
-        place: The topic and the partition, as "reviews-3".
-        end: The offset at which it ends.
-        known: The offset up to which the stream knows it.
+    It is `kafka.properties` of the secret files, or else the file that the variable names. The driver reads it, and so
+    does every executor.
+
+    Raises:
+        BadInput: If the variable names no file.
     """
+    folder, named = os.environ.get(VARIABLE), os.environ.get(KAFKA_VARIABLE)
+    if folder and Path(folder, KAFKA).is_file():
+        return Path(folder, KAFKA)
+    if not named:
+        return None
+    check_file(Path(named), f"correct {KAFKA_VARIABLE}, or unset it if the brokers want neither TLS nor a login")
+    return Path(named)
+
+
+def read_properties(file: Path) -> dict[str, str]:
+    """Read a file with lines as `sasl.username=reader`, apart from empty lines and those that start with #.
+
+    See librdkafka's CONFIGURATION.md for the properties.
+
+    Raises:
+        BadInput: If the file cannot be read, or a line is no property. The message does not show the line, which may
+            hold a password.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: give the user that runs the stages read access") from error
+    except UnicodeDecodeError:
+        raise BadInput(f"{file} is not UTF-8 text: write lines as KEY=VALUE into it") from None
+    found = {}
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        key, equals, value = line.partition("=")
+        if not equals or not key.strip():
+            raise BadInput(
+                f"{file}, line {number} is not KEY=VALUE: write a property of librdkafka, or remove the line"
+            )
+        found[key.strip()] = value.strip()
+    return found
+
+
+def made_anew(place: str, end: int, known: int) -> BadInput:
+    """Return the refusal of a partition, as "reviews-3", that ends before the offset up to which it is known."""
     return BadInput(
         f"{place} ends at offset {end}, but the stream knows it up to {known}: the topic was deleted and made anew, or "
         f"brokers have lost messages: {_ANEW}"

@@ -21,8 +21,7 @@ from include.stages import BadInput, Transient
 from tasks.spark import _explain
 from tasks.streaming import kafka_topic
 from tasks.streaming.kafka import KafkaReader, KafkaSource, divide
-from tasks.streaming.kafka_properties import read_properties
-from tasks.streaming.kafka_topic import Offsets, Topic
+from tasks.streaming.kafka_topic import Offsets, Topic, read_properties
 from tasks.streaming.rows import ARROW
 from tests.tasks.streaming.brokers import Brokers
 from tests.tasks.streaming.relay import Relay

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from include.sections import Streaming
 from include.stages import BadInput
-from tasks.streaming.kafka_java import as_rows, open_topic
+from tasks.streaming.kafka import as_rows, open_topic
 from tasks.streaming.rows import SCHEMA
 
 #: The columns of the connector that are read.

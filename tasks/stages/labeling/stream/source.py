@@ -18,8 +18,7 @@ from include.stages import BadInput
 from tasks.stages.labeling.stream.batches import CHECKPOINT
 from tasks.stages.labeling.stream.label import COLUMNS
 from tasks.streaming.files import FileSource, changed_files
-from tasks.streaming.kafka import KafkaSource
-from tasks.streaming.kafka_java import open_topic
+from tasks.streaming.kafka import KafkaSource, open_topic
 
 log = logging.getLogger(__name__)
 
