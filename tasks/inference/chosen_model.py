@@ -46,10 +46,6 @@ def chosen(experiment: Experiment, run: Run, section: Naming) -> Model:
         experiment: The experiment.
         run: A run of the home with the artifacts and, unless there is a server, MLflow's database.
         section: The section that may name the folder of a model.
-
-    Raises:
-        BadInput: If there is no such model or no such form, or if a file of the champion was changed.
-        Transient: If MLflow does not answer.
     """
     if named := getattr(experiment, section).model:
         return _of_folder(user_folder(named), experiment.prediction, section)

@@ -35,7 +35,7 @@ class Labeler:
 
     Attributes:
         model: The model.
-        prediction: The experiment's prediction section, which determines the batches.
+        prediction: The section that determines the batches.
         version: The version of the model, for the column MODEL_VERSION; "" for no such column.
     """
 
@@ -49,12 +49,7 @@ class Labeler:
         return self._runner.head
 
     def label(self, rows: pa.Table, texts: Iterable[Sequence[str]]) -> Iterator[pa.Table]:
-        """Yield the rows with their answers, some thousand at a time.
-
-        Args:
-            rows: The rows.
-            texts: For each row its text, or both texts of a pair.
-        """
+        """Yield the rows with their answers, some thousand at a time. A row has one text, or both texts of a pair."""
         first = 0
         for logits in self._runner.logits(texts):
             yield self._answered(rows.slice(first, len(logits)), logits)

@@ -60,11 +60,7 @@ def fastest(forms: Iterable[Form]) -> Form:
 
 
 def file_of(folder: Path, form: Mapping[str, Any]) -> Path:
-    """Return the file of a form, or for PyTorch the folder of the model.
-
-    Args:
-        folder: the folder of the package.
-        form: what its package.json says of the form.
+    """Return the file of a form of package.json, or for PyTorch the folder of the model.
 
     Raises:
         ValueError: if the file is not in the package.
@@ -76,11 +72,7 @@ def file_of(folder: Path, form: Mapping[str, Any]) -> Path:
 
 
 def backend_of(file: Path, engine: str, precision: str, longest: int, threads: int = 0) -> Any:
-    """Load a model's file in a library, "onnxruntime" or "openvino".
-
-    Raises:
-        ValueError: if the library is another one.
-    """
+    """Load a model's file in "onnxruntime" or "openvino". Raise ValueError if the library is another one."""
     if engine == "onnxruntime":
         return OnnxBackend(file, threads)
     if engine == "openvino":
@@ -114,7 +106,7 @@ class OpenVinoBackend:
     """A trained model in OpenVINO.
 
     Args:
-        file: the model's .xml file; its weights are in the .bin file beside it.
+        file: the model's .xml file; its weights are in the .bin file next to it.
         precision: in what the CPU computes matrix products; the weights are stored in fp32.
         longest: maximum length of an input in tokens.
         threads: number of CPU threads; 0 for OpenVINO's choice.
@@ -146,7 +138,7 @@ class OpenVinoBackend:
 class TransformersBackend:
     """A trained model in plain transformers, in fp32, with as many threads as PyTorch has in this process.
 
-    The classes are those of transformers and of the modules beside this one. None is loaded from the model's folder.
+    The classes are those of transformers and of tasks/encoder. None is loaded from the model's folder.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -65,15 +65,10 @@ class PackagedModel:
         self._tokenizer.enable_truncation(self.max_length, stride=self.stride or 0, strategy="longest_first")
 
     def predict(self, data: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
-        """Label texts.
-
-        Args:
-            data: the texts, in the columns `sentence` and, for pairs, `sentence2`.
-            params: not used; MLflow passes them.
+        """Label texts in the columns `sentence` and, for pairs, `sentence2`. The params of MLflow are not used.
 
         Returns:
-            One row for each row of data, with its index. Columns: the label, or for a multi-label task the list
-            `labels`, and the probabilities of all labels, in the order of package.json; or the score.
+            One row for each row of data, with its index. The columns are those of `answers`.
 
         Raises:
             ValueError: if a column is missing or a text is not a string.
@@ -83,14 +78,11 @@ class PackagedModel:
         return pd.DataFrame(self.answers(self.logits([_texts(data, name) for name in self.columns])), index=data.index)
 
     def answers(self, logits: Array) -> dict[str, list[Any]]:
-        """Turn logits into answers.
-
-        Args:
-            logits: logits or scores, [rows, outputs].
+        """Turn logits or scores, [rows, outputs], into answers.
 
         Returns:
             Lists with a value for each row: `label` or, for a multi-label task, the list `labels`, and `probabilities`,
-            float64 [labels]; or `score`.
+            float64 [labels], in the order of package.json; or `score`.
         """
         if self.kind == "regression":
             return {"score": logits[:, 0].astype(np.float64).tolist()}
@@ -109,13 +101,10 @@ class PackagedModel:
         return _softmax(logits)
 
     def logits(self, texts: Sequence[list[str]]) -> Array:
-        """Compute the logits, or scores, of texts.
+        """Compute the logits, or scores, of texts, float32 [rows, outputs].
 
         Args:
             texts: one list of sentences or two of equal length, which are cleaned as in training.
-
-        Returns:
-            Logits, float32 [rows, outputs].
         """
         encodings, texts_of = self.encode(texts)
         logits = np.zeros((len(encodings), self.outputs), np.float32)
@@ -125,9 +114,6 @@ class PackagedModel:
 
     def encode(self, texts: Sequence[list[str]]) -> tuple[list[Encoding], Array]:
         """Clean and tokenize texts.
-
-        Args:
-            texts: as for `logits`.
 
         Returns:
             The inputs of the encoder, which are more than the texts if long ones are divided into windows, and for each

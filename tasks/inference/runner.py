@@ -48,16 +48,12 @@ class Runner:
     """Computes the logits of texts, or of rows that have been tokenized already.
 
     Attributes:
-        head: the head of the model: its kind, the names of its classes, the maximum length of an input, and the
-            rules that clean the texts.
+        head: the head of the model.
 
     Args:
         folder: the folder of the model, with its config.json and its tokenizer.
         backend: the model in the form that computes.
-        prediction: the experiment's prediction section, which determines the batches.
-
-    Raises:
-        BadInput: if files of the folder are missing or damaged.
+        prediction: the section that determines the batches.
     """
 
     def __init__(self, folder: Path, backend: Backend, prediction: Prediction | None = None) -> None:
@@ -65,11 +61,11 @@ class Runner:
         self._folder, self._backend, self._prediction = folder, backend, prediction or Prediction()
 
     def logits(self, texts: Iterable[Sequence[str]]) -> Iterator[Array]:
-        """Compute the logits of texts.
+        """Compute the logits of texts, which are cleaned as in training.
 
         Args:
-            texts: for each row its text, or both texts of a pair, which are cleaned as in training. At most READ_AHEAD
-                texts are read ahead, and fewer if they are divided into windows.
+            texts: for each row its text, or both texts of a pair. At most READ_AHEAD texts are read ahead, and fewer if
+                they are divided into windows.
 
         Yields:
             The logits of the next rows, in the order of the texts, float32 [at most READ_AHEAD, outputs].
@@ -78,15 +74,7 @@ class Runner:
             yield self.documents(table, np.arange(len(table.documents)))
 
     def documents(self, table: TokenTable, chosen: Array) -> Array:
-        """Compute the logits of some documents of a table.
-
-        Args:
-            table: the table.
-            chosen: positions in the table's `documents`, in ascending order, [n].
-
-        Returns:
-            Logits, float32 [n, outputs].
-        """
+        """Compute the logits, float32 [n, outputs], of documents at ascending positions in `documents` of a table."""
         rows = table.windows(chosen)
         logits = np.empty((len(rows), self.head.outputs), np.float32)
         for batch in batches(table.lengths[rows], self._prediction):
@@ -131,7 +119,7 @@ def batches(lengths: Array, prediction: Prediction) -> list[Array]:
 
     Args:
         lengths: The lengths of the rows in tokens, [n].
-        prediction: The experiment's prediction section, which determines the size of the batches.
+        prediction: The section that determines the size of the batches.
 
     Returns:
         Positions in `lengths`, one array per batch.

@@ -39,15 +39,7 @@ class TrainedModel:
 
     @classmethod
     def of(cls, folder: Path, prediction: Prediction) -> Self:
-        """Choose a form of a model.
-
-        Args:
-            folder: the folder of a package, or of a model in transformers' format, which PyTorch alone computes.
-            prediction: the experiment's prediction section, which names the backend.
-
-        Raises:
-            BadInput: if the model has no form for the backend, or if the description of the package is damaged.
-        """
+        """Choose a form of a package, or of a model in transformers' format, which PyTorch alone computes."""
         folder, wanted = folder.absolute(), prediction.backend
         if not is_package(folder):
             if wanted not in ("fastest", "torch"):
@@ -65,14 +57,7 @@ class TrainedModel:
         return f"{self.engine}-{self.precision}"
 
     def open(self, threads: int) -> Backend:
-        """Load the form.
-
-        Args:
-            threads: the number of CPU threads.
-
-        Raises:
-            BadInput: if files are missing or damaged.
-        """
+        """Load the form, with a number of CPU threads."""
         if self.engine == "torch":
             return TorchBackend.open(Path(self.file), threads)
         longest = read_head(Path(self.folder)).max_length
@@ -106,23 +91,14 @@ def _reason(form: Form) -> str:
 
 
 class TorchBackend:
-    """A trained model in PyTorch, in fp32.
-
-    Args:
-        model: the model, which is put into evaluation mode.
-        threads: number of CPU threads.
-    """
+    """A trained model in PyTorch, in fp32, and in evaluation mode."""
 
     def __init__(self, model: Classifier, threads: int) -> None:
         self._model, self._threads = model.eval(), threads
 
     @classmethod
     def open(cls, folder: Path, threads: int) -> TorchBackend:
-        """Load the model from its folder.
-
-        Raises:
-            BadInput: if files are missing or damaged.
-        """
+        """Load the model from its folder."""
         return cls(load_trained(folder), threads)
 
     @torch.inference_mode()

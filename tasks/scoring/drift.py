@@ -104,8 +104,7 @@ class Figure:
         name: What may have changed.
         measure: How the change is measured.
         value: The measured change, between 0 and 1.
-        field: The experiment's field that sets the limit.
-        limit: The largest accepted value.
+        field: The experiment's field that sets the limit, the largest accepted value.
     """
 
     name: str
@@ -127,17 +126,7 @@ class Figure:
 
 
 def read_profile(package: Path) -> Profile | None:
-    """Return the profile of the training rows of a packaged model.
-
-    Args:
-        package: The folder of the package.
-
-    Returns:
-        The profile, or None for a package of an earlier version, which has none.
-
-    Raises:
-        BadInput: If the file is damaged.
-    """
+    """Return the profile of the training rows of a packaged model; None for a package of an earlier version."""
     file = package / PROFILE
     try:
         return Profile.from_json(json.loads(file.read_text(encoding="utf-8")))
@@ -148,13 +137,7 @@ def read_profile(package: Path) -> Profile | None:
 
 
 def measure(old: Profile, new: Profile, limits: Dataset) -> list[Figure]:
-    """Compute all figures of drift.
-
-    Args:
-        old: The training rows; not empty.
-        new: The new rows of the same task; not empty.
-        limits: The experiment's dataset section.
-    """
+    """Compute all figures of drift of new rows from the training rows; neither is empty."""
     return [
         _label_drift(old, new, limits.max_label_drift),
         Figure("length", "Kolmogorov-Smirnov, in words", _distance(old.lengths, new.lengths),

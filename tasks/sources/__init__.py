@@ -12,11 +12,7 @@ __all__ = ["Record", "Source", "open_source"]
 
 
 def open_source(experiment: Experiment) -> Source:
-    """Open the source that the experiment's data section names.
-
-    Raises:
-        BadInput: If the source does not exist.
-    """
+    """Open the source that the experiment's data section names."""
     data, task = experiment.data, experiment.task
     match data.source:
         case "bundled":

@@ -57,12 +57,7 @@ class Columns:
 
 
 class Source(ABC):
-    """The train, dev and test splits of a task. Subclasses with one file per split only implement `records`.
-
-    Args:
-        paths: Split to its file.
-        dialect: How text files are written.
-    """
+    """The train, dev and test splits of a task. Subclasses with one file per split only implement `records`."""
 
     splits: Sequence[str] = SPLITS  # only the user's own files may lack test
 
@@ -72,11 +67,7 @@ class Source(ABC):
 
     @abstractmethod
     def records(self, split: str) -> Iterator[Record]:
-        """Yield all data rows of a split in order.
-
-        Raises:
-            BadInput: If the split as a whole cannot be read.
-        """
+        """Yield all data rows of a split in order."""
 
     def file(self, split: str) -> str:
         """Return where the split comes from, for messages."""
@@ -90,11 +81,7 @@ class Source(ABC):
         return found
 
     def fingerprint(self) -> str:
-        """Return a string that changes whenever the content or the format of a raw file changes.
-
-        Raises:
-            BadInput: If a file is missing or is not text.
-        """
+        """Return a string that changes whenever the content or the format of a raw file changes."""
         files = list(dict.fromkeys(self.paths.values()))
         for path in files:
             check_file(path, self.dialect.encoding)

@@ -20,13 +20,7 @@ FORMATS = (".csv", ".tsv", ".parquet", ".jsonl")
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A row that has no columns because it could not be read.
-
-    Attributes:
-        place: The 1-based line or number of the row in its file.
-        reason: Why it could not be read.
-        text: The row as it is.
-    """
+    """A row that could not be read: its 1-based line or number in its file, the reason, and the row as it is."""
 
     place: int
     reason: str
@@ -52,9 +46,6 @@ def table_files(source: str) -> list[Path]:
     """Return the files of the table that scoring.input names, in the order of their names.
 
     Empty files of a folder are parts without rows, unless all are empty.
-
-    Raises:
-        BadInput: If there are none, or if they have different formats.
     """
     path = user_path(source).absolute()  # a cluster's executors work in other folders
     if not path.is_dir():
@@ -74,12 +65,7 @@ def table_files(source: str) -> list[Path]:
 
 
 def text_chunks(file: Path, expected: str) -> Iterator[Chunk]:
-    """Read a CSV or TSV file, whose columns are all text.
-
-    Args:
-        file: The file.
-        expected: The columns that it must have, for messages.
-    """
+    """Read a CSV or TSV file, whose columns are all text."""
     names = column_names(file, expected)
     check_names(file, names)
     for some in in_chunks(column_rows(file, names), lambda row: len(row.text)):
@@ -90,12 +76,7 @@ def text_chunks(file: Path, expected: str) -> Iterator[Chunk]:
 
 
 def parquet_chunks(file: Path, first: int = 1) -> Iterator[Chunk]:
-    """Read a Parquet file.
-
-    Args:
-        file: The file.
-        first: The number of its first row.
-    """
+    """Read a Parquet file, whose first row has a number."""
     number = first
     with UserParquet(file) as opened:
         check_names(file, opened.schema.names)

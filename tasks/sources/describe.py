@@ -26,11 +26,7 @@ _NUMBERS = 0.95  # share of the rows with numbers, from which on others are erro
 
 
 def describe(experiment: Experiment) -> Experiment:
-    """Return the experiment with data.task, data.labels and data.score_range as train and dev have them.
-
-    Raises:
-        BadInput: If the label column may mean different things; the message says what to write.
-    """
+    """Return the experiment with data.task, data.labels and data.score_range as train and dev have them."""
     data = experiment.data
     source = open_source(experiment.model_copy(update={"data": data.model_copy(update={"label_map": {}})}))
     assert isinstance(source, OwnFiles)  # the others have tasks whose labels are known

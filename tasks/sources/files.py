@@ -30,12 +30,9 @@ class OwnFiles(Source):
     """Files below data.path, or the file data.path itself. Columns that have no role in the task are not read.
 
     Args:
-        data: The experiment's data section, which names the folder, the files and the columns.
+        data: The experiment's data section.
         task: The task, which defines the roles of the columns.
         folder: The folder, if it is not data.path as it is.
-
-    Raises:
-        BadInput: If the name of a file does not end in one of FORMATS.
     """
 
     def __init__(self, data: Data, task: Task, folder: Path | None = None) -> None:
@@ -129,11 +126,7 @@ class OwnFiles(Source):
 
 
 def _find(root: Path, data: Data, split: str) -> Path | None:
-    """Return the file of a split; None if there is no test file.
-
-    Raises:
-        BadInput: If there are several with the default name and different formats.
-    """
+    """Return the file of a split; None if there is no test file."""
     names = data.file_names(split)
     found = [name for name in names if name and (root / name).exists()]
     if len(found) > 1 and found[0] != names[0]:

@@ -29,12 +29,6 @@ def kept_columns(
         rows: The 0-based numbers of the data rows, in ascending order, [n].
         dialect: How a text file is written.
         partial: Whether the file may lack some of the columns, which are then left out.
-
-    Returns:
-        A table of n rows with the columns in the given order.
-
-    Raises:
-        BadInput: If a column is missing, exists twice, or cannot be written as CSV.
     """
     header = column_names(path, ", ".join(names), dialect)
     names = [name for name in names if name in header or not partial]

@@ -21,12 +21,9 @@ _SHOWN = 8  # labels that a message lists
 
 
 def read_cell(data: Data, place: int, several: bool) -> ReadLabel:
-    """Return how to read the column of labels.
+    """Return how to read the column of labels at this place.
 
-    Args:
-        data: The data section, whose label_map replaces labels.
-        place: The position of the column.
-        several: Whether a row may have several labels. They are returned with data.label_separator between them.
+    If a row may have several labels, they are returned with data.label_separator between them.
     """
     known, separator = data.label_map, data.label_separator
     if not several:
@@ -39,12 +36,7 @@ def read_cell(data: Data, place: int, several: bool) -> ReadLabel:
 
 
 def read_flags(places: Mapping[str, int], separator: str) -> ReadLabel:
-    """Return how to read columns of 0 and 1, one for each label, as the text of a column of labels.
-
-    Args:
-        places: Label to the position of its column.
-        separator: What is put between the labels of a row.
-    """
+    """Return how to read columns of 0 and 1, one for each label, as labels with a separator between them."""
 
     def read(fields: Sequence[str]) -> str:
         flags = {label: _FLAGS.get(fields[place].strip().lower()) for label, place in places.items()}
@@ -69,11 +61,7 @@ def labels_in(cell: str, separator: str) -> list[str]:
 
 
 def as_list(cell: str) -> list[str] | None:
-    """Return the items of a list that is written as text; None if the text is no list.
-
-    Raises:
-        ValueError: If it has no commas.
-    """
+    """Return the items of a list that is written as text; None if it is none. Raise ValueError if it has no commas."""
     text = cell.strip()
     if not (text.startswith("[") and text.endswith("]")):
         return None
@@ -94,7 +82,7 @@ def spellings(found: Mapping[str, int], labels: Iterable[str]) -> dict[str, str]
 
     Args:
         found: Text to the number of rows that have it.
-        labels: The labels. If it is empty, the most frequent text of those that are alike is the label.
+        labels: The labels; if there are none, the most frequent of the texts that are alike.
     """
     likely = sorted(found, key=lambda text: (-found[text], text))
     first: dict[str, str] = {}

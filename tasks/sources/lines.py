@@ -50,10 +50,7 @@ class Row:
 
 
 def remarks(path: Path, encoding: str = "utf-8") -> list[str]:
-    """Return one sentence for each harmless irregularity: a byte order mark, or mixed line ends in a TSV file.
-
-    Mixed line ends are normal in CSV files: rows end with CRLF (RFC 4180), and a quoted field may contain any line end.
-    """
+    """Return one sentence for each harmless irregularity: a byte order mark, or mixed line ends in a TSV file."""
     if format_of(path) == ".parquet" or encoding != "utf-8":
         return []
     found = []
@@ -69,9 +66,6 @@ def read_rows(path: Path, dialect: Dialect = PLAIN) -> Iterator[Row]:
     """Yield all rows of a .csv file (with quoting) or of a TSV file (without quoting), including the header.
 
     Empty lines at the end of a file are no rows. Rows of separators only at the end have the problem BLANK.
-
-    Raises:
-        BadInput: If the file cannot be read as text, or if the quotes of a CSV file are unbalanced.
     """
     check_file(path, dialect.encoding)
     is_csv = format_of(path) == ".csv"
@@ -80,11 +74,7 @@ def read_rows(path: Path, dialect: Dialect = PLAIN) -> Iterator[Row]:
 
 
 def read_header(path: Path, rows: Iterator[Row], expected: str) -> list[str]:
-    """Take the first row off the iterator and return it as the names of the columns.
-
-    Raises:
-        BadInput: If there is no row, or if it cannot be read. The message names the file and the expected columns.
-    """
+    """Take the first row off the iterator and return it as the names of the columns."""
     header = next(rows, None)
     if header is None or header.problem:
         found = header.problem if header else "only blank lines"

@@ -35,17 +35,7 @@ class _File(NamedTuple):
 
 
 class UserParquet:
-    """A Parquet file of the user's, to be used in a `with` statement.
-
-    Args:
-        path: The file.
-
-    Attributes:
-        schema: The columns, with the types of the batches.
-
-    Raises:
-        BadInput: If the file is damaged, or has times that would be changed.
-    """
+    """A Parquet file of the user's, to be used in a `with` statement. Its `schema` has the types of the batches."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._stream = path, path.open("rb")
@@ -65,14 +55,7 @@ class UserParquet:
         self._stream.close()
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order.
-
-        Args:
-            columns: The names of columns that exist once; None for all columns of the file.
-
-        Raises:
-            BadInput: If the file is damaged. If the operating system cannot read it, an OSError is raised.
-        """
+        """Yield the rows in order, with these columns, which exist once, or with all columns of the file."""
         for batch in self._read(self._file, columns):
             yield batch if columns is None else batch.select(list(columns))  # "a.b" is also read as b within a
 

@@ -68,15 +68,7 @@ def split_of(text: str) -> str:
 
 
 class GlueFolder(Source):
-    """The three TSV files of a GLUE task, in the layout of the release: <folder>/SST-2/train.tsv and so on.
-
-    Args:
-        folder: The folder of the GLUE release, or the folder of the task itself.
-        task: The task, which names the files and their columns.
-
-    Raises:
-        BadInput: If the folder does not exist.
-    """
+    """The three TSV files of a GLUE task, in the folder of the release (FOLDER/SST-2/train.tsv) or of the task."""
 
     def __init__(self, folder: str, task: Task) -> None:
         root = user_path(folder)
@@ -119,9 +111,6 @@ class HubDataset(Source):
 
     Unless runtime.download is set, the command line (tasks/__main__.py) puts the hub's libraries into offline mode.
     They then read the data set from their local cache, which `make fetch` fills.
-
-    Raises:
-        BadInput: If a split is neither cached nor downloadable.
     """
 
     def __init__(self, task: Task) -> None:

@@ -27,8 +27,7 @@ class QuarantineSummary:
     Attributes:
         read: The number of rows in the source.
         set_aside: The number of quarantined rows.
-        examples: The lines of the first quarantined rows with the reasons, as " (line 3: empty text; ...)"; "" if none
-            was quarantined.
+        examples: The first of them with the reasons, as " (line 3: empty text; ...)", or "".
         hints: What may help many of them at once, each as "; if ..., write ...".
     """
 
@@ -78,13 +77,7 @@ class Quarantine:
 
 
 def problem(record: Record, task: Task, split: str) -> str:
-    """Return why a row cannot be used, or "" if it can.
-
-    Args:
-        record: The row.
-        task: The task, which knows the valid labels or the range of scores.
-        split: train, dev or test. In test, the index is checked instead of the label.
-    """
+    """Return why a row cannot be used, or "" if it can. In test, the index is checked instead of the label."""
     if record.problem:
         return record.problem
     if any(map(is_blank, record.sentences)):

@@ -24,11 +24,7 @@ _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
 
 
 def column_names(path: Path, expected: str, dialect: Dialect = PLAIN) -> list[str]:
-    """Return the names of a file's columns; of JSON Lines those that occur in its first lines.
-
-    Raises:
-        BadInput: If the file cannot be read. The message says which columns are expected.
-    """
+    """Return the names of a file's columns; of JSON Lines those that occur in its first lines."""
     match format_of(path):
         case ".parquet":
             check_file(path)
@@ -51,9 +47,6 @@ def column_rows(path: Path, names: Sequence[str], dialect: Dialect = PLAIN, text
         names: The columns, each of which exists once, unless in JSON Lines, where a row may lack it.
         dialect: How a text file is written.
         texts: The columns that must be texts in a file with types.
-
-    Raises:
-        BadInput: If the file cannot be read, or if a column of Parquet should have texts and does not.
     """
     match format_of(path):
         case ".parquet":
@@ -69,10 +62,10 @@ def column_rows(path: Path, names: Sequence[str], dialect: Dialect = PLAIN, text
 
 
 def check_column(path: Path, header: Sequence[str], name: str, role: str, remedy: str) -> None:
-    """Raise BadInput unless the header has the column once.
+    """Raise BadInput unless the header of the user's own file has the column once.
 
     Args:
-        path: The user's own file, for messages.
+        path: The file.
         header: The names of its columns.
         name: The name of the column.
         role: What it is for, such as " for the role label".
@@ -87,13 +80,8 @@ def check_column(path: Path, header: Sequence[str], name: str, role: str, remedy
 def found_instead(header: Sequence[str], wanted: str, remedy: str, separated: str = "") -> str:
     """Return what a header has in place of a column, and one remedy: that of the likely reason, or else the given one.
 
-    Blanks and invisible characters at the ends of names are made visible.
-
-    Args:
-        header: The names of the columns.
-        wanted: The column.
-        remedy: What to do if nothing unusual is found.
-        separated: What else to do about columns that are separated by another character, as ", or ...".
+    Blanks and invisible characters at the ends of names are made visible. `separated` is what else to do about columns
+    that are separated by another character, as ", or ...".
     """
     names = [name if name.isprintable() and name == name.strip() and name else ascii(name) for name in header]
     reason = hint(header, [wanted], separated)

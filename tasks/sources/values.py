@@ -24,12 +24,8 @@ def python_value(value: pa.Scalar, errors: str = "strict") -> Any:
     Dates and timestamps outside of the years 1 to 9999, times with nanoseconds, and very long durations become text.
     Lists become lists, structs dicts, and maps lists of pairs, like structs that have two fields of the same name.
 
-    Args:
-        value: The value.
-        errors: What to do about text that is not UTF-8, as for bytes.decode.
-
     Raises:
-        UnicodeDecodeError: If text is not UTF-8 and `errors` is strict.
+        UnicodeDecodeError: If text is not UTF-8, unless `errors` says what else to do, as for bytes.decode.
     """
     kind = value.type
     if not value.is_valid:

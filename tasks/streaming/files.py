@@ -38,9 +38,6 @@ class FileSource(DataSource):
 
     Its options are `folder`, the folder; `log`, the file that notes what was found; `settle`, the seconds for which a
     file must not have changed; `files`, the largest number of files per batch; and `partitions`, that of partitions.
-
-    A file whose time lies in the future tells nothing about how long it has not changed. It is read once the source has
-    seen it unchanged for so long.
     """
 
     @classmethod

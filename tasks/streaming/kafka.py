@@ -88,12 +88,7 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._newest()
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """Return where the batch that begins at `start` ends; if that is `start`, there is nothing to read.
-
-        Raises:
-            BadInput: If the topic is missing, or is not the one that the stream has read.
-            Transient: If the brokers do not answer.
-        """
+        """Return where the batch that begins at `start` ends; if that is `start`, there is nothing to read."""
         newest = self._newest()
         if not start:
             return newest if self._starting == "latest" else self._open().offsets(newest, OFFSET_BEGINNING)
@@ -115,12 +110,7 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [each for each in ranges if each.start < each.end]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range.
-
-        Raises:
-            BadInput: If messages of the range are no longer there.
-            Transient: If the brokers do not answer.
-        """
+        """Yield the rows of a range."""
         assert isinstance(partition, Range)
         with closing(Topic(self._brokers, self._name)) as topic:
             messages = topic.messages(partition)
@@ -146,13 +136,9 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def divide(rows: int, waiting: dict[str, int]) -> dict[str, int]:
-    """Divide a number of rows among partitions: evenly, and what one of them does not need goes to the others.
+    """Divide a number of rows among partitions with waiting rows: evenly, and what one does not need goes to others.
 
     What cannot be divided goes to the partition with the most waiting rows, so that none is left behind for good.
-
-    Args:
-        rows: The number of rows to divide.
-        waiting: The number of rows that each partition could give.
     """
     shares, left = {}, rows
     for served, partition in enumerate(sorted(waiting, key=waiting.__getitem__)):
@@ -190,11 +176,7 @@ def _time(message: Message) -> int | None:
 
 
 def open_topic(spark: SparkSession, streaming: Streaming) -> DataFrame:
-    """Return the messages to come as Spark's own connector reads them, a Java library that the deployment adds.
-
-    Raises:
-        BadInput: If the session has no connector, or if the deployment's file of properties is wrong.
-    """
+    """Return the messages to come as Spark's own connector reads them, a Java library that the deployment adds."""
     file = properties_file()
     options = {f"kafka.{name}": value for name, value in (read_properties(file) if file else {}).items()} | {
         "kafka.bootstrap.servers": streaming.brokers,

@@ -58,11 +58,7 @@ class Topic:
     """A topic that is open for reading. Close it when it is no longer needed."""
 
     def __init__(self, brokers: str, name: str) -> None:
-        """Prepare the connection to brokers ("host:port,host:port"), which is made when it is first needed.
-
-        Raises:
-            BadInput: If the deployment's file of properties is wrong.
-        """
+        """Prepare the connection to brokers ("host:port,host:port"), which is made when it is first needed."""
         self._brokers, self._name = brokers, name
         self._reason = ""
         self._consumer = self._connect()
@@ -72,12 +68,7 @@ class Topic:
         self._consumer.close()
 
     def partitions(self) -> list[str]:
-        """Return the numbers of the partitions that the topic has now.
-
-        Raises:
-            BadInput: If there is no such topic, or if it may not be read.
-            Transient: If the brokers do not answer.
-        """
+        """Return the numbers of the partitions that the topic has now."""
 
         def ask(timeout: float) -> list[str]:
             found = self._consumer.list_topics(self._name, timeout).topics[self._name]
@@ -95,13 +86,8 @@ class Topic:
     def offsets(self, partitions: Iterable[str], which: int) -> Offsets:
         """Return an offset of each partition.
 
-        Args:
-            partitions: The numbers of the partitions.
-            which: OFFSET_BEGINNING for the first message that is still there, or OFFSET_END for the one that will
-                follow the last message which can be read. Messages of open transactions cannot be read yet.
-
-        Raises:
-            Transient: If the brokers do not answer.
+        That is OFFSET_BEGINNING for the first message that is still there, or OFFSET_END for the one that will follow
+        the last message that can be read. Messages of open transactions cannot be read yet.
         """
         asked = [TopicPartition(self._name, int(number), which) for number in partitions]
 
@@ -115,12 +101,7 @@ class Topic:
         return self._answer(ask)
 
     def messages(self, part: Range) -> Iterator[Message]:
-        """Yield the messages of a range, which may have fewer messages than offsets.
-
-        Raises:
-            BadInput: If messages were deleted, or the topic was made anew, since the range was planned.
-            Transient: If the brokers do not answer.
-        """
+        """Yield the messages of a range, which may have fewer messages than offsets."""
         self._consumer.assign([TopicPartition(self._name, part.partition, part.start)])
         position, deadline = part.start, time.monotonic() + PATIENCE
         while position < part.end:
@@ -199,9 +180,6 @@ def properties_file() -> Path | None:
 
     It is `kafka.properties` of the secret files, or else the file that the variable names. The driver reads it, and so
     does every executor.
-
-    Raises:
-        BadInput: If the variable names no file.
     """
     folder, named = os.environ.get(VARIABLE), os.environ.get(KAFKA_VARIABLE)
     if folder and Path(folder, KAFKA).is_file():
@@ -216,10 +194,6 @@ def read_properties(file: Path) -> dict[str, str]:
     """Read a file with lines as `sasl.username=reader`, apart from empty lines and those that start with #.
 
     See librdkafka's CONFIGURATION.md for the properties.
-
-    Raises:
-        BadInput: If the file cannot be read, or a line is no property. The message does not show the line, which may
-            hold a password.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

@@ -28,19 +28,10 @@ _INEXACT = ("date", "time", "interval", "decimal")  # in the name of a type, suc
 
 
 def database_chunks(spark: SparkSession, scoring: Scoring, folder: Path) -> Iterator[Chunk]:
-    """Yield the rows of the table.
+    """Yield the rows of the table, which Spark reads into a new folder with the driver that the session has loaded.
 
     Dates, times and decimal numbers are read as the text that the database itself writes: the types of Java and Spark
     move hours that a time zone lacks, round, and take `infinity` for a common date.
-
-    Args:
-        spark: The session, which has loaded the driver.
-        scoring: The experiment's scoring section.
-        folder: The folder to write what Spark reads to, which must not exist.
-
-    Raises:
-        BadInput: If the driver is no driver, or if the names of two columns differ only in case.
-        Transient: If the database does not give the table.
     """
     reader = _reader(spark, scoring)
     try:

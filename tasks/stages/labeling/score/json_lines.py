@@ -35,9 +35,6 @@ def json_chunks(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[s
     JSON. Integers and other numbers together are doubles, if these can represent the integers.
 
     The files are read twice: first for the types of the columns.
-
-    Raises:
-        BadInput: If a file is not UTF-8 text, if there are too many columns, or if two names differ only in case.
     """
     shapes: dict[str, _Shape] = {}
     for file in files:

@@ -45,9 +45,7 @@ class _ScorePart:
     """Scores parts of a table; a function for DataFrame.mapInArrow.
 
     Attributes:
-        labeler: The labeler.
         table: The Arrow file with the rows.
-        texts: The columns with the texts.
         parts: The number of parts that the rows are divided into.
         missing: The numbers of the parts to score.
         folder: The folder for the files of the parts.

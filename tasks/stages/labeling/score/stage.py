@@ -27,12 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """What the stage reads.
-
-    Attributes:
-        model: The model.
-        table: A digest of the table's files, or the name of the run: a table of a database is read once in each run.
-    """
+    """The model, and a digest of the table's files or, as a database is read once in each run, the name of the run."""
 
     model: Model
     table: str

@@ -66,12 +66,7 @@ def table_digest(source: str) -> str:
 
 
 def read_table(spark: SparkSession, experiment: Experiment, model: Model, digest: str, kept: Path) -> None:
-    """Write the folder `table` of the checkpoints with a single rename.
-
-    Raises:
-        BadInput: If no row can be scored.
-        Transient: If the files no longer have the digest that is part of the artifact's key.
-    """
+    """Write the folder `table` of the checkpoints with a single rename."""
     scoring, head = experiment.scoring, read_head(Path(model.trained.folder))
     with scratch_folder(kept, ".table") as folder:
         (folder / "table").mkdir()
@@ -109,9 +104,6 @@ def take_in(chunks: Iterable[tuple[str, Chunk]], texts: Sequence[str], head: Hea
         texts: The columns with the texts.
         head: The head of the model, with the names of its labels and the rules by which it cleans texts.
         folder: The folder to write into.
-
-    Raises:
-        BadInput: If the columns do not fit, or no row can be scored.
     """
     rows_in, rows, reasons = 0, 0, Counter[str]()
     writer: Any = None

@@ -17,12 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Answering:
-    """Follows the champion from batch to batch, unless the experiment names the folder of a model.
-
-    Raises:
-        BadInput: if there is no such model, or if it was trained on another number of texts.
-        Transient: if MLflow does not answer.
-    """
+    """Follows the champion from batch to batch, unless the experiment names the folder of a model."""
 
     def __init__(self, experiment: Experiment, run: Run) -> None:
         self._experiment, self._run = experiment, run

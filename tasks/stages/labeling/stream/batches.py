@@ -43,11 +43,7 @@ class Batches:
         return manifest
 
     def committed(self, number: int) -> bool:
-        """Return whether a batch that Spark asks for has been committed.
-
-        Raises:
-            BadInput: if the checkpoint and the batches do not fit, so that rows would be lost.
-        """
+        """Return whether a batch that Spark asks for is committed. Raise BadInput if its rows are others."""
         if number and self.find(number - 1) is None:
             raise BadInput(
                 f"{self._path(number - 1)} is missing, but its rows count as read: put it back, or remove the whole "

@@ -31,13 +31,7 @@ ASIDE = "_aside"
 class LabelRows:
     """Labels the rows of a partition; a function for DataFrame.mapInArrow.
 
-    Each task writes part-N.parquet and _aside-N.jsonl, and yields its tally as JSON.
-
-    Attributes:
-        labeler: The labeler.
-        batch: The number of the batch.
-        texts: The columns with the texts.
-        folder: The folder for the files.
+    Each task writes part-N.parquet and _aside-N.jsonl into the folder, and yields its tally as JSON.
     """
 
     labeler: Labeler

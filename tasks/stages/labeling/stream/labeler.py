@@ -43,10 +43,6 @@ class BatchLabeler:
         folder: the folder of the stream.
         heartbeat: the heartbeat of the stream.
         error: what went wrong, if anything; Spark's own error has it in its text only.
-
-    Raises:
-        BadInput: if there is no model, or if it was trained on another number of texts.
-        Transient: if MLflow does not answer.
     """
 
     def __init__(self, experiment: Experiment, run: Run, folder: Path, heartbeat: Heartbeat) -> None:

@@ -62,11 +62,7 @@ def remember(streaming: Streaming, file: Path) -> None:
 
 
 def open_source(spark: SparkSession, streaming: Streaming, folder: Path) -> DataFrame:
-    """Return the rows to come, in the columns of tasks/streaming/rows.py, for a stream in this folder.
-
-    Raises:
-        BadInput: if the list of the files that were read is missing, or if Spark has no connector for Kafka.
-    """
+    """Return the rows to come, in the columns of tasks/streaming/rows.py, for a stream in this folder."""
     if streaming.source == "kafka-java":
         return open_topic(spark, streaming)
     source: type[DataSource] = KafkaSource
@@ -90,11 +86,7 @@ def open_source(spark: SparkSession, streaming: Streaming, folder: Path) -> Data
 
 
 class Changes:
-    """Warns once of each file that was changed after the stream noted it: what was added to it is not labeled.
-
-    Attributes:
-        names: The names of these files.
-    """
+    """Warns once of each file that was changed after the stream noted it: what was added to it is not labeled."""
 
     def __init__(self, streaming: Streaming, folder: Path) -> None:
         self.names: list[str] = []

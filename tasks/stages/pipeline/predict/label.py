@@ -20,14 +20,7 @@ from tasks.inference.labeler import Labeler, answers, progress
 
 
 def predict(spark: SparkSession, labeler: Labeler, split: Path, parts: int) -> pa.Table:
-    """Return the number of each row (`row`) and its answers, sorted by the number.
-
-    Args:
-        spark: The Spark session.
-        labeler: The labeler.
-        split: The folder of the split, which executors read in place, as they do the model.
-        parts: The number of partitions.
-    """
+    """Return the number of each row (`row`) and its answers, sorted by it. Executors read the split in place."""
     head = read_head(Path(labeler.model.folder))
     none = pa.table({ROW: pa.array([], pa.int64()), **answers(head, np.zeros((0, head.outputs)))})
     rows, done = len(TokenTable.open(split).documents), spark.sparkContext.accumulator(0)
