@@ -8,7 +8,7 @@ and the library of the form: onnxruntime, openvino, or torch and transformers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +98,9 @@ class PackagedModel:
         if self.kind == "multilabel":
             independent: Array = 1 / (1 + np.exp(-logits))
             return independent
-        return _softmax(logits)
+        exponentials = np.exp(logits - logits.max(1, keepdims=True))
+        chances: Array = exponentials / exponentials.sum(1, keepdims=True)
+        return chances
 
     def logits(self, texts: Sequence[list[str]]) -> Array:
         """Compute the logits, or scores, of texts, float32 [rows, outputs].
@@ -108,7 +110,9 @@ class PackagedModel:
         """
         encodings, texts_of = self.encode(texts)
         logits = np.zeros((len(encodings), self.outputs), np.float32)
-        for places in _batches(encodings):
+        order = sorted(range(len(encodings)), key=lambda place: len(encodings[place]))
+        for start in range(0, len(order), _ROWS):
+            places = order[start : start + _ROWS]
             logits[places] = self.compute([encodings[place] for place in places])
         return pool(logits, texts_of)
 
@@ -169,13 +173,6 @@ def _texts(data: pd.DataFrame, name: str) -> list[str]:
     return texts
 
 
-def _batches(encodings: Sequence[Encoding]) -> Iterator[list[int]]:
-    """Yield the places of rows of similar length."""
-    order = sorted(range(len(encodings)), key=lambda place: len(encodings[place]))
-    for start in range(0, len(order), _ROWS):
-        yield order[start : start + _ROWS]
-
-
 def _padded(encodings: Sequence[Encoding]) -> tuple[Array, Array, Array]:
     """Return token ids, attention mask and segments, int64 [rows, longest row]."""
     shape = len(encodings), max(map(len, encodings))
@@ -184,9 +181,3 @@ def _padded(encodings: Sequence[Encoding]) -> tuple[Array, Array, Array]:
         length = len(encoding)
         ids[row, :length], mask[row, :length], segments[row, :length] = encoding.ids, 1, encoding.type_ids
     return ids, mask, segments
-
-
-def _softmax(logits: Array) -> Array:
-    exponentials = np.exp(logits - logits.max(1, keepdims=True))
-    chances: Array = exponentials / exponentials.sum(1, keepdims=True)
-    return chances

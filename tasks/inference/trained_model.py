@@ -79,15 +79,14 @@ def _chosen(description: Path, wanted: str) -> tuple[Form, Path]:
         if found:
             form = fastest(found)
             return form, file_of(description.parent, form)
-        why = "; ".join(f"{form['name']}: {_reason(form)}" for form in forms if form["engine"] == wanted)
+        unable = ["this processor does not compute in it"]
+        why = [f"{one['name']}: {'; '.join(one['reasons'] or unable)}" for one in forms if one["engine"] == wanted]
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{description} is damaged ({error!r}): package the model again") from error
     choice = ", ".join(sorted({form["engine"] for form in offered}))
-    raise BadInput(f"{description.parent} has no form for prediction.backend={wanted} ({why}): choose one of {choice}")
-
-
-def _reason(form: Form) -> str:
-    return "; ".join(form["reasons"]) or "this processor does not compute in it"
+    raise BadInput(
+        f"{description.parent} has no form for prediction.backend={wanted} ({'; '.join(why)}): choose one of {choice}"
+    )
 
 
 class TorchBackend:

@@ -87,7 +87,8 @@ class Profile:
     def as_json(self) -> dict[str, Any]:
         """Return the profile as JSON values, which do not depend on the order of the rows."""
         counts = {"labels": self.labels, "lengths": self.lengths, "words": self.words}
-        return {"kind": self.kind, "rows": self.rows, **{name: _sorted(each) for name, each in counts.items()}}
+        ordered = {name: {str(key): each[key] for key in sorted(each)} for name, each in counts.items()}
+        return {"kind": self.kind, "rows": self.rows, **ordered}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -138,11 +139,13 @@ def read_profile(package: Path) -> Profile | None:
 
 def measure(old: Profile, new: Profile, limits: Dataset) -> list[Figure]:
     """Compute all figures of drift of new rows from the training rows; neither is empty."""
+    # Repeated words count repeatedly.
+    unknown = sum(count for word, count in new.words.items() if word not in old.words)
     return [
         _label_drift(old, new, limits.max_label_drift),
         Figure("length", "Kolmogorov-Smirnov, in words", _distance(old.lengths, new.lengths),
                "dataset.max_length_drift", limits.max_length_drift),
-        Figure("vocabulary", "share of unknown words", _unknown(old.words, new.words),
+        Figure("vocabulary", "share of unknown words", unknown / max(new.words.total(), 1),
                "dataset.max_vocabulary_drift", limits.max_vocabulary_drift),
     ]  # fmt: skip
 
@@ -168,15 +171,6 @@ def _distribution(counts: Counter[Any], values: Sequence[Any]) -> list[float]:
     """Return the share of the rows up to each of the values, which are in ascending order."""
     total = counts.total()
     return [rows / total for rows in accumulate(counts[value] for value in values)]
-
-
-def _unknown(old: Counter[str], new: Counter[str]) -> float:
-    """Return the share of all words of the new rows that occur in no old row. Repeated words count repeatedly."""
-    return sum(count for word, count in new.items() if word not in old) / max(new.total(), 1)
-
-
-def _sorted(counts: Counter[Any]) -> dict[str, int]:
-    return {str(key): counts[key] for key in sorted(counts)}
 
 
 def _counter(kind: Callable[[str], Any], counts: Mapping[str, int]) -> Counter[Any]:

@@ -24,23 +24,15 @@ _PROSE_MARKS = re.compile(r"[-.,]+(?!\d)")  # one before a digit is a sign, a de
 
 def text_key(sentences: tuple[str, ...]) -> int:
     """Return a signed 64-bit hash that is the same for all texts that no tokenizer tells apart, except by case."""
-    return _key(sentences, _as_tokens)
+    return _key(sentences, lambda text: " ".join(_WORDS_AND_MARKS.findall(text)))
 
 
 def overlap_key(sentences: tuple[str, ...]) -> int:
     """Return a signed 64-bit hash that is the same for a text and for its tokenized form."""
-    return _key(sentences, _as_prose)
+    return _key(sentences, lambda text: _SPACES_AND_QUOTES.sub("", _PROSE_MARKS.sub("", text)) or text.strip())
 
 
 def _key(sentences: tuple[str, ...], form: Callable[[str], str]) -> int:
     joined = "\0".join(form(unicodedata.normalize("NFC", sentence).casefold()) for sentence in sentences)
     digest = hashlib.blake2b(joined.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
-
-
-def _as_tokens(text: str) -> str:
-    return " ".join(_WORDS_AND_MARKS.findall(text))
-
-
-def _as_prose(text: str) -> str:
-    return _SPACES_AND_QUOTES.sub("", _PROSE_MARKS.sub("", text)) or text.strip()

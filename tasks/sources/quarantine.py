@@ -83,15 +83,9 @@ def problem(record: Record, task: Task, split: str) -> str:
     if any(map(is_blank, record.sentences)):
         return "empty text"
     if split == "test":
-        return _index_problem(record)
+        # Predictions are matched by position, so the index must count from 0 without gaps or repetitions.
+        return "" if record.index in ("", str(record.row)) else f"index {record.index!r}, expected {record.row}"
     return _LABEL_PROBLEMS[task.kind](record.label, task)
-
-
-def _index_problem(record: Record) -> str:
-    """Check the index: predictions are matched by position, so it must count from 0 without gaps or repetitions."""
-    if record.index in ("", str(record.row)):
-        return ""
-    return f"index {record.index!r}, expected {record.row}"
 
 
 def _class_problem(label: str, task: Task) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -70,12 +71,8 @@ class _ScorePart:
 
     def _scored(self, part: int) -> Iterator[pa.Table]:
         rows = slice_of(Path(self.table), part, self.parts)
-        texts = zip(*(_values(rows, name) for name in self.texts), strict=True)
+        columns = [chain.from_iterable(chunk.to_pylist() for chunk in rows[name].chunks) for name in self.texts]
+        texts = zip(*columns, strict=True)
         for scored in self.labeler.label(rows, texts):
             yield scored
             self.done.add(len(scored))
-
-
-def _values(rows: pa.Table, name: str) -> Iterator[str]:
-    for chunk in rows[name].chunks:
-        yield from chunk.to_pylist()

@@ -171,10 +171,6 @@ def _entries(chunk: Chunk, problems: list[str]) -> Iterator[dict[str, Any]]:
         yield {"line": row.place, "reason": row.reason, "text": row.text[:_SHOWN]}
     for at, reason in enumerate(problems):
         if reason:
-            values = {name: _shown(chunk.rows.column(name)[at]) for name in chunk.rows.schema.names}
-            yield {"line": chunk.places[at], "reason": reason, "row": values}
-
-
-def _shown(value: pa.Scalar) -> str | None:
-    found = python_value(value, "replace")
-    return None if found is None else str(found)[:_SHOWN]
+            values = {name: python_value(chunk.rows.column(name)[at], "replace") for name in chunk.rows.schema.names}
+            shown = {name: None if value is None else str(value)[:_SHOWN] for name, value in values.items()}
+            yield {"line": chunk.places[at], "reason": reason, "row": shown}

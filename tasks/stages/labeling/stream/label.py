@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +52,8 @@ class LabelRows:
     def _labeled(self, chunks: Iterable[pa.RecordBatch], aside: TextIO, tallies: list[Tally]) -> Iterator[pa.Table]:
         """Yield the labeled rows. Write the others aside, and append what is counted to the tallies."""
         for chunk in chunks:
-            found = [self._texts_of(row, problem) for row, problem in _rows(chunk)]
+            written = chunk.column("row").cast(pa.large_binary()).to_pylist()
+            found = list(map(self._texts_of, written, chunk.column("problem").to_pylist()))
             reasons = [reason for _, reason in found if reason]
             good = np.array([not reason for _, reason in found], bool)
             for row, reason in zip(chunk.filter(pa.array(~good)).to_pylist(), reasons, strict=True):
@@ -77,7 +78,8 @@ class LabelRows:
             if not reason and name not in values:
                 reason = f"no column {name}"
             if not reason and not isinstance(text, str | None):
-                reason = f"{name} {'has bytes that are not UTF-8' if _is_binary(text) else 'is not a text'}"
+                is_binary = isinstance(text, dict) and set(text) == {BYTES}
+                reason = f"{name} {'has bytes that are not UTF-8' if is_binary else 'is not a text'}"
             reason = reason or text_problem(None if text is None else text.encode(), self.labeler.head.cleaning)
         return tuple(map(str, texts)), reason
 
@@ -92,12 +94,3 @@ class LabelRows:
         probabilities = [table[name].to_numpy() for name in probability_columns(head.label_names)]
         confidence = float(np.max(probabilities, axis=0).sum()) if probabilities else None
         return Tally(self.batch, self.labeler.version, profile, confidence)
-
-
-def _is_binary(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) == {BYTES}
-
-
-def _rows(chunk: pa.RecordBatch) -> Iterator[tuple[bytes | None, str | None]]:
-    rows, problems = chunk.column("row").cast(pa.large_binary()), chunk.column("problem")
-    return zip(rows.to_pylist(), problems.to_pylist(), strict=True)
