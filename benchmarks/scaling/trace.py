@@ -184,7 +184,7 @@ def trace_bucket(shapes: tuple[tuple[int, ...], ...], layout: Layout, compressed
     link, hosts = SilentLink(layout.hosts, recorder), _hosts(layout, recorder)
     torch.manual_seed(0)
     parameters = [torch.zeros(shape) for shape in shapes]
-    bucket = Bucket("bucket", parameters, layout.settings, link, hosts, host=None)
+    bucket = Bucket("bucket", parameters, link, layout.settings, hosts)
     bucket.choose(compressed)
 
     def fill() -> None:

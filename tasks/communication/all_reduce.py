@@ -74,9 +74,9 @@ class AllReduce(Exchange):
         # A request to stop is summed like a gradient, so that all ranks stop after the same step.
         self._stop_request = torch.zeros(1, device=model.device)
         rest = [*kinds["rest"].values(), self._stop_request]
-        self._rest = Bucket("rest", rest, None, self._links["rest"], hosts, host)
+        self._rest = Bucket("rest", rest, self._links["rest"], None, hosts, host)
         self._matrices = [
-            Bucket(f"matrices.{number}", group, settings, self._links["matrices"], hosts, host)
+            Bucket(f"matrices.{number}", group, self._links["matrices"], settings, hosts, host)
             for number, group in enumerate(group_by_size(kinds["matrices"].values()))
         ]
         self._buckets = (*self._matrices, self._rest)
@@ -214,10 +214,10 @@ class Bucket:
         self,
         name: str,
         parameters: list[torch.Tensor],
-        settings: Communication | None,
         link: Link,
-        hosts: Hosts | None,
-        host: Host | None,
+        settings: Communication | None = None,
+        hosts: Hosts | None = None,
+        host: Host | None = None,
     ) -> None:
         self.name = name
         shapes, device = [parameter.shape for parameter in parameters], parameters[0].device

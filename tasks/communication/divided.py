@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,10 +13,11 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from tasks.communication.buckets import GradientBuffer, group_by_size
+from tasks.communication.all_reduce import Bucket
+from tasks.communication.buckets import group_by_size
 from tasks.communication.exchange import Exchange, by_kind, total_norm
 from tasks.communication.layout import Layout, Place
-from tasks.communication.link import Handle, Link
+from tasks.communication.link import Link
 from tasks.communication.ranks import sum_over_ranks
 from tasks.encoder.models import EncoderWithHead
 
@@ -100,21 +101,3 @@ class DividedModel(Exchange):
         for name, part in self._parts.items():
             groups[part.copies][name] = part.values
         return sum(float(total_norm(group)) ** 2 / copies for copies, group in groups.items())
-
-
-class Bucket:
-    """Parts whose gradients are sent together, when the buffer `gradients` is complete."""
-
-    def __init__(self, name: str, parts: Sequence[torch.Tensor], link: Link) -> None:
-        self.gradients = GradientBuffer(parts, self._send)
-        self._name, self._link, self._flat = name, link, torch.zeros(0)
-        self._handle: Handle = -1
-
-    def receive(self) -> None:
-        """Wait for the sums, and make them the parts' gradients."""
-        self._link.wait(self._handle)
-        for part, gradient in self.gradients.views(self._flat).items():
-            part.grad = gradient
-
-    def _send(self, flat: torch.Tensor) -> None:
-        self._flat, self._handle = flat, self._link.all_reduce(flat, self._name)

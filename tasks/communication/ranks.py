@@ -65,6 +65,12 @@ def gather_rows(rows: torch.Tensor, name: str) -> torch.Tensor:
     return gathered
 
 
+def gather_bytes(own: bytes, name: str) -> list[bytes]:
+    """Return the bytes of all ranks, equally many, in the order of the ranks."""
+    rows = gather_rows(torch.tensor([list(own)], dtype=torch.uint8), name)
+    return [bytes(row) for row in rows.tolist()]
+
+
 def _horovod() -> Any:
     """Return Horovod if it is initialized, which implies that it was imported, else None."""
     horovod = sys.modules.get("horovod.torch")

@@ -149,9 +149,9 @@ def share_memory(size: int, by_host: Sequence[int]) -> Host | None:
         listener.bind(_address(name))
         listener.listen(max(by_host))
         listener.settimeout(_TO_MEET)
-        names = ranks.gather_rows(torch.tensor([list(name)], dtype=torch.uint8), "shared_memory.names").tolist()
+        names = ranks.gather_bytes(name, "shared_memory.names")
         own = next(host for host in ranks.split_by_host(by_host) if ranks.rank() in host)
-        host = _meet(size, own, [bytes(name) for name in names], listener)
+        host = _meet(size, own, names, listener)
     lacking = ranks.sum_over_ranks([host is None], "shared_memory.lacking") != [0]
     return None if lacking else host
 

@@ -69,13 +69,7 @@ def _connect(layout: Layout, device: torch.device, folder: Path) -> None:
     elif interface := os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     name = Path(tempfile.mkdtemp(prefix="mesh-", dir=folder)).name if layout.rank == 0 else ""
-    store = FileStore(str(folder / _told_by_first(name) / "store"), layout.world)
+    told = ranks.gather_bytes(name.encode().ljust(_LONGEST_NAME), "mesh.name")[0].decode().rstrip()
+    store = FileStore(str(folder / told / "store"), layout.world)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=layout.rank, world_size=layout.world, timeout=_PATIENCE)
-
-
-def _told_by_first(name: str) -> str:
-    """Return the name that rank 0 calls this with."""
-    own = torch.zeros(1, _LONGEST_NAME, dtype=torch.uint8)
-    own[0, : len(name)] = torch.tensor(list(name.encode()), dtype=torch.uint8)
-    return bytes(ranks.gather_rows(own, "mesh.name")[0].tolist()).rstrip(b"\0").decode()
