@@ -2,7 +2,8 @@
 
 Accuracy is a proportion and has Wilson's interval (Wilson 1927). The other metrics are bootstrapped (Efron 1979): the
 rows are drawn 2,000 times with replacement, with a fixed seed, and the interval reaches from the 2.5th to the 97.5th
-percentile of the metric over these draws.
+percentile of the metric over these draws. Where only the number of rows of each kind matters, these numbers are drawn:
+scipy.stats.bootstrap, which draws rows, takes 4 times as long for 872 rows and 200 times as long for 40,000.
 """
 
 from __future__ import annotations
@@ -25,22 +26,19 @@ Floats = npt.NDArray[np.float64]
 
 
 def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interval | None:
-    """Return the interval of a metric.
+    """Return the interval of a metric, or None if the metric is undefined.
 
     Args:
         task: The task.
         metric: accuracy, f1, matthews, f1_micro, f1_macro, pearson, spearman, or, if all rows have the same label, its
             recall.
         labels: Class ids or scores, [n], or zeros and ones, [n, labels].
-        predicted: Predicted class ids or scores, [n], or zeros and ones, [n, labels].
-
-    Returns:
-        The lower and the upper bound, or None if the metric is undefined.
+        predicted: Predictions of the same shape.
     """
     if not len(labels) or not np.isfinite(predicted).all():
         return None
     if metric in ("accuracy", "recall"):
-        return wilson(int((labels == predicted).sum()), len(labels))
+        return of_share(int((labels == predicted).sum()), len(labels))
     return _middle(_resampled(task, metric, labels, predicted))
 
 
@@ -51,34 +49,27 @@ def over_seeds(values: Sequence[float]) -> Interval:
 
 
 def of_share(right: int, rows: int) -> Interval | None:
-    """Return Wilson's interval of the proportion `right / rows`, or None if there are no rows."""
-    return wilson(right, rows) if rows else None
+    """Return Wilson's score interval of the proportion `right / rows`, or None if there are no rows."""
+    if not rows:
+        return None
+    found = stats.binomtest(right, rows).proportion_ci(LEVEL, method="wilson")
+    return float(found.low), float(found.high)
 
 
 def of_class_f1(right: int, wrongly: int, missed: int, rows: int) -> Interval | None:
-    """Return the bootstrap interval of one class's F1.
+    """Return the interval of one class's F1, or None if the class neither occurs nor is predicted.
 
     Args:
         right: The number of true positives.
         wrongly: The number of false positives.
         missed: The number of false negatives.
         rows: The number of rows of all classes.
-
-    Returns:
-        The lower and the upper bound, or None if the class neither occurs nor is predicted.
     """
     if not right + wrongly + missed:
         return None
     counts = np.array([right, wrongly, missed, rows - right - wrongly - missed])
     hits, *errors, _ = np.random.default_rng(0).multinomial(rows, counts / rows, size=RESAMPLES).T
-    seen = 2 * hits + sum(errors)
-    return _middle(np.divide(2 * hits, seen, out=np.zeros(RESAMPLES), where=seen > 0))
-
-
-def wilson(right: int, rows: int) -> Interval:
-    """Return Wilson's score interval of the proportion `right / rows`."""
-    found = stats.binomtest(right, rows).proportion_ci(LEVEL, method="wilson")
-    return float(found.low), float(found.high)
+    return _middle(_ratio(2 * hits, 2 * hits + sum(errors)))
 
 
 def _middle(values: Floats) -> Interval | None:
@@ -92,27 +83,26 @@ def _middle(values: Floats) -> Interval | None:
 
 def _resampled(task: Task, metric: str, labels: Array, predicted: Array) -> Floats:
     """Return the metric of each resample, [RESAMPLES]."""
-    random = np.random.default_rng(0)
     if task.kind == "multilabel":
-        return np.concatenate(
-            [f1_of_sets(rows, truth, said, metric) for rows, (truth, said) in resampled_sets(labels, predicted)]
-        )
-    if metric in ("f1", "matthews"):
-        # Drawing rows is equivalent to drawing cells of the confusion matrix, whose cost does not depend on the rows.
-        matrix = confusion_matrix(labels, predicted, labels=range(task.outputs))
-        draws = random.multinomial(len(labels), matrix.ravel() / matrix.sum(), size=RESAMPLES)
-        matrices = draws.reshape(-1, task.outputs, task.outputs).astype(np.float64)
-        return matthews_of(matrices) if metric == "matthews" else f1_of(matrices)
-    at_once = max(_IN_MEMORY // len(labels), 1)
-    sizes = (min(at_once, RESAMPLES - start) for start in range(0, RESAMPLES, at_once))
-    samples = (random.integers(len(labels), size=(rows, len(labels))) for rows in sizes)
-    return np.concatenate([correlations(labels[rows], predicted[rows], metric) for rows in samples])
+        draws = resampled_sets(labels, predicted)
+        return np.concatenate([f1_of_sets(rows, truth, said, metric) for rows, (truth, said) in draws])
+    if task.kind == "regression":
+        return np.concatenate([correlations(labels[at], predicted[at], metric) for at in resampled_rows(len(labels))])
+    matrix = confusion_matrix(labels, predicted, labels=range(task.outputs))
+    cells = np.random.default_rng(0).multinomial(len(labels), matrix.ravel() / matrix.sum(), size=RESAMPLES)
+    matrices = cells.reshape(-1, task.outputs, task.outputs).astype(np.float64)
+    return matthews_of(matrices) if metric == "matthews" else f1_of(matrices)
+
+
+def resampled_rows(rows: int) -> Iterator[Array]:
+    """Yield the positions of the rows of the RESAMPLES draws in parts, [draws, rows] each."""
+    random, at_once = np.random.default_rng(0), max(_IN_MEMORY // rows, 1)
+    for start in range(0, RESAMPLES, at_once):
+        yield random.integers(rows, size=(min(at_once, RESAMPLES - start), rows))
 
 
 def resampled_sets(labels: Array, *predicted: Array) -> Iterator[tuple[Floats, list[Array]]]:
-    """Resample the rows of a multi-label task.
-
-    Drawing rows is equivalent to drawing cells of a table of all that occurs in a row: its labels and predictions.
+    """Resample the rows of a multi-label task, as cells of a table of all that occurs in a row.
 
     Args:
         labels: Zeros and ones, [n, labels].
@@ -132,35 +122,28 @@ def resampled_sets(labels: Array, *predicted: Array) -> Iterator[tuple[Floats, l
 
 
 def f1_of_sets(rows: Floats, labels: Array, predicted: Array, metric: str) -> Floats:
-    """Return F1, as tasks/scoring/metrics.py defines it, of a multi-label task.
+    """Return f1_micro or f1_macro, as tasks/scoring/metrics.py defines them, of each draw, [draws].
 
     Args:
         rows: The number of rows of each cell, [draws, cells].
         labels: The labels of a cell, zeros and ones, [cells, labels].
         predicted: The predictions of a cell, zeros and ones, [cells, labels].
-        metric: f1_micro or f1_macro.
-
-    Returns:
-        One value per draw, [draws].
+        metric: The metric.
     """
     right, seen = rows @ (labels * predicted), rows @ (labels + predicted)
     if metric == "f1_micro":
         right, seen = right.sum(axis=1, keepdims=True), seen.sum(axis=1, keepdims=True)
-    each: Floats = np.divide(2 * right, seen, out=np.zeros_like(right), where=seen > 0)
-    mean: Floats = each.mean(axis=1)
+    mean: Floats = _ratio(2 * right, seen).mean(axis=1)
     return mean
 
 
 def correlations(labels: Array, scores: Array, metric: str) -> Floats:
-    """Return the correlation of each row of two matrices.
+    """Return the pearson or spearman correlation of each draw, [draws]; NaN where one side is constant.
 
     Args:
         labels: True scores, [draws, n].
         scores: Predicted scores, [draws, n].
-        metric: "spearman" for Spearman's rank correlation; Pearson's correlation otherwise.
-
-    Returns:
-        One correlation per draw, [draws]; NaN where one side is constant.
+        metric: The metric.
     """
     if metric == "spearman":
         labels, scores = stats.rankdata(labels, axis=1), stats.rankdata(scores, axis=1)
@@ -172,17 +155,14 @@ def correlations(labels: Array, scores: Array, metric: str) -> Floats:
 
 
 def f1_of(matrices: Floats) -> Floats:
-    """Return F1, as tasks/scoring/metrics.py defines it, of confusion matrices.
+    """Return F1, as tasks/scoring/metrics.py defines it, of each confusion matrix, [draws].
 
     Args:
         matrices: Counts, [draws, classes (label), classes (prediction)].
-
-    Returns:
-        One value per draw, [draws]: F1 of the positive class if there are two classes, else the mean over the classes.
     """
     right = np.diagonal(matrices, axis1=1, axis2=2)
     seen = matrices.sum(axis=1) + matrices.sum(axis=2)
-    each: Floats = np.divide(2 * right, seen, out=np.zeros_like(right), where=seen > 0)
+    each = _ratio(2 * right, seen)
     if each.shape[1] == 2:
         return each[:, 1]
     mean: Floats = each.sum(axis=1) / (seen > 0).sum(axis=1)  # leaves out classes that neither occur nor are predicted
@@ -190,18 +170,16 @@ def f1_of(matrices: Floats) -> Floats:
 
 
 def matthews_of(matrices: Floats) -> Floats:
-    """Return the Matthews correlation (Gorodkin 2004, equation 8) of confusion matrices; 0 where it is undefined.
-
-    Args:
-        matrices: Counts, [draws, classes (label), classes (prediction)].
-
-    Returns:
-        One correlation per draw, [draws].
-    """
+    """Return the Matthews correlation (Gorodkin 2004, equation 8) of each confusion matrix; 0 where it is undefined."""
     rows = matrices.sum(axis=(1, 2))
     right = np.trace(matrices, axis1=1, axis2=2)
     labeled, predicted = matrices.sum(axis=2), matrices.sum(axis=1)
     covariance = right * rows - (labeled * predicted).sum(axis=1)
     spread = (rows**2 - (labeled**2).sum(axis=1)) * (rows**2 - (predicted**2).sum(axis=1))
-    matthews: Floats = np.divide(covariance, np.sqrt(spread), out=np.zeros_like(covariance), where=spread > 0)
-    return matthews
+    return _ratio(covariance, np.sqrt(spread))
+
+
+def _ratio(part: Array, whole: Array) -> Floats:
+    """Return part / whole, and 0 where the whole is 0."""
+    found: Floats = np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
+    return found

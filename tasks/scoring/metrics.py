@@ -11,7 +11,7 @@ the labels of a multi-label task is over all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -23,28 +23,29 @@ from sklearn import metrics as sk
 from include.glue import Kind, Task
 
 Array = npt.NDArray[Any]
+Thresholds = Array | Sequence[float] | None
 
 NAMES = {
     "classification": ("accuracy", "precision", "recall", "f1", "matthews"),
     "multilabel": ("f1_micro", "f1_macro", "subset_accuracy", "hamming_loss"),
     "regression": ("pearson", "spearman", "mse", "rmse", "mae", "r2"),
 }
+#: A correlation is undefined for a constant, but scores that are independent of the text have 0 on average.
+_CORRELATIONS = {"pearson": 0.0, "spearman": 0.0}
 
 
-def all_metrics(task: Task, labels: Array, logits: Array) -> dict[str, float]:
-    """Compute all metrics for the kind of task.
+def all_metrics(task: Task, labels: Array, logits: Array, thresholds: Thresholds = ()) -> dict[str, float]:
+    """Compute the metrics that NAMES lists for the kind of the task; NaN where one is undefined.
 
     Args:
         task: The task.
         labels: Class ids or scores, [n], or zeros and ones, [n, labels].
         logits: The model's outputs, [n, outputs].
-
-    Returns:
-        Metric name to value, which is NaN where the metric is undefined. The names are those of NAMES.
+        thresholds: As of `predictions`.
     """
     if not len(labels) or not np.isfinite(logits).all():
         return dict.fromkeys(NAMES[task.kind], math.nan)
-    predicted = predictions(task, logits)
+    predicted = predictions(task.kind, logits, thresholds)
     if task.kind == "regression":
         return _regression(labels, predicted)
     if task.kind == "multilabel":
@@ -52,51 +53,41 @@ def all_metrics(task: Task, labels: Array, logits: Array) -> dict[str, float]:
     return _classification(labels, predicted, task.outputs)
 
 
-def main_metric(task: Task, labels: Array, logits: Array) -> float:
-    """Compute the task's selection metric, for which higher is better; NaN if it is undefined.
+def predictions(kind: Kind, logits: Array, thresholds: Thresholds = ()) -> Array:
+    """Return what a model predicts.
 
     Args:
-        task: The task, which names the metric.
-        labels: Class ids or scores, [n], or zeros and ones, [n, labels].
+        kind: The kind of the task.
         logits: The model's outputs, [n, outputs].
+        thresholds: For a multi-label task, the probabilities from which labels are predicted, [labels] or [n, labels];
+            empty or None for one half.
+
+    Returns:
+        Class ids (int64) or scores (float64), [n], or zeros and ones (int64), [n, labels].
     """
-    return all_metrics(task, labels, logits)[task.metric]
-
-
-def predictions(task: Task, logits: Array) -> Array:
-    """Return the predicted class ids (int64) or scores (float64), [n], for logits [n, outputs].
-
-    For a multi-label task, return whether each label is more probable than not: zeros and ones (int64), [n, labels].
-    """
-    if task.kind == "regression":
+    if kind == "regression":
         return logits[:, 0].astype(np.float64)
-    if task.kind == "multilabel":
+    if kind == "classification":
+        classes: Array = logits.argmax(axis=1)
+        return classes
+    if thresholds is None or not len(thresholds):
         return (logits >= 0).astype(np.int64)
-    classes: Array = logits.argmax(axis=1)
-    return classes
+    return (probabilities(kind, logits) >= np.asarray(thresholds)).astype(np.int64)
 
 
 def probabilities(kind: Kind, logits: Array) -> Array:
-    """Return the probabilities of all classes, or of each label of a multi-label task, float64 [n, outputs].
-
-    For a regression they are meaningless.
-    """
+    """Return the probabilities of all classes, or of each label of a multi-label task, float64 [n, outputs]."""
     logits = logits.astype(np.float64)
     found: Array = expit(logits) if kind == "multilabel" else softmax(logits, axis=1)
     return found
 
 
 def multilabel_metrics(labels: Array, predicted: Array) -> dict[str, float]:
-    """Compute the metrics of a multi-label task.
+    """Compute the metrics of a multi-label task from zeros and ones, [n, labels] with n >= 1.
 
-    Args:
-        labels: Zeros and ones, [n, labels] with n >= 1.
-        predicted: Zeros and ones, [n, labels].
-
-    Returns:
-        Micro F1, over all labels of all rows; macro F1, the mean of the labels' F1; the share of rows with exactly the
-        right labels; and the Hamming loss, the share of wrong decisions. The F1 of a label that neither occurs nor is
-        predicted is 0, as in scikit-learn.
+    They are micro F1, over all labels of all rows; macro F1, the mean of the labels' F1; the share of rows with exactly
+    the right labels; and the Hamming loss, the share of wrong decisions. The F1 of a label that neither occurs nor is
+    predicted is 0, as in scikit-learn.
     """
     return {
         "f1_micro": averages(labels, predicted, "micro")["f1"],
@@ -114,8 +105,7 @@ def averages(
     Args:
         labels: Class ids, [n], or zeros and ones, [n, labels].
         predicted: Predictions of the same shape.
-        kind: "macro" is the mean over the classes, "weighted" the mean weighted by the rows of each class, "micro" is
-            over all labels of all rows.
+        kind: How scikit-learn averages.
         of: The classes; None for all that rows or predictions have, and for all labels of a multi-label task.
     """
     values = sk.precision_recall_fscore_support(labels, predicted, labels=of, average=kind, zero_division=0)
@@ -134,9 +124,64 @@ def spearman(labels: Array, scores: Array) -> float:
 
 def matthews(labels: Array, predicted: Array) -> float:
     """Return the Matthews correlation, or 0 if the labels or the predictions consist of a single class."""
-    if _constant(labels, predicted):  # scikit-learn returns 0, too, but warns
+    if _constant(labels, predicted):  # for which scikit-learn warns
         return 0.0
     return float(sk.matthews_corrcoef(labels, predicted))
+
+
+def f1_of_rates(precision: Array, recall: Array) -> Array:
+    """Return the harmonic mean of precision and recall, 0 where both are 0."""
+    both = precision + recall
+    f1: Array = np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
+    return f1
+
+
+def baseline(task: Task, labels: Array) -> dict[str, float | None]:
+    """Return the best value that a constant answer reaches for each metric; nothing if there are no rows.
+
+    The constant is the best one for these rows, not the most frequent label of the training rows, so no constant model
+    beats the baseline. Precision and recall are left out, because a constant answer can maximize either of them at the
+    expense of the other.
+
+    Args:
+        task: The task.
+        labels: Class ids or scores, [n], or zeros and ones, [n, labels].
+    """
+    if not len(labels):
+        return {}
+    if task.kind == "regression":
+        return _regression_baseline(task, labels)
+    if task.kind == "multilabel":
+        return _multilabel_baseline(labels)
+    # With two classes, F1 is that of the positive class, so the majority class is not always the best answer.
+    answers = {int(np.bincount(labels).argmax()), *([1] if task.outputs == 2 else [])}
+    values = [all_metrics(task, labels, np.eye(task.outputs)[np.full(len(labels), answer)]) for answer in answers]
+    return {name: max(one[name] for one in values) for name in ("accuracy", "f1", "matthews")}
+
+
+def _multilabel_baseline(labels: Array) -> dict[str, float | None]:
+    """Return the best values over all sets of labels that could be given to every row.
+
+    Of all sets of a size, that of the most frequent labels has the best micro F1. Macro F1 is best if all labels are
+    predicted, because a label that is not predicted has an F1 of 0.
+    """
+    rows, each = labels.shape
+    counts = np.sort(labels.sum(axis=0))[::-1]
+    micro = 2 * counts.cumsum() / (rows * np.arange(1, each + 1) + counts.sum())
+    same = np.unique(labels, axis=0, return_counts=True)[1]
+    return {
+        "f1_micro": float(micro.max()),
+        "f1_macro": float((2 * counts / (rows + counts)).mean()),
+        "subset_accuracy": float(same.max() / rows),
+        "hamming_loss": float(np.minimum(counts, rows - counts).sum() / labels.size),
+    }
+
+
+def _regression_baseline(task: Task, labels: Array) -> dict[str, float | None]:
+    """Return the squared errors of the mean and the absolute error of the median, which minimize them."""
+    mean, median = (all_metrics(task, labels, np.full((len(labels), 1), of(labels))) for of in (np.mean, np.median))
+    errors = {name: mean[name] for name in ("mse", "rmse", "r2")} | {"mae": median["mae"]}
+    return {**_CORRELATIONS, **as_json(errors)}
 
 
 def as_json(values: Mapping[str, float]) -> dict[str, float | None]:

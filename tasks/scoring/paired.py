@@ -9,7 +9,6 @@ rows for both models in each draw.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,8 +16,8 @@ import numpy as np
 
 from include.glue import Task
 from include.paired import LEVEL, Interval, of_answers
-from tasks.scoring.intervals import RESAMPLES, f1_of_sets, resampled_sets
-from tasks.scoring.metrics import Array, multilabel_metrics, pearson, spearman
+from tasks.scoring.intervals import correlations, f1_of_sets, resampled_rows, resampled_sets
+from tasks.scoring.metrics import Array, as_json, multilabel_metrics, pearson, spearman
 
 Outcome = Literal["worse", "not worse", "undecided"]
 
@@ -72,10 +71,6 @@ def outcome(found: Comparison, margin: float) -> Outcome:
     Identical predictions have a difference of 0, but the width of its interval still depends on the number of rows:
     0.0032 to each side for 872 rows, and 0.053 for 50 rows. With a margin of 0, a classifier must be proven better.
 
-    Args:
-        found: The comparison.
-        margin: The largest accepted loss of the metric.
-
     Returns:
         "worse" if the loss exceeds the margin and the paired test is significant; "not worse" if the whole interval of
         the difference is at or above -margin; otherwise "undecided", because the rows do not show on which side of the
@@ -98,15 +93,16 @@ def _answers(model: Array, champion: Array) -> Comparison:
 def _scores(task: Task, labels: Array, model: Array, champion: Array) -> Comparison:
     """Compare regressions."""
     metric = {"pearson": pearson, "spearman": spearman}[task.metric]
-    random, rows = np.random.default_rng(0), len(labels)
-    ours, theirs = metric(labels, model), metric(labels, champion)
-    values = Comparison(task.metric, rows, _defined(ours), _defined(theirs))
-    if values.model is None or values.champion is None:
-        return values
-    drawn = (random.integers(rows, size=rows) for _ in range(RESAMPLES))
-    draws = np.array([metric(labels[at], model[at]) - metric(labels[at], champion[at]) for at in drawn])
+    ours, theirs = as_json({"ours": metric(labels, model), "theirs": metric(labels, champion)}).values()
+    if ours is None or theirs is None:
+        return Comparison(task.metric, len(labels), ours, theirs)
+    differences = [
+        correlations(labels[at], model[at], task.metric) - correlations(labels[at], champion[at], task.metric)
+        for at in resampled_rows(len(labels))
+    ]
+    draws = np.concatenate(differences)
     draws = draws[np.isfinite(draws)]  # the metric is undefined in draws whose labels or scores are all equal
-    return _bootstrapped(task.metric, rows, ours, theirs, draws)
+    return _bootstrapped(task.metric, len(labels), ours, theirs, draws)
 
 
 def _sets(task: Task, labels: Array, model: Array, champion: Array) -> Comparison:
@@ -128,7 +124,3 @@ def _bootstrapped(metric: str, rows: int, ours: float, theirs: float, draws: Arr
     side = min((draws <= 0).sum(), (draws >= 0).sum())
     p = min(2 * (int(side) + 1) / (len(draws) + 1), 1.0)
     return Comparison(metric, rows, ours, theirs, ours - theirs, (float(low), float(high)), p)
-
-
-def _defined(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -15,8 +15,7 @@ from pyarrow import csv
 from include.answers import LABEL, PREDICTION, PROBABILITY, probability_columns
 from include.glue import Kind, Task
 from tasks.scoring import metrics
-from tasks.scoring.metrics import Array
-from tasks.scoring.thresholds import HALF
+from tasks.scoring.metrics import Array, Thresholds
 from tasks.sources.values import is_text
 
 #: What a spreadsheet takes for the beginning of a formula, also as characters of full width, and what replaces it.
@@ -42,41 +41,18 @@ def answer_columns(kind: Kind, names: Sequence[str], predicted: Array, probabili
     every = {column: probabilities[:, at] for at, column in enumerate(probability_columns(names))}
     if kind == "multilabel":
         return {PREDICTION: label_sets(names, predicted), **every}
-    return {
-        PREDICTION: predicted,
-        LABEL: class_names(names, predicted),
-        PROBABILITY: probabilities[np.arange(len(predicted)), predicted],
-        **every,
-    }
+    probability = probabilities[np.arange(len(predicted)), predicted]
+    return {PREDICTION: predicted, LABEL: class_names(names, predicted), PROBABILITY: probability, **every}
 
 
-def predict(kind: Kind, logits: Array, thresholds: Sequence[float] = ()) -> tuple[Array, Array | None]:
-    """Turn the logits of a model, [n, outputs], into predictions.
-
-    Args:
-        kind: The kind of the task.
-        logits: The logits, or scores.
-        thresholds: For a multi-label task, the probabilities from which labels are predicted, [labels]; empty for one
-            half.
-
-    Returns:
-        The most probable classes, [n], or zeros and ones, [n, labels], with the probabilities of all, float64
-        [n, labels]; or the scores, float64 [n], and None.
-    """
-    if kind == "regression":
-        return logits[:, 0].astype(np.float64), None
-    chances = metrics.probabilities(kind, logits)
-    if kind == "multilabel":
-        return (chances >= (np.array(thresholds) if thresholds else HALF)).astype(np.int64), chances
-    return chances.argmax(axis=1), chances
+def predict(kind: Kind, logits: Array, thresholds: Thresholds = ()) -> tuple[Array, Array | None]:
+    """Return `metrics.predictions` and the probabilities of all labels, [n, labels], which are None for scores."""
+    chances = None if kind == "regression" else metrics.probabilities(kind, logits)
+    return metrics.predictions(kind, logits, thresholds), chances
 
 
 def distribution(task: Task, logits: Array) -> dict[str, dict[str, float]]:
     """Describe what a model predicts: a model that gives every row the same answer shows here first.
-
-    Args:
-        task: The task.
-        logits: The model's outputs, [n, outputs].
 
     Returns:
         "shares", from the name of each label to the share of the rows that it is predicted for; for a regression
@@ -85,7 +61,7 @@ def distribution(task: Task, logits: Array) -> dict[str, dict[str, float]]:
     """
     if not len(logits) or not np.isfinite(logits).all():
         return {}
-    predicted = metrics.predictions(task, logits)
+    predicted = metrics.predictions(task.kind, logits)
     if task.kind == "regression":
         return {"predicted": {"mean": round(float(predicted.mean()), 4), "std": round(float(predicted.std()), 4)}}
     counts = predicted.sum(axis=0) if task.kind == "multilabel" else np.bincount(predicted, minlength=task.outputs)
@@ -115,19 +91,18 @@ def label_sets(names: Sequence[str], chosen: Array) -> pa.Array:
 
 
 def write_csv(table: pa.Table, file: Path, separator: str, escape: bool = False) -> None:
-    """Write a UTF-8 CSV file with a header. All texts are quoted, so they may contain commas and line ends.
-
-    Args:
-        table: The table.
-        file: The file to write.
-        separator: What separates the elements of lists, which become texts.
-        escape: Whether to write an apostrophe before texts that a spreadsheet would take for formulas.
-    """
+    """Write `sheet` of a table as UTF-8 CSV with a header. All texts are quoted, so they may contain line ends."""
     csv.write_csv(sheet(table, separator, escape), file)
 
 
 def sheet(table: pa.Table, separator: str, escape: bool = False) -> pa.Table:
-    """Return a table as `write_csv` writes it, with texts in place of lists of texts."""
+    """Return a table for spreadsheets.
+
+    Args:
+        table: The table.
+        separator: What separates the elements of lists of texts, which become texts.
+        escape: Whether to write an apostrophe before texts that a spreadsheet would take for formulas.
+    """
     for place, field in enumerate(table.schema):
         column = table.column(place)
         if pa.types.is_list(field.type):

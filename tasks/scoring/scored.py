@@ -14,7 +14,7 @@ from include.paired import Interval
 from tasks.encoder.batching import TokenTable
 from tasks.scoring import thresholds
 from tasks.scoring.intervals import interval
-from tasks.scoring.metrics import Array, all_metrics, multilabel_metrics, predictions, probabilities
+from tasks.scoring.metrics import Array, all_metrics, predictions, probabilities
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,7 @@ class ScoredSplit:
 
     @classmethod
     def of(cls, task: Task, table: TokenTable, logits: Array) -> Self:
-        """Return the documents of a labeled split with their logits.
-
-        Args:
-            task: The task.
-            table: The split.
-            logits: The model's outputs in the order of `table.documents`, [documents, outputs].
-
-        Raises:
-            BadInput: If the split has no labels.
-        """
+        """Return the documents of a labeled split with their logits, [documents, outputs]."""
         first = table.documents
         return cls(task, table.rows[first], table.labels[first], logits, table.sentences(first))
 
@@ -59,9 +50,7 @@ class ScoredSplit:
     @cached_property
     def predicted(self) -> Array:
         """Predicted class ids or scores, [n], or zeros and ones, [n, labels]."""
-        if self.thresholds is not None:
-            return (self.probabilities >= self.thresholds).astype(np.int64)
-        return predictions(self.task, self.logits)
+        return predictions(self.task.kind, self.logits, self.thresholds)
 
     @cached_property
     def probabilities(self) -> Array:
@@ -81,9 +70,7 @@ class ScoredSplit:
 
     def metrics(self) -> dict[str, float]:
         """Return all metrics of the task by name."""
-        if self.thresholds is not None and len(self):
-            return multilabel_metrics(self.labels, self.predicted)
-        return all_metrics(self.task, self.labels, self.logits)
+        return all_metrics(self.task, self.labels, self.logits, self.thresholds)
 
     def interval(self) -> Interval | None:
         """Return the 95 % interval of the task's selection metric, or None if it is undefined."""
@@ -97,9 +84,7 @@ class ScoredSplit:
 
     def at_thresholds(self, values: Sequence[float]) -> ScoredSplit:
         """Return the split with the same thresholds for all rows, [labels]; itself if there are none."""
-        if not len(values):
-            return self
-        return replace(self, thresholds=np.tile(np.asarray(values), (len(self), 1)))
+        return replace(self, thresholds=np.tile(np.asarray(values), (len(self), 1))) if len(values) else self
 
     def at(self, chosen: Array) -> ScoredSplit:
         """Return the part with the rows at these positions, or with the rows that this boolean mask [n] selects."""

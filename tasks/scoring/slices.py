@@ -47,15 +47,7 @@ def slices_of(scored: ScoredSplit) -> list[Slice]:
 
 
 def check_gate(experiment: Experiment, dev: Path) -> None:
-    """Check before a training that the gate will have a value for each slice that it names.
-
-    Args:
-        experiment: The experiment.
-        dev: The folder of the dev split in preprocess's artifact.
-
-    Raises:
-        BadInput: If no row is in one of the slices.
-    """
+    """Raise BadInput if gate.slices names a slice without rows in the folder of the dev split: no model could pass."""
     if not experiment.gate.slices:
         return
     table, task = TokenTable.open(dev), experiment.task

@@ -10,36 +10,27 @@ from __future__ import annotations
 import numpy as np
 from sklearn.metrics import precision_recall_curve
 
-from tasks.scoring.metrics import Array
+from tasks.scoring.metrics import Array, f1_of_rates
 
 FOLDS = 5
 HALF = 0.5
 
 
 def tune(labels: Array, probabilities: Array) -> Array:
-    """Return the threshold of each label with its best F1.
+    """Return the threshold of each label with its best F1, [labels].
+
+    Each lies in the middle between two probabilities that occur; of several that are equally good it is the one closest
+    to one half. A label without rows has a threshold of one half.
 
     Args:
         labels: Zeros and ones, [n, labels].
         probabilities: The probability of each label, [n, labels].
-
-    Returns:
-        Probabilities, [labels]. Each lies in the middle between two probabilities that occur; of several that are
-        equally good it is the one closest to one half. A label without rows has a threshold of one half.
     """
     return np.array([_best(*column) for column in zip(labels.T, probabilities.T, strict=True)])
 
 
 def cross_fit(labels: Array, probabilities: Array) -> Array:
-    """Return thresholds for each row that were tuned on other rows.
-
-    Args:
-        labels: Zeros and ones, [n, labels].
-        probabilities: The probability of each label, [n, labels].
-
-    Returns:
-        Probabilities, [n, labels]. They depend on nothing else: the folds are drawn with a fixed seed.
-    """
+    """Return thresholds for each row that were tuned on other rows, [n, labels], for arguments like those of `tune`."""
     fold = np.random.default_rng(0).permutation(len(labels)) % FOLDS
     thresholds = np.full(probabilities.shape, HALF)
     for number in np.unique(fold):
@@ -53,8 +44,7 @@ def _best(labels: Array, probabilities: Array) -> float:
         return HALF
     precision, recall, occurring = precision_recall_curve(labels, probabilities)
     precision, recall = precision[:-1], recall[:-1]  # the last point predicts no row
-    both = precision + recall
-    f1 = np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
+    f1 = f1_of_rates(precision, recall)
     below = np.concatenate([[0.0], occurring[:-1]])
     middles = (below + occurring) / 2
     best = middles[f1 >= f1.max() - 1e-12]

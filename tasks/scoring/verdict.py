@@ -2,25 +2,31 @@
 
 The stage gate decides by this verdict, and the report of evaluate shows it. The gate fails closed: a missing threshold
 (own tasks have one of 0, unless gate.beat_baseline is false), a missing or undefined metric, an unknown slice and a
-wrong number of rows are failures. So is a metric of the whole split that does not beat its baseline
-(tasks/scoring/baseline.py), unless gate.beat_baseline is false. Slices have no baseline, because on the rows of a
-single label a constant answer is either always right or always wrong.
+wrong number of rows are failures. So is a metric of the whole split that does not beat its baseline, unless
+gate.beat_baseline is false. Slices have no baseline, because on the rows of a single label a constant answer is either
+always right or always wrong.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from include.artifacts import Artifact
 from include.experiment import Experiment
 from include.glue import Task
 from include.paired import Interval
-from tasks.scoring.baseline import baseline
+from tasks.encoder.labels import from_column
 from tasks.scoring.intervals import interval
-from tasks.scoring.metrics import Array
+from tasks.scoring.metrics import Array, baseline
+
+METRICS, PREDICTIONS = "metrics.json", "predictions.parquet"
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,21 @@ class Evidence:
     predicted: Array
 
 
+def verdict_on(evaluated: Path, experiment: Experiment, inputs: Mapping[str, Artifact]) -> Verdict:
+    """Judge the files of the stage evaluate, for its own report and for the gate.
+
+    Args:
+        evaluated: The folder with METRICS and PREDICTIONS.
+        experiment: The experiment.
+        inputs: The artifacts of validate and preprocess, of which one knows how many rows the dev split must have.
+    """
+    summary = json.loads((evaluated / METRICS).read_text(encoding="utf-8"))
+    table = pq.read_table(evaluated / PREDICTIONS, columns=["label", "prediction"])
+    evidence = Evidence(summary, from_column(table["label"]), from_column(table["prediction"]))
+    split = inputs["preprocess" if experiment.preprocessing.resplit else "validate"]
+    return judge(experiment, evidence, split.manifest.result.get("rows", {}).get("dev"))
+
+
 def judge(experiment: Experiment, evidence: Evidence, expected_rows: int | None) -> Verdict:
     """Compare the evidence with the experiment's thresholds, the baselines, and the thresholds of slices.
 
@@ -99,41 +120,22 @@ def judge(experiment: Experiment, evidence: Evidence, expected_rows: int | None)
         expected_rows: The number of rows that the dev split must have; None if it is unknown, which fails the gate.
     """
     task, gate, thresholds = experiment.task, experiment.gate, experiment.thresholds
-    rows = {
-        "expected": expected_rows,
-        "measured": evidence.summary.get("rows"),
-        "predictions": len(evidence.labels),
-    }
+    measured, predicted = evidence.summary.get("rows"), len(evidence.labels)
+    reasons = []
+    if not expected_rows or not expected_rows == measured == predicted:
+        reasons.append(
+            f"the dev split has {expected_rows} rows, but {measured} were measured and {predicted} are in "
+            f"{PREDICTIONS}: run validate and all later stages again"
+        )
+    if not thresholds:
+        reasons.append(
+            f"there is no threshold for {task.name}: set gate.{task.metric}, the lowest acceptable {task.metric}"
+        )
     metrics = [_metric(task, metric, least, gate.beat_baseline, evidence) for metric, least in thresholds.items()]
     checks = [*metrics, *(_slice(name, least, evidence) for name, least in gate.slices.items())]
-    reasons = [*_rows(rows), *_thresholds(task, thresholds), *(check.reason for check in checks if check.reason)]
+    reasons += [check.reason for check in checks if check.reason]
+    rows = {"expected": expected_rows, "measured": measured, "predictions": predicted}
     return Verdict(task.name, rows, checks, reasons)
-
-
-def expected_rows(experiment: Experiment, inputs: Mapping[str, Artifact]) -> int | None:
-    """Return the number of rows that the dev split must have.
-
-    Args:
-        experiment: If it splits the data again, the number is that of preprocess, otherwise that of validate.
-        inputs: The artifacts of validate and preprocess.
-
-    Returns:
-        The number of rows, or None if the artifact does not record it.
-    """
-    source = inputs["preprocess" if experiment.preprocessing.resplit else "validate"]
-    rows: int | None = source.manifest.result.get("rows", {}).get("dev")
-    return rows
-
-
-def _rows(rows: Mapping[str, int | None]) -> Iterator[str]:
-    if rows["expected"] is None or rows["expected"] < 1 or len(set(rows.values())) > 1:
-        found = f"{rows['measured']} were measured and {rows['predictions']} are in predictions.parquet"
-        yield f"the dev split has {rows['expected']} rows, but {found}: run validate and all later stages again"
-
-
-def _thresholds(task: Task, thresholds: Mapping[str, float]) -> Iterator[str]:
-    if not thresholds:
-        yield f"there is no threshold for {task.name}: set gate.{task.metric}, the lowest acceptable {task.metric}"
 
 
 def _metric(task: Task, metric: str, threshold: float, beat_baseline: bool, evidence: Evidence) -> Check:

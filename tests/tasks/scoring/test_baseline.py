@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from include.glue import TASKS
-from tasks.scoring.baseline import baseline
-from tasks.scoring.metrics import all_metrics
+from tasks.scoring.metrics import all_metrics, baseline
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])

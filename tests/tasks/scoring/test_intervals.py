@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn import metrics as sk
 
 from include.glue import TASKS, Task
-from tasks.scoring.intervals import correlations, f1_of, f1_of_sets, interval, matthews_of, wilson
+from tasks.scoring.intervals import correlations, f1_of, f1_of_sets, interval, matthews_of, of_share
 from tasks.scoring.metrics import multilabel_metrics, pearson, spearman
 
 SST2, COLA, STSB, MNLI = TASKS["SST-2"], TASKS["CoLA"], TASKS["STS-B"], TASKS["MNLI"]
@@ -21,7 +21,7 @@ RANDOM = np.random.default_rng(5)
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
 )
 def test_wilson_as_published(right: int, rows: int, low: float, high: float) -> None:
-    assert wilson(right, rows) == pytest.approx((low, high), abs=5e-5)
+    assert of_share(right, rows) == pytest.approx((low, high), abs=5e-5)
 
 
 def test_accuracy_takes_wilson() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from include.glue import TASKS
 from include.named import build
-from tasks.scoring.intervals import wilson
+from tasks.scoring.intervals import of_share
 from tasks.scoring.metrics import all_metrics
 from tasks.scoring.verdict import Evidence, Verdict, judge
 
@@ -39,7 +39,7 @@ def test_passes_with_every_number_it_used() -> None:
     assert found["checks"] == [
         {
             "key": "gate.accuracy", "metric": "accuracy", "slice": "", "value": 0.9, "threshold": 0.9,
-            "interval": wilson(90, 100), "baseline": 0.5, "reason": "", "passed": True,
+            "interval": of_share(90, 100), "baseline": 0.5, "reason": "", "passed": True,
         },
         {
             "key": 'gate.slices["length:short"]', "metric": "accuracy", "slice": "length:short", "value": 0.95,

@@ -20,7 +20,7 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
 from tasks.launching.launch import _keep_profile, launch
-from tasks.scoring.metrics import main_metric
+from tasks.scoring.metrics import all_metrics
 from tasks.training.job import Job
 from tasks.training.profiler import middle
 from tests.spans import attributes, read_spans
@@ -117,7 +117,7 @@ def test_a_training_leaves_model_metrics_and_figures(one: Job) -> None:
     assert [line["step"] for line in lines(one.output)] == [*range(1, 9), 8]
     table = TokenTable.open(one.data / "dev")
     logits = predict_logits(load_trained(one.output / "model"), table)
-    again = main_metric(one.experiment.task, table.labels, logits)
+    again = all_metrics(one.experiment.task, table.labels, logits)[one.experiment.task.metric]
     assert again == summary["best"] == dev["accuracy"]
 
 

@@ -10,7 +10,7 @@ from include.artifacts import write_json
 from tasks.encoder.batching import TokenTable, length_batches
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
-from tasks.scoring.metrics import main_metric
+from tasks.scoring.metrics import all_metrics
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
@@ -58,7 +58,7 @@ def test_ranks_evaluate_documents_whose_windows_are_on_both(root: Path) -> None:
     logits, labels = predict_logits(model, table), table.labels[table.documents]
     assert logits.shape == (60, 2)
     best = max((line for line in lines(job.output) if LOSS in line), key=lambda line: line["accuracy"])
-    assert best["accuracy"] == main_metric(job.experiment.task, labels, logits)
+    assert best["accuracy"] == all_metrics(job.experiment.task, labels, logits)[job.experiment.task.metric]
     criterion = Criterion(job.experiment.loss, job.experiment.task, labels)
     assert best[LOSS] == pytest.approx(criterion.mean(logits, labels), rel=1e-5)
 

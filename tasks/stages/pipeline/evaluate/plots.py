@@ -1,8 +1,11 @@
-"""The plots of the evaluation report."""
+"""The plots of the evaluation report, among them the training curves out of the metrics.jsonl of train."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import PowerNorm
@@ -11,9 +14,7 @@ from matplotlib.ticker import PercentFormatter
 
 from tasks.reporting.drawing import BLUE, GRAY, INK, RED, new_axes, style_axes
 from tasks.scoring.metrics import Array
-from tasks.stages.pipeline.evaluate.calibration import Calibration
-from tasks.stages.pipeline.evaluate.curves import Curves
-from tasks.stages.pipeline.evaluate.operating_points import OperatingPoints
+from tasks.stages.pipeline.evaluate.probabilities import Calibration, OperatingPoints
 
 #: With more points than this, a smoothed loss is drawn over the raw one, and the points of a scatter plot are fainter.
 MANY = 60
@@ -22,12 +23,10 @@ SPAN = 0.2
 
 
 def confusion(matrix: Sequence[Sequence[int]]) -> Figure:
-    """Draw the confusion matrix as shares of each label's rows, for more classes than a table can show.
+    """Draw a confusion matrix, [labels][predictions], with more classes than a table can show.
 
-    The axes show the ids of the classes, because their names may be in scripts for which matplotlib has no font.
-
-    Args:
-        matrix: Numbers of rows, [labels][predictions].
+    It shows shares of each label's rows. The axes show the ids of the classes, because their names may be in scripts
+    for which matplotlib has no font.
     """
     counts = np.asarray(matrix)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -46,17 +45,16 @@ def operating(found: OperatingPoints) -> Figure:
     """Draw the precision-recall curve and the ROC curve, with the operating points on both."""
     figure = Figure(figsize=(9.4, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    left.plot(found.recall, found.precision, color=BLUE, linewidth=1.5)
+    for axes, curve in zip((left, right), found.curves, strict=True):
+        axes.plot(*curve, color=BLUE, linewidth=1.5)
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.02, 1.02)
     left.axhline(found.share, color=GRAY, linestyle="--", linewidth=1)
-    right.plot(found.false_positive_rate, found.true_positive_rate, color=BLUE, linewidth=1.5)
     right.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1)
     for point, marker in zip(found.points, "o^", strict=True):
         style = {"color": RED, "markersize": 6, "linestyle": "", "label": f"{point.about} ({point.threshold:.3f})"}
         left.plot(point.recall, point.precision, marker, **style)
         right.plot(point.false_positive_rate, point.recall, marker, **style)
-    for axes in (left, right):
-        axes.set_xlim(-0.02, 1.02)
-        axes.set_ylim(-0.02, 1.02)
     left.legend(frameon=False, fontsize=8.5, loc="lower left")
     style_axes(left, f"Precision and recall (average precision {found.average_precision:.4f})", "recall", "precision")
     style_axes(right, f"ROC (area {found.roc_auc:.4f})", "false positive rate", "true positive rate")
@@ -97,6 +95,34 @@ def errors(labels: Array, scores: Array) -> Figure:
     axes.axvline(0, color=GRAY, linestyle="--", linewidth=1)
     axes.axvline(error.mean(), color=RED, linewidth=1.2)
     return figure
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The training loss, and the loss and the metric of the dev split, each with the steps of its values."""
+
+    steps: list[int] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    dev_steps: list[int] = field(default_factory=list)
+    dev_metrics: list[float] = field(default_factory=list)
+    dev_loss_steps: list[int] = field(default_factory=list)
+    dev_losses: list[float] = field(default_factory=list)
+
+
+def read_curves(file: Path, metric: str) -> Curves:
+    """Read the curves from a metrics.jsonl, whose lines have either the training loss or results on the dev split."""
+    curves = Curves()
+    for text in file.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        for value, steps, values in (
+            (line.get("loss"), curves.steps, curves.losses),
+            (line.get(metric), curves.dev_steps, curves.dev_metrics),
+            (line.get("dev_loss"), curves.dev_loss_steps, curves.dev_losses),
+        ):
+            if value is not None:  # null stands for a value that was not finite
+                steps.append(line["step"])
+                values.append(value)
+    return curves
 
 
 def training(curves: Curves, metric: str) -> Figure:

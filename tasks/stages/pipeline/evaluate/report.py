@@ -1,25 +1,24 @@
-"""The report of an evaluation. Its sections are the templates in parts/."""
+"""The report of an evaluation, with its plots. Its sections are the templates in parts/."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+from matplotlib.figure import Figure
 
-from include.artifacts import write_json
-from include.glue import Task
+from include.artifacts import Artifact
+from include.glue import GENERIC, SPLITS
+from tasks.context import Context
 from tasks.reporting import drawing, page
-from tasks.scoring.predictions import write_csv
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.thresholds import FOLDS
 from tasks.scoring.verdict import Verdict
-from tasks.stages.pipeline.evaluate import curves, mistakes, plots
-from tasks.stages.pipeline.evaluate.calibration import calibrate
-from tasks.stages.pipeline.evaluate.operating_points import operating_points
-from tasks.stages.pipeline.evaluate.provenance import Provenance
-from tasks.stages.pipeline.evaluate.rows import NOTHING, Kept, listing, predictions_table, write_json_lines
+from tasks.stages.pipeline.evaluate import plots
+from tasks.stages.pipeline.evaluate.probabilities import calibrate, operating_points
+from tasks.stages.pipeline.evaluate.rows import NOTHING, Kept, worst
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 #: Up to this number of classes, the confusion matrix is a table with names and counts; beyond it, it is a plot.
@@ -35,7 +34,47 @@ PLOTS = {
 }
 
 
-def write(
+@dataclass(frozen=True)
+class Provenance:
+    """Where the model comes from.
+
+    Attributes:
+        data: A readable name of the data: a registered task, or the folder of the user's files.
+        run: The name of the run that created the report. Runs that reuse the artifact also reuse the report.
+        facts: Title to settings, which the report shows at its end.
+    """
+
+    data: str
+    run: str
+    facts: Mapping[str, Mapping[str, Any]]
+
+
+def provenance_of(context: Context) -> Provenance:
+    """Return the provenance of the model that the run evaluates."""
+    data = context.experiment.data
+    name = f"{Path(data.path).name or data.path} ({data.task})" if data.task in GENERIC else data.task
+    return Provenance(name, context.run.folder.name, _facts(context.inputs))
+
+
+def _facts(inputs: Mapping[str, Artifact]) -> dict[str, dict[str, Any]]:
+    train = inputs["train"].manifest
+    settings = {
+        "encoder": train.part["model"]["name"],
+        "pooling": train.part["model"]["pooling"],
+        **{name.replace("_", " "): value for name, value in train.part["training"].items()},
+        "gradient compression": train.part["communication"]["compression"],
+    }
+    keys = {f"{name} artifact": artifact.manifest.key for name, artifact in inputs.items()}
+    rows = inputs["preprocess"].manifest.result.get("rows", {})
+    source = inputs["validate"].manifest.part["data"]
+    data = {"source": source["source"], "folder": source["path"]}
+    if source["source"] == "files":
+        data["files"] = ", ".join(source[split] for split in SPLITS)
+    data |= {f"{split} rows": count for split, count in rows.items()}
+    return {"Training": settings, "Data and provenance": {**data, **keys, "code revision": train.revision}}
+
+
+def write_report(
     folder: Path,
     dev: ScoredSplit,
     summary: Mapping[str, Any],
@@ -43,56 +82,41 @@ def write(
     history: Path,
     provenance: Provenance,
     kept: Kept = NOTHING,
-    escape: bool = False,
 ) -> None:
-    """Write the artifact's files. `kept` are the columns of data.keep, and `escape` is prediction.escape_formulas."""
-    write_json(folder / "metrics.json", summary)
-    pq.write_table(predictions_table(dev), folder / "predictions.parquet")
-    write_csv(listing(dev, kept), folder / "predictions.csv", dev.task.separator, escape)
-    write_json_lines(dev, folder / "rows.jsonl")
-    images = _draw(folder, dev, summary, history)
-    html = render(dev.task, summary, verdict, mistakes.worst(dev, kept), images, provenance)
+    """Draw the plots, and write report.html, which contains them.
+
+    Args:
+        folder: The folder of the files.
+        dev: The scored dev split.
+        summary: The content of metrics.json.
+        verdict: The verdict that the gate will reach.
+        history: The metrics.jsonl of train.
+        provenance: The provenance of the model.
+        kept: The columns of data.keep.
+    """
+    task, images = dev.task, {}
+    for name, figure in _figures(dev, summary, history).items():
+        file = folder / f"{name}.png"
+        drawing.save(figure, file)
+        images[name] = {"title": PLOTS[name], "source": page.inline(file)}
+    html = page.render(
+        TEMPLATE, task=task, summary=summary, verdict=verdict, mistakes=worst(dev, kept), plots=images,
+        provenance=provenance, readable=task.outputs <= READABLE, folds=FOLDS,
+    )  # fmt: skip
     (folder / "report.html").write_text(html, encoding="utf-8")
 
 
-def _draw(folder: Path, dev: ScoredSplit, summary: Mapping[str, Any], history: Path) -> dict[str, Path]:
-    """Draw the plots for the task's kind, and return name to file."""
-    figures = {"training": plots.training(curves.read(history, dev.task.metric), dev.task.metric)}
-    if dev.task.kind == "classification":
+def _figures(dev: ScoredSplit, summary: Mapping[str, Any], history: Path) -> dict[str, Figure]:
+    """Draw the plots for the task's kind."""
+    task = dev.task
+    figures = {"training": plots.training(plots.read_curves(history, task.metric), task.metric)}
+    if task.kind == "classification":
         figures["reliability"] = plots.reliability(calibrate(dev))
-        if dev.task.outputs > READABLE:
+        if task.outputs > READABLE:
             figures["confusion"] = plots.confusion(summary["confusion"])
         if found := operating_points(dev):
             figures["operating"] = plots.operating(found)
-    elif dev.task.kind == "regression":
+    elif task.kind == "regression":
         figures["scatter"] = plots.scatter(dev.labels, dev.predicted)
         figures["errors"] = plots.errors(dev.labels, dev.predicted)
-    files = {name: folder / f"{name}.png" for name in figures}
-    for name, figure in figures.items():
-        drawing.save(figure, files[name])
-    return files
-
-
-def render(
-    task: Task,
-    summary: Mapping[str, Any],
-    verdict: Verdict,
-    mistakes: list[dict[str, Any]],
-    plots: Mapping[str, Path],
-    provenance: Provenance,
-) -> str:
-    """Return the HTML of the report.
-
-    Args:
-        task: The task.
-        summary: The content of metrics.json (tasks/stages/pipeline/evaluate/summary.py).
-        verdict: The verdict that the gate will reach.
-        mistakes: The worst mistakes (tasks/stages/pipeline/evaluate/mistakes.py).
-        plots: Name to PNG file. The images are embedded in the page.
-        provenance: The provenance of the model.
-    """
-    images = {name: {"title": PLOTS[name], "source": page.inline(file)} for name, file in plots.items()}
-    return page.render(
-        TEMPLATE, task=task, summary=summary, verdict=verdict, mistakes=mistakes, plots=images, provenance=provenance,
-        readable=task.outputs <= READABLE, folds=FOLDS,
-    )  # fmt: skip
+    return figures

@@ -1,4 +1,4 @@
-"""The predictions for each row of the dev split: a table for later stages, one for people, and JSON for viewers."""
+"""The rows of the dev split: their predictions as tables and as JSON for viewers, and the worst mistakes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from include.artifacts import write_json
 from include.stages import BadInput
 from tasks.encoder.labels import to_column
-from tasks.scoring.predictions import answer_columns, label_names
+from tasks.scoring.metrics import Array
+from tasks.scoring.predictions import answer_columns, label_names, write_csv
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import slices_of
+from tasks.scoring.thresholds import HALF
+from tasks.scoring.verdict import METRICS, PREDICTIONS
+from tasks.sources.values import python_value
 
 #: Columns of the user's file by their names, with one value for each row.
 Kept = Mapping[str, pa.ChunkedArray]
 NOTHING: Kept = MappingProxyType({})
+MISTAKES = 20
 
 
 def kept_of(file: Path, scored: ScoredSplit) -> Kept:
@@ -35,6 +41,24 @@ def kept_of(file: Path, scored: ScoredSplit) -> Kept:
     return {name: table[name].take(places) for name in table.column_names if name != "row"}
 
 
+def write_results(
+    folder: Path, dev: ScoredSplit, summary: Mapping[str, Any], kept: Kept = NOTHING, escape: bool = False
+) -> None:
+    """Write metrics.json, and the predictions for later stages, for people and for viewers.
+
+    Args:
+        folder: The folder of the files.
+        dev: The scored split.
+        summary: The content of metrics.json.
+        kept: The columns of data.keep.
+        escape: The field prediction.escape_formulas.
+    """
+    write_json(folder / METRICS, summary)
+    pq.write_table(predictions_table(dev), folder / PREDICTIONS)
+    write_csv(_listing(dev, kept), folder / "predictions.csv", dev.task.separator, escape)
+    write_json_lines(dev, folder / "rows.jsonl")
+
+
 def predictions_table(scored: ScoredSplit) -> pa.Table:
     """Return the columns row, label and prediction and, unless the labels are scores, all probabilities."""
     columns = {"row": scored.rows, "label": to_column(scored.labels), "prediction": to_column(scored.predicted)}
@@ -43,7 +67,7 @@ def predictions_table(scored: ScoredSplit) -> pa.Table:
     return pa.table(columns)
 
 
-def listing(scored: ScoredSplit, kept: Kept = NOTHING) -> pa.Table:
+def _listing(scored: ScoredSplit, kept: Kept) -> pa.Table:
     """Return a readable table of all rows: kept columns of the file, texts, names of the labels, and predictions."""
     texts = {f"sentence{number}": list(column) for number, column in enumerate(zip(*scored.sentences, strict=True), 1)}
     task, probabilities = scored.task, None if scored.task.kind == "regression" else scored.probabilities
@@ -54,20 +78,19 @@ def listing(scored: ScoredSplit, kept: Kept = NOTHING) -> pa.Table:
 
 
 def write_json_lines(scored: ScoredSplit, file: Path) -> None:
-    """Write one JSON object per row and line. All characters are ASCII, so nothing in a text looks like a line end."""
+    """Write one JSON object per row and line. All characters are ASCII, so nothing in a text looks like a line end.
+
+    Each has row, text, for pairs text2, label, prediction and slices. In a classification label and prediction are
+    names, in a multi-label task lists of names; both have correct (all labels of the row are) and the probabilities in
+    the order of the label names, a classification also confidence. A regression has error, prediction minus label.
+    """
     with file.open("w", encoding="ascii") as stream:
         for row in _objects(scored):
             stream.write(json.dumps(row, allow_nan=False) + "\n")
 
 
 def _objects(scored: ScoredSplit) -> Iterator[dict[str, Any]]:
-    """Yield the rows in the order of the split.
-
-    Each has row, text, for pairs text2, label, prediction and slices. In a classification label and prediction are
-    names, in a multi-label task lists of names; both have correct (all labels of the row are) and the probabilities in
-    the order of the label names, a classification also confidence. A regression has error, prediction minus label.
-    """
-    labels, predicted = (_plain(label_names(scored.task, side)) for side in (scored.labels, scored.predicted))
+    labels, predicted = (label_names(scored.task, side).tolist() for side in (scored.labels, scored.predicted))
     answers, parts = _answers(scored), slices_of(scored)
     members = np.array([part.mask for part in parts])
     for at, texts in enumerate(scored.sentences):
@@ -93,6 +116,62 @@ def _answers(scored: ScoredSplit) -> dict[str, list[Any]]:
     return {"correct": right.tolist(), "confidence": confidence, "probabilities": probabilities}
 
 
-def _plain(column: Any) -> list[Any]:
-    values: list[Any] = column.to_pylist() if isinstance(column, pa.Array) else column.tolist()
-    return values
+def worst(scored: ScoredSplit, kept: Kept = NOTHING, shown: int = MISTAKES) -> list[dict[str, Any]]:
+    """Return the worst mistakes.
+
+    For a classification these are the wrong rows with the highest confidence, for a multi-label task those with a wrong
+    label whose probability is farthest from its threshold, and for a regression those with the largest errors.
+
+    Args:
+        scored: The scored split.
+        kept: Columns of the user's file, such as an id. Those that are the text itself are left out.
+        shown: The maximum number of rows.
+
+    Returns:
+        Rows with the keys row, kept, sentences, label, prediction, and confidence or error, worst first. For a
+        multi-label task, label and prediction are lists, followed by the wrong label (worst) and its probability.
+    """
+    ranked, figures = _ranked(scored)
+    places = ranked[:shown].tolist()
+    texts = [scored.sentences[at] for at in places]
+    labels, predicted = (label_names(scored.task, side[places]).tolist() for side in (scored.labels, scored.predicted))
+    others = {}
+    for name, column in kept.items():
+        values = [_shown(column[at]) for at in places]
+        if any(value not in sentences for value, sentences in zip(values, texts, strict=True)):
+            others[name] = values
+    return [
+        {
+            "row": int(scored.rows[at]),
+            "sentences": texts[number],
+            "label": labels[number],
+            "prediction": predicted[number],
+            **{name: values[at].item() for name, values in figures.items()},
+            "kept": {name: values[number] for name, values in others.items()},
+        }
+        for number, at in enumerate(places)
+    ]
+
+
+def _ranked(scored: ScoredSplit) -> tuple[Array, dict[str, Array]]:
+    """Return the positions of the wrong rows, worst first, and the figures that show how wrong a row is, [n] each."""
+    if scored.task.kind == "regression":
+        error = scored.predicted - scored.labels
+        return np.argsort(-np.abs(error), kind="stable"), {"error": error}
+    wrong = scored.labels != scored.predicted
+    if scored.task.kind == "classification":
+        order = np.argsort(-scored.confidence, kind="stable")
+        return order[wrong[order]], {"confidence": scored.confidence}
+    thresholds = HALF if scored.thresholds is None else scored.thresholds
+    distance = np.where(wrong, np.abs(scored.probabilities - thresholds), -1.0)
+    order, label = np.argsort(-distance.max(axis=1), kind="stable"), distance.argmax(axis=1)
+    figures = {
+        "worst": np.array(scored.task.label_names)[label],
+        "probability": scored.probabilities[np.arange(len(scored)), label],
+    }
+    return order[wrong[order].any(axis=1)], figures
+
+
+def _shown(value: pa.Scalar) -> str:
+    found = python_value(value)
+    return "" if found is None else str(found)

@@ -1,36 +1,32 @@
-"""The content of metrics.json."""
+"""The content of metrics.json: the metrics of the dev split as a whole, by class or label, and by slice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import confusion_matrix, multilabel_confusion_matrix, precision_recall_fscore_support
 
 from include.glue import Task
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.inference import predict_logits
 from tasks.encoder.models import Classifier
-from tasks.scoring.baseline import baseline
-from tasks.scoring.metrics import as_json, averages
+from tasks.scoring.intervals import interval, of_class_f1, of_share
+from tasks.scoring.metrics import Array, as_json, averages, baseline
 from tasks.scoring.scored import ScoredSplit
-from tasks.stages.pipeline.evaluate import mistakes, slices
-from tasks.stages.pipeline.evaluate.calibration import calibrate
-from tasks.stages.pipeline.evaluate.classes import by_class, most_confused
-from tasks.stages.pipeline.evaluate.labels import labels
-from tasks.stages.pipeline.evaluate.operating_points import operating_points
+from tasks.scoring.slices import RECALL, Slice, slices_of
+from tasks.stages.pipeline.evaluate.probabilities import by_confidence, calibrate, operating_points
+from tasks.stages.pipeline.evaluate.rows import worst
+
+MOST_CONFUSED = 15  # pairs of a label and a wrong prediction
 
 
 def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
-    """Compute the model's logits for a split.
-
-    Args:
-        task: The task.
-        model: The model.
-        folder: The folder of the split in preprocess's artifact.
+    """Compute the model's logits for a split in the artifact of preprocess.
 
     Raises:
         BadInput: If the split is empty, or if a logit is not finite.
@@ -45,28 +41,23 @@ def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
 
 
 def summarize(dev: ScoredSplit, heldout: ScoredSplit | None = None, thresholds: Sequence[float] = ()) -> dict[str, Any]:
-    """Compute everything that metrics.json contains.
+    """Compute everything that metrics.json contains. Undefined metrics are None.
 
     Args:
-        dev: The scored dev split.
+        dev: The scored dev split, for a multi-label task with thresholds that were tuned on other rows.
         heldout: The scored held-out split; None if preprocess has not created one.
-        thresholds: The thresholds of a multi-label model, [labels].
-
-    Returns:
-        Metrics, baseline, slices and the row numbers of the worst mistakes of the dev split, the metrics of the
-        held-out split and, for a classification, the entries of `_classifier`, or for a multi-label task those of
-        `labels`. Undefined metrics are None.
+        thresholds: The thresholds of a multi-label model, which were tuned on the dev split, [labels].
     """
     task = dev.task
     about = {"task": task.name, "kind": task.kind, "label_names": list(task.label_names), "metric": task.metric}
-    summary = {**about, **_overall(dev), "slices": slices.measure(dev)}
+    summary = {**about, **_overall(dev), "slices": {part.name: _slice(dev, part) for part in slices_of(dev)}}
     summary["baseline"] = baseline(task, dev.labels)
     summary["heldout"] = None if heldout is None else _overall(heldout)
-    summary["mistakes"] = [mistake["row"] for mistake in mistakes.worst(dev)]
+    summary["mistakes"] = [mistake["row"] for mistake in worst(dev)]
     if task.kind == "classification":
         summary |= _classifier(dev)
     if task.kind == "multilabel":
-        summary |= labels(dev, thresholds)
+        summary |= _labels(dev, thresholds)
     return summary
 
 
@@ -74,18 +65,85 @@ def _overall(scored: ScoredSplit) -> dict[str, Any]:
     return {"rows": len(scored), "metrics": as_json(scored.metrics()), "interval": scored.interval()}
 
 
+def _slice(scored: ScoredSplit, part: Slice) -> dict[str, Any]:
+    """Return the metrics of a slice, with the 95 % interval of the metric that a threshold applies to."""
+    metric, labels, predicted = part.metrics[0], part.of(scored.labels), part.of(scored.predicted)
+    between = interval(scored.task, metric, labels, predicted)
+    about = {"about": part.about, "rows": len(labels), "metric": metric, "interval": between}
+    if metric == RECALL:
+        return about | {metric: float((labels == predicted).mean())}
+    found = as_json(scored.at(part.mask).metrics())
+    return about | {name: found[name] for name in part.metrics}
+
+
 def _classifier(dev: ScoredSplit) -> dict[str, Any]:
-    """Return classes, averages, confusion matrix [label][prediction], calibration, confidence and operating points."""
-    counts, operating = (
-        confusion_matrix(dev.labels, dev.predicted, labels=range(dev.task.outputs)),
-        operating_points(dev),
-    )
+    ids, names = list(range(dev.task.outputs)), dev.task.label_names
+    counts = confusion_matrix(dev.labels, dev.predicted, labels=ids)  # [labels, predictions]
+    scores = precision_recall_fscore_support(dev.labels, dev.predicted, labels=ids, zero_division=0)
+    operating = operating_points(dev)
     return {
-        "classes": by_class(dev, counts),
+        "classes": {name: _entry(at, [column[at] for column in scores], counts) for at, name in enumerate(names)},
         "averages": {kind: averages(dev.labels, dev.predicted, kind) for kind in ("macro", "weighted")},
         "confusion": counts.tolist(),
-        "most_confused": most_confused(dev.task.label_names, counts),
-        "calibration": calibrate(dev).as_json(),
-        "confidence": slices.by_confidence(dev),
+        "most_confused": _most_confused(names, counts),
+        "calibration": asdict(calibrate(dev)),
+        "confidence": by_confidence(dev),
         "operating": operating and operating.as_json(),
     }
+
+
+def _labels(dev: ScoredSplit, thresholds: Sequence[float]) -> dict[str, Any]:
+    """Return the metrics of each label, and those of the split with other thresholds.
+
+    These are one half, and those of the model, which look better on these rows than they are.
+    """
+    others = {"one half": replace(dev, thresholds=None), "tuned on the same rows": dev.at_thresholds(thresholds)}
+    counts = multilabel_confusion_matrix(dev.labels, dev.predicted)  # [labels, without or with it, predicted or not]
+    scores = precision_recall_fscore_support(dev.labels, dev.predicted, zero_division=0)
+    return {
+        "labels": {
+            name: {"threshold": thresholds[at], **_entry(1, [column[at] for column in scores], counts[at])}
+            for at, name in enumerate(dev.task.label_names)
+        },
+        "averages": {kind: averages(dev.labels, dev.predicted, kind) for kind in ("micro", "macro")},
+        "other_thresholds": {about: as_json(split.metrics()) for about, split in others.items()},
+    }
+
+
+def _entry(at: int, scores: list[Any], counts: Array) -> dict[str, Any]:
+    """Return the metrics of one class with their 95 % intervals, which are None if there are no rows.
+
+    Args:
+        at: The id of the class.
+        scores: The precision, recall, F1 and number of rows of the class.
+        counts: The confusion matrix, [labels, predictions].
+    """
+    right, labeled, predicted = int(counts[at, at]), int(counts[at].sum()), int(counts[:, at].sum())
+    rows = int(counts.sum())
+    precision, recall, f1, _ = map(float, scores)
+    return {
+        "rows": labeled,
+        "share": labeled / rows,
+        "precision": precision,
+        "precision_interval": of_share(right, predicted),
+        "recall": recall,
+        "recall_interval": of_share(right, labeled),
+        "f1": f1,
+        "f1_interval": of_class_f1(right, predicted - right, labeled - right, rows),
+    }
+
+
+def _most_confused(names: Sequence[str], counts: Array) -> list[dict[str, Any]]:
+    """Return the most frequent pairs of a label and a wrong prediction, each with its share of the label's rows."""
+    wrong = counts - np.diag(np.diag(counts))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CONFUSED]
+    pairs = [divmod(int(place), len(names)) for place in order if wrong.flat[place]]
+    return [
+        {
+            "label": names[label],
+            "prediction": names[predicted],
+            "rows": int(wrong[label, predicted]),
+            "share": float(wrong[label, predicted] / counts[label].sum()),
+        }
+        for label, predicted in pairs
+    ]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pyarrow.parquet as pq
 
 from include.artifacts import write_json
 from include.experiment import Experiment
 from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
-from tasks.encoder.labels import from_column
 from tasks.reporting import page
 
 if TYPE_CHECKING:
@@ -34,13 +30,9 @@ def run(context: Context, thresholds: Mapping[str, float]) -> Outcome:
     Returns:
         The outcome, with the exit code GATE_FAILED if the model does not pass.
     """
-    from tasks.scoring.verdict import Evidence, expected_rows, judge
+    from tasks.scoring.verdict import verdict_on
 
-    experiment, evaluate = context.experiment, context.inputs["evaluate"]
-    summary = json.loads((evaluate.path / "metrics.json").read_text(encoding="utf-8"))
-    table = pq.read_table(evaluate.path / "predictions.parquet", columns=["label", "prediction"])
-    evidence = Evidence(summary, from_column(table["label"]), from_column(table["prediction"]))
-    verdict = judge(experiment, evidence, expected_rows(experiment, context.inputs))
+    verdict = verdict_on(context.inputs["evaluate"].path, context.experiment, context.inputs)
     write_json(context.output / "verdict.json", verdict.as_json())
     html = page.render(TEMPLATE, verdict=verdict, run=context.run.folder.name)
     (context.output / "verdict.html").write_text(html, encoding="utf-8")

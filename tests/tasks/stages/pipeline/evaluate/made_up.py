@@ -14,9 +14,9 @@ from include.named import build
 from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.verdict import Evidence, judge
-from tasks.stages.pipeline.evaluate.provenance import Provenance
-from tasks.stages.pipeline.evaluate.report import write
-from tasks.stages.pipeline.evaluate.rows import NOTHING, Kept
+from tasks.stages.pipeline.evaluate import report
+from tasks.stages.pipeline.evaluate.report import Provenance
+from tasks.stages.pipeline.evaluate.rows import NOTHING, Kept, write_results
 from tasks.stages.pipeline.evaluate.summary import summarize
 
 FACTS: dict[str, dict[str, Any]] = {
@@ -42,7 +42,8 @@ def write_report(
         data = {"task": "multi-label", "source": "files", "path": "x", "labels": dev.task.labels}
     experiment = build({"data": data}, "test")
     verdict = judge(experiment, Evidence(summary, dev.labels, dev.predicted), len(dev))
-    write(folder, dev, summary, verdict, history, PROVENANCE, kept)
+    write_results(folder, dev, summary, kept)
+    report.write_report(folder, dev, summary, verdict, history, PROVENANCE, kept)
     return summary
 
 

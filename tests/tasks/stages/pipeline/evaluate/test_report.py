@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.stages import BadInput
-from tasks.scoring.intervals import wilson
+from tasks.scoring.intervals import of_share
 from tasks.scoring.scored import ScoredSplit
-from tasks.stages.pipeline.evaluate import curves, plots
+from tasks.stages.pipeline.evaluate import plots
 from tasks.stages.pipeline.evaluate.rows import kept_of
 from tests.tasks.stages.pipeline.evaluate.made_up import made_up, of_classes, of_labels, write_report
 
@@ -96,7 +96,7 @@ def test_both_directions_of_bad_calibration_are_explained(sst2: ScoredSplit, tmp
 
 @pytest.mark.parametrize("values", [[0.7512, 0.7533], [0.97, 0.999], [0.5], [0.2, 0.9], [-0.01, 0.02]])
 def test_a_small_change_of_a_metric_looks_small(values: list[float]) -> None:
-    found = curves.Curves(dev_steps=[*range(len(values))], dev_metrics=values)
+    found = plots.Curves(dev_steps=[*range(len(values))], dev_metrics=values)
     low, high = plots.training(found, "accuracy").axes[1].get_ylim()
     assert high - low >= 0.2 - 1e-9 and low < min(values) and max(values) <= high <= 1
 
@@ -149,7 +149,7 @@ def test_predictions(sst2: ScoredSplit, stsb: ScoredSplit, tmp_path: Path, histo
 
 
 def test_curves_are_read(history: Path) -> None:
-    found = curves.read(history, "accuracy")
+    found = plots.read_curves(history, "accuracy")
     assert (len(found.steps), found.losses[:2]) == (100, [1.0, 0.5])
     assert (found.dev_steps, found.dev_metrics) == ([50, 100], [0.8, 0.9])
     assert (found.dev_loss_steps, found.dev_losses) == ([50, 100], [0.6, 0.5])
@@ -200,7 +200,9 @@ def test_a_confusion_matrix_of_any_size_can_be_read(classes: int, tmp_path: Path
 
 
 def test_classes_and_slices_have_intervals(sst2: ScoredSplit, tmp_path: Path, history: Path) -> None:
-    html, (low, high) = page_of(tmp_path, sst2, history), wilson(*_recall(sst2, 1))
+    html, between = page_of(tmp_path, sst2, history), of_share(*_recall(sst2, 1))
+    assert between is not None
+    low, high = between
     assert f'<div class="soft">{low:.4f} to {high:.4f}</div>' in html  # of the class positive
     assert f'<td class="n">{low:.4f} to {high:.4f}</td>' in html  # of the slice label:positive
 

@@ -14,13 +14,11 @@ from sklearn import metrics as sk
 from include.glue import TASKS
 from include.named import build
 from include.stages import BadInput
-from tasks.scoring.intervals import wilson
+from tasks.scoring.intervals import of_share
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import check_gate
-from tasks.stages.pipeline.evaluate import slices
-from tasks.stages.pipeline.evaluate.calibration import calibrate
-from tasks.stages.pipeline.evaluate.mistakes import worst
-from tasks.stages.pipeline.evaluate.operating_points import operating_points
+from tasks.stages.pipeline.evaluate.probabilities import by_confidence, calibrate, operating_points
+from tasks.stages.pipeline.evaluate.rows import worst
 from tasks.stages.pipeline.evaluate.summary import summarize
 from tests.tasks.encoder.samples import write_split
 from tests.tasks.stages.pipeline.evaluate.made_up import made_up, of_classes
@@ -98,7 +96,7 @@ def test_constant_scores_are_null(stsb: ScoredSplit) -> None:
 
 def test_lengths_are_thirds_with_their_bounds() -> None:
     texts = [" ".join(["word"] * words) for words in (1, 2, 3, 4, 5, 6, 7, 8, 9)]
-    found = slices.measure(scored([0, 1] * 4 + [0], [0.9] * 6 + [0.1] * 3, texts))
+    found = summarize(scored([0, 1] * 4 + [0], [0.9] * 6 + [0.1] * 3, texts))["slices"]
     assert [found[f"length:{name}"]["rows"] for name in ("short", "medium", "long")] == [3, 3, 3]
     assert [found[f"length:{name}"]["about"] for name in ("short", "medium", "long")] == [
         "up to 3 words", "4 to 6 words", "7 words and more",
@@ -107,31 +105,31 @@ def test_lengths_are_thirds_with_their_bounds() -> None:
 
 
 def test_every_row_is_in_one_length_and_one_label(sst2: ScoredSplit) -> None:
-    found = slices.measure(sst2)
+    found = summarize(sst2)["slices"]
     for kind in ("length:", "label:"):
         assert sum(entry["rows"] for name, entry in found.items() if name.startswith(kind)) == len(sst2)
 
 
 def test_rows_of_equal_length_are_one_slice() -> None:
-    found = slices.measure(scored([0, 1, 1], [0.9, 0.9, 0.9]))
+    found = summarize(scored([0, 1, 1], [0.9, 0.9, 0.9]))["slices"]
     assert "length:medium" not in found
     assert found["length:short"]["rows"] == 3
 
 
 def test_a_labels_slice_has_its_recall() -> None:
-    found = slices.measure(scored([1, 1, 1, 0], [0.9, 0.9, 0.2, 0.8]))["label:positive"]
+    found = summarize(scored([1, 1, 1, 0], [0.9, 0.9, 0.2, 0.8]))["slices"]["label:positive"]
     assert found == {
         "about": "labeled positive", "rows": 3, "metric": "recall", "recall": pytest.approx(2 / 3),
-        "interval": wilson(2, 3),
+        "interval": of_share(2, 3),
     }  # fmt: skip
 
 
 def test_accuracy_of_the_most_confident() -> None:
     rows = scored([0, 1, 0, 1, 0], [0.99, 0.95, 0.1, 0.2, 0.6])  # confidence .99 .95 .9 .8 .6, the third, fourth wrong
-    assert [(row["rows"], row["accuracy"]) for row in slices.by_confidence(rows)] == [
+    assert [(row["rows"], row["accuracy"]) for row in by_confidence(rows)] == [
         (1, 1.0), (2, 1.0), (3, pytest.approx(2 / 3)), (4, 0.5), (5, 0.6),
     ]  # fmt: skip
-    assert slices.by_confidence(rows)[2]["confidence"] == pytest.approx(0.9)
+    assert by_confidence(rows)[2]["confidence"] == pytest.approx(0.9)
 
 
 def test_calibration_by_hand() -> None:
@@ -183,8 +181,8 @@ def test_no_thresholds_for_one_class_or_three() -> None:
 
 def test_shares_and_intervals_of_classes() -> None:
     found = summarize(scored([1, 1, 1, 0], [0.9, 0.9, 0.2, 0.8]))["classes"]
-    assert (found["positive"]["share"], found["positive"]["recall_interval"]) == (0.75, wilson(2, 3))
-    assert found["negative"]["precision_interval"] == wilson(1, 2)
+    assert (found["positive"]["share"], found["positive"]["recall_interval"]) == (0.75, of_share(2, 3))
+    assert found["negative"]["precision_interval"] == of_share(1, 2)
     low, high = found["positive"]["f1_interval"]
     assert low < found["positive"]["f1"] <= high
     nothing = summarize(scored([1, 1], [0.9, 0.9]))["classes"]["negative"]

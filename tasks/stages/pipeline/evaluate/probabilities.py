@@ -1,0 +1,124 @@
+"""What a classifier's probabilities are worth: their calibration, and the results at other thresholds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_curve
+
+from tasks.scoring.metrics import Array, f1_of_rates
+from tasks.scoring.scored import ScoredSplit
+
+BINS = 15  # as Guo et al. (2017)
+SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The rows whose confidence is in the interval (low, high], with their mean confidence and their accuracy."""
+
+    low: float
+    high: float
+    rows: int
+    confidence: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The expected calibration error, and the reliability bins that contain rows."""
+
+    ece: float
+    bins: list[Bin]
+
+
+def calibrate(scored: ScoredSplit) -> Calibration:
+    """Compute the expected calibration error with bins of equal width.
+
+    The error is the mean over all rows of |accuracy - confidence| of the row's bin (equation 3 in Guo et al. 2017, On
+    Calibration of Modern Neural Networks).
+    """
+    edges = np.linspace(0, 1, BINS + 1)
+    places = np.searchsorted(edges, scored.confidence, side="left") - 1
+    right = scored.labels == scored.predicted
+    bins = []
+    for place in np.unique(places):
+        inside = places == place
+        mean, accuracy = float(scored.confidence[inside].mean()), float(right[inside].mean())
+        bins.append(Bin(float(edges[place]), float(edges[place + 1]), int(inside.sum()), mean, accuracy))
+    return Calibration(sum(one.rows * abs(one.accuracy - one.confidence) for one in bins) / len(scored), bins)
+
+
+def by_confidence(scored: ScoredSplit) -> list[dict[str, Any]]:
+    """Return, for each of SHARES, the accuracy and the lowest confidence of the most confident rows."""
+    order = np.argsort(-scored.confidence, kind="stable")
+    right = (scored.labels == scored.predicted)[order]
+    found = []
+    for share in SHARES:
+        rows = max(round(share * len(scored)), 1)
+        lowest = float(scored.confidence[order[rows - 1]])
+        found.append({"share": share, "rows": rows, "accuracy": float(right[:rows].mean()), "confidence": lowest})
+    return found
+
+
+@dataclass(frozen=True)
+class Point:
+    """The metrics if the positive class is predicted from a probability threshold on."""
+
+    about: str
+    threshold: float
+    precision: float
+    recall: float
+    false_positive_rate: float
+    f1: float
+
+
+@dataclass(frozen=True)
+class OperatingPoints:
+    """The precision-recall curve and the ROC curve, the areas below them, and two operating points.
+
+    Attributes:
+        positive: The name of the positive class, whose id is 1.
+        share: The share of positive rows, which is also the precision of predicting the class for all rows.
+        average_precision: The mean precision, weighted by the increase in recall.
+        roc_auc: The probability that a positive row gets a higher probability than a negative one.
+        points: The threshold of the predictions, and the threshold with the best F1 on these rows.
+        curves: Recall and precision of the one curve, false and true positive rate of the other, [points] each.
+    """
+
+    positive: str
+    share: float
+    average_precision: float
+    roc_auc: float
+    points: list[Point]
+    curves: tuple[tuple[Array, Array], tuple[Array, Array]]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything but the curves as JSON."""
+        return {name: value for name, value in asdict(self).items() if name != "curves"}
+
+
+def operating_points(scored: ScoredSplit) -> OperatingPoints | None:
+    """Compute the curves and operating points; None unless the task has two classes and the split rows of both."""
+    if scored.task.outputs != 2 or len(np.unique(scored.labels)) < 2:
+        return None
+    labels, chances = scored.labels, scored.probabilities[:, 1]
+    precision, recall, thresholds = precision_recall_curve(labels, chances, drop_intermediate=True)
+    false, true, _ = roc_curve(labels, chances)
+    best = thresholds[np.argmax(f1_of_rates(precision[:-1], recall[:-1]))]
+    points = [
+        _point("as predicted", 0.5, labels, scored.predicted == 1),
+        _point("best F1", float(best), labels, chances >= best),
+    ]
+    average, area = float(average_precision_score(labels, chances)), float(auc(false, true))
+    curves = (recall, precision), (false, true)
+    return OperatingPoints(scored.task.label_names[1], float(labels.mean()), average, area, points, curves)
+
+
+def _point(about: str, threshold: float, labels: Array, chosen: Array) -> Point:
+    hits = int((labels[chosen] == 1).sum())
+    precision, recall = hits / max(int(chosen.sum()), 1), hits / int((labels == 1).sum())
+    false = (int(chosen.sum()) - hits) / int((labels == 0).sum())
+    return Point(about, threshold, precision, recall, false, float(f1_of_rates(np.array(precision), np.array(recall))))
