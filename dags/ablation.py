@@ -16,31 +16,26 @@ PARAMS = ablation_form()
 _RANGE = f"--from-date {EPOCH} --to-date {day(TABLE_5[-1])}"
 
 DOC = f"""
-Runs an ablation: one run per configuration. Each configuration stands for one day of the table below. This Dag has no
-schedule; a **backfill** over a range of days selects the configurations to run. Each run validates,
-preprocesses, pre-trains if there is text for it, trains and evaluates. Then the Airflow task *arm* writes `arm.json`
-into the run's folder and updates the asset `ablation-arm`, from which the Dag *study* makes its report.
+Runs an ablation: one run, up to evaluate, for each configuration. Each configuration stands for one day of the table
+below, and a **backfill** over a range of days selects the configurations to run. At the end of a run, the Airflow task
+*arm* updates the asset `ablation-arm`, from which the Dag *study* makes its report.
 
 ```bash
 # Run table 5 of the paper for one task and seed, one arm at a time so that the throughput can be compared:
 airflow backfill create --dag-id ablation {_RANGE} \\
     --max-active-runs 1 --reprocess-behavior completed --dag-run-conf '{{"task": "SST-2", "seed": 1}}'
-# To list the runs without starting them, add this option:
-    --dry-run
-# To run only the arms that failed or are missing, use this value instead:
-    --reprocess-behavior failed
 ```
 
-* `--max-active-runs` limits how many arms run at once. Airflow's default is 10, which is too many for one machine.
-* `--reprocess-behavior` is needed because Airflow identifies the runs of a backfill by their day only, not by task and
-  seed. `none`, the default, skips every day that has ever run. `completed` runs all days, so that a second study is
-  added to the first. `failed` runs the days that have never run or whose last run failed. A stage whose artifact
-  exists already reuses it and takes only seconds.
-* Only one backfill can run at a time. Airflow refuses a second one until the first has ended or was canceled.
+* Add `--dry-run` to list the runs without starting them.
+* Airflow's default of `--max-active-runs` is 10, which is too many for one machine.
+* Airflow identifies the runs of a backfill by their day only, not by task and seed. So `--reprocess-behavior none`, the
+  default, skips every day that has ever run; `completed` runs all days, which adds a second study to the first; and
+  `failed` runs the days that have never run or whose last run failed. A stage reuses its artifact if it exists.
+* Only one backfill can run at a time.
 * In the web page's form for a backfill, tick **{TICK}**. Without it, Airflow's page sends none of the fields below, and
   an arm without fields is refused.
-* `conf` may set any of the fields below for the whole study, for example `"training.epochs": 1`. It may not set a field
-  that a configuration sets.
+* `conf` may set any of the fields below for the whole study, for example `"training.epochs": 1`, unless a configuration
+  sets it.
 * To run a single arm, send `POST /api/v2/dags/ablation/dagRuns` with `"partition_key": "full"` and a conf to the REST
   API.
 

@@ -17,16 +17,13 @@ Expectations, **preprocess** it on Spark, **pretrain** the encoder on unlabeled 
 several ranks with Horovod, **evaluate** it on the dev split, compare its metrics with the thresholds of the **gate**,
 **package** the model in faster forms, **predict** the labels of the test split and **export** the submission zip.
 
-* When the gate fails, the run fails, and predict and export do not run. Airflow does not retry a stage after bad input
-  or a failed gate. It does retry a stage after a crash or a lost process.
+* If the gate fails, the run fails, and predict and export do not run. Airflow retries a stage after a crash or a lost
+  process, but not after bad input or a failed gate.
 * Stages reuse artifacts: a run that changes only the gate's thresholds does not train again.
-* **track** writes every run to MLflow, including failed ones. While MLflow is down, track fails without changing the
-  state of the run, and a later run tracks the missing one.
-* The pages of validate, evaluate, gate, package, predict and export have buttons that open the Data Docs, the report,
-  the verdict, the package, the predictions and the submission.
+* **track** writes every run to MLflow, including failed ones. If MLflow is down, a later run tracks the missing one.
+* The pages of validate, evaluate, gate, package, predict and export have buttons that open what they have made.
 
-Choose a named experiment and override any of its fields. An empty field keeps the value of the experiment. To start
-a run from the command line, write:
+Choose a named experiment and override any of its fields. To start a run from the command line:
 `airflow dags trigger finetune --conf '{{"experiment": "sst2", "training.epochs": 1}}'`.
 
 {explain(PARAMS)}
@@ -38,7 +35,6 @@ with DAG(
     doc_md=DOC,
     params=PARAMS,
     schedule=None,
-    catchup=False,
     max_active_runs=2,
     dagrun_timeout=timedelta(hours=24),
     default_args=DEFAULTS,

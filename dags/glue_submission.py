@@ -23,13 +23,11 @@ PARAMS = {
 }
 
 DOC = f"""
-Puts the predictions of several tasks into the single zip that the GLUE server expects. The zip holds placeholders for
-the tasks without a run. The file `submission.json` next to the zip lists the placeholders and the run of every other
-file.
+Puts the predictions of several tasks into the single zip that the GLUE server expects, with placeholders for the tasks
+without a run. `submission.json` next to the zip lists the placeholders and the run of every other file.
 
-The Dag starts when *finetune* has produced a model for each of {", ".join(TASKS)} since the Dag last started. Every
-event of the asset `finetuned` names the run that it came from, and the newest event of each task is used. Trigger the
-Dag manually to make a zip from the runs that exist now.
+The Dag starts when *finetune* has produced a model for each of {", ".join(TASKS)} since the Dag last started, and takes
+the newest one of each task. Trigger it manually to make a zip from the runs that exist now.
 
 {explain(PARAMS)}
 """

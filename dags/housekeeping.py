@@ -12,10 +12,8 @@ from spark_bert.operators.stopping import end_orphans, may_outlive
 DOC = """
 Every hour, **end_orphans** stops and removes the containers or pods of this deployment whose Airflow task has ended.
 They are left behind when a worker is killed before it can stop them, or is lost during the last try of an Airflow task.
-A training that is stopped writes a checkpoint and continues from it when its Airflow task is cleared. Where stages run
-as processes, the Dag has nothing to do and does not start.
-
-It has no parameters, and it is active as soon as Airflow has loaded it.
+A training that is stopped continues from its checkpoint when its Airflow task is cleared. Where stages run as
+processes, the Dag does not start.
 """
 
 with DAG(

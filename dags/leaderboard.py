@@ -17,17 +17,14 @@ PARAMS = leaderboard_form()
 DOC = f"""
 Trains every chosen model on every chosen task with every seed, and compares the models in one table per task: the
 metric with an interval over the seeds, McNemar's test against the best model, the time of training, rows per second in
-training and in labeling, size, and memory. The papers' figures are beside ours, and the page says where they contradict
-themselves. The button *Leaderboard* on the page of the last task opens it; leaderboard.md and leaderboard.json are in
-the same folder.
+training and in labeling, size, and memory, next to the papers' figures. The button *Leaderboard* on the page of the
+last task opens it; leaderboard.md and leaderboard.json are in the same folder.
 
-* Each training is one index of a **mapped** task group and has a run folder of its own. Artifacts are reused: the
-  models of a task share its data and, where the tokenizer is the same, the token ids; trainings of earlier runs take
-  seconds.
+* Each training is one index of a **mapped** task group and has a run folder of its own. The models of a task share the
+  artifacts of its data; trainings of earlier runs take seconds.
 * The **gate** accepts every model, since the leaderboard only measures.
-* **leaderboard** compares all finished runs of registered tasks on the same data, of this and other Dags. It also runs
-  if some trainings have failed; the run of the Dag fails then. Arms of ablations are not part of it; the Dag *study*
-  compares these.
+* **leaderboard** compares all finished runs of registered tasks on the same data, of this and other Dags, except arms
+  of ablations. It also runs if some trainings have failed; the run of the Dag fails then.
 * One stage runs at a time, as long as the pool of trainings has one slot. To compare speeds, let nothing else run
   at the same time. `airflow dags trigger leaderboard --conf '{{"tasks": ["SST-2", "CoLA", "STS-B"],
   "data.path": "data/glue"}}'` runs the cheap models on the papers' tasks.
@@ -37,11 +34,10 @@ the same folder.
 
 with DAG(
     "leaderboard",
-    description="Compare models on tasks with several seeds, beside the papers' figures.",
+    description="Compare models on tasks with several seeds, next to the papers' figures.",
     doc_md=DOC,
     params=PARAMS,
     schedule=None,
-    catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=24),
     default_args=DEFAULTS,

@@ -26,7 +26,6 @@ with DAG(
     doc_md=DOC,
     params=PARAMS,
     schedule=None,
-    catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=1),
     default_args=DEFAULTS,

@@ -35,7 +35,6 @@ with DAG(
     doc_md=DOC,
     params=PARAMS,
     schedule=None,
-    catchup=False,
     max_active_runs=2,
     dagrun_timeout=timedelta(hours=24),
     default_args=DEFAULTS,

@@ -16,7 +16,7 @@ _FIELDS = ("experiment", "streaming.name")
 PARAMS = {key: param for key, param in form(EXPERIMENT, more=("streaming",)).items() if key in _FIELDS}
 DOC = f"""
 Watches a stream that goes on until it is stopped. A service runs it, such as that of the platform; the Dag does not
-start it. There is always one run, once somebody has activated the Dag.
+start it. Once the Dag is active, there is always one run.
 
 * **watch** logs what the stream does. It fails if the stream does not show that it is alive, or has failed; one outage
   fails one run, and the next waits for its end. It succeeds when rows have drifted, when the stream was stopped, and

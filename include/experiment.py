@@ -11,60 +11,36 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
+from include import sections
 from include.glue import GENERIC, TASKS, Task
 from include.rules import problems
-from include.sections import (
-    Batching,
-    Communication,
-    Data,
-    Dataset,
-    Gate,
-    Loss,
-    Model,
-    Parallel,
-    Prediction,
-    Preprocessing,
-    Pretraining,
-    Publication,
-    Retention,
-    Retraining,
-    Runtime,
-    Scoring,
-    Section,
-    Serving,
-    Streaming,
-    Study,
-    Submission,
-    Training,
-    Validation,
-)
 
 
-class Experiment(Section):
+class Experiment(sections.Section):
     """The whole configuration of a run, and the rules that concern more than one section."""
 
-    data: Data = Data()
-    validation: Validation = Validation()
-    model: Model = Model()
-    preprocessing: Preprocessing = Preprocessing()
-    pretraining: Pretraining = Pretraining()
-    batching: Batching = Batching()
-    loss: Loss = Loss()
-    training: Training = Training()
-    communication: Communication = Communication()
-    parallel: Parallel = Parallel()
-    gate: Gate = Gate()
-    prediction: Prediction = Prediction()
-    submission: Submission = Submission()
-    publication: Publication = Publication()
-    scoring: Scoring = Scoring()
-    serving: Serving = Serving()
-    streaming: Streaming = Streaming()
-    dataset: Dataset = Dataset()
-    retraining: Retraining = Retraining()
-    retention: Retention = Retention()
-    study: Study = Study()
-    runtime: Runtime = Runtime()
+    data: sections.Data = sections.Data()
+    validation: sections.Validation = sections.Validation()
+    model: sections.Model = sections.Model()
+    preprocessing: sections.Preprocessing = sections.Preprocessing()
+    pretraining: sections.Pretraining = sections.Pretraining()
+    batching: sections.Batching = sections.Batching()
+    loss: sections.Loss = sections.Loss()
+    training: sections.Training = sections.Training()
+    communication: sections.Communication = sections.Communication()
+    parallel: sections.Parallel = sections.Parallel()
+    gate: sections.Gate = sections.Gate()
+    prediction: sections.Prediction = sections.Prediction()
+    submission: sections.Submission = sections.Submission()
+    publication: sections.Publication = sections.Publication()
+    scoring: sections.Scoring = sections.Scoring()
+    serving: sections.Serving = sections.Serving()
+    streaming: sections.Streaming = sections.Streaming()
+    dataset: sections.Dataset = sections.Dataset()
+    retraining: sections.Retraining = sections.Retraining()
+    retention: sections.Retention = sections.Retention()
+    study: sections.Study = sections.Study()
+    runtime: sections.Runtime = sections.Runtime()
 
     @property
     def task(self) -> Task:
@@ -85,7 +61,7 @@ class Experiment(Section):
     def thresholds(self) -> dict[str, float]:
         """The lowest acceptable value of each metric, by name: the gate's, or else the task's default, if any.
 
-        For the user's own task it is 0, since gate.beat_baseline demands more, unless that is false.
+        For the user's own task it is 0, because gate.beat_baseline demands more, unless that is false.
         """
         if self.gate.thresholds:
             return self.gate.thresholds
@@ -94,18 +70,11 @@ class Experiment(Section):
         return {self.task.metric: 0.0} if self.task.name in GENERIC and self.gate.beat_baseline else {}
 
     def uses_horovod(self, ranks: int) -> bool:
-        """Return whether a training of so many ranks needs Horovod. One rank does if it is its own parameter server."""
+        """Return whether a training on this number of ranks needs Horovod, as a single parameter server also does."""
         return ranks > 1 or self.communication.strategy == "parameter-server"
 
     def part(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """Return some sections or fields as JSON values.
-
-        Args:
-            names: names of sections ("training") or fields ("model.name").
-
-        Returns:
-            The value of each, by the given name.
-        """
+        """Return the values of sections ("training") or fields ("model.name") as JSON values, by the given names."""
         whole = self.model_dump(mode="json")
         part: dict[str, Any] = {}
         for name in names:
