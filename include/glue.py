@@ -105,7 +105,9 @@ class Task:
         return len(self.labels) or 1
 
     def labels_in(self, cell: str) -> list[str]:
-        """Return the labels in a cell of a multi-label file, which may be unknown ones. An empty cell has none."""
+        """Return the labels in a cell, which may be unknown ones: one or, in a multi-label file, any number."""
+        if self.kind != "multilabel":
+            return [cell]
         return [part.strip() for part in cell.split(self.separator)] if cell.strip() else []
 
     @property

@@ -24,7 +24,7 @@ from tasks.encoder.spec import HeadSpec
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.scoring.predictions import answer_columns, predict
-from tasks.sources.formats import decoding_problem, nul_problem
+from tasks.sources.text_files import decoding_problem, nul_problem
 
 log = logging.getLogger(__name__)
 

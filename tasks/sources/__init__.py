@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from include.experiment import Experiment
 from tasks.assets import corpus_file
-from tasks.sources.base import Record, Source
 from tasks.sources.files import OwnFiles
 from tasks.sources.published import BundledCorpus, GlueFolder, HubDataset
+from tasks.sources.source import Record, Source
 
 __all__ = ["Record", "Source", "open_source"]
 
 
 def open_source(experiment: Experiment) -> Source:
-    """Open the source that the experiment's data section names."""
+    """Open the source that the experiment's data section names. Raise BadInput if it does not exist."""
     data, task = experiment.data, experiment.task
     match data.source:
         case "bundled":

@@ -16,8 +16,7 @@ from include.stages import BadInput
 from include.text import is_blank
 from tasks.sources import open_source
 from tasks.sources.files import OwnFiles
-from tasks.sources.labels import as_list, labels_in, listed, map_hint, spellings
-from tasks.sources.quarantine import number
+from tasks.sources.labels import as_list, labels_in, listed, map_hint, number, spellings
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +25,10 @@ _NUMBERS = 0.95  # share of the rows with numbers, from which on others are erro
 
 
 def describe(experiment: Experiment) -> Experiment:
-    """Return the experiment with data.task, data.labels and data.score_range as train and dev have them."""
+    """Return the experiment with data.task, data.labels and data.score_range as train and dev have them.
+
+    If the label column may mean different things, BadInput says what to write.
+    """
     data = experiment.data
     source = open_source(experiment.model_copy(update={"data": data.model_copy(update={"label_map": {}})}))
     assert isinstance(source, OwnFiles)  # the others have tasks whose labels are known
@@ -48,7 +50,6 @@ def describe(experiment: Experiment) -> Experiment:
 
 
 def _kind(data: Data, cells: Mapping[str, int], where: str) -> str:
-    """Return the task that the cells of the label column belong to."""
     rows = sum(cells.values())
     if any(map(_is_list, cells)):
         return "multi-label"
@@ -115,7 +116,6 @@ def _is_list(cell: str) -> bool:
 
 
 def _names(counts: Mapping[str, int], where: str) -> tuple[str, ...]:
-    """Return the labels in their order. Raise BadInput if there are too few, or if some may be the same."""
     if len(counts) < 2:
         raise BadInput(f"{where} has {listed(counts) or 'no labels'}: a model needs at least two labels to learn from")
     if alike := spellings(counts, ()):

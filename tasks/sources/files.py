@@ -1,39 +1,33 @@
-"""The user's own files: one for each split, or one with all rows, which are split here."""
+"""The user's own files: one for each split, or one with all rows, which is split here."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from include.folders import user_path
 from include.glue import AUTO, SPLITS, Task
 from include.sections import FORMATS, Data
 from include.stages import BadInput
-from tasks.sources.base import Columns, Record, Source
 from tasks.sources.labels import ReadLabel, read_cell, read_flags
-from tasks.sources.lines import Dialect
 from tasks.sources.normalize import overlap_key
 from tasks.sources.quarantine import problem
+from tasks.sources.source import Record, Source
 from tasks.sources.table import check_column, column_names, column_rows
+from tasks.sources.text_files import Dialect
 
 log = logging.getLogger(__name__)
 
-SPLIT_RULE = "1"  # must be increased when a change moves rows of one file to another split
-_BINS = 10  # strata of scores
 #: The options of make run that name columns.
 _OPTIONS = {"sentence": "TEXT", "sentence2": "TEXT2", "label": "LABEL"}
+_RULE = "1"  # must be increased when a change moves rows of one file to another split
+_BINS = 10  # strata of scores
 
 
 class OwnFiles(Source):
-    """Files below data.path, or the file data.path itself. Columns that have no role in the task are not read.
-
-    Args:
-        data: The experiment's data section.
-        task: The task, which defines the roles of the columns.
-        folder: The folder, if it is not data.path as it is.
-    """
+    """Files below data.path, or the file data.path itself. Columns that have no role in the task are not read."""
 
     def __init__(self, data: Data, task: Task, folder: Path | None = None) -> None:
         root = folder or user_path(data.path)
@@ -56,40 +50,31 @@ class OwnFiles(Source):
         """
         if split not in self.paths:
             return
+        records = self._records(split, labeled=split != "test")
         if not self._is_one:
-            yield from self._records(split, labeled=split != "test")
+            yield from records
             return
         if not self._parts:
-            self._parts = split_rows(self._records(split), self._task)
+            self._parts = _split(self._records(split), self._task)
             rows = ", ".join(f"{self._parts.count(name):,} {name}" for name in SPLITS)
             log.info("the rows of %s are split: %s", self.paths[split], rows)
-        for part, record in zip(self._parts, self._records(split, labeled=split != "test"), strict=True):
-            if part == split:
-                yield record
+        yield from (record for part, record in zip(self._parts, records, strict=True) if part == split)
 
     def labeled(self) -> Iterator[Record]:
         """Yield the rows of train and dev or, of a file with all rows, every row."""
         for split in ("train",) if self._is_one else ("train", "dev"):
             yield from self._records(split)
 
-    def file(self, split: str) -> str:
-        """Return the path of the split's file; "" if there is none."""
-        return str(self.paths.get(split, ""))
-
     def remarks(self, split: str) -> list[str]:
         """Return one sentence for each irregularity of the file, and one if the test file that is named is missing."""
-        if split not in self.paths:
-            if not self._data.test:
-                return []
-            folder = user_path(self._data.path)
-            return [
-                f"there is no file {folder / self._data.test}, so nothing is predicted: put it there, or name another"
-            ]
+        if split not in self.paths and self._data.test:
+            file = user_path(self._data.path) / self._data.test
+            return [f"there is no file {file}, so nothing is predicted: put it there, or name another"]
         return super().remarks(split) if split == "train" or not self._is_one else []
 
     def fingerprint(self) -> str:
         """Return a string that changes whenever a file, or the rule that splits one file, changes."""
-        return f"{super().fingerprint()}-{SPLIT_RULE}" if self._is_one else super().fingerprint()
+        return f"{super().fingerprint()}-{_RULE}" if self._is_one else super().fingerprint()
 
     def has_flags(self) -> bool:
         """Return whether the training file has a column of 0 and 1 for each label, and no column of labels."""
@@ -98,9 +83,8 @@ class OwnFiles(Source):
     def _records(self, split: str, labeled: bool = True) -> Iterator[Record]:
         path, texts = self.paths[split], len(self._task.sentences)
         columns = self._columns(path, labeled)
-        read = self._read_label(columns[texts:]) if labeled else None
         rows = column_rows(path, columns, self.dialect, columns[:texts])
-        yield from self.to_records(rows, Columns(len(columns), tuple(range(texts)), read), split)
+        yield from self.to_records(rows, split, texts, self._read_label(columns[texts:]) if labeled else None)
 
     def _columns(self, path: Path, labeled: bool = True) -> list[str]:
         """Return the names of the columns with the texts, and of those with the label or the labels."""
@@ -118,11 +102,10 @@ class OwnFiles(Source):
             check_column(path, header, name, f" for the role {role}", remedy)
         return list(roles.values())
 
-    def _read_label(self, columns: list[str]) -> ReadLabel:
-        place = len(self._task.sentences)
+    def _read_label(self, columns: Sequence[str]) -> ReadLabel:
         if columns == [self.names["label"]]:
-            return read_cell(self._data, place, several=self._task.kind == "multilabel")
-        return read_flags({name: at for at, name in enumerate(columns, place)}, self._task.separator)
+            return read_cell(self._data, several=self._task.kind == "multilabel")
+        return read_flags(columns, self._task.separator)
 
 
 def _find(root: Path, data: Data, split: str) -> Path | None:
@@ -136,7 +119,7 @@ def _find(root: Path, data: Data, split: str) -> Path | None:
     return root / (found or names)[0]
 
 
-def split_rows(records: Iterable[Record], task: Task) -> list[str]:
+def _split(records: Iterable[Record], task: Task) -> list[str]:
     """Return the split of each row: a tenth of each stratum is dev, another tenth is test.
 
     The order of the hashes of the texts decides, so that equal texts are in the same split, and that the split depends
@@ -165,7 +148,7 @@ def _strata(labels: dict[int, str], task: Task) -> Iterator[list[int]]:
         bins = min(_BINS, max(1, len(ordered) // 10))
         yield from (ordered[len(ordered) * at // bins : len(ordered) * (at + 1) // bins] for at in range(bins))
         return
-    named = {key: task.labels_in(label) if task.kind == "multilabel" else [label] for key, label in labels.items()}
+    named = {key: task.labels_in(label) for key, label in labels.items()}
     rows = Counter(label for found in named.values() for label in found)
     strata: dict[str, list[int]] = defaultdict(list)
     for key, found in named.items():

@@ -12,34 +12,43 @@ from pathlib import Path
 from typing import Any
 
 from tasks.sources import limits
-from tasks.sources.formats import check_text, decoding_problem
+from tasks.sources.text_files import HEAD, check_text, decoding_problem
+
+#: The only field of an object that stands for bytes which are no text.
+BYTES = "base64"
 
 
 @dataclass(frozen=True, slots=True)
 class JsonLine:
-    """A line of a file: its 1-based number, the values by their columns, why it cannot be read or "", and its bytes."""
+    """A line of a file.
+
+    Attributes:
+        number: Its 1-based number.
+        values: The values of the row by the names of their columns.
+        problem: Why it cannot be read; "" if it can.
+        data: The line as it is.
+    """
 
     number: int
     values: dict[str, Any]
     problem: str
     data: bytes
 
+    @property
+    def text(self) -> str:
+        """The line with replacement characters for bytes that are not UTF-8."""
+        return self.data.decode("utf-8", "replace")
+
 
 def read_lines(file: Path) -> Iterator[JsonLine]:
-    """Yield the lines of a file. Blank lines are no rows. Raise BadInput if the file is not UTF-8 text."""
+    """Yield the lines of a file. Blank lines are no rows."""
     with file.open("rb") as stream:
-        head = stream.read(4096)
-        if head:
+        if head := stream.read(HEAD):
             check_text(file, head)
         stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
         for number, data in enumerate(limits.lines(file, stream), start=1):
             if data.strip():
-                values, problem = parse(data)
-                yield JsonLine(number, values, problem, data)
-
-
-#: The only field of an object that stands for bytes which are no text.
-BYTES = "base64"
+                yield JsonLine(number, *parse(data), data)
 
 
 def parse(data: bytes) -> tuple[dict[str, Any], str]:
@@ -48,16 +57,15 @@ def parse(data: bytes) -> tuple[dict[str, Any], str]:
         return {}, problem
     try:
         row = _DECODER.decode(data.decode("utf-8"))
+        if not isinstance(row, dict):
+            return {}, "not a JSON object"
+        if b"\\ud" in data.lower():
+            json.dumps(row, ensure_ascii=False).encode("utf-8")
     except _RepeatedKey:
         return {}, "an object has the same key twice"
-    except (ValueError, RecursionError):
-        row = None
-    if not isinstance(row, dict):
-        return {}, "not a JSON object"
-    try:
-        if b"\\ud" in data.lower() and _has_half_a_pair(row):
-            return {}, "broken encoding: contains half of a surrogate pair"
-    except RecursionError:  # writing needs a few levels more than reading
+    except UnicodeEncodeError:
+        return {}, "broken encoding: contains half of a surrogate pair"
+    except (ValueError, RecursionError):  # writing needs a few levels more than reading
         return {}, "not a JSON object"
     return row, ""
 
@@ -79,14 +87,6 @@ def _number(text: str) -> float | str:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number)
-
-
-def _has_half_a_pair(row: dict[str, Any]) -> bool:
-    try:
-        json.dumps(row, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def written(row: dict[str, Any]) -> str:

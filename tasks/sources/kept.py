@@ -11,20 +11,19 @@ from pyarrow import csv
 
 from include.stages import BadInput
 from tasks.scoring.metrics import Array
-from tasks.sources.formats import format_of
-from tasks.sources.lines import PLAIN, Dialect
 from tasks.sources.parquet import UserParquet
 from tasks.sources.table import check_column, column_names, column_rows
+from tasks.sources.text_files import PLAIN, Dialect, format_of
 from tasks.sources.values import python_value
 
 
 def kept_columns(
     path: Path, names: Sequence[str], rows: Array, dialect: Dialect = PLAIN, partial: bool = False
 ) -> pa.Table:
-    """Read columns of a file at the given rows.
+    """Return columns of a file, in the given order, at some rows. Those of Parquet keep their types, others are text.
 
     Args:
-        path: The file with the rows. Columns of a Parquet file keep their types; those of other files are text.
+        path: The file.
         names: The names of the columns.
         rows: The 0-based numbers of the data rows, in ascending order, [n].
         dialect: How a text file is written.
@@ -63,17 +62,12 @@ def _check_writable(path: Path, column: pa.Table) -> None:
     field = column.schema.field(0)
     try:
         csv.write_csv(column, pa.MockOutputStream())
-        _check_dates(column[0])
+        if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
+            for extreme in pc.min_max(column[0]).values():
+                if isinstance(found := python_value(extreme), str):  # Arrow would write another date
+                    raise pa.ArrowInvalid(f"{found} is not in the years 1 to 9999")
     except pa.ArrowException as error:
         raise BadInput(
             f"{path}: data.keep names the column {field.name!r} of type {field.type}, which cannot be written as CSV "
             f"({error}): keep another column, or store this one as text"
         ) from error
-
-
-def _check_dates(column: pa.ChunkedArray) -> None:
-    """Raise ArrowInvalid for dates beyond the years 1 to 9999, of which Arrow writes others into a CSV file."""
-    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
-        for extreme in pc.min_max(column).values():
-            if isinstance(found := python_value(extreme), str):
-                raise pa.ArrowInvalid(f"{found} is not in the years 1 to 9999")

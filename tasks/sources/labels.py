@@ -12,7 +12,7 @@ from decimal import Context, Decimal
 from include.sections import Data
 from include.text import shown
 
-#: Returns the label of a row, given its fields. Raises ValueError if there is none.
+#: Returns the label of a row, given its fields other than the texts. Raises ValueError if there is none.
 ReadLabel = Callable[[Sequence[str]], str]
 
 _NO_COMMA = re.compile(r"""(?<=['"])\s+(?=['"])""")  # how numpy and R print a list
@@ -20,48 +20,43 @@ _FLAGS = dict.fromkeys(("1", "1.0", "true", "yes"), True) | dict.fromkeys(("0", 
 _SHOWN = 8  # labels that a message lists
 
 
-def read_cell(data: Data, place: int, several: bool) -> ReadLabel:
-    """Return how to read the column of labels at this place.
-
-    If a row may have several labels, they are returned with data.label_separator between them.
-    """
+def read_cell(data: Data, several: bool) -> ReadLabel:
+    """Return how to read a column of labels, of which a row may have several or only one."""
     known, separator = data.label_map, data.label_separator
     if not several:
-        return lambda fields: known.get(fields[place], fields[place])
+        return lambda fields: known.get(fields[0], fields[0])
+    return lambda fields: separator.join(known.get(label, label) for label in labels_in(fields[0], separator))
+
+
+def read_flags(labels: Sequence[str], separator: str) -> ReadLabel:
+    """Return how to read columns of 0 and 1, one for each label, as the text of a column of labels."""
 
     def read(fields: Sequence[str]) -> str:
-        return separator.join(known.get(label, label) for label in labels_in(fields[place], separator))
-
-    return read
-
-
-def read_flags(places: Mapping[str, int], separator: str) -> ReadLabel:
-    """Return how to read columns of 0 and 1, one for each label, as labels with a separator between them."""
-
-    def read(fields: Sequence[str]) -> str:
-        flags = {label: _FLAGS.get(fields[place].strip().lower()) for label, place in places.items()}
-        wrong = next((label for label, flag in flags.items() if flag is None), None)
-        if wrong is not None:
-            raise ValueError(f"the column {wrong!r} has {shown(fields[places[wrong]])}, not 0 or 1")
-        return separator.join(label for label, flag in flags.items() if flag)
+        chosen = []
+        for label, field in zip(labels, fields, strict=True):
+            flag = _FLAGS.get(field.strip().lower())
+            if flag is None:
+                raise ValueError(f"the column {label!r} has {shown(field)}, not 0 or 1")
+            if flag:
+                chosen.append(label)
+        return separator.join(chosen)
 
     return read
 
 
 def labels_in(cell: str, separator: str) -> list[str]:
-    """Return the labels in a cell: a list as Python or JSON writes it, or a text with a separator.
-
-    Raises:
-        ValueError: If the cell is a list without commas.
-    """
-    found = as_list(cell)
-    if found is not None:
+    """Return the labels in a cell: a list as Python or JSON writes it, or a text with a separator."""
+    if (found := as_list(cell)) is not None:
         return found
     return [part.strip() for part in cell.split(separator)] if cell.strip() else []
 
 
 def as_list(cell: str) -> list[str] | None:
-    """Return the items of a list that is written as text; None if it is none. Raise ValueError if it has no commas."""
+    """Return the items of a list that is written as text; None if the text is no list.
+
+    Raises:
+        ValueError: If it has no commas.
+    """
     text = cell.strip()
     if not (text.startswith("[") and text.endswith("]")):
         return None
@@ -78,11 +73,9 @@ def as_list(cell: str) -> list[str] | None:
 
 
 def spellings(found: Mapping[str, int], labels: Iterable[str]) -> dict[str, str]:
-    """Return which of the texts that were found seem to be another spelling of a label, and of which.
+    """Return which texts, found with their numbers of rows, seem to be another spelling of a label, and of which.
 
-    Args:
-        found: Text to the number of rows that have it.
-        labels: The labels; if there are none, the most frequent of the texts that are alike.
+    If there are no labels, the most frequent text of those that are alike is the label.
     """
     likely = sorted(found, key=lambda text: (-found[text], text))
     first: dict[str, str] = {}
@@ -103,7 +96,9 @@ def listed(found: Mapping[str, int]) -> str:
         f"{shown(text)} ({rows:,} {'row' if rows == 1 else 'rows'})"
         for text, rows in Counter(found).most_common(_SHOWN)
     ]
-    return ", ".join(parts + ([f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []))
+    if len(found) > _SHOWN:
+        parts.append(f"and {len(found) - _SHOWN} more")
+    return ", ".join(parts)
 
 
 def _essence(label: str) -> str:
@@ -113,3 +108,11 @@ def _essence(label: str) -> str:
         return str(Decimal(text).normalize(Context(prec=len(text) or 1)))  # a float would round long numbers
     except ArithmeticError:
         return text
+
+
+def number(text: str) -> float | None:
+    """Return the number that a text is, or None. What only Python accepts is none: 1_0, and digits of other scripts."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else None
+    except ValueError:
+        return None

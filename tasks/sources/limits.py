@@ -9,10 +9,8 @@ from typing import IO, AnyStr, TypeVar
 from include.stages import BadInput
 
 T = TypeVar("T")
-#: The largest number of rows in a chunk.
-ROWS = 8192
-#: The largest number of bytes, or characters, in a row, and in a chunk of several rows.
-BYTES = 1 << 26
+ROWS = 8192  # the largest number of rows in a chunk
+BYTES = 1 << 26  # the largest number of bytes, or characters, in a row, and in a chunk of several rows
 TOO_LARGE = f"a row may have {BYTES >> 20} MiB: shorten it, or leave out the columns that are so large"
 
 

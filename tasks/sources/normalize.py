@@ -1,6 +1,6 @@
 """Decide when two texts count as equal.
 
-There are two questions, and each has an answer of its own. Both ignore case.
+There are two questions. Both ignore case.
 
 - Is it the same text? Then two labels contradict each other, and a second row is a duplicate. `text_key` compares the
   words and the marks of punctuation, which every tokenizer tells apart: "rated 1.5" is not "rated 15", "good :)" is not

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from include.stages import BadInput
 from tasks.sources import limits
+from tasks.sources.text_files import check_file
 
 #: What pyarrow raises for an unreadable file. For a damaged page it raises an OSError without an errno.
 _UNREADABLE = (pa.ArrowException, OSError)
@@ -19,6 +20,7 @@ _TEXTS = ("STRING", "NONE")  # the kinds of byte arrays that are texts or bytes
 #: From this size on, a row group is read in batches of _CAREFUL rows: some may be far larger than the others.
 _LARGE = 16  # times limits.BYTES
 _CAREFUL = 16
+_BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 _LISTS = (
     (pa.types.is_list, pa.list_),
     (pa.types.is_large_list, pa.large_list),
@@ -27,26 +29,23 @@ _LISTS = (
 )
 
 
-class _File(NamedTuple):
-    """An open file, and its columns with the types that they have without dictionaries and views."""
-
-    reader: pq.ParquetFile
-    schema: pa.Schema
-
-
 class UserParquet:
-    """A Parquet file of the user's, to be used in a `with` statement. Its `schema` has the types of the batches."""
+    """A Parquet file of the user's, to be used in a `with` statement.
+
+    Attributes:
+        schema: The columns, with the types of the batches.
+    """
 
     def __init__(self, path: Path) -> None:
+        check_file(path)
         self._path, self._stream = path, path.open("rb")
         try:
-            self._file = _open(self._stream, coerce_int96_timestamp_unit="us")
+            self._file, self.schema = _open(self._stream, coerce_int96_timestamp_unit="us")
         except _UNREADABLE as error:
             self._stream.close()
             raise _damaged(f"{path} is not a Parquet file", error) from error
-        if old := _int96_columns(self._file.reader):
+        if old := [leaf.path for leaf in _leaves(self._file.metadata) if leaf.physical_type == "INT96"]:
             self._keep_nanoseconds(old)
-        self.schema = self._file.schema
 
     def __enter__(self) -> Self:
         return self
@@ -55,18 +54,22 @@ class UserParquet:
         self._stream.close()
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, with these columns, which exist once, or with all columns of the file."""
-        for batch in self._read(self._file, columns):
+        """Yield the rows in order, with these columns, each of which exists once, or with all columns.
+
+        Raises:
+            OSError: If the operating system cannot read the file.
+        """
+        for batch in self._read(self._file, self.schema, columns):
             yield batch if columns is None else batch.select(list(columns))  # "a.b" is also read as b within a
 
-    def _read(self, file: _File, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _read(self, file: pq.ParquetFile, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         number, names = 1, None if columns is None else list(columns)
         try:
-            for group in range(file.reader.num_row_groups):  # a batch cannot have the dictionaries of two
-                rows = self._rows_at_a_time(file.reader.metadata.row_group(group), number)
-                for batch in file.reader.iter_batches(rows, [group], names):
+            for group in range(file.num_row_groups):  # a batch cannot have the dictionaries of two
+                rows = self._rows_at_a_time(file.metadata.row_group(group), number)
+                for batch in file.iter_batches(rows, [group], names):
                     for part in _in_slices(batch, self._path, number):
-                        yield part.cast(_target(part.schema, file.schema, names))
+                        yield part.cast(_target(part.schema, schema, names))
                         number += len(part)
         except _UNREADABLE as error:
             raise _damaged(f"{self._path}: the data from row {number} on cannot be read", error) from error
@@ -85,9 +88,10 @@ class UserParquet:
         Spark, Hive and Impala write times as INT96: a day and the nanoseconds in it. Arrow represents them as
         nanoseconds since 1970, which reach from 1677 to 2262 only and wrap without an error, or as microseconds.
         """
-        exact = _open(self._stream)
+        exact, schema = _open(self._stream)
         rounded = wrapped = False
-        for coarse, fine in zip(self._read(self._file, columns), self._read(exact, columns), strict=True):
+        batches = self._read(self._file, self.schema, columns), self._read(exact, schema, columns)
+        for coarse, fine in zip(*batches, strict=True):
             rounded = rounded or not coarse.cast(fine.schema, safe=False).equals(fine)  # it wraps as INT96 does
             wrapped = wrapped or not _fits(coarse, fine.schema)
         if rounded and wrapped:
@@ -96,16 +100,19 @@ class UserParquet:
                 "1677 or after 2262 in others, which no type of Arrow can represent together: write microseconds"
             )
         if rounded:
-            self._file = exact
+            self._file, self.schema = exact, schema
 
 
-def _open(stream: BinaryIO, **options: Any) -> _File:
-    """Open a file so that texts and bytes keep their dictionaries: a value that occurs often is in memory once."""
+def _open(stream: BinaryIO, **options: Any) -> tuple[pq.ParquetFile, pa.Schema]:
+    """Open a file, and return its columns with the types that they have without dictionaries and views.
+
+    Texts and bytes keep their dictionaries while they are read: a value that occurs often is in memory once.
+    """
     plain = pq.ParquetFile(stream, **options)
     leaves = [leaf for leaf in _leaves(plain.metadata) if leaf.physical_type == "BYTE_ARRAY"]
     texts = [leaf.path for leaf in leaves if leaf.logical_type.type in _TEXTS]
-    reader = pq.ParquetFile(stream, metadata=plain.metadata, read_dictionary=texts, **options)
-    return _File(reader, _plain_schema(plain.schema_arrow))
+    file = pq.ParquetFile(stream, metadata=plain.metadata, read_dictionary=texts, **options)
+    return file, pa.schema([_plain_field(field) for field in plain.schema_arrow])
 
 
 def _target(schema: pa.Schema, whole: pa.Schema, names: Sequence[str] | None) -> pa.Schema:
@@ -119,10 +126,6 @@ def _leaves(metadata: pq.FileMetaData) -> list[pq.ColumnSchema]:
     return [metadata.schema.column(at) for at in range(metadata.num_columns)]
 
 
-def _int96_columns(file: pq.ParquetFile) -> list[str]:
-    return [leaf.path for leaf in _leaves(file.metadata) if leaf.physical_type == "INT96"]
-
-
 def _fits(batch: pa.RecordBatch, schema: pa.Schema) -> bool:
     try:
         batch.cast(schema)
@@ -131,12 +134,8 @@ def _fits(batch: pa.RecordBatch, schema: pa.Schema) -> bool:
     return True
 
 
-def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema without dictionaries, of which an Arrow file can hold only one for each column, and views."""
-    return pa.schema([_plain_field(field) for field in schema])
-
-
 def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return a type without dictionaries, of which an Arrow file can hold only one for each column, and views."""
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):  # pyarrow cannot filter them
@@ -155,15 +154,8 @@ def _plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(_plain(field.type))
 
 
-def _damaged(what: str, error: Exception) -> Exception:
-    """Return a BadInput that describes the damage, or the error itself if the operating system raised it."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return error
-    return BadInput(f"{what} ({error}): write the file again")
-
-
 def _in_slices(batch: pa.RecordBatch, path: Path, first: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch, whose first row has this number, in slices that are not too large without their dictionaries."""
+    """Yield a batch, whose first row has the number `first`, in slices that are not too large without dictionaries."""
     size = sum(map(_size, batch.columns))
     if size <= limits.BYTES:
         yield batch
@@ -186,11 +178,13 @@ def _size(array: pa.Array) -> int:
         return sum(_size(part.slice(first, end - first)) for part in (array.keys, array.items))
     if pa.types.is_nested(kind):
         return _size(array.flatten())
-    if pa.types.is_dictionary(kind) and _is_bytes(kind.value_type):
+    if pa.types.is_dictionary(kind) and kind.value_type in _BYTES:
         return pc.sum(pc.binary_length(array.dictionary).take(array.indices)).as_py() or 0
     return int(array.nbytes)
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    tests = pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary
-    return any(matches(kind) for matches in tests)
+def _damaged(what: str, error: Exception) -> Exception:
+    """Return a BadInput that describes the damage, or the error itself if the operating system raised it."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    return BadInput(f"{what} ({error}): write the file again")

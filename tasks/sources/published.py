@@ -1,4 +1,4 @@
-"""The published corpora: the bundled movie-review sentences, and GLUE from a folder or from the hub."""
+"""The published data: the bundled corpus, a folder of the GLUE release, and the hub's data set `glue`."""
 
 from __future__ import annotations
 
@@ -11,39 +11,33 @@ from pathlib import Path
 from typing import Any
 
 from include.folders import user_path
-from include.glue import SPLITS, Split, Task
+from include.glue import SPLITS, Task
 from include.stages import BadInput
 from tasks import outside
-from tasks.sources.base import Columns, Record, Source
-from tasks.sources.formats import nul_problem
-from tasks.sources.lines import Row, read_header, read_rows
-from tasks.sources.table import hint
+from tasks.sources.source import Record, Source
+from tasks.sources.table import found_columns, selected
+from tasks.sources.text_files import Row, nul_problem, read_header, read_rows
 
-SPLIT_RULE = "1"  # must be increased when a change moves sentences to another split
+SPLIT_RULE = "1"  # must be increased when a change moves sentences of the corpus to another split
 # White space, ASCII punctuation, and the punctuation blocks of Latin-1, General Punctuation and CJK.
 _IGNORED = re.compile(r"[\s!-/:-@\[-`{-~\u00a0-\u00bf\u2000-\u206f\u3000-\u303f]+")
 NEUTRAL = 0.5  # ratings range from -4 to 4; sentences this close to 0 are left out, since the raters disagreed
 REPOSITORY = "nyu-mll/glue"
-_INDEX_COLUMNS = ("index", "id")
 
 
 class BundledCorpus(Source):
-    """The sentences with human ratings of the package vaderSentiment.
+    """Movie-review sentences with human ratings, from the vaderSentiment package.
 
-    One file is split 80/10/10 by a hash of the sentences' letters, so that similar ones share a split.
+    They are split 80/10/10 by a hash of their letters, so that similar ones share a split.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__({"corpus": path})
-        self.path = path
+        self._path = path
 
     def file(self, split: str) -> str:
         """Return the path of the corpus, which is the same for all splits."""
-        return str(self.path)
-
-    def remarks(self, split: str) -> list[str]:
-        """Return an empty list: the corpus is known to be regular."""
-        return []
+        return str(self._path)
 
     def fingerprint(self) -> str:
         """Return a string that changes whenever the corpus or the rule that splits it changes."""
@@ -52,7 +46,7 @@ class BundledCorpus(Source):
     def records(self, split: str) -> Iterator[Record]:
         """Yield the split's sentences, numbered from 0. The label is 1 if the mean rating is positive, else 0."""
         number = 0
-        for row in read_rows(self.path):
+        for row in read_rows(self._path):
             _, rating, text = row.fields  # the file's sha256 was checked, so every row has three fields
             if abs(float(rating)) > NEUTRAL and split_of(text) == split:
                 label = "" if split == "test" else str(int(float(rating) > 0))
@@ -61,53 +55,47 @@ class BundledCorpus(Source):
 
 
 def split_of(text: str) -> str:
-    """Return the split of a bundled sentence: train for 80 %, dev for 10 % and test for 10 % of all sentences."""
+    """Return the split of a sentence of the bundled corpus."""
     alike = _IGNORED.sub("", unicodedata.normalize("NFKC", text).casefold()) or text.strip()
     tenth = int(hashlib.sha256(alike.encode()).hexdigest()[:8], 16) % 10
     return {8: "dev", 9: "test"}.get(tenth, "train")
 
 
 class GlueFolder(Source):
-    """The three TSV files of a GLUE task, in the folder of the release (FOLDER/SST-2/train.tsv) or of the task."""
+    """The TSV files of a task in the GLUE release: <folder>/SST-2/train.tsv and so on, or <folder>/train.tsv."""
 
     def __init__(self, folder: str, task: Task) -> None:
         root = user_path(folder)
         if not root.is_dir():
             raise BadInput(f"data.path {root} is not a folder: name the one that contains {task.splits['train'].file}")
-        self.task = task
+        self._task = task
         paths = {split: root / task.splits[split].file for split in SPLITS}
         super().__init__({split: path if path.parent.is_dir() else root / path.name for split, path in paths.items()})
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the rows of the split's file, whose columns must be exactly those of the task registry."""
-        path, layout, task = self.paths[split], self.task.splits[split], self.task
-        rows = read_rows(path)
-        if layout.header:
-            _check_header(path, rows, layout, task.name)
-        names = layout.columns
-        sentences = tuple(names.index(name) for name in task.sentences)
-        columns = Columns(len(names), sentences, None, 0 if names[0] in _INDEX_COLUMNS else None)
+        path, task, layout = self.paths[split], self._task, self._task.splits[split]
+        names, rows = list(layout.columns), read_rows(path)
+        if layout.header and (header := read_header(path, rows, ", ".join(names))) != names:
+            remedy = (
+                f"Check that the file belongs to the task {task.name} (data.task); for files with another layout, set "
+                "data.source: files"
+            )
+            raise BadInput(
+                f"{path} line 1: expected the tab-separated columns {', '.join(names)}, in this order; found: "
+                f"{found_columns(header, names, remedy)}"
+            )
+        places = [names.index(name) for name in task.sentences]
         if split != "test":
-            columns = Columns(len(names), sentences, itemgetter(names.index(task.label)))
-        return self.to_records(rows, columns, split)
-
-
-def _check_header(path: Path, rows: Iterator[Row], layout: Split, task: str) -> None:
-    expected = " ".join(layout.columns)
-    found = tuple(read_header(path, rows, expected))
-    if found != layout.columns:
-        other = (
-            f". Check that the file belongs to the task {task} (data.task); for files with another layout, set "
-            "data.source: files"
-        )
-        raise BadInput(
-            f"{path} line 1: expected the tab-separated columns {expected}, in this order; found: "
-            f"{' '.join(found)[:200]}{hint(found, layout.columns) or other}"
-        )
+            places.append(names.index(task.label))
+        elif names[0] in ("index", "id"):
+            places.append(0)
+        fields = (selected(row, places, len(names)) for row in rows)
+        return self.to_records(fields, split, len(task.sentences), None if split == "test" else itemgetter(0))
 
 
 class HubDataset(Source):
-    """One configuration of the hub's data set `glue`, with one hub split for each split of the task.
+    """One configuration of the hub's data set, with one hub split for each split of the task.
 
     Unless runtime.download is set, the command line (tasks/__main__.py) puts the hub's libraries into offline mode.
     They then read the data set from their local cache, which `make fetch` fills.
@@ -115,16 +103,12 @@ class HubDataset(Source):
 
     def __init__(self, task: Task) -> None:
         super().__init__({})
-        self.task = task
-        self._loaded = {split: _load(task, split) for split in SPLITS}
+        self._task = task
+        self._loaded = {split: _load(*_hub_place(task, split)) for split in SPLITS}
 
     def file(self, split: str) -> str:
         """Return the repository, the configuration and the split, separated by slashes."""
-        return "/".join((REPOSITORY, *_hub_place(self.task, split)))
-
-    def remarks(self, split: str) -> list[str]:
-        """Return an empty list: the hub's files are Arrow, not text."""
-        return []
+        return "/".join((REPOSITORY, *_hub_place(self._task, split)))
 
     def fingerprint(self) -> str:
         """Return a digest of the cached files that the rows are read from."""
@@ -133,30 +117,25 @@ class HubDataset(Source):
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the rows of the split, with the hub's label ids converted to the labels of GLUE's own files."""
-        hub = self.task.hub
-        assert hub is not None  # the experiment's validation guarantees it
-        sentences = hub.sentences or self.task.sentences
-        names = [*sentences, "label", "idx"]
-        columns = Columns(len(names), tuple(range(len(sentences))), itemgetter(len(sentences)))
-        if split == "test":
-            columns = Columns(len(names), columns.sentences, None, index=len(sentences) + 1)
-        return self.to_records(self._rows(split, names), columns, split)
+        texts = len(self._task.sentences)
+        return self.to_records(self._rows(split), split, texts, None if split == "test" else itemgetter(0))
 
-    def _rows(self, split: str, names: list[str]) -> Iterator[Row]:
+    def _rows(self, split: str) -> Iterator[Row]:
+        assert self._task.hub is not None  # the experiment's validation guarantees it
+        names = [*(self._task.hub.sentences or self._task.sentences), "label", "idx"]
         data = self._loaded[split]
-        missing = sorted(set(names) - set(data.column_names))
-        if missing:
+        if missing := sorted(set(names) - set(data.column_names)):
             raise BadInput(
                 f"{self.file(split)} has no column {missing[0]}; found: {', '.join(data.column_names)}. "
                 "The cached data set may be another version: remove it and fetch it again"
             )
         for number, values in enumerate(data.select_columns(names), start=1):
-            fields = [self._as_text(name, values[name]) for name in names]
-            text = "\t".join(fields)
-            yield Row(number, fields, nul_problem(text), text)
+            *texts, label, index = (self._as_text(name, values[name]) for name in names)
+            text = "\t".join((*texts, label, index))
+            yield Row(number, [*texts, index if split == "test" else label], nul_problem(text), text)
 
     def _as_text(self, name: str, value: Any) -> str:
-        labels = self.task.labels
+        labels = self._task.labels
         if name == "label" and isinstance(value, int) and 0 <= value < len(labels):
             return labels[value]
         return "" if value is None else str(value)
@@ -171,16 +150,15 @@ def _hub_place(task: Task, split: str) -> tuple[str, str]:
     return hub.config, {"train": "train", "dev": hub.dev, "test": hub.test}[split]
 
 
-def _load(task: Task, split: str) -> Any:
+def _load(config: str, split: str) -> Any:
     import datasets
 
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity_error()
-    config, name = _hub_place(task, split)
     try:
-        return datasets.load_dataset(REPOSITORY, config, split=name)
+        return datasets.load_dataset(REPOSITORY, config, split=split)
     except (OSError, ValueError) as error:
         raise BadInput(
-            f"{REPOSITORY}/{config}/{name} is not in the hub's local cache ({str(error).splitlines()[0]}): "
+            f"{REPOSITORY}/{config}/{split} is not in the hub's local cache ({str(error).splitlines()[0]}): "
             "fetch it with `make fetch`, or set runtime.download"
         ) from error

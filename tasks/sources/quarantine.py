@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
-from include.glue import GENERIC, Kind, Task
+from include.glue import GENERIC, Task
 from include.text import is_blank
-from tasks.sources.base import Record
-from tasks.sources.formats import BROKEN, WINDOWS
-from tasks.sources.labels import listed, map_hint, spellings
+from tasks.sources.labels import listed, map_hint, number, spellings
+from tasks.sources.source import Record
+from tasks.sources.text_files import BROKEN, WINDOWS
 
 _SHOWN_TEXT = 200  # characters of a row that the quarantine keeps
 _EXAMPLES = 3  # rows that an error message names
@@ -27,7 +26,8 @@ class QuarantineSummary:
     Attributes:
         read: The number of rows in the source.
         set_aside: The number of quarantined rows.
-        examples: The first of them with the reasons, as " (line 3: empty text; ...)", or "".
+        examples: The lines of the first quarantined rows with the reasons, as " (line 3: empty text; ...)"; "" if none
+            was quarantined.
         hints: What may help many of them at once, each as "; if ..., write ...".
     """
 
@@ -48,10 +48,12 @@ class Quarantine:
         self._undecodable = False
 
     def add(self, record: Record, reason: str) -> None:
-        """Quarantine a row, and write down the reason."""
+        """Quarantine a row."""
         self._rows += 1
         if self._rows <= _EXAMPLES:
             self._examples.append(f"line {record.line}: {reason}")
+        elif self._rows == _EXAMPLES + 1:
+            self._examples.append("...")
         self._undecodable = self._undecodable or (reason.startswith(BROKEN) and "UTF-8" in reason)
         if record.label in self._labels or len(self._labels) < _MOST:
             self._labels[record.label] += 1
@@ -60,20 +62,18 @@ class Quarantine:
 
     def summary(self, read: int, task: Task) -> QuarantineSummary:
         """Return the summary, given the number of rows that were read, and the task whose labels they should have."""
-        examples = "; ".join([*self._examples, *(["..."] if self._rows > _EXAMPLES else [])])
         hints = [WINDOWS] if self._undecodable else []
         counts: Counter[str] = Counter()
         for cell, rows in self._labels.items():
-            counts.update(dict.fromkeys(task.labels_in(cell) if task.kind == "multilabel" else [cell], rows))
+            counts.update(dict.fromkeys(task.labels_in(cell), rows))
         unknown = {label: rows for label, rows in counts.items() if label not in (*task.labels, "")}
         if task.labels and (alike := spellings(unknown, task.labels)):
             found = listed({label: unknown[label] for label in alike})
             hints.append(f"if {found} are labels in another spelling, write {map_hint(alike)}")
         if task.name not in GENERIC and sum(unknown.values()) * 2 > read:
             hints.append(f"if {listed(unknown)} are the labels, write data.task: auto, and they are found")
-        return QuarantineSummary(
-            read, self._rows, f" ({examples})" if examples else "", "".join(f"; {hint}" for hint in hints)
-        )
+        examples = f" ({'; '.join(self._examples)})" if self._examples else ""
+        return QuarantineSummary(read, self._rows, examples, "".join(f"; {hint}" for hint in hints))
 
 
 def problem(record: Record, task: Task, split: str) -> str:
@@ -82,21 +82,17 @@ def problem(record: Record, task: Task, split: str) -> str:
         return record.problem
     if any(map(is_blank, record.sentences)):
         return "empty text"
-    if split == "test":
-        # Predictions are matched by position, so the index must count from 0 without gaps or repetitions.
+    if split == "test":  # predictions are matched by position, so the index must count from 0 without gaps
         return "" if record.index in ("", str(record.row)) else f"index {record.index!r}, expected {record.row}"
-    return _LABEL_PROBLEMS[task.kind](record.label, task)
-
-
-def _class_problem(label: str, task: Task) -> str:
-    return "" if label in task.labels else f"label {label[:20]!r} is not one of {', '.join(task.labels)}"
-
-
-def _labels_problem(cell: str, task: Task) -> str:
-    unknown = next((label for label in task.labels_in(cell) if label not in task.labels), None)
+    if task.kind == "regression":
+        return _score_problem(record.label, task)
+    unknown = next((label for label in task.labels_in(record.label) if label not in task.labels), None)
     if unknown is None:
         return ""
-    return f"{_class_problem(unknown, task)} (labels are separated by data.label_separator, {task.separator!r})"
+    found = f"label {unknown[:20]!r} is not one of {', '.join(task.labels)}"
+    if task.kind == "multilabel":
+        found += f" (labels are separated by data.label_separator, {task.separator!r})"
+    return found
 
 
 def _score_problem(label: str, task: Task) -> str:
@@ -110,18 +106,3 @@ def _score_problem(label: str, task: Task) -> str:
     if not math.isfinite(score) or not low <= score <= high:
         return f"score {label[:20]} is not between {low:g} and {high:g}"
     return ""
-
-
-def number(text: str) -> float | None:
-    """Return the number that a text is, or None. What only Python accepts is none: 1_0, and digits of other scripts."""
-    try:
-        return float(text) if text.isascii() and "_" not in text else None
-    except ValueError:
-        return None
-
-
-_LABEL_PROBLEMS: dict[Kind, Callable[[str, Task], str]] = {
-    "classification": _class_problem,
-    "multilabel": _labels_problem,
-    "regression": _score_problem,
-}

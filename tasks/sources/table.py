@@ -1,33 +1,63 @@
-"""Read columns of the users' files as rows of texts, whatever the format, and say what is wrong with their headers."""
+"""Read the users' tables, whatever the format: columns as rows of texts, or all columns in chunks of Arrow."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from include import folders
 from include.stages import BadInput
 from include.text import seen
-from tasks.sources.formats import check_file, format_of, nul_problem, undecodable
 from tasks.sources.json_row import read_lines
-from tasks.sources.lines import PLAIN, Dialect, Row, read_header, read_rows
+from tasks.sources.limits import in_chunks
 from tasks.sources.parquet import UserParquet
+from tasks.sources.text_files import (
+    PLAIN,
+    Dialect,
+    Row,
+    check_file,
+    format_of,
+    nul_problem,
+    read_header,
+    read_rows,
+    undecodable,
+)
 from tasks.sources.values import is_text, python_value
 
+FORMATS = (".csv", ".tsv", ".parquet", ".jsonl")
 _LINES = 1000  # of a file of JSON Lines, whose names are those of its columns
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a file.
+
+    Attributes:
+        rows: The rows that could be read, with all columns of the file.
+        places: Their 1-based lines or numbers in the file, [rows].
+        unreadable: The others, which have no fields.
+    """
+
+    rows: pa.RecordBatch
+    places: Sequence[int]
+    unreadable: Sequence[Row]
+
+
 def column_names(path: Path, expected: str, dialect: Dialect = PLAIN) -> list[str]:
-    """Return the names of a file's columns; of JSON Lines those that occur in its first lines."""
+    """Return the names of a file's columns; of JSON Lines those that occur in its first lines.
+
+    The columns that it must have, `expected`, are for messages.
+    """
     match format_of(path):
         case ".parquet":
-            check_file(path)
             with UserParquet(path) as file:
                 return list(file.schema.names)
         case ".jsonl":
@@ -58,70 +88,103 @@ def column_rows(path: Path, names: Sequence[str], dialect: Dialect = PLAIN, text
             header = read_header(path, rows, ", ".join(names))
             places = [header.index(name) for name in names]
             for row in rows:
-                yield _selected(row, places, len(header))
+                yield selected(row, places, len(header))
 
 
-def check_column(path: Path, header: Sequence[str], name: str, role: str, remedy: str) -> None:
-    """Raise BadInput unless the header of the user's own file has the column once.
-
-    Args:
-        path: The file.
-        header: The names of its columns.
-        name: The name of the column.
-        role: What it is for, such as " for the role label".
-        remedy: What to write instead.
-    """
-    if header.count(name) != 1:
-        known = "two columns" if name in header else "no column"
-        found = found_instead(header, name, remedy, ", or name the character between columns in data.delimiter")
-        raise BadInput(f"{path} has {known} {name!r}{role}; {found}")
-
-
-def found_instead(header: Sequence[str], wanted: str, remedy: str, separated: str = "") -> str:
-    """Return what a header has in place of a column, and one remedy: that of the likely reason, or else the given one.
-
-    Blanks and invisible characters at the ends of names are made visible. `separated` is what else to do about columns
-    that are separated by another character, as ", or ...".
-    """
-    names = [name if name.isprintable() and name == name.strip() and name else ascii(name) for name in header]
-    reason = hint(header, [wanted], separated)
-    return f"found: {', '.join(names)[:200]}{reason or '.'} {'' if reason else remedy}".rstrip()
-
-
-def hint(header: Sequence[str], wanted: Sequence[str], separated: str = "") -> str:
-    """Return why the header seems to lack one of the wanted names, as " (...: remedy)"; "" if nothing is unusual."""
-    if len(header) == 1:
-        for separator, name in _SEPARATORS.items():
-            if separator in header[0]:
-                remedy = f"use commas in a .csv file, tabs in a .tsv file{separated}"
-                return f" (its columns seem to be separated by {name}: {remedy})"
-    for name in wanted:
-        for found in header:
-            if found != name and found.strip(" ") == name.strip(" "):
-                return f" ({found!a} has blanks around the name: remove them in the file, or write them here)"
-            if found != name and seen(found) == seen(name):
-                return f" ({found!a} differs from {name!a} in invisible characters only: type the name again)"
-    return ""
-
-
-def _selected(row: Row, places: Sequence[int], width: int) -> Row:
+def selected(row: Row, places: Sequence[int], width: int) -> Row:
+    """Return a row with only the fields at these places, or without fields if it should have had another number."""
     problem = row.problem
     if not problem and len(row.fields) != width:
         problem = f"wrong number of fields: {len(row.fields)} instead of {width}"
     return Row(row.line, [] if problem else [row.fields[place] for place in places], problem, row.text)
 
 
+def check_column(path: Path, header: Sequence[str], name: str, role: str, remedy: str) -> None:
+    """Raise BadInput unless the header of the user's own file has the column once."""
+    if header.count(name) != 1:
+        known = "two columns" if name in header else "no column"
+        found = found_columns(header, [name], remedy, ", or name the character between columns in data.delimiter")
+        raise BadInput(f"{path} has {known} {name!r}{role}; found: {found}")
+
+
+def found_columns(header: Sequence[str], wanted: Sequence[str], remedy: str, separated: str = "") -> str:
+    """Return the columns of a file for a message, and one remedy: that of the cause that they show, or the given one.
+
+    Blanks and invisible characters at the ends of names are made visible. `separated` is what else to do about columns
+    that are separated by another character, as ", or ...".
+    """
+    names = [name if name.isprintable() and name == name.strip() and name else ascii(name) for name in header]
+    found = ", ".join(names)[:200]
+    if kind := next((kind for mark, kind in _SEPARATORS.items() if len(header) == 1 and mark in header[0]), ""):
+        separated = f"use commas in a .csv file, tabs in a .tsv file{separated}"
+        return f"{found} (its columns seem to be separated by {kind}: {separated})"
+    for name, other in ((name, other) for name in wanted for other in header if other != name):
+        if other.strip(" ") == name.strip(" "):
+            return f"{found} ({other!a} has blanks around the name: remove them in the file, or write them here)"
+        if seen(other) == seen(name):
+            return f"{found} ({other!a} differs from {name!a} in invisible characters only: type the name again)"
+    return f"{found}. {remedy}"
+
+
+def table_files(source: str) -> list[Path]:
+    """Return the files of the table that scoring.input names, all of one format, in the order of their names.
+
+    Empty files of a folder are parts without rows, unless all are empty.
+    """
+    path = folders.user_path(source).absolute()  # a cluster's executors work in other folders
+    if not path.is_dir():
+        folders.check_file(path, "correct scoring.input")
+        files = [path]
+    else:
+        parts = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
+        files = [file for file in parts if file.stat().st_size] or parts
+    suffixes = sorted({format_of(file) for file in files})
+    if len(suffixes) != 1 or suffixes[0] not in FORMATS:
+        found = ", ".join(suffix or "no suffix" for suffix in suffixes) or "no file"
+        raise BadInput(
+            f"{path}: the names of a table's files must all end in one of {', '.join(FORMATS)} (or .ndjson, which is "
+            f".jsonl), but there is {found}"
+        )
+    return files
+
+
+def text_chunks(file: Path, expected: str) -> Iterator[Chunk]:
+    """Read a CSV or TSV file, whose columns are all text and, for messages, should have the expected ones."""
+    names = column_names(file, expected)
+    check_names(file, names)
+    for some in in_chunks(column_rows(file, names), lambda row: len(row.text)):
+        good = [row for row in some if not row.problem]
+        columns = [pa.array([row.fields[at] for row in good], pa.string()) for at in range(len(names))]
+        bad = [row for row in some if row.problem]
+        yield Chunk(pa.RecordBatch.from_arrays(columns, names), [row.line for row in good], bad)
+
+
+def parquet_chunks(file: Path, first: int = 1) -> Iterator[Chunk]:
+    """Read a Parquet file, whose first row has the number `first`."""
+    number = first
+    with UserParquet(file) as opened:
+        check_names(file, opened.schema.names)
+        for batch in opened.batches():
+            yield Chunk(batch, range(number, number + len(batch)), ())
+            number += len(batch)
+
+
+def check_names(file: Path, names: Sequence[str]) -> None:
+    """Raise BadInput if two columns have the same name, or names that differ only in case."""
+    known: dict[str, str] = {}
+    for name in names:
+        if name.casefold() in known:
+            raise BadInput(f"{file} has the columns {known[name.casefold()]!r} and {name!r}: rename one of them")
+        known[name.casefold()] = name
+
+
 def _json_rows(path: Path, names: Sequence[str], texts: Sequence[str]) -> Iterator[Row]:
     for line in read_lines(path):
-        values = [line.values.get(name) for name in names]
-        wrong = [
-            f"{name!r} is not text"
-            for name, value in zip(names, values, strict=True)
-            if name in texts and not (value is None or isinstance(value, str))
-        ]
-        fields = [_json_text(value) for value in values]
-        problem = line.problem or next(iter(wrong), "") or nul_problem("".join(fields))
-        yield Row(line.number, [] if problem else fields, problem, line.data.decode("utf-8", "replace").strip())
+        values = {name: line.values.get(name) for name in names}
+        wrong = (name for name in names if name in texts and not isinstance(values[name], str | None))
+        fields = [_json_text(value) for value in values.values()]
+        problem = line.problem or next((f"{name!r} is not text" for name in wrong), "") or nul_problem("".join(fields))
+        yield Row(line.number, [] if problem else fields, problem, line.text.strip())
 
 
 def _json_text(value: Any) -> str:

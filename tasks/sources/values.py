@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any
 
@@ -23,9 +24,7 @@ def python_value(value: pa.Scalar, errors: str = "strict") -> Any:
 
     Dates and timestamps outside of the years 1 to 9999, times with nanoseconds, and very long durations become text.
     Lists become lists, structs dicts, and maps lists of pairs, like structs that have two fields of the same name.
-
-    Raises:
-        UnicodeDecodeError: If text is not UTF-8, unless `errors` says what else to do, as for bytes.decode.
+    Text that is not UTF-8 is decoded with `errors`, as by bytes.decode.
     """
     kind = value.type
     if not value.is_valid:
@@ -48,14 +47,9 @@ def _temporal(value: pa.Scalar) -> Any:
         whole = _DAY * _PER_SECOND[kind.unit]
         exact = value.value < whole and (kind.unit != "ns" or value.value % 1000 == 0)  # Python drops the rest
         return value.as_py() if exact else _time(value.value, _PER_SECOND[kind.unit])
-    try:
+    with suppress(OverflowError, ValueError, KeyError):  # beyond Python's range or pandas', or in an unknown zone
         return value.as_py()
-    except (OverflowError, ValueError, KeyError):  # beyond Python's range or pandas', or in a zone that nobody knows
-        return _beyond_python(value)
-
-
-def _beyond_python(value: pa.Scalar) -> str:
-    kind, count = value.type, value.value
+    count = value.value
     if pa.types.is_duration(kind):
         return f"{count} {kind.unit}"
     if pa.types.is_date(kind):

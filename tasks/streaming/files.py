@@ -26,9 +26,9 @@ from include.datasets import is_finished
 from include.folders import Dropped
 from include.stages import BadInput
 from tasks.sources import limits
-from tasks.sources.chunks import FORMATS, Chunk, parquet_chunks, text_chunks
-from tasks.sources.formats import check_file, decoding_problem, format_of, undecodable
 from tasks.sources.json_row import written
+from tasks.sources.table import FORMATS, Chunk, parquet_chunks, text_chunks
+from tasks.sources.text_files import check_file, decoding_problem, format_of, undecodable
 from tasks.sources.values import python_value
 from tasks.streaming.rows import ARROW, SCHEMA
 
@@ -227,7 +227,7 @@ def _of_chunk(chunk: Chunk) -> Iterator[_Row]:
     for at, place in enumerate(chunk.places):
         yield _Row(place, *_row(chunk.rows, at))
     for row in chunk.unreadable:
-        yield _Row(row.place, row.text, row.reason)
+        yield _Row(row.line, row.text, row.problem)
 
 
 def _row(batch: pa.RecordBatch, at: int) -> tuple[str | None, str | None]:

@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 
 from include.sections import Streaming
 from include.stages import BadInput
-from tasks.sources.formats import decoding_problem
+from tasks.sources.text_files import decoding_problem
 from tasks.streaming.kafka_topic import Offsets, Range, Topic, made_anew, properties_file, read_properties
 from tasks.streaming.rows import ARROW, NO_VALUE, SCHEMA
 

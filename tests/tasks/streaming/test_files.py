@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.sources import limits
-from tasks.sources.chunks import parquet_chunks
+from tasks.sources.table import parquet_chunks
 from tasks.streaming import files
 from tasks.streaming.files import FileReader, changed_files, rows
 

@@ -18,7 +18,7 @@ from include.folders import check_file, user_path
 from include.secrets import DATABASE, VARIABLE
 from include.sections import Scoring
 from include.stages import BadInput, Transient
-from tasks.sources.chunks import Chunk, parquet_chunks
+from tasks.sources.table import Chunk, parquet_chunks
 from tasks.spark import place
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from pyarrow import csv
 
 from include.experiment import Experiment
 from tasks.scoring.predictions import sheet
-from tasks.sources.chunks import table_files
-from tasks.sources.formats import format_of
 from tasks.sources.json_row import written
+from tasks.sources.table import table_files
+from tasks.sources.text_files import format_of
 from tasks.stages.labeling.score.table import ASIDE, TEXT
 
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from include.stages import BadInput
 from tasks.sources import limits
-from tasks.sources.chunks import Chunk, Unreadable, check_names
 from tasks.sources.json_row import JsonLine, read_lines
+from tasks.sources.table import Chunk, check_names
+from tasks.sources.text_files import Row
 
 _DEEPEST = 32  # levels of arrays and objects that become types; what is nested deeper becomes text
 _FIELDS = 256  # of an object; more are keys of a map rather than fields, and become text
@@ -107,9 +108,7 @@ def _kind(value: Any) -> str:
 
 def _chunk(lines: Sequence[JsonLine], types: dict[str, pa.DataType | None]) -> Chunk:
     good = [line for line in lines if not line.problem]
-    bad = [
-        Unreadable(line.number, line.problem, line.data.decode("utf-8", "replace")) for line in lines if line.problem
-    ]
+    bad = [Row(line.number, [], line.problem, line.text) for line in lines if line.problem]
     columns = [_column([line.values.get(name) for line in good], kind) for name, kind in types.items()]
     return Chunk(pa.RecordBatch.from_arrays(columns, list(types)), [line.number for line in good], bad)
 

@@ -25,9 +25,8 @@ from tasks.encoder.loading import read_head
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.chosen_model import Model
 from tasks.inference.labeler import text_problem
-from tasks.sources.chunks import Chunk, parquet_chunks, table_files, text_chunks
-from tasks.sources.formats import format_of
-from tasks.sources.table import found_instead
+from tasks.sources.table import Chunk, found_columns, parquet_chunks, table_files, text_chunks
+from tasks.sources.text_files import format_of
 from tasks.sources.values import is_text, python_value
 from tasks.stages.labeling.score.database import database_chunks
 from tasks.stages.labeling.score.json_lines import json_chunks
@@ -150,7 +149,7 @@ def check_columns(file: str, schema: pa.Schema, texts: Sequence[str], labels: Se
     for name in texts:
         if name not in schema.names:
             remedy = "Name the column with the text in scoring.text, and the second of a pair in scoring.text2"
-            raise BadInput(f"{file} has no column {name!r}; {found_instead(schema.names, name, remedy)}")
+            raise BadInput(f"{file} has no column {name!r}; found: {found_columns(schema.names, [name], remedy)}")
         if not is_text(schema.field(name).type):
             raise BadInput(f"{file}: the column {name!r} has the type {schema.field(name).type}, but it must be text")
     added = {name.casefold() for name in (PREDICTION, LABEL, PROBABILITY, MODEL_VERSION, *probability_columns(labels))}
@@ -168,7 +167,7 @@ def _problems(rows: pa.RecordBatch, texts: Sequence[str], rules: Sequence[str]) 
 def _entries(chunk: Chunk, problems: list[str]) -> Iterator[dict[str, Any]]:
     """Yield what is kept of each row that is set aside."""
     for row in chunk.unreadable:
-        yield {"line": row.place, "reason": row.reason, "text": row.text[:_SHOWN]}
+        yield {"line": row.line, "reason": row.problem, "text": row.text[:_SHOWN]}
     for at, reason in enumerate(problems):
         if reason:
             values = {name: python_value(chunk.rows.column(name)[at], "replace") for name in chunk.rows.schema.names}

@@ -83,13 +83,10 @@ def _check_line(label: str, line: str, index: int, task: Task) -> None:
         raise BadInput(f"{label} has {len(fields)} fields, not 2")
     if fields[0] != str(index):
         raise BadInput(f"{label}: the index is {fields[0]!r}, not {index}")
-    if task.kind == "classification" and fields[1] not in task.labels:
-        raise BadInput(f"{label}: {fields[1]!r} is not a label of {task.name} ({', '.join(task.labels)})")
-    unknown = set(task.labels_in(fields[1])) - set(task.labels) if task.kind == "multilabel" else set()
-    if unknown:
-        raise BadInput(f"{label}: {min(unknown)!r} is not a label of {task.name} ({', '.join(task.labels)})")
     if task.kind == "regression":
         _check_score(label, fields[1], task)
+    elif unknown := set(task.labels_in(fields[1])) - set(task.labels):
+        raise BadInput(f"{label}: {min(unknown)!r} is not a label of {task.name} ({', '.join(task.labels)})")
 
 
 def _check_score(label: str, text: str, task: Task) -> None:

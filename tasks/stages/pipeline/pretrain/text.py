@@ -15,7 +15,7 @@ import numpy as np
 
 from include import folders
 from include.stages import BadInput
-from tasks.sources.formats import check_text
+from tasks.sources.text_files import check_text
 
 LONGEST_LINE = 2**20  # bytes; a longer line is hardly a single document
 DEV_SHARE = 0.02  # of the documents

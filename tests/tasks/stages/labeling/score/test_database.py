@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from include.sections import Scoring
 from include.stages import BadInput, ExitCode
 from tasks.launching.launch import ROOT
-from tasks.sources.chunks import Chunk
+from tasks.sources.table import Chunk
 from tasks.stages.labeling.score.database import database_chunks, driver_class, exact_chunks, login
 from tests.tasks.stages.labeling.score.models import trained
 

@@ -12,7 +12,7 @@ import pytest
 
 from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
-from tasks.sources import chunks
+from tasks.sources import table
 from tasks.stages.labeling.score.json_lines import json_chunks
 from tasks.stages.labeling.score.table import ASIDE, ROWS, Counts, slice_of, take_in
 
@@ -24,7 +24,7 @@ def taken(folder: Path, files: dict[str, bytes]) -> tuple[Counts, pa.Table, list
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    paths = chunks.table_files(str(folder))
+    paths = table.table_files(str(folder))
     counts = take_in(json_chunks(paths, ("text",)), ("text",), HEAD, folder)
     aside = [json.loads(line) for line in (folder / ASIDE).read_text(encoding="utf-8").splitlines()]
     assert counts.rows + len(aside) == counts.rows_in

@@ -14,7 +14,7 @@ import pytest
 
 from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
-from tasks.sources.chunks import Chunk, parquet_chunks, table_files, text_chunks
+from tasks.sources.table import Chunk, parquet_chunks, table_files, text_chunks
 from tasks.stages.labeling.score.table import ASIDE, ROWS, Counts, slice_of, take_in
 
 HEAD = HeadSpec("classification", 2, label_names=("no", "yes"))
@@ -119,7 +119,7 @@ def test_a_folder_is_one_table_and_parts_hold_each_row_once(tmp_path: Path) -> N
     ("text", "message"),
     [
         ("body\nx\n", r"in\.csv has no column 'text'; found: body\. Name the column with the text in scoring\.text"),
-        ("text;id\nx;1\n", "its columns seem to be separated by semicolons"),
+        ("text;id\nx;1\n", r"separated by semicolons: use commas in a \.csv file, tabs in a \.tsv file\)$"),
         ("text,Prediction\nx,1\n", "has a column 'Prediction', a name that the predictions need: rename the column"),
         ("text,probability:yes\nx,1\n", "has a column 'probability:yes', a name that"),
         ("text,model_version\nx,1\n", "has a column 'model_version', a name that"),

@@ -11,9 +11,8 @@ from pathlib import Path
 from include.glue import SPLITS
 from include.stages import BadInput
 from tasks import outside
-from tasks.sources.formats import check_file, format_of
 from tasks.sources.labels import ReadLabel
-from tasks.sources.lines import BLANK, PLAIN, Dialect, Row, remarks
+from tasks.sources.text_files import BLANK, PLAIN, Dialect, Row, check_file, format_of, remarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,85 +38,73 @@ class Record:
     raw: str = ""
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The positions of the columns in a row.
+class Source(ABC):
+    """The train, dev and test splits of a task.
 
     Attributes:
-        width: The number of fields per row.
-        sentences: The positions of the sentence columns.
-        label: Returns the label, given the fields; None in the test split.
-        index: The position of the index column; None if the rows are not numbered.
+        splits: The splits that there are. Only the user's own files may lack test.
     """
 
-    width: int
-    sentences: tuple[int, ...]
-    label: ReadLabel | None
-    index: int | None = None
-
-
-class Source(ABC):
-    """The train, dev and test splits of a task. Subclasses with one file per split only implement `records`."""
-
-    splits: Sequence[str] = SPLITS  # only the user's own files may lack test
+    splits: Sequence[str] = SPLITS
 
     def __init__(self, paths: dict[str, Path], dialect: Dialect = PLAIN) -> None:
         self.paths, self.dialect = paths, dialect
-        self.ignored: dict[str, int] = {}  # split to the number of its blank rows, once it has been read
+        self._blank: dict[str, int] = {}  # split to the number of its blank rows, once it has been read
 
     @abstractmethod
     def records(self, split: str) -> Iterator[Record]:
-        """Yield all data rows of a split in order."""
+        """Yield all data rows of a split in order. Raise BadInput if the split as a whole cannot be read."""
 
     def file(self, split: str) -> str:
-        """Return where the split comes from, for messages."""
-        return str(self.paths[split])
+        """Return where the split comes from, for messages; "" if there is no such split."""
+        return str(self.paths.get(split, ""))
 
     def remarks(self, split: str) -> list[str]:
         """Return one sentence for each irregularity of the file that was corrected while reading."""
+        if split not in self.paths:
+            return []
         found = remarks(self.paths[split], self.dialect.encoding)
-        if blank := self.ignored.get(split):
+        if blank := self._blank.get(split):
             found.append(f"{self.paths[split]}: {blank} blank rows at the end were ignored")
         return found
 
     def fingerprint(self) -> str:
         """Return a string that changes whenever the content or the format of a raw file changes."""
-        files = list(dict.fromkeys(self.paths.values()))
-        for path in files:
+        digest = hashlib.sha256()
+        for path in dict.fromkeys(self.paths.values()):
             check_file(path, self.dialect.encoding)
-        digests = "".join(format_of(path) + outside.digest(path) for path in files)
-        return hashlib.sha256(digests.encode()).hexdigest()
+            digest.update((format_of(path) + outside.digest(path)).encode())
+        return digest.hexdigest()
 
-    def to_records(self, rows: Iterable[Row], columns: Columns, split: str) -> Iterator[Record]:
-        """Turn the data rows of a split, without the header, into records. Raise BadInput if there is none."""
+    def to_records(self, rows: Iterable[Row], split: str, texts: int, read_label: ReadLabel | None) -> Iterator[Record]:
+        """Turn data rows into records.
+
+        Args:
+            rows: Rows with the texts, and then what `read_label` takes or, without it, the index if there is one.
+            split: The split.
+            texts: The number of texts per row.
+            read_label: Returns the label; None in the test split.
+        """
         number = blank = 0
         for row in rows:
             if row.problem == BLANK:
                 blank += 1
                 continue
-            yield _record(number, row, columns)
+            yield _record(number, row, texts, read_label)
             number += 1
-        self.ignored[split] = blank
+        self._blank[split] = blank
         if not number:
             raise BadInput(f"{self.file(split)} has no data rows: add at least one")
 
 
-def _record(number: int, row: Row, columns: Columns) -> Record:
-    fields, problem, label = row.fields, row.problem, ""
-    if not problem and len(fields) != columns.width:
-        problem = f"wrong number of fields: {len(fields)} instead of {columns.width}"
-    if not problem and columns.label is not None:
+def _record(number: int, row: Row, texts: int, read_label: ReadLabel | None) -> Record:
+    problem, rest, label = row.problem, row.fields[texts:], ""
+    if not problem and read_label is not None:
         try:
-            label = columns.label(fields)
+            label = read_label(rest)
         except ValueError as error:
             problem = str(error)
     if problem:
         return Record(number, row.line, (), problem=problem, raw=row.text)
-    return Record(
-        number,
-        row.line,
-        tuple(fields[position] for position in columns.sentences),
-        label,
-        "" if columns.index is None else fields[columns.index],
-        raw=row.text,
-    )
+    index = rest[0] if read_label is None and rest else ""
+    return Record(number, row.line, tuple(row.fields[:texts]), label, index, raw=row.text)
