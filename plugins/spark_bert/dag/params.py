@@ -55,9 +55,7 @@ _COMMON = (
 def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Param]:
     """Return a Dag's params: `experiment`, and one param named `section.field` per field, the common ones first.
 
-    Args:
-        experiment: the default of the param `experiment`.
-        more: sections in addition to those of the pipeline.
+    `more` names sections in addition to those of the pipeline.
     """
     params = {
         "experiment": Param(
@@ -89,9 +87,6 @@ def resolve(params: Mapping[str, Any]) -> Experiment:
     """Return the experiment that the params of a run describe.
 
     A run that does not set runtime.spark_master uses the first of the deployment's, if there is one.
-
-    Raises:
-        BadInput: if the params make no valid experiment. The message names key, value and remedy.
     """
     name = params["experiment"]
     if name not in names():
@@ -127,13 +122,11 @@ def explain(params: Mapping[str, Param]) -> str:
 
 
 def _place(key: str) -> int:
-    """Return the place of a field in the form."""
     section = key.partition(".")[0]
     return next((at for at, name in enumerate(_COMMON) if name in (key, section)), len(_COMMON))
 
 
 def _may_be_absent(key: str) -> bool:
-    """Return whether a field holds an optional text."""
     return key in _fields() and _fields()[key][0] == ""
 
 
@@ -155,7 +148,6 @@ def _choices(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _typed(text: str, key: str) -> Any:
-    """Return the value of a text from the form for a field."""
     types = [choice["type"] for choice in _choices(_fields()[key][1])] if key in _fields() else []
     if types == ["boolean"]:
         return _SWITCH.get(text, text)
@@ -190,8 +182,8 @@ def _limits(schema: dict[str, Any]) -> dict[str, Any]:
 def _union(choices: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the schema of a field that takes a whole number or a word, which the form sends as text.
 
-    The rules need no separate branches: JSON schema applies limits to numbers only, and patterns to text only. With
-    examples, the form has a line of text for the field, instead of an area of it.
+    JSON schema applies limits to numbers only, and patterns to text only. With examples, the form has a line of text
+    for the field, instead of an area of it.
     """
     words = [choice["const"] for choice in choices if "const" in choice]
     (limits,) = filter(None, map(_limits, choices))
@@ -202,7 +194,7 @@ def _union(choices: list[dict[str, Any]]) -> dict[str, Any]:
 def _switch() -> dict[str, Any]:
     """Return the schema of a boolean field: a choice, for the form's switches are off also where the default is true.
 
-    Airflow's form reads `enum`. In draft 7, a validator reads nothing beside `$ref`, so true and false are allowed.
+    Airflow's form reads `enum`. In draft 7, a validator reads only `$ref`, so true and false are also allowed.
     """
     return {
         "type": ["string", "null"], "enum": [None, *_SWITCH], "values_display": _EMPTY,

@@ -68,8 +68,7 @@ def succeeded() -> EmptyOperator:
     """Add the Airflow task that decides the state of the run: the run fails unless the one before it succeeds.
 
     Airflow takes the state of a run from its last tasks. One that also runs after failures, such as track, would hide
-    them. A teardown would not decide the state either, but a run that a person marks as failed would go on while a
-    teardown is left. An empty task takes no worker.
+    them, and a teardown would keep a run going that a person marks as failed. An empty task takes no worker.
     """
     return EmptyOperator(task_id="succeeded", doc_md="fail the run if a task before this one has failed")
 

@@ -1,7 +1,4 @@
-"""The Airflow pools, which limit how many stages train and how many work on Spark at the same time.
-
-The module is a listener of Airflow, which creates the pools.
-"""
+"""The Airflow pools, which limit how many stages train and how many work on Spark, and the listener that makes them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the container of a stage gets in the runtimes docker and kubernetes: image, user, environment, network, folders.
 
-Every folder has the same path inside the container as outside, so that artifacts, run records and artifact keys are the
-same in all runtimes.
+Every folder has the same path inside the container as outside, so that records and artifact keys are the same in all
+runtimes.
 """
 
 from __future__ import annotations

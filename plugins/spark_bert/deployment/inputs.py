@@ -1,8 +1,7 @@
 """The files and folders that an experiment names: which of them a stage reads, and which of them it may read.
 
-Everybody who may trigger a run can name any path in it. A deployment restricts the paths to one folder by setting
-$SPARK_BERT_DATA to it. The artifact store is allowed too, because it holds the versions of datasets and the champions.
-Such a deployment also lists the databases, drivers, brokers, and Spark masters that runs may name.
+A deployment restricts them to one folder, $SPARK_BERT_DATA, and the artifact store, and then also lists the databases,
+drivers, brokers, and Spark masters that runs may name.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ def _files(stage: str, experiment: Experiment) -> Iterator[str]:
 
 
 def _is_below(text: str, folder: Path) -> bool:
-    """Return whether the path lies in the folder after its links are resolved. Raise BadInput for an invalid path."""
+    """Return whether the path lies in the folder after its links are resolved."""
     try:
         return data_path(text).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError) as error:  # the name is too long, or links form a circle

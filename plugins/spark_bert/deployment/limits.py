@@ -25,24 +25,15 @@ _Bytes = Annotated[int, BeforeValidator(_bytes)]
 
 
 class Limits(BaseModel):
-    """The resource limits of a container. A deployment writes sizes as `12g`; the model holds them in bytes.
-
-    Attributes:
-        memory: the memory of all processes, including the files in /tmp and /dev/shm. The kernel kills a process of the
-            container that exceeds it.
-        cpus: the number of processors. A container gets all processors of its machine if there are fewer.
-        pids: the number of processes and threads.
-        tmp: the size of /tmp, where Spark keeps its scratch files.
-        shm: the size of /dev/shm, through which the ranks and data loaders on one machine communicate.
-    """
+    """The resource limits of a container. A deployment writes sizes as `12g`; the model holds them in bytes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
-    memory: _Bytes
-    cpus: float = Field(gt=0, allow_inf_nan=False)
-    pids: int = Field(512, gt=0)
-    tmp: _Bytes = "2g"  # type: ignore[assignment]  # validated like the others
-    shm: _Bytes = "64m"  # type: ignore[assignment]
+    memory: _Bytes  # of all processes, with the files in /tmp and /dev/shm; a process that exceeds it is killed
+    cpus: float = Field(gt=0, allow_inf_nan=False)  # all of the machine's if it has fewer
+    pids: int = Field(512, gt=0)  # processes and threads
+    tmp: _Bytes = "2g"  # type: ignore[assignment]  # validated like the others; Spark keeps its scratch files there
+    shm: _Bytes = "64m"  # type: ignore[assignment]  # through which ranks and data loaders communicate
 
 
 def limits(stage: str) -> Limits:

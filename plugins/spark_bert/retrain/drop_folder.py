@@ -51,16 +51,10 @@ def acknowledge_event(context: Context) -> None:
 
 
 class DropFolderTrigger(BaseEventTrigger):
-    """Fires when files were added to the folder or changed since the last event, and have not changed for a while.
+    """Fires when files were added to the folder or changed, and have not changed for `settle` seconds.
 
-    The trigger repeats an event until a run has acknowledged it. After a restart of the triggerer, it fires for the
-    files in the folder unless a run has acknowledged exactly these.
-
-    Args:
-        folder: the absolute path of the folder, which need not exist yet.
-        settle: the seconds without any change after which the trigger fires, so that a copy can complete first.
-        interval: the seconds between two listings of the folder.
-        repeat: the seconds after which an event is repeated.
+    It repeats an event every `repeat` seconds until a run has acknowledged it. After a restart of the triggerer, it
+    fires for the files in the folder unless a run has acknowledged exactly these.
     """
 
     def __init__(self, folder: str, settle: float = _SETTLE, interval: float = 5, repeat: float = 300) -> None:

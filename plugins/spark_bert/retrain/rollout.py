@@ -60,10 +60,7 @@ class Rollout(BaseOperator):
 
 
 def undo() -> StageOperator:
-    """Add the stage rollback, which undoes the run's promotion if the service has not taken the version up in time.
-
-    It runs only if the Airflow task rollout has not succeeded, which decides the state of the run.
-    """
+    """Add the stage rollback, which undoes the promotion if the service has not taken the version up in time."""
     return stage_task(
         "rollback",
         trigger_rule="one_failed",
@@ -84,13 +81,6 @@ class RolloutTrigger(ServiceTrigger):
 
     The outcome is `ready`, `elsewhere`, or `late`. The event also has the arguments, and under `answer` the last answer
     of the service.
-
-    Args:
-        service: the address of the service.
-        model: the name of the registered model.
-        version: the number of the version.
-        minutes: the longest time to wait.
-        interval: the seconds between two questions.
     """
 
     def __init__(self, service: str, model: str, version: str, minutes: float, interval: float = 5) -> None:

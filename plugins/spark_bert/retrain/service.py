@@ -24,11 +24,7 @@ _TIMEOUT = 10  # seconds after which the service counts as not answering
 
 
 def service() -> str:
-    """Return the address of the service, without a slash at its end; "" if the deployment names none.
-
-    Raises:
-        BadInput: if the value is not an address.
-    """
+    """Return the address of the service, without a slash at its end; "" if the deployment names none."""
     address = os.environ.get(SERVICE, "").rstrip("/")
     if address and not re.fullmatch(r"https?://[!-~]+", address):
         raise BadInput(

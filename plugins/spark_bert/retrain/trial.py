@@ -26,11 +26,7 @@ class Trial(BaseOperator):
     """
 
     def execute(self, context: Context) -> None:
-        """Let the triggerer wait, or skip the Airflow task if there is nothing to try out.
-
-        Raises:
-            AirflowFailException: if the experiment asks for a trial and the deployment names no service.
-        """
+        """Let the triggerer wait, or skip the Airflow task if there is nothing to try out."""
         options, run = retraining_experiment(context).retraining, this_run(context)
         (run.folder / TRIAL).unlink(missing_ok=True)  # an earlier try may have tried out another version
         if not options.trial_texts:
@@ -57,21 +53,12 @@ class Trial(BaseOperator):
 
 
 class TrialTrigger(ServiceTrigger):
-    """Fires when the service has compared `texts` texts, or when the time is over.
+    """Fires when the service has compared `texts` texts of the model, or when the time is over.
 
     Each process of the service counts from its own start, so the figures are those of the process that has compared the
     most texts. The event has the number of `texts` that were compared, how many got the `same` answer from both
     versions, how many were `skipped` because too many waited, and for each version the mean `milliseconds` of its model
     per request; None if it has not answered any.
-
-    Args:
-        service: the address of the service.
-        model: the name of the registered model. The texts of a service that answers with another one do not count.
-        champion: the version that answers.
-        version: the version that is tried out.
-        texts: the number of texts to compare.
-        minutes: the longest time to wait.
-        interval: the seconds between two questions.
     """
 
     def __init__(
@@ -95,7 +82,6 @@ class TrialTrigger(ServiceTrigger):
         return self.figures if is_over or self.figures["texts"] >= self.texts else None
 
     def _figures(self, values: dict[tuple[str, str, str], float]) -> dict[str, Any]:
-        """Return the event from the values of the service's metrics."""
 
         def count(outcome: str) -> int:
             return int(values.get(("spark_bert_shadow_answers_total", self.version, outcome), 0))
@@ -120,8 +106,7 @@ def _values(metrics: str, model: str) -> dict[tuple[str, str, str], float]:
     """Return the value of each sample by its name, version and outcome.
 
     Raises:
-        ValueError: if the text is not in Prometheus' format, or if another model answers, whose versions have the same
-            numbers.
+        ValueError: if another model answers, whose versions have the same numbers, or the text cannot be parsed.
     """
     from prometheus_client.parser import text_string_to_metric_families  # only the triggerer needs it
 

@@ -29,26 +29,16 @@ class StreamDown(AirflowException):
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a stream writes into streams/NAME/heartbeat.json every few seconds.
+    """What a stream writes into streams/NAME/heartbeat.json every few seconds."""
 
-    Attributes:
-        instance: the id of the process' life. A restarted stream has another one.
-        state: `starting`, `running`, `stopped`, or `failed`.
-        message: why it has failed; otherwise "".
-        time: when this was written.
-        batch: the number of the last committed batch; None if there is none.
-        batch_since: since when the stream has been at work on the next one; None if it waits for rows.
-        rows: the number of rows that this instance has labeled.
-    """
-
-    instance: str
-    state: str
-    message: str
+    instance: str  # the id of the process' life; a restarted stream has another one
+    state: str  # `starting`, `running`, `stopped`, or `failed`
+    message: str  # why it has failed; otherwise ""
     time: datetime
-    batch: int | None
-    rows: int
+    batch: int | None  # the number of the last committed batch
+    rows: int  # that this instance has labeled
     model_version: str
-    batch_since: datetime | None = None
+    batch_since: datetime | None = None  # since when the next batch is at work; None while it waits for rows
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -86,10 +76,9 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
     reports them and notes that, so no window is reported twice, and none is lost if a try or a run ends in between.
 
     Args:
-        limit: the age in seconds from which a heartbeat says that the stream is down. It is written every few seconds.
+        limit: the age in seconds from which a heartbeat says that the stream is down.
         interval: the seconds between two looks.
-        longest: the seconds after which a watch ends, so that its log does not become too long and the next one uses
-            the code and the settings of then. Without a running stream, the task is then skipped.
+        longest: the seconds after which a watch ends, so that the next one uses new code and settings.
     """
 
     external_id_key = "stream_instance"
@@ -99,12 +88,7 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
         self.limit, self.interval, self.longest = limit, interval, longest
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Watch the stream that the form names, and return the result.
-
-        Raises:
-            StreamDown: if the stream does not run although it was not stopped.
-            AirflowSkipException: if the stream was stopped before, and was not started in time.
-        """
+        """Watch the stream that the form names. Raise StreamDown if it does not run although it was not stopped."""
         self.folder = stream_folder(from_form(context).streaming.name)
         self.reported = last_reported(context, self.folder.name)
         self.sound: set[Path] = set()  # the windows that have not drifted
@@ -183,11 +167,7 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
         return before is not None and before.state == "failed" and not seen
 
     def _look(self) -> Heartbeat:
-        """Return the heartbeat of a stream that runs or was stopped.
-
-        Raises:
-            StreamDown: if the stream has failed, or does not show that it is alive.
-        """
+        """Return the heartbeat of a stream that runs or was stopped. Raise StreamDown if it has failed or is silent."""
         beat, name = Heartbeat.read(self.folder), self.folder.name
         if beat.state == "failed":
             raise StreamDown(f"the stream {name} failed at {beat.time:{_TIME}}: {beat.message}")

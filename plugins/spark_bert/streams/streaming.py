@@ -41,15 +41,10 @@ def stream_folder(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Reported:
-    """Up to where the windows of a stream were reported.
+    """Up to where the windows of a stream were reported."""
 
-    Attributes:
-        query: the id of Spark's query. It changes if the stream is removed, to label its rows again.
-        last: the number of the last batch of the newest window that was reported.
-    """
-
-    query: str = ""
-    last: int = -1
+    query: str = ""  # the id of Spark's query, which changes if the stream is removed to label its rows again
+    last: int = -1  # the last batch of the newest window that was reported
 
     def has(self, window: dict[str, Any]) -> bool:
         """Return whether a window, as its file describes it, is among them."""
@@ -69,13 +64,9 @@ def last_reported(context: Context, stream: str) -> Reported:
     doc_md="notify of windows whose rows have drifted, and update the asset drifted; skipped if there are none",
 )
 def drifted(result: Any, **context: Any) -> dict[str, Any]:
-    """Update the asset `drifted` with the windows that have drifted, and note that they were reported.
+    """Update the asset `drifted` with the windows that have drifted since the last report, and note the report.
 
-    The windows are those since the last report, including those that a run has closed before it failed.
-
-    Args:
-        result: the result of the stage stream or of the watch, which names the stream.
-        context: the context of the Airflow task.
+    `result` is that of the stage stream or of the watch, which names the stream.
     """
     name = result["stream"]
     new = new_windows(stream_folder(name), last_reported(context, name))  # type: ignore[arg-type]
@@ -90,13 +81,7 @@ def drifted(result: Any, **context: Any) -> dict[str, Any]:
 
 
 def new_windows(folder: Path, reported: Reported, known: Container[Path] = ()) -> dict[Path, dict[str, Any]]:
-    """Return the windows in the folder of a stream that were not reported yet, in their order, by their files.
-
-    Args:
-        folder: the folder of the stream.
-        reported: up to where they were reported.
-        known: files that are left out.
-    """
+    """Return the windows in the folder of a stream that were not reported yet, in order, by their files."""
     found = {file: _window(file) for file in (folder / "windows").glob("*.json") if file not in known}
     new = {file: window for file, window in found.items() if not reported.has(window)}
     return dict(sorted(new.items(), key=lambda item: item[1]["last"]))

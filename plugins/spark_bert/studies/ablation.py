@@ -57,11 +57,7 @@ def explain_configurations() -> str:
 
 
 def arm_experiment(context: Context) -> Experiment:
-    """Return the experiment of the run's arm.
-
-    Raises:
-        BadInput: if the run has no configuration or no fields, or if its params do not fit the configuration.
-    """
+    """Return the experiment of the run's arm."""
     params = context["params"]
     changes = arm(_configuration(context), params[_SEED], _overrides(params))
     return resolve({"experiment": EXPERIMENTS[params[_TASK]], **changes})

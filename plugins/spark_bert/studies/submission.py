@@ -49,11 +49,7 @@ def choose(**context: Any) -> dict[str, str]:
 
 
 def by_name(names: list[str]) -> dict[str, str]:
-    """Return the named runs by their tasks.
-
-    Raises:
-        BadInput: if a run does not exist, or if two runs have the same task.
-    """
+    """Return the named runs by their tasks."""
     found: dict[str, str] = {}
     for name in names:
         task_name = _experiment(name).data.task
@@ -64,13 +60,7 @@ def by_name(names: list[str]) -> dict[str, str]:
 
 
 def by_event(context: Mapping[str, Any]) -> dict[str, str]:
-    """Return the runs of the newest events by their tasks.
-
-    The events are those that have started this run or, if it was triggered manually, all events of the asset.
-
-    Raises:
-        BadInput: if no run of any task has passed its gate.
-    """
+    """Return the runs of the newest events by their tasks: those that started this run, or all if it was triggered."""
     started_by = context["triggering_asset_events"]
     events = started_by[FINETUNED] if len(started_by) else context["inlet_events"][FINETUNED]
     # An event that a user has created manually may lack these keys.

@@ -83,5 +83,4 @@ class ConfigurationTimetable(CronPartitionTimetable):
 
 
 def _day(time: datetime) -> datetime:
-    """Return the midnight in UTC that the time follows."""
     return time.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
