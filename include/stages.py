@@ -237,7 +237,7 @@ _LABELING = (
     ),
 )  # fmt: skip
 _STUDIES = (
-    Stage("study", 2, "compare the arms of an ablation in one report", ("study",), records="all", limits=_REPORT),
+    Stage("study", 3, "compare the arms of an ablation in one report", ("study",), records="all", limits=_REPORT),
     Stage(
         "leaderboard", 2, "compare the models of all finished runs in one table per task",
         records="all", limits=_REPORT,

@@ -25,16 +25,13 @@ class Entry:
     """A trained and evaluated run.
 
     Attributes:
-        run: The name of the run.
-        task: The task.
         model: What was trained: the name or folder of the encoder, the same and "frozen", "tfidf" or "textcnn".
-        seed: The seed of the training.
         settings: All other fields that the model depends on and that differ from their defaults, by name
             ("section.field").
         data: The key of the validated data.
         validated: When these data were validated first, in seconds since 1970.
         keys: Stage to the key of its artifact, for train, evaluate and, where there is one, predict.
-        predictions: The file with the dev predictions.
+        predictions: The file with those of the dev rows.
         summary: The content of evaluate's metrics.json.
         training: The content of train's training.json.
         size: The size of the model in bytes.
@@ -61,9 +58,6 @@ def find(runs: Path) -> tuple[list[Entry], list[str]]:
 
     Of runs of the same model and seed, the one whose predict has run counts, and else the last by name. Of a task, only
     runs on the same data are compared: those on the newest data.
-
-    Args:
-        runs: The folder of all runs.
 
     Raises:
         BadInput: If there is no such run.

@@ -19,6 +19,7 @@ REMARK = (
     "speeds, and memory depend on the machine and its other load. The time of training is without the start of "
     "processes, evaluations, and checkpoints, and memory is without Spark's. A dash stands for what was not run."
 )
+#: The columns after the name: title, and what a row has in it.
 _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("seeds", lambda row: ", ".join(map(str, row["seeds"]))),
     ("value", lambda row: or_dash(row["metric"], "{:.4f}".format)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tasks.encoder.labels import from_column
-from tasks.scoring.intervals import over_seeds
+from tasks.reporting.papers import CONTRADICTIONS, MODELS
+from tasks.reporting.seeds import mean, metric_of
 from tasks.scoring.metrics import Array
 from tasks.scoring.paired import compare
 from tasks.stages.studies.leaderboard.entries import Entry
-from tasks.stages.studies.leaderboard.paper import CLAIMS, CONTRADICTIONS
 
 Row = dict[str, Any]
 
@@ -23,19 +23,14 @@ def summarize(entries: list[Entry], warnings: list[str]) -> dict[str, Any]:
     """Return the content of leaderboard.json.
 
     A figure of a row is the mean over its seeds, or None if it is missing for one of them; the rows labeled per second
-    are the mean over the runs that have labeled any. "interval" is that of the mean over the seeds if they differ, and
-    else that of the first seed over the dev rows. "p" is that of the paired comparison with the best model of the task,
-    both with the first seed that they share: McNemar's exact test, or a bootstrap of the metric for a regression. It is
-    None for the best model itself.
-
-    Args:
-        entries: The runs.
-        warnings: One line per run that is left out.
+    are the mean over the runs that have labeled any. "p" is that of the paired comparison with the best model of the
+    task, both with the first seed that they share: McNemar's exact test, or a bootstrap of the metric for a regression.
+    It is None for the best model itself.
     """
     tasks = []
     for name in sorted({entry.task.name for entry in entries}):
         own = [entry for entry in entries if entry.task.name == name]
-        rows = sorted(_rows(own), key=lambda row: -np.inf if row["metric"] is None else row["metric"], reverse=True)
+        rows = sorted(_rows(own), key=_rank, reverse=True)
         tasks.append({"task": name, "metric": own[0].task.metric, "rows": rows, "papers": _papers(name, rows)})
     return {"tasks": tasks, "contradictions": list(CONTRADICTIONS), "warnings": warnings}
 
@@ -43,10 +38,14 @@ def summarize(entries: list[Entry], warnings: list[str]) -> dict[str, Any]:
 def _rows(entries: list[Entry]) -> list[Row]:
     groups = list(_groups(entries))
     rows = [_row(name, group) for name, group in groups]
-    best = max(range(len(rows)), key=lambda at: -np.inf if rows[at]["metric"] is None else rows[at]["metric"])
+    best = max(range(len(rows)), key=lambda at: _rank(rows[at]))
     for at, (_, group) in enumerate(groups):
         rows[at]["p"] = None if at == best else _p(group, groups[best][1])
     return rows
+
+
+def _rank(row: Row) -> float:
+    return float("-inf") if row["metric"] is None else float(row["metric"])
 
 
 def _groups(entries: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
@@ -64,31 +63,18 @@ def _groups(entries: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
 
 
 def _row(name: str, group: list[Entry]) -> Row:
-    values = [entry.summary["metrics"].get(entry.task.metric) for entry in group]
-    several = len(set(values)) > 1  # a regression is the same with every seed, which says nothing of its precision
-    interval = group[0].summary["interval"] if not several else None if None in values else over_seeds(values)
     return {
         "name": name,
         "model": group[0].model,
         "seeds": [entry.seed for entry in group],
         "runs": [entry.run for entry in group],
-        "metric": _mean(values),
-        "interval": interval,
-        "interval_over": "seeds" if several else "dev rows",
-        "seconds": _mean(entry.training.get("seconds") for entry in group),
-        "training_rows_per_second": _mean(entry.training.get("rows_per_second") for entry in group),
-        "labeling_rows_per_second": _mean(
-            entry.rows_per_second for entry in group if entry.rows_per_second is not None
-        ),
-        "size": _mean(entry.size for entry in group),
-        "memory": _mean(entry.training.get("memory") for entry in group),
+        **metric_of([entry.summary for entry in group], group[0].task.metric),
+        "seconds": mean(entry.training.get("seconds") for entry in group),
+        "training_rows_per_second": mean(entry.training.get("rows_per_second") for entry in group),
+        "labeling_rows_per_second": mean(rate for entry in group if (rate := entry.rows_per_second) is not None),
+        "size": mean(entry.size for entry in group),
+        "memory": mean(entry.training.get("memory") for entry in group),
     }
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    every = list(values)
-    known = [value for value in every if value is not None]
-    return float(np.mean(known)) if known and len(known) == len(every) else None
 
 
 def _p(group: list[Entry], best: list[Entry]) -> float | None:
@@ -113,5 +99,5 @@ def _papers(task: str, rows: list[Row]) -> list[dict[str, Any]]:
     """
     return [
         {**claim._asdict(), "ours": next((row for row in rows if Path(row["model"]).name in claim.like), None)}
-        for claim in CLAIMS.get(task, ())
+        for claim in MODELS.get(task, ())
     ]

@@ -49,10 +49,6 @@ def find(runs: Path, study: str) -> tuple[list[Arm], list[str]]:
 
     If a configuration and seed has several runs, the last one to finish counts.
 
-    Args:
-        runs: The folder of all runs.
-        study: The name of the study.
-
     Raises:
         BadInput: If the study has no readable arms. The message lists the studies that exist.
     """
@@ -66,9 +62,10 @@ def find(runs: Path, study: str) -> tuple[list[Arm], list[str]]:
         try:
             arms.append(_read(runs, metadata))
         except (BadInput, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            warnings.append(
-                f"{metadata.configuration} with seed {metadata.seed} is left out: {_reason(error, metadata)}"
-            )
+            reason = str(error)
+            if not isinstance(error, BadInput):
+                reason = f"the record of the run {metadata.run} is damaged ({error}): run the arm again"
+            warnings.append(f"{metadata.configuration} with seed {metadata.seed} is left out: {reason}")
     if not arms:
         raise BadInput(f"no arm of the study {study} can be read: {'; '.join(warnings)}")
     return arms, warnings
@@ -97,22 +94,8 @@ def _read(runs: Path, metadata: ArmMetadata) -> Arm:
     return Arm(metadata, keys, training, {name: summary[name] for name in ("metric", "metrics", "interval", "rows")})
 
 
-def _reason(error: Exception, metadata: ArmMetadata) -> str:
-    if isinstance(error, BadInput):
-        return str(error)
-    return f"the record of the run {metadata.run} is damaged ({error}): run the arm again"
-
-
 def by_configuration(arms: list[Arm], order: list[str]) -> Iterator[tuple[str, list[Arm]]]:
-    """Group arms by configuration.
-
-    Args:
-        arms: The arms.
-        order: The order of the configurations. Configurations that are not listed come last.
-
-    Yields:
-        The name of a configuration, and its arms.
-    """
+    """Yield the name and the arms of each configuration, in this order; those that are not listed come last."""
     found = {arm.metadata.configuration for arm in arms}
     for name in [*(name for name in order if name in found), *sorted(found - set(order))]:
         yield name, [arm for arm in arms if arm.metadata.configuration == name]

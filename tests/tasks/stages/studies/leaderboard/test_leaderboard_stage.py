@@ -15,8 +15,8 @@ from include.artifacts import Manifest, artifact_key, write_json
 from include.named import load
 from include.runs import Run
 from include.stages import STAGES, BadInput
+from tasks.reporting.papers import CONTRADICTIONS
 from tasks.runner import run_stage
-from tasks.stages.studies.leaderboard.paper import CONTRADICTIONS
 
 LABELS = np.arange(100) % 2
 

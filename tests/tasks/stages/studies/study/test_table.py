@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from tasks.reporting.papers import METHODS
 from tasks.scoring.intervals import over_seeds
 from tasks.stages.studies.study.arms import find
-from tasks.stages.studies.study.paper import CLAIMS
 from tasks.stages.studies.study.table import summarize
 from tests.tasks.stages.studies.study.homes import arm
 
@@ -71,7 +71,7 @@ def test_the_papers_table_stands_beside_ours(tmp_path: Path) -> None:
     arm(tmp_path, "base")
     summary, rows = study(tmp_path)
     table = {row["configuration"]: row for row in summary["table_5"]}
-    assert list(table) == list(CLAIMS) and table["full"]["ours"] is None
+    assert list(table) == list(METHODS) and table["full"]["ours"] is None
     assert table["base"]["ours"] == rows["base"]
     assert [table[name]["paper"]["accuracy"] for name in table] == [90.5, 91.2, 91.8, 92.2, 92.7]
     assert table["full"]["paper"] == {"accuracy": 92.7, "throughput": 37.2, "memory": 58.3}

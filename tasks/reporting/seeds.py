@@ -1,0 +1,33 @@
+"""The figures of trainings that differ only in their seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from tasks.scoring.intervals import over_seeds
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean, or None if a value is missing, because means over fewer seeds could not be compared."""
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return fmean(known) if known and len(known) == len(every) else None
+
+
+def metric_of(summaries: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """Return the mean of a metric, its 95 % interval, and what that is computed over: "seeds" or "dev rows".
+
+    The interval is that of the mean over the seeds if they differ, and otherwise that of the first seed: a regression
+    is the same with every seed, which says nothing of its precision.
+
+    Args:
+        summaries: The content of evaluate's metrics.json for each seed.
+        name: The name of the metric.
+    """
+    values = [summary["metrics"].get(name) for summary in summaries]
+    if len(set(values)) == 1:
+        return {"metric": mean(values), "interval": summaries[0]["interval"], "interval_over": "dev rows"}
+    interval = None if None in values else over_seeds(values)
+    return {"metric": mean(values), "interval": interval, "interval_over": "seeds"}
