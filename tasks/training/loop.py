@@ -77,9 +77,9 @@ class Trainer:
                 self.layout.world, torch.get_num_threads(), self.device.type, self.precision,
             )  # fmt: skip
         done = self.resume()
-        with self.profiler.over(self.sampler.steps - done):
+        with self.profiler(self.sampler.steps - done) as count_step:
             for batch in self.sampler:
-                if batch.step > done and self.advance(batch):
+                if batch.step > done and self.advance(batch, count_step):
                     self.metrics.close()
                     return
                 if batch.step in self.sampler.evaluated:
@@ -91,10 +91,10 @@ class Trainer:
         if self.layout.leads:
             self.write_output(batch)
 
-    def advance(self, batch: RankBatch) -> bool:
+    def advance(self, batch: RankBatch, count_step: Callable[[], None]) -> bool:
         """Take a step, log it and write a checkpoint where these are due; return whether to stop here."""
         stop = self.step(batch)
-        self.profiler.step()
+        count_step()
         if batch.step % max(1, self.sampler.steps // LINES) == 0 or batch.step in self.sampler.evaluated:
             self.guard.look()
             self.metrics.write(batch, {**self.meter.read(), **memory_use(self.device)})
