@@ -51,13 +51,7 @@ ONLY_ANSWER = """
 
 @dataclass(frozen=True)
 class Camera:
-    """Takes pictures of pages and saves them.
-
-    Attributes:
-        browser: a browser that is logged in to Airflow.
-        url: the address of Airflow.
-        folder: where the pictures are saved.
-    """
+    """Takes pictures of pages of Airflow, where the browser is logged in, and saves them in the folder."""
 
     browser: BrowserContext
     url: str
@@ -97,12 +91,12 @@ class Camera:
             self._save(name, head)
 
     def take_panel(self, name: str, path: str, ready: str, last: str | None = None) -> None:
-        """Take a picture of a page of the quality panel in Airflow, and a dark one, whose name has "-dark" at its end.
+        """Take a picture of a page of the quality panel in Airflow, and a dark one, whose name ends with "-dark".
 
         Args:
             name: the name of the picture.
             path: the path of the page in Airflow.
-            ready: a selector of what is there once the panel shows everything.
+            ready: a selector of what the panel shows last.
             last: a selector of what the picture ends with; None for the whole page.
         """
         with self._open(path) as page:
@@ -134,7 +128,6 @@ class Camera:
 
     @contextmanager
     def _open(self, path: str, **settings: str) -> Iterator[Page]:
-        """Open a page with SETTINGS, except for those that are given."""
         page = self.browser.new_page()
         for key, value in {**SETTINGS, **settings}.items():
             page.add_init_script(f"localStorage.setItem({key!r}, {json.dumps(value)!r})")
@@ -159,13 +152,7 @@ class Camera:
 
 @contextmanager
 def camera(chromium: str, call: Call, folder: Path) -> Iterator[Camera]:
-    """Start the browser and log in.
-
-    Args:
-        chromium: the browser's program.
-        call: the REST API of Airflow, logged in.
-        folder: where the pictures are to be saved.
-    """
+    """Start the browser and log in to Airflow."""
     with sync_playwright() as driver:
         program = driver.chromium.launch(executable_path=chromium)
         browser = program.new_context(
@@ -185,14 +172,12 @@ def _settled(page: Page) -> Page:
 
 
 def _unfold_groups(page: Page) -> None:
-    """Show every Airflow task of the Dag, not only their groups."""
     button = page.get_by_test_id("expand-all-button")
     if button.is_enabled():
         button.click()
 
 
 def _unfold_section(page: Page, section: str) -> bytes:
-    """Return a picture of the trigger form with this section unfolded. Airflow folds the others."""
     form = page.get_by_role("dialog")
     form.get_by_role("button", name=section, exact=True).click()
     _show_all(page)
@@ -200,7 +185,6 @@ def _unfold_section(page: Page, section: str) -> bytes:
 
 
 def _show_all(page: Page) -> None:
-    """Make the window so large that nothing has to be scrolled."""
     right, below = 0, 0
     for _ in range(6):
         right, below = _settled(page).evaluate(HIDDEN)

@@ -73,10 +73,7 @@ def finetune(call: Call, shots: Camera) -> None:
 
 
 def retrain(call: Call, shots: Camera, drop: Path) -> None:
-    """Take pictures of a retraining that waits for a person, and of its request.
-
-    A dropped file starts the first run, whose model becomes the champion. The second run asks about another model.
-    """
+    """Take pictures of a retraining that waits for a person, the second, and of its request."""
     drop.mkdir(parents=True)
     (drop / "monday.tsv").write_text(ROWS)
     call("PATCH", "/api/v2/dags/retrain", {"is_paused": False})
@@ -119,7 +116,6 @@ def _first_run(call: Call, dag: str) -> str:
 
 
 def _settled(call: Call, task: str) -> str | None:
-    """Return the state of the Airflow task if it waits for a person or has ended, otherwise None."""
     state = call("GET", task)["state"]
     return state if state in {"awaiting_input", "success", "skipped", "failed", "upstream_failed"} else None
 
@@ -134,12 +130,10 @@ def _succeed(call: Call, run: str) -> dict[str, Any]:
 
 
 def _page(run: str) -> str:
-    """Return the page of a run whose path in the API is given."""
     return run.removeprefix("/api/v2").replace("/dagRuns/", "/runs/")
 
 
 def _button(call: Call, task: dict[str, Any], name: str) -> str:
-    """Return the page that the button of an Airflow task opens."""
     links = call("GET", f"{task['path']}/links")["extra_links"]
     return str(links[name])
 

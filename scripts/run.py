@@ -39,7 +39,7 @@ _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
-    """Fetch, run the Dag and print the summary; the exit code is 0, or that of the stage that failed."""
+    """Fetch, run the Dag and print the summary. The exit code is 0, or that of the stage that failed."""
     options = _options()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # whatever the terminal can show
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def _new_log() -> Path:
-    """Make and show this run's log. It lies among Airflow's logs, where the Dag `retention` removes old ones."""
+    """Make this run's log among Airflow's, where the Dag `retention` removes old ones."""
     run = f"run_id=make-run-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
     folder = Path(airflow_conf.get("logging", "base_log_folder"), "dag_id=finetune", run)
     folder.mkdir(parents=True)
@@ -71,7 +71,6 @@ def _new_log() -> Path:
 
 
 def _conclude(ended: Event, log: Path, open_report: bool) -> int:
-    """Print the summary of a run that has ended, open its report if that is asked for, and return the exit code."""
     run = Run(ended.folder)
     print(f"{summary(run)}\n{'log':12}{log}")
     if open_report and "Report" in files(run):
@@ -84,10 +83,7 @@ def _conclude(ended: Event, log: Path, open_report: bool) -> int:
 
 
 def set_up_ranks(experiment: Experiment, log: Path) -> None:
-    """Install Horovod if this training needs it. The first run, on one rank, should not wait until it has compiled.
-
-    Only the environment that this checkout makes is changed: the others, and images, are the deployment's.
-    """
+    """Install Horovod if this training needs it, but only in the environment that this checkout makes."""
     ours = runtime() == "process" and tasks_python().is_relative_to(REPOSITORY / ".venv")
     if not ours or (REPOSITORY / ".venv/tasks/.horovod").exists() or not experiment.uses_horovod(_ranks(experiment)):
         return
@@ -96,7 +92,7 @@ def set_up_ranks(experiment: Experiment, log: Path) -> None:
 
 
 def _ranks(experiment: Experiment) -> int:
-    """Return the number of ranks, which `auto` may at most become."""
+    """Return the number of ranks, or the largest number that `auto` may become."""
     if experiment.training.ranks != "auto":
         return experiment.training.ranks
     if len(list(Path("/dev").glob("nvidia[0-9]*"))) < 2:
@@ -106,7 +102,6 @@ def _ranks(experiment: Experiment) -> int:
 
 
 def _fetch(experiment: Experiment, log: Path) -> None:
-    """Fetch the models and data that are missing. Raises StageError, with the exit code of the fetch."""
     inline = experiment.model_dump_json(exclude_defaults=True)
     command = [str(tasks_python()), "-m", "tasks", "fetch", "--experiment", inline]
     print(f"{'fetch':12}models and data", flush=True)
@@ -114,7 +109,7 @@ def _fetch(experiment: Experiment, log: Path) -> None:
 
 
 def run_logged(command: list[str], log: Path) -> None:
-    """Run a command with its output in the log. Raises StageError, with the exit code of the command, if it fails."""
+    """Run a command with its output in the log. Raise StageError with its exit code if it fails."""
     with log.open("a", encoding="utf-8") as file:
         process = subprocess.Popen(command, cwd=REPOSITORY, stdout=file, stderr=file, start_new_session=True)
     try:
@@ -128,14 +123,13 @@ def run_logged(command: list[str], log: Path) -> None:
 
 
 def _reason(log: Path) -> str:
-    """Return the last error message in a log, or its last line."""
     return parse_log_tail(log.read_text(encoding="utf-8", errors="replace").splitlines())[1]
 
 
 def _run_dag(conf: dict[str, Any], log: Path) -> Event:
     """Run the Dag in a process of its own and return its last event.
 
-    Airflow takes an interrupt for a failed try, to be tried again. So the child has its own way to stop, see _stop.
+    Airflow would retry an interrupted task, so the child stops in its own way (_stop).
     """
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
@@ -160,7 +154,8 @@ def _run_dag(conf: dict[str, Any], log: Path) -> Event:
 def _follow(receiver: Connection, log: TextIO, shown: Display) -> Event:
     """Show what happens until the Dag run has ended, and return its last event, with the reason of the first failure.
 
-    Raises EOFError if the process that runs the Dag has ended before.
+    Raises:
+        EOFError: if the process that runs the Dag has ended before.
     """
     line = reason = ""
     while True:
@@ -208,7 +203,7 @@ def _end_with_parent() -> None:
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:
-    """Stop the stage that runs, if one does, as Airflow would on a killed task; then end without another try."""
+    """Stop the running stage, if any, as Airflow stops that of a killed task. Then end without another try."""
     from airflow.sdk import BaseOperator, get_current_context
 
     os.environ["SPARK_BERT_ON_SHUTDOWN"] = "stop"  # a person has interrupted, so nothing is to go on
@@ -239,7 +234,6 @@ def _options() -> argparse.Namespace:
 
 
 def _overrides(options: argparse.Namespace) -> list[str]:
-    """Return what to change in the experiment. Own files need none, because their labels say what the task is."""
     given: dict[str, Any] = {"data.path": str(options.data.resolve())} if options.data else {}
     columns = {"sentence": options.text, "sentence2": options.text2, "label": options.label}
     if named := {role: name for role, name in columns.items() if name}:
@@ -252,7 +246,7 @@ def _overrides(options: argparse.Namespace) -> list[str]:
 
 
 def experiment_of(options: argparse.Namespace) -> Experiment:
-    """Return what is asked for. Raises BadInput before anything has started."""
+    """Return the experiment that the options describe."""
     return require_threshold(load(options.experiment, _overrides(options)))
 
 
@@ -260,7 +254,7 @@ def conf_of(options: argparse.Namespace, experiment: Experiment) -> dict[str, An
     """Return what the trigger form would send.
 
     The form starts from a named experiment, but a file of the user's own starts from the defaults. So what the named
-    one sets is set back.
+    one sets is reset.
     """
     name, keys = options.experiment, set(parse_overrides(_overrides(options)))
     if name not in names():

@@ -20,7 +20,7 @@ _GIVEN = ("input", "text", "text2", "model")
 
 
 def main() -> int:
-    """Run the stage, copy its files if that is asked for, and print what was made. The exit code is the stage's."""
+    """Run the stage, copy its files to the output if it is given, and print a summary. Return the stage's exit code."""
     options = _options()
     output: Path | None = options.output
     if output is not None and output.exists():
@@ -46,7 +46,7 @@ def _command(options: argparse.Namespace) -> list[str]:
 
 
 def _run(options: argparse.Namespace) -> Path:
-    """Return the folder of the run. A database is read once in a run, so a stopped one is named to go on with it."""
+    """Return the folder of the run. A run that was stopped is named to continue it."""
     home = Path(os.environ.get("SPARK_BERT_HOME") or "work")
     return home / "runs" / (options.run or f"score-{datetime.now(UTC):%Y%m%d-%H%M%S}")
 

@@ -25,12 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Call:
-    """Calls the REST API of an Airflow.
-
-    Attributes:
-        url: the address of the web page, without a slash at its end.
-        token: what the user who is logged in is recognized by; empty before the login.
-    """
+    """Calls the REST API of an Airflow. The url has no slash at its end, and the token is empty before the login."""
 
     url: str
     token: str = ""
@@ -54,21 +49,14 @@ class Call:
 
 
 def _answer(request: urllib.request.Request) -> tuple[HTTPResponse, str]:
-    """Return the answer to a request and its text. A busy machine may need minutes for it."""
     answer: HTTPResponse
-    with urllib.request.urlopen(request, timeout=300) as answer:
+    with urllib.request.urlopen(request, timeout=300) as answer:  # a busy machine may need minutes
         return answer, answer.read().decode()
 
 
 @contextmanager
 def airflow_ui(home: Path, checkout: Path = ROOT, **environment: str) -> Iterator[Call]:
-    """Start the checkout's Airflow on a free port, log in, and stop it in the end.
-
-    Args:
-        home: the folder of its database, its runs and its log, ui.log.
-        checkout: the checkout whose Dags it runs.
-        environment: variables that it gets in addition.
-    """
+    """Start the checkout's Airflow on a free port with more variables, log in, and stop it. Its log is home/ui.log."""
     port = _free_port()
     settings = os.environ | {"SPARK_BERT_HOME": str(home), "AIRFLOW__API__PORT": str(port)} | environment
     with (home / "ui.log").open("w") as log:
@@ -83,15 +71,7 @@ def airflow_ui(home: Path, checkout: Path = ROOT, **environment: str) -> Iterato
 
 @contextmanager
 def service(home: Path, checkout: Path = ROOT) -> Iterator[str]:
-    """Start the checkout's service of the experiment retrain on a free port, and stop it in the end.
-
-    Args:
-        home: the folder with the champion.
-        checkout: the checkout whose service it is.
-
-    Yields:
-        The address of the service, which has loaded the champion.
-    """
+    """Start the checkout's service of the experiment retrain, which has a champion, and yield its address."""
     port = _free_port()
     command = [str(checkout / ".venv/tasks/bin/python"), "-m", "tasks.serving", "--experiment", "retrain"]
     command += ["--home", str(home), "--set", f"serving.port={port}"]
@@ -118,11 +98,7 @@ def trigger(call: Call, conf: dict[str, Any], dag: str = "finetune") -> str:
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 480) -> Any:
-    """Return what the condition returns as soon as it is true.
-
-    Raises:
-        TimeoutError: if it does not become true within this time.
-    """
+    """Return what the condition returns as soon as it is true. Raise TimeoutError if this takes longer."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -140,12 +116,12 @@ def to_end(call: Call, run: str) -> tuple[str, dict[str, Any]]:
 
 
 def log_in(url: str, passwords: Path, log: Path) -> Call:
-    """Wait until the Airflow at the address answers, and log in as its administrator.
+    """Wait until an Airflow answers, and log in as its administrator.
 
     Args:
         url: its address.
         passwords: the file of passwords by user.
-        log: the file whose end tells why it did not start.
+        log: the file whose end says why it did not start.
 
     Raises:
         TimeoutError: if it does not answer.
