@@ -61,9 +61,7 @@ class Data(Section):
         "tab in TSV files. For data.source files.",
     )
     encoding: str = Field(
-        "utf-8",
-        description="The encoding of CSV and TSV files, such as cp1252 for files of older Windows programs. For "
-        "data.source files.",
+        "utf-8", description="The encoding of CSV and TSV files, such as cp1252. For data.source files."
     )
     keep: tuple[str, ...] = Field(
         (),
@@ -90,8 +88,7 @@ class Data(Section):
     )
     score_range: tuple[float, float] | None = Field(
         None,
-        description="The lowest and the highest score, for example [0, 5]. If empty, those of train and dev. For "
-        "data.task regression.",
+        description="The lowest and highest score, such as [0, 5]. If empty, those of train and dev. For regression.",
     )
 
     @property
@@ -179,8 +176,7 @@ class Preprocessing(Section):
         1.0, description="Share of the training rows that is used, stratified by label unless data.task is multi-label."
     )
     resplit: bool = Field(
-        False,
-        description="Merge train and dev, and split the rows again 8:1:1 into train, dev and a held-out set.",
+        False, description="Merge train and dev, and split the rows again 8:1:1 into train, dev and a held-out set."
     )
     augment: tuple[Augmentation, ...] = Field(
         (),
@@ -196,11 +192,7 @@ class Preprocessing(Section):
         "of the windows' logits. Not for pairs.",
     )
     stride: int = Field(
-        32,
-        ge=0,
-        le=256,
-        description="Number of tokens that neighboring windows share, at most half of max_length. Applies only if long "
-        "is windows.",
+        32, ge=0, le=256, description="Number of tokens that neighboring windows share, at most half of max_length."
     )
     seed: Seed = Field(0, description="Random seed of sampling, of splitting again and of augmentation.")
 

@@ -67,9 +67,7 @@ class Streaming(_Texts):
     """
 
     name: str = Field(
-        "stream",
-        pattern="^[A-Za-z0-9_-]+$",
-        description="The name of the stream. Its rows and what it has read so far are kept in streams/NAME.",
+        "stream", pattern="^[A-Za-z0-9_-]+$", description="The name of the stream, whose state is in streams/NAME."
     )
     source: Literal["files", "kafka", "kafka-java"] = Field(
         "files",
@@ -77,17 +75,13 @@ class Streaming(_Texts):
         "deployment adds to Spark.",
     )
     folder: str = Field(
-        "",
-        description="The folder into which files (CSV, TSV, Parquet or JSON Lines) are put, each under a new name. "
-        "Applies only to files.",
+        "", description="Folder into which files (CSV, TSV, Parquet, JSON Lines) are put, each under a new name."
     )
     settle: float = Field(
         1, ge=0, description="Seconds for which a file must not have changed before it is read. Applies only to files."
     )
     brokers: str = Field(
-        "",
-        description="The brokers, separated by commas. Applies only to Kafka.",
-        examples=["kafka-1:9092,kafka-2:9092"],
+        "", description="Kafka's brokers, separated by commas.", examples=["kafka-1:9092,kafka-2:9092"]
     )
     topic: str = Field(
         "", description="The topic, whose messages are JSON objects with the columns as fields. Applies only to Kafka."
@@ -132,9 +126,7 @@ class Serving(Section):
     max_bytes: int = Field(1_000_000, ge=1000, description="Maximum size of a request's body in bytes.")
     deadline: float = Field(10, gt=0, description="Seconds after which a request is given up, including its body.")
     shadow: Share = Field(
-        0,
-        description="Share of requests, chosen at random, that the challenger also computes. Its answers are compared, "
-        "not given.",
+        0, description="Share of requests, chosen at random, that the challenger computes for comparison only."
     )
     canary: Share = Field(
         0, description="Share of requests that the challenger answers instead of the champion, chosen by their id."

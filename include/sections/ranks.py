@@ -41,14 +41,10 @@ class Communication(Section):
         "it off. Only for the strategy parameter-server.",
     )
     server_parameters: Literal["fp32", "fp16"] = Field(
-        "fp32",
-        description="Precision in which parameters are sent back to the ranks; the servers keep them in fp32. Only for "
-        "the strategy parameter-server.",
+        "fp32", description="Precision in which a parameter server sends parameters. It keeps them in fp32."
     )
     staleness: Literal[0, 1] = Field(
-        0,
-        description="Number of steps by which the parameters may be out of date when a gradient is computed. Only for "
-        "the strategy parameter-server.",
+        0, description="Number of steps by which a parameter server's parameters may be out of date for a gradient."
     )
 
 
@@ -56,9 +52,7 @@ class Parallel(Section):
     """How ranks divide a model that is too large for one of them. On CPUs, this takes longer."""
 
     tensor: _Parts = Field(
-        1,
-        description="Number of ranks that divide the matrices of each layer, by attention heads and by features of the "
-        "feed-forward network.",
+        1, description="Number of ranks that divide each layer's matrices, by attention heads and features."
     )
     pipeline: _Parts = Field(
         1, description="Number of stages, one per rank, into which the layers are divided. Micro-batches pass them."
@@ -71,11 +65,7 @@ class Parallel(Section):
         "weights of a layer when they compute it, each for other rows.",
     )
     micro_batches: int = Field(
-        4,
-        ge=1,
-        le=1024,
-        description="Number of micro-batches into which the rows of a step are divided, at least as many as stages. "
-        "Applies only if pipeline is not 1.",
+        4, ge=1, le=1024, description="Number of micro-batches of a step in the pipeline, at least as many as stages."
     )
 
     @property
@@ -112,8 +102,7 @@ class Runtime(Section):
         "ranks. After three losses without a new checkpoint in between, the stage fails.",
     )
     download: bool = Field(
-        False,
-        description="Let stages download missing models and data. Otherwise `make fetch` downloads them beforehand.",
+        False, description="Let stages download missing models and data. Otherwise, `make fetch` does so beforehand."
     )
     profile: Literal["none", "torch", "horovod"] = Field(
         "none",

@@ -62,10 +62,7 @@ class Prediction(Section):
         "rows; static: 32 rows in the order of the table.",
     )
     batch_tokens: int = Field(
-        2048,
-        ge=512,
-        le=2**24,
-        description="Maximum number of tokens per batch, including padding. Applies only if batching is tokens.",
+        2048, ge=512, le=2**24, description="Maximum number of tokens per batch with padding. For batching: tokens."
     )
     backend: Literal["fastest", "torch", "onnxruntime", "openvino"] = Field(
         "fastest",
@@ -105,7 +102,5 @@ class Study(Section):
     """The arms that one report compares. The pipeline does not read this section."""
 
     name: str = Field(
-        "",
-        description="The name of the study: its task, followed by a digest of the overrides that all its arms share, "
-        "if there are any.",
+        "", description="The name of the study: its task, and a digest of the overrides that all its arms share."
     )

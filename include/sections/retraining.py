@@ -17,16 +17,11 @@ class Dataset(Section):
     """
 
     name: str = Field(
-        "",
-        pattern="^[A-Za-z0-9_-]*$",
-        description="The name of the dataset. If empty, the name of the task is used.",
+        "", pattern="^[A-Za-z0-9_-]*$", description="The name of the dataset. If empty, the name of the task is used."
     )
     drop: str = Field("", description="The folder into which new files (CSV, TSV or Parquet) are put.")
     drift_rows: int = Field(
-        100,
-        ge=1,
-        description="Smallest number of new rows that can be rejected for drift. For fewer rows, drift is only "
-        "reported.",
+        100, ge=1, description="Smallest number of new rows to reject for drift. For fewer, it is only reported."
     )
     max_label_drift: Share = Field(
         0.2,
@@ -35,14 +30,10 @@ class Dataset(Section):
         "share of rows that have a label; for scores the Kolmogorov-Smirnov distance.",
     )
     max_length_drift: Share = Field(
-        0.25,
-        description="Largest accepted change of the distribution of text lengths in words, as a Kolmogorov-Smirnov "
-        "distance between 0 and 1.",
+        0.25, description="Largest accepted Kolmogorov-Smirnov distance of text lengths in words, between 0 and 1."
     )
     max_vocabulary_drift: Share = Field(
-        0.15,
-        description="Largest accepted share, between 0 and 1, of words in the new rows that do not occur in the "
-        "training rows of the latest version.",
+        0.15, description="Largest accepted share of words in new rows that the latest training rows do not have."
     )
 
 
@@ -63,15 +54,10 @@ class Retraining(Section):
         0.1, description="Largest accepted decline in quality on every slice of the dev rows, measured like margin."
     )
     max_latency: float = Field(
-        0,
-        ge=0,
-        description="Largest accepted latency in milliseconds per row: the median over single rows on one CPU thread. "
-        "0 means no limit.",
+        0, ge=0, description="Largest accepted median latency in milliseconds per row on one CPU thread. 0: no limit."
     )
     max_size: float = Field(
-        0,
-        ge=0,
-        description="Largest accepted size of the model's files in megabytes (10^6 bytes). 0 means no limit.",
+        0, ge=0, description="Largest accepted size of the model's files in megabytes (10^6 bytes). 0: no limit."
     )
     trial_texts: int = Field(
         0,
@@ -89,8 +75,7 @@ class Retraining(Section):
         "limit.",
     )
     approval: bool = Field(
-        False,
-        description="Let a person approve or reject the promotion. Otherwise the comparison with the champion decides.",
+        False, description="Let a person approve or reject the promotion. Otherwise the comparison decides."
     )
     timeout_hours: float = Field(
         72, gt=0, le=96, description="Hours to wait for a person's decision. After that the promotion is rejected."
@@ -99,8 +84,7 @@ class Retraining(Section):
         10,
         gt=0,
         le=1440,
-        description="Minutes within which the deployment's service has to answer with a promoted version. After that "
-        "the promotion is rolled back.",
+        description="Minutes for the service to answer with a promoted version, or it is rolled back.",
     )
 
 
@@ -108,9 +92,6 @@ class Retention(Section):
     """What the stage `prune` regards as unused, and whether it removes it. No other stage reads this section."""
 
     days: int = Field(
-        30,
-        ge=7,
-        description="Number of days without use after which something is removed. The minimum of 7 days is longer than "
-        "any run.",
+        30, ge=7, description="Days without use after which something is removed. No run takes as long as 7 days."
     )
     remove: bool = Field(False, description="Remove what is unused. Otherwise it is only listed.")

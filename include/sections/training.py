@@ -52,9 +52,7 @@ class Pretraining(Section):
     )
     epochs: _Epochs = Field(1, description="Number of passes over the text. Fractions such as 0.5 are allowed.")
     batch_size: _Rows = Field(
-        32,
-        description="Number of blocks of preprocessing.max_length tokens per step, over all ranks. Applies only if "
-        "batching.kind is length or static.",
+        32, description="Blocks of max_length tokens per step over all ranks. For batching.kind length and static."
     )
     learning_rate: _LearningRate = Field(5e-5, description="Peak learning rate of the schedule.")
     whole_words: bool = Field(False, description="Mask all tokens of a word together.")
@@ -71,10 +69,7 @@ class Batching(Section):
         "length; static: training.batch_size random rows, padded to preprocessing.max_length.",
     )
     batch_tokens: int = Field(
-        4096,
-        ge=512,
-        le=2**24,
-        description="Maximum number of tokens per step, including padding. Applies only if kind is tokens.",
+        4096, ge=512, le=2**24, description="Maximum number of tokens per step with padding. For kind: tokens."
     )
     padding_free: bool = Field(
         False,
@@ -102,15 +97,10 @@ class Loss(Section):
         "rows of the class. For classification.",
     )
     focal_gamma: float = Field(
-        2.0,
-        ge=0,
-        le=10,
-        description="Gamma of the focal loss. The larger it is, the less well-classified rows contribute.",
+        2.0, ge=0, le=10, description="Gamma of the focal loss: the larger, the less well-classified rows contribute."
     )
     huber_delta: float = Field(
-        1.0,
-        gt=0,
-        description="Error, in units of the score, above which the Huber loss grows linearly instead of quadratically.",
+        1.0, gt=0, description="Error, in units of the score, from which the Huber loss grows linearly."
     )
 
 
@@ -128,27 +118,16 @@ class Training(Section):
         0.01, description="Weight decay of AdamW. It does not apply to biases and normalization layers."
     )
     warmup: Share = Field(
-        0.06,
-        description="Share of the steps, between 0 and 1, during which the learning rate rises to its peak. After that "
-        "it decreases linearly to 0.",
+        0.06, description="Share of the steps in which the learning rate rises. After that it falls linearly to 0."
     )
     layer_decay: PositiveShare = Field(
-        1.0,
-        description="Factor by which the learning rate decreases from each layer of the encoder to the one below it. 1 "
-        "gives all layers the same learning rate.",
+        1.0, description="Factor of the learning rate from each layer to the one below. 1: all have the same rate."
     )
     head_rate: float = Field(
-        1.0,
-        gt=0,
-        le=1000,
-        description="Learning rate of the head, as a multiple of that of the encoder's top layer.",
+        1.0, gt=0, le=1000, description="Learning rate of the head, as a multiple of that of the encoder's top layer."
     )
     freeze_layers: int = Field(
-        0,
-        ge=0,
-        le=100,
-        description="Number of layers, counted from the bottom of the encoder, that are not trained. If it is not 0, "
-        "the embeddings are not trained either.",
+        0, ge=0, le=100, description="Number of the lowest layers that are not trained, nor the embeddings below."
     )
     lora_rank: int = Field(
         0,
@@ -172,10 +151,7 @@ class Training(Section):
         "that of dense AdamW up to rounding, unless gradients are as small as 1e-8.",
     )
     accumulation: int = Field(
-        1,
-        ge=1,
-        le=1024,
-        description="Number of micro-batches into which each rank divides its part of a step, to save memory.",
+        1, ge=1, le=1024, description="Number of micro-batches per step of each rank. More of them need less memory."
     )
     clip_norm: float = Field(
         1.0, gt=0, description="Largest norm of the gradient of all parameters together. A larger one is scaled down."
@@ -187,9 +163,7 @@ class Training(Section):
         "the loss is scaled dynamically.",
     )
     fused_layers: bool = Field(
-        True,
-        description="Use faster implementations on a CPU: of dropout, and with bf16 also of the layers of BERT and "
-        "MPNet if batches are padded.",
+        True, description="Use faster code on a CPU: for dropout, and in bf16 for padded layers of BERT and MPNet."
     )
     compiled_layers: bool = Field(
         False,
@@ -198,9 +172,7 @@ class Training(Section):
         "compiler, which the images do not contain.",
     )
     activation_checkpointing: bool = Field(
-        False,
-        description="Discard the activations inside each layer and compute them again in the backward pass. It saves "
-        "memory and takes longer.",
+        False, description="Compute activations again in the backward pass, which saves memory and takes longer."
     )
     ranks: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
         "auto",
@@ -219,9 +191,7 @@ class Training(Section):
         4, ge=0, description="Number of evaluations without improvement after which training stops; 0: never."
     )
     average_decay: Fraction = Field(
-        0.0,
-        description="Decay per step of an exponential moving average of the weights, which is then evaluated and kept. "
-        "0 turns it off.",
+        0.0, description="Decay per step of the weights' exponential moving average, which is then kept. 0: none."
     )
     seed: Seed = Field(1, description="Random seed of the head's weights, of dropout and of the order of the rows.")
 
