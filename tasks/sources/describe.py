@@ -6,6 +6,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from include.experiment import Experiment
@@ -25,10 +26,7 @@ _NUMBERS = 0.95  # share of the rows with numbers, from which on others are erro
 
 
 def describe(experiment: Experiment) -> Experiment:
-    """Return the experiment with data.task, data.labels and data.score_range as train and dev have them.
-
-    If the label column may mean different things, BadInput says what to write.
-    """
+    """Return the experiment with data.task, data.labels and data.score_range as train and dev have them."""
     data = experiment.data
     source = open_source(experiment.model_copy(update={"data": data.model_copy(update={"label_map": {}})}))
     assert isinstance(source, OwnFiles)  # the others have tasks whose labels are known
@@ -73,7 +71,7 @@ def _kind(data: Data, cells: Mapping[str, int], where: str) -> str:
 
 def _numbers(cells: Mapping[str, int]) -> dict[str, int]:
     """Return the cells with numbers; none if so many others remain that they cannot be errors."""
-    numbers = {cell: rows for cell, rows in cells.items() if _finite(cell) is not None}
+    numbers = {cell: rows for cell, rows in cells.items() if _is_finite(cell)}
     return numbers if sum(numbers.values()) >= _NUMBERS * sum(cells.values()) else {}
 
 
@@ -96,16 +94,10 @@ def _labels(data: Data, cells: Mapping[str, int], several: bool) -> dict[str, in
     """Return each label with the number of its rows."""
     counts: Counter[str] = Counter()
     for cell, rows in cells.items():
-        for label in _parts(data, cell) if several else [cell]:
-            counts[data.label_map.get(label, label)] += rows
+        with suppress(ValueError):  # a list without commas, which is quarantined
+            for label in labels_in(cell, data.label_separator) if several else [cell]:
+                counts[data.label_map.get(label, label)] += rows
     return counts
-
-
-def _parts(data: Data, cell: str) -> list[str]:
-    try:
-        return labels_in(cell, data.label_separator)
-    except ValueError:  # a list without commas, which is quarantined
-        return []
 
 
 def _is_list(cell: str) -> bool:
@@ -124,20 +116,18 @@ def _names(counts: Mapping[str, int], where: str) -> tuple[str, ...]:
             f"{where} has labels that differ only in case, blanks, or the form of a number: {listed(both)}. If they "
             f"are the same, write {map_hint(alike)}; if not, list all labels in data.labels"
         )
-    numbers = [_finite(label) for label in counts]
-    by_size = dict(zip(counts, numbers, strict=True))
-    return tuple(sorted(counts, key=str if None in numbers else lambda label: by_size[label] or 0.0))
+    return tuple(sorted(counts, key=float) if all(map(_is_finite, counts)) else sorted(counts))
 
 
 def _score_range(cells: Mapping[str, int], where: str) -> tuple[float, float]:
-    scores = [score for cell in cells if (score := _finite(cell)) is not None]
-    if len(set(scores)) < 2:
+    scores = {float(cell) for cell in cells if _is_finite(cell)}
+    if len(scores) < 2:
         raise BadInput(
             f"{where} has {listed(cells) or 'no values'}: a regression needs different numbers to learn from"
         )
     return min(scores), max(scores)
 
 
-def _finite(cell: str) -> float | None:
+def _is_finite(cell: str) -> bool:
     value = number(cell)
-    return value if value is not None and math.isfinite(value) else None
+    return value is not None and math.isfinite(value)

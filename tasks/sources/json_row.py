@@ -20,14 +20,7 @@ BYTES = "base64"
 
 @dataclass(frozen=True, slots=True)
 class JsonLine:
-    """A line of a file.
-
-    Attributes:
-        number: Its 1-based number.
-        values: The values of the row by the names of their columns.
-        problem: Why it cannot be read; "" if it can.
-        data: The line as it is.
-    """
+    """A line of a file: its 1-based number, the values by their columns, why it cannot be read or "", and its bytes."""
 
     number: int
     values: dict[str, Any]

@@ -52,11 +52,7 @@ def labels_in(cell: str, separator: str) -> list[str]:
 
 
 def as_list(cell: str) -> list[str] | None:
-    """Return the items of a list that is written as text; None if the text is no list.
-
-    Raises:
-        ValueError: If it has no commas.
-    """
+    """Return the items of a list that is written as text; None if it is none. Raise ValueError if it has no commas."""
     text = cell.strip()
     if not (text.startswith("[") and text.endswith("]")):
         return None

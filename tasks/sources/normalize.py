@@ -1,7 +1,5 @@
 """Decide when two texts count as equal.
 
-There are two questions. Both ignore case.
-
 - Is it the same text? Then two labels contradict each other, and a second row is a duplicate. `text_key` compares the
   words and the marks of punctuation, which every tokenizer tells apart: "rated 1.5" is not "rated 15", "good :)" is not
   "good :(", and "C++" is not "C". Of white space, only that between two words counts.

@@ -30,11 +30,7 @@ _LISTS = (
 
 
 class UserParquet:
-    """A Parquet file of the user's, to be used in a `with` statement.
-
-    Attributes:
-        schema: The columns, with the types of the batches.
-    """
+    """A Parquet file of the user's, to be used in a `with` statement. Its `schema` has the types of the batches."""
 
     def __init__(self, path: Path) -> None:
         check_file(path)
@@ -54,11 +50,7 @@ class UserParquet:
         self._stream.close()
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, with these columns, each of which exists once, or with all columns.
-
-        Raises:
-            OSError: If the operating system cannot read the file.
-        """
+        """Yield the rows in order, with these columns, each of which exists once, or with all columns."""
         for batch in self._read(self._file, self.schema, columns):
             yield batch if columns is None else batch.select(list(columns))  # "a.b" is also read as b within a
 

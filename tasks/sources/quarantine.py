@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TextIO
@@ -21,20 +20,12 @@ _MOST = 1000  # different labels of quarantined rows that are counted
 
 @dataclass(frozen=True)
 class QuarantineSummary:
-    """How many rows of a split were read, and how many of them were quarantined.
-
-    Attributes:
-        read: The number of rows in the source.
-        set_aside: The number of quarantined rows.
-        examples: The lines of the first quarantined rows with the reasons, as " (line 3: empty text; ...)"; "" if none
-            was quarantined.
-        hints: What may help many of them at once, each as "; if ..., write ...".
-    """
+    """How many rows of a split were read, and how many of them were quarantined."""
 
     read: int
     set_aside: int
-    examples: str
-    hints: str = ""
+    examples: str  # the first of them with the reasons, as " (line 3: empty text; ...)", or ""
+    hints: str = ""  # what may help many of them at once, each as "; if ..., write ..."
 
 
 class Quarantine:
@@ -103,6 +94,6 @@ def _score_problem(label: str, task: Task) -> str:
         point = label.replace(",", ".")
         remedy = f": write {point.strip()[:20]}, with a decimal point" if number(point) is not None else ""
         return f"score {label[:20]!r} is not a number{remedy}"
-    if not math.isfinite(score) or not low <= score <= high:
+    if not low <= score <= high:
         return f"score {label[:20]} is not between {low:g} and {high:g}"
     return ""

@@ -17,35 +17,21 @@ from tasks.sources.text_files import BLANK, PLAIN, Dialect, Row, check_file, for
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One data row as the source holds it. Its content has not been validated yet.
+    """One data row as the source holds it. Its content has not been validated yet."""
 
-    Attributes:
-        row: The 0-based number of the data row in its split.
-        line: The 1-based line in the file; for Parquet and the hub, the 1-based number of the row.
-        sentences: One text per sentence column; empty if the row cannot be read.
-        label: The label as written in the source; "" in the test split.
-        index: The value of a test file's index column; "" if there is no such column.
-        problem: Why the row cannot be read; "" if it can.
-        raw: The unparsed row, for the quarantine.
-    """
-
-    row: int
-    line: int
-    sentences: tuple[str, ...]
-    label: str = ""
-    index: str = ""
-    problem: str = ""
-    raw: str = ""
+    row: int  # the 0-based number of the data row in its split
+    line: int  # the 1-based line in the file; for Parquet and the hub, the 1-based number of the row
+    sentences: tuple[str, ...]  # none if the row cannot be read
+    label: str = ""  # as written in the source; "" in the test split
+    index: str = ""  # the value of a test file's index column, if there is one
+    problem: str = ""  # why the row cannot be read
+    raw: str = ""  # the unparsed row, for the quarantine
 
 
 class Source(ABC):
-    """The train, dev and test splits of a task.
+    """The train, dev and test splits of a task."""
 
-    Attributes:
-        splits: The splits that there are. Only the user's own files may lack test.
-    """
-
-    splits: Sequence[str] = SPLITS
+    splits: Sequence[str] = SPLITS  # only the user's own files may lack test
 
     def __init__(self, paths: dict[str, Path], dialect: Dialect = PLAIN) -> None:
         self.paths, self.dialect = paths, dialect
@@ -79,11 +65,7 @@ class Source(ABC):
     def to_records(self, rows: Iterable[Row], split: str, texts: int, read_label: ReadLabel | None) -> Iterator[Record]:
         """Turn data rows into records.
 
-        Args:
-            rows: Rows with the texts, and then what `read_label` takes or, without it, the index if there is one.
-            split: The split.
-            texts: The number of texts per row.
-            read_label: Returns the label; None in the test split.
+        A row has this number of texts, and then what `read_label` takes or, without it, the index if there is one.
         """
         number = blank = 0
         for row in rows:

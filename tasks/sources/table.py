@@ -38,17 +38,11 @@ _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows of a file.
+    """Some rows of a file."""
 
-    Attributes:
-        rows: The rows that could be read, with all columns of the file.
-        places: Their 1-based lines or numbers in the file, [rows].
-        unreadable: The others, which have no fields.
-    """
-
-    rows: pa.RecordBatch
-    places: Sequence[int]
-    unreadable: Sequence[Row]
+    rows: pa.RecordBatch  # those that could be read, with all columns of the file
+    places: Sequence[int]  # their 1-based lines or numbers in the file, [rows]
+    unreadable: Sequence[Row]  # the others, which have no fields
 
 
 def column_names(path: Path, expected: str, dialect: Dialect = PLAIN) -> list[str]:

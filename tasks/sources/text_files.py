@@ -50,19 +50,12 @@ PLAIN = Dialect()
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a file, split into fields.
+    """A row of a file, split into fields."""
 
-    Attributes:
-        line: The 1-based line on which the row starts.
-        fields: The fields; empty if the row cannot be read.
-        problem: Why the row cannot be read; "" if it can.
-        text: The unparsed row, with replacement characters for bytes that are not UTF-8.
-    """
-
-    line: int
-    fields: list[str]
-    problem: str
-    text: str
+    line: int  # the 1-based line on which the row starts, or its 1-based number
+    fields: list[str]  # none if the row cannot be read
+    problem: str  # why the row cannot be read; "" if it can
+    text: str  # the unparsed row, with replacement characters for bytes that are not UTF-8
 
 
 def format_of(file: Path) -> str:
