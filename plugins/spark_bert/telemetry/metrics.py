@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
@@ -40,9 +40,7 @@ def require_cluster_activity(request: Request, user: Annotated[Any, Depends(curr
 @router.get("/metrics", dependencies=[Depends(require_cluster_activity)])
 def metrics() -> Response:
     """Send the metrics in Prometheus' text format."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(HomeCollector())
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(generate_latest(HomeCollector()), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 class HomeCollector(Collector):

@@ -12,11 +12,7 @@ _VALID = 30 * 24 * 3600  # seconds
 
 
 def token() -> str:
-    """Return the token.
-
-    Raises:
-        TypeError: if another auth manager is in use, which gives its users tokens itself.
-    """
+    """Return the token. Raise TypeError if another auth manager is in use, which gives its users tokens itself."""
     from airflow.api_fastapi.app import create_auth_manager
     from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser

@@ -54,7 +54,7 @@ def summary(run: Run) -> str:
 def files(run: Run) -> dict[str, Path]:
     """Return the files to open, by the titles of the buttons that open them in Airflow."""
     return {
-        link.title: run.store.path(stage, entry["key"]) / entry["result"]["files"][link.file]
+        link.name: run.store.path(stage, entry["key"]) / entry["result"]["files"][link.file]
         for stage, entry in run.record()["stages"].items()
         for link in LINKS.get(stage, ())
         if link.file in entry.get("result", {}).get("files", {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
@@ -37,23 +38,16 @@ def may_read(request: Request, user: Annotated[Any, Depends(current_user)]) -> M
 
     A run that no Dag made has the Dag id "". Only users who may read all Dags see it.
     """
-    answers: dict[str, bool] = {}
-
-    def ask(dag_id: str) -> bool:
-        if dag_id not in answers:
-            answers[dag_id] = _may_read(dag_id, request, user)
-        return answers[dag_id]
-
-    return ask
-
-
-def _may_read(dag_id: str, request: Request, user: Any) -> bool:
     from airflow.api_fastapi.app import get_auth_manager
 
-    if not dag_id:
-        return bool(get_auth_manager().is_authorized_dag(method="GET", user=user))
-    try:
-        require_dag_access(dag_id, request, user)
-    except HTTPException:
-        return False
-    return True
+    @cache
+    def may(dag_id: str) -> bool:
+        if not dag_id:
+            return bool(get_auth_manager().is_authorized_dag(method="GET", user=user))
+        try:
+            require_dag_access(dag_id, request, user)
+        except HTTPException:
+            return False
+        return True
+
+    return may

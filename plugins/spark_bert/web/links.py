@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
-#: The path below which Airflow serves files of artifacts (files.py). It is not defined there because Dags need it, and
-#: importing FastAPI with it would slow down their parsing.
+#: The path below which Airflow serves files of artifacts. Dags need it, and to import files.py would slow down their
+#: parsing.
 PREFIX = "/spark-bert"
 #: The path below which Airflow serves the quality panel (panel/).
 PANEL = f"{PREFIX}/quality"
@@ -24,20 +24,10 @@ PANEL = f"{PREFIX}/quality"
 
 @attrs.frozen
 class ArtifactLink(BaseOperatorLink):
-    """Opens one of the files that the stage's result lists under "files".
+    """Opens one of the files that the stage's result lists under "files"."""
 
-    Attributes:
-        title: the text of the button.
-        file: the key of the file in the result's "files".
-    """
-
-    title: str
-    file: str
-
-    @property
-    def name(self) -> str:
-        """The text of the button."""
-        return self.title
+    name: str  # the text of the button
+    file: str  # the key in "files"
 
     @property
     def xcom_key(self) -> str:
@@ -45,10 +35,7 @@ class ArtifactLink(BaseOperatorLink):
         return f"_link_{self.file}"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Return the address of the file, or "" if this try made none.
-
-        Airflow calls this as soon as the try has ended, whether or not it has failed.
-        """
+        """Return the address of the file, or "" if this try made none. Airflow calls it when the try has ended."""
         result = getattr(operator, "result", {})
         file = result.get("files", {}).get(self.file)
         if not file:
@@ -57,14 +44,7 @@ class ArtifactLink(BaseOperatorLink):
 
 
 def address(dag_id: str, run_id: str, stage: str, file: str) -> str:
-    """Return the address, without scheme and host, at which Airflow serves a file of an artifact.
-
-    Args:
-        dag_id: the Dag of the run.
-        run_id: the run, as run_name in places.py returns it.
-        stage: the stage that made the artifact in that run.
-        file: the path of the file inside the artifact.
-    """
+    """Return the path at which Airflow serves a file of the artifact that a stage made in a run; see run_name."""
     run = f"{quote(dag_id, safe='')}/{quote(run_id, safe='')}"
     return f"{base_path()}{PREFIX}/runs/{run}/{stage}/{quote(file)}"
 

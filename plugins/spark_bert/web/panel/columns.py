@@ -29,17 +29,11 @@ DEFAULTS: dict[str, Any] = flatten(_SECTIONS)
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table.
+    """A column of the table."""
 
-    Attributes:
-        key: its name in addresses.
-        title: its heading.
-        kind: how its values are written: text, state, run, passed, number, share, score, bytes, seconds or time; value
-            if that depends on the value.
-    """
-
-    key: str
-    title: str
+    key: str  # its name in addresses
+    title: str  # its heading
+    #: How its values are written: text, state, run, passed, number, share, score, bytes, seconds, time, or value.
     kind: str = "text"
 
 
@@ -100,10 +94,7 @@ def find_values(
 
 
 def changed_fields(experiment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an experiment in a record ("section.field") that differ from their defaults.
-
-    A field that the record lacks had its default value.
-    """
+    """Return the fields of an experiment in a record ("section.field") that differ from their defaults."""
     return {
         intern(f"{section}.{name}"): value
         for section, fields in experiment.items()

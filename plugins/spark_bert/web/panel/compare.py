@@ -36,19 +36,12 @@ _LOWER = {
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of one model to the rows of its dev split.
+    """The answers of one model to the rows of its dev split, by row number."""
 
-    Attributes:
-        rows: the rows by their number, as `dev_rows` returns them; none if there was no evaluation.
-        split: the number and the label of each row. Equal ones are the same dev split.
-        right: the numbers of the rows whose label, or whose labels all, the model has right.
-        scores: the predicted scores of a regression by row number; none if the labels are no scores.
-    """
-
-    rows: Mapping[int, Mapping[str, Any]]
-    split: frozenset[tuple[int, str]] = frozenset()
-    right: frozenset[int] = frozenset()
-    scores: Mapping[int, float] = field(default_factory=dict)
+    rows: Mapping[int, Mapping[str, Any]]  # as dev_rows returns them; none if there was no evaluation
+    split: frozenset[tuple[int, str]] = frozenset()  # row numbers and labels: equal ones are the same dev split
+    right: frozenset[int] = frozenset()  # the rows whose label, or whose labels all, the model has right
+    scores: Mapping[int, float] = field(default_factory=dict)  # the predictions of a regression
 
 
 def compare(rows: Several) -> dict[str, Any]:
@@ -140,11 +133,10 @@ def _together(rows: Sequence[Row], answers: Sequence[Answers]) -> list[int]:
 
 
 def _pair(one: Answers, other: Answers) -> dict[str, Any]:
-    """Return the paired comparison of two models on the same rows, as JSON.
+    """Return the paired comparison of two models on the same rows.
 
-    `value` is the difference of the shares of rows that are right, or of the Pearson correlations of scores. It comes
-    with its 95 % `interval` and `p`, all None if it is undefined. The numbers of rows that only one model has right are
-    None for scores.
+    `value` is the difference of the shares of rows that are right, or of the Pearson correlations of scores, with its
+    95 % `interval` and `p`. Scores have no numbers of rows that only one model has right.
     """
     if not one.scores:
         only_one, only_other = len(one.right - other.right), len(other.right - one.right)

@@ -64,12 +64,7 @@ def _has(row: Mapping[str, Any], words: Collection[str]) -> bool:
 
 @lru_cache(maxsize=12)  # two comparisons of six runs
 def dev_rows(root: str, key: str) -> Sequence[dict[str, Any]]:
-    """Return all rows of an artifact of evaluate, as select_rows orders them. It never changes, so it is read once.
-
-    Args:
-        root: the home, because another one may have other rows under the same key.
-        key: the key of the artifact; "" if the run made none, which has no rows.
-    """
+    """Return all rows of an artifact of evaluate in the home `root`, as select_rows orders them. It never changes."""
     with suppress(OSError, ArithmeticError, ValueError, KeyError, TypeError):
         with open_artifact("evaluate", key, "rows.jsonl") as file:
             if os.fstat(file.fileno()).st_size > _LARGEST:

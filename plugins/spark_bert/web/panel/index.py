@@ -47,34 +47,19 @@ _NO_RECORD: Stamp = (0, 0, 0)
 
 @dataclass(frozen=True)
 class Row:
-    """One run in the index. Rows are equal if they are the same run, and its record has not changed in between.
+    """One run in the index. Rows are equal if they are the same run, and its record has not changed in between."""
 
-    Attributes:
-        run: the name of its folder.
-        dag_id: its Dag; "" if no Dag made it.
-        run_id: its run id in Airflow, with the index in a mapped task group; "" if no Dag made it.
-        changed: when its record was last written, in seconds since 1970; 0 if it has none yet.
-        state: running, done, refused, failed or stopped.
-        begun: whether its record has an experiment. A field that is not among the values then has its default.
-        metrics: the metrics of its dev split, by name.
-        values: what else is known of it, by column (see columns.py).
-        stages: the stages that have ended, in the order in which they were recorded. Of their results, only two numbers
-            are kept.
-        champion: the champion when the run ended; None if the run did not ask for it, or there was none.
-        damaged: whether its record cannot be read, or not all of it.
-    """
-
-    run: str
-    dag_id: str = ""
-    run_id: str = ""
-    changed: float = 0
-    state: str = field(default="done", compare=False)
-    begun: bool = field(default=False, compare=False)
-    metrics: Mapping[str, float] = field(default_factory=dict, compare=False)
-    values: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    stages: Mapping[str, Entry] = field(default_factory=dict, compare=False)
-    champion: Champion | None = field(default=None, compare=False)
-    damaged: bool = field(default=False, compare=False)
+    run: str  # the name of its folder
+    dag_id: str = ""  # "" if no Dag made it
+    run_id: str = ""  # in Airflow, with the index in a mapped task group
+    changed: float = 0  # when its record was last written, in seconds since 1970; 0 if it has none yet
+    state: str = field(default="done", compare=False)  # running, done, refused, failed or stopped
+    begun: bool = field(default=False, compare=False)  # whether its record has an experiment
+    metrics: Mapping[str, float] = field(default_factory=dict, compare=False)  # of its dev split
+    values: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what else is known of it, by column
+    stages: Mapping[str, Entry] = field(default_factory=dict, compare=False)  # with only two numbers of their results
+    champion: Champion | None = field(default=None, compare=False)  # that the run has seen or made
+    damaged: bool = field(default=False, compare=False)  # whether not all of its record can be read
 
     @property
     def source(self) -> dict[str, str]:
@@ -83,7 +68,7 @@ class Row:
 
     @property
     def about(self) -> dict[str, str]:
-        """What a page needs for a link to the run, and its state."""
+        """The same, and the state of the run."""
         return {**self.source, "state": self.state}
 
     def value(self, column: str) -> Any:
@@ -153,7 +138,7 @@ class Index:
             self._root, self._looked, self._rows = root, 0.0, {}
 
     def _refresh(self, stamps: Mapping[str, Stamp], among: Collection[str] | None = None) -> None:
-        """Read the records whose stamps have changed, and forget those of all runs, or among some, that are gone."""
+        """Read the records whose stamps have changed, and forget the runs that are gone, of all or among some."""
         for name in (self._rows.keys() if among is None else self._rows.keys() & among) - stamps.keys():
             del self._rows[name]
         for name, stamp in stamps.items():
@@ -161,10 +146,7 @@ class Index:
                 self._rows[name] = stamp, _row(name, stamp)
 
     def _stamps(self, settled: Collection[str] = ()) -> Iterator[tuple[str, Stamp]]:
-        """Yield each run's folder, and the stamp of its record, _NO_RECORD if there is none yet.
-
-        A run whose Dag run has settled and whose record was written before is looked at only every _SETTLED seconds.
-        """
+        """Yield each run's folder and the stamp of its record. Settled ones are checked every _SETTLED seconds."""
         now = time.time()
         every, before = not settled or now - self._looked > _SETTLED, (now - _SETTLED) * 1e9
         self._looked = now if every else self._looked
@@ -208,19 +190,18 @@ def _row(name: str, stamp: Stamp) -> Row:
         begun=bool(record.experiment),
         metrics=metrics,
         values=find_values(record.experiment, metrics, entries),
-        stages={stage: _in_short(entry) for stage, entry in entries.items()},
+        stages={
+            stage: entry._replace(result={name: entry.result.get(name) for name in ("seconds", "rows_per_second")})
+            for stage, entry in entries.items()
+        },
         champion=find_champion(entries),
         # A record is first written when a stage has ended.
         damaged=stamp != _NO_RECORD and (not entries or any(one.exit_code is None for one in entries.values())),
     )
 
 
-def _in_short(entry: Entry) -> Entry:
-    return entry._replace(result={name: entry.result.get(name) for name in ("seconds", "rows_per_second")})
-
-
 def _with_state(row: Row, dag_run: DagRunState | None) -> Row:
-    """Return the row with its Dag and the state of this moment. `dag_run` is None if Airflow knows of none."""
+    """Return the row with the Dag and the state of this moment."""
     if dag_run:
         keeps = dag_run.state == "success" or (dag_run.state != "running" and row.state != "done")
         state = row.state if keeps else dag_run.state

@@ -74,10 +74,7 @@ def _stages(row: Row, record: Record) -> list[dict[str, Any]]:
 
 
 def _in_order(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return stages in the order in which they began: ingest, for example, comes before validate in a retraining.
-
-    Those that have not begun come last, and those of which no time is known stay behind the ones before them.
-    """
+    """Return stages in the order in which they began. Those that have not begun come last."""
     began, last = {}, -math.inf
     for stage in stages:
         last = last if stage["started"] is None else stage["started"]
@@ -112,7 +109,7 @@ def _files(row: Row, record: Record) -> Iterator[dict[str, str]]:
     for stage in STAGES:
         for link in LINKS.get(stage, ()) if stage in record.stages else ():
             if href := row.href(stage, record.stages[stage], link.file):
-                yield {"title": link.title, "stage": stage, "href": href}
+                yield {"title": link.name, "stage": stage, "href": href}
 
 
 def read_curves(row: Chosen, source: str = "", offset: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:

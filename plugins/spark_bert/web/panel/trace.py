@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from heapq import nlargest
+from itertools import islice
 from typing import Any
 
 from include.folders import open_file
@@ -37,20 +38,15 @@ def read_trace(row: Chosen) -> dict[str, Any]:
 
 def _read(run: str, stage: str) -> tuple[list[Span], bool]:
     """Return the spans in a stage's file, and whether it has more. Lines that are no spans are ignored."""
-    try:
-        with open_file(home() / "runs", run, FOLDER, f"{stage}.jsonl") as file:
-            start = max(0, file.seek(0, 2) - _MOST)
-            file.seek(start)
-            text = file.read(_MOST)
-    except (OSError, ValueError):  # there is none, or the name of the run is no name of a folder
-        return [], False
-    return [span for line in text.splitlines() for span in _spans(line)], start > 0
-
-
-def _spans(line: bytes) -> list[Span]:
-    with suppress(ValueError):
-        return read(line)
-    return []
+    spans, start, lines = list[Span](), 0, list[bytes]()
+    with suppress(OSError, ValueError), open_file(home() / "runs", run, FOLDER, f"{stage}.jsonl") as file:
+        start = max(0, file.seek(0, 2) - _MOST)
+        file.seek(start)
+        lines = file.read(_MOST).splitlines()
+    for line in lines:
+        with suppress(ValueError):
+            spans += read(line)
+    return spans, start > 0
 
 
 def _stage(stage: str, spans: Sequence[Span], drawn: Collection[int], cut: bool) -> dict[str, Any]:
@@ -96,24 +92,22 @@ def _row(path: _Path, spans: Sequence[Span], drawn: Collection[int]) -> dict[str
 
 
 def _shown(span: Span) -> dict[str, Any]:
+    which_try = {"try": span.resource["try"]} if "try" in span.resource else {}
+    known = {key: value for key, value in {**which_try, **span.attributes}.items() if key != "seconds"}
     return {
         "start": span.start / 1e9,
         "end": span.end / 1e9,
         "seconds": _seconds(span),
         "error": None if span.error is None else span.error[:_CHARACTERS],
-        "attributes": dict(list(_attributes(span))[:_ATTRIBUTES]),
+        "attributes": {
+            key[:_CHARACTERS]: value[:_CHARACTERS] if isinstance(value, str) else value
+            for key, value in islice(known.items(), _ATTRIBUTES)
+        },
     }
 
 
-def _attributes(span: Span) -> Iterator[tuple[str, Any]]:
-    which_try = {"try": span.resource["try"]} if "try" in span.resource else {}
-    for key, value in {**which_try, **span.attributes}.items():
-        if key != "seconds":
-            yield key[:_CHARACTERS], value[:_CHARACTERS] if isinstance(value, str) else value
-
-
 def _seconds(span: Span) -> float:
-    """Return how long a span took: a phase of a training, which takes place again and again, says it itself."""
+    """Return how long a span took. A phase of a training, which is repeated, says so itself."""
     told = span.attributes.get("seconds")
     return told if isinstance(told, float) and 0 <= told <= _length(span) else _length(span)
 
