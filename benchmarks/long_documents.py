@@ -31,8 +31,8 @@ from include.named import build, merge, parse_overrides
 from include.runs import Run
 from tasks.assets import encoder_folder
 from tasks.encoder.batching import Array, TokenTable
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
+from tasks.encoder.models import predict_logits
 from tasks.launching.launch import launch
 from tasks.runner import run_stage
 from tasks.training.job import Job

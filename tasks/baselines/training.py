@@ -15,9 +15,8 @@ from include.scratch import scratch_folder
 from tasks.baselines.regression import Linear, fit
 from tasks.baselines.vectors import frozen, tfidf
 from tasks.encoder.batching import Array, TokenTable
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer
-from tasks.encoder.models import Classifier
+from tasks.encoder.models import Classifier, predict_logits
 from tasks.launching.tuning import limit_threads
 from tasks.scoring.metrics import all_metrics
 from tasks.scoring.predictions import distribution

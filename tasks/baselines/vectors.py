@@ -11,9 +11,8 @@ from scipy.sparse import csr_matrix
 from torch import nn
 
 from tasks.encoder.batching import Array, TokenTable, length_batches
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_pretrained
-from tasks.encoder.models import Classifier
+from tasks.encoder.models import Classifier, predict_logits
 from tasks.encoder.tfidf import TfidfConfig, TfidfForSequenceClassification, TfidfModel
 from tasks.encoder.tokens import open_tokenizer
 from tasks.encoder.windows import first_windows

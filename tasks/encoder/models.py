@@ -1,19 +1,22 @@
-"""Models: a pretrained encoder with a head."""
+"""Models: a pretrained encoder with a head for classification or for masked language modeling."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Self, cast
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from include.stages import Transient
 from tasks.encoder.adapters import ADAPTER, merged, save_adapters
-from tasks.encoder.batching import Packing
+from tasks.encoder.batching import Array, Packing, TokenTable, length_batches
 from tasks.encoder.spec import HeadSpec
+from tasks.encoder.windows import pool
 
 
 class EncoderWithHead(nn.Module):
@@ -53,13 +56,9 @@ class EncoderWithHead(nn.Module):
         token_type_ids: torch.Tensor | None,
         packing: Packing | None = None,
     ) -> torch.Tensor:
-        """Run transformers' model.
+        """Run transformers' model on a batch.
 
-        Args:
-            input_ids: token ids, [batch, tokens].
-            attention_mask: 1 for tokens and 0 for padding, [batch, tokens].
-            token_type_ids: segment of each token, [batch, tokens]. It is ignored if the encoder has no segments.
-            packing: the packing of the batch, if the model packs. Padding is then not computed, and its output is 0.
+        With a packing, which the model must have been enabled for, padding is not computed, and its output is 0.
 
         Returns:
             Logits, [batch, outputs], or the output of an encoder without a head, [batch, tokens, hidden].
@@ -77,13 +76,13 @@ class EncoderWithHead(nn.Module):
         try:
             self.model.save_pretrained(folder, state_dict=self.weights())
             save_adapters(self.encoder, folder / ADAPTER)
-            for weights in folder.rglob("*.safetensors"):  # which safetensors lets nobody but their owner read
+            for weights in folder.rglob("*.safetensors"):  # which safetensors makes readable only for their owner
                 weights.chmod((folder / "config.json").stat().st_mode)
         except (OSError, SafetensorError) as error:
             raise Transient(f"cannot write the model to {folder}: {error}") from error
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the weights that `save` writes. They contain those of adapters."""
+        """Return the weights that `save` writes, which contain those of adapters."""
         return merged(self.model)
 
 
@@ -149,3 +148,74 @@ def head_modules(model: PreTrainedModel) -> dict[str, nn.Module]:
 def output_layer_name(model: PreTrainedModel) -> str:
     """Return the name of the linear layer that computes the outputs of a model for sequence classification."""
     return [name for name, part in head_modules(model).items() if isinstance(part, nn.Linear)][-1]
+
+
+@torch.inference_mode()
+def predict_logits(model: Classifier, table: TokenTable, batch_tokens: int = 8192) -> Array:
+    """Return the logits of all documents of a table, float32 [documents, outputs]: see `batch_logits`."""
+    logits = np.empty((len(table), model.spec.outputs), np.float32)
+    for indices in length_batches(table.lengths, batch_tokens=batch_tokens):
+        logits[indices] = batch_logits(model, table, indices)
+    return pool(logits, table.rows)
+
+
+@torch.no_grad()  # and no more: weights that ranks have gathered here are used in the next training step, too
+def batch_logits(model: Classifier, table: TokenTable, indices: Array) -> Array:
+    """Compute the logits of the rows at some positions as one batch, float32 [len(indices), outputs].
+
+    There is no dropout, and the training mode of the model is left as it was.
+    """
+    training = model.training
+    model.eval()
+    batch = table.batch(indices).to(model.device)
+    logits: Array = model(batch.input_ids, batch.attention_mask, batch.token_type_ids).float().cpu().numpy()
+    model.train(training)
+    return logits
+
+
+class WordHead(nn.Module):
+    """BERT's head for masked language modeling (Devlin et al. 2019).
+
+    A dense layer, GELU and layer normalization are followed by a decoder whose weight is that of the word embeddings.
+    """
+
+    def __init__(self, hidden: int, words: nn.Embedding, epsilon: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden, words.embedding_dim)
+        self.norm = nn.LayerNorm(words.embedding_dim, eps=epsilon)
+        self.bias = nn.Parameter(torch.zeros(words.num_embeddings))
+        nn.init.normal_(self.dense.weight, std=0.02)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, tokens: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """Return logits [tokens, vocabulary] of outputs [tokens, hidden] and embeddings [vocabulary, size]."""
+        return functional.linear(self.norm(functional.gelu(self.dense(tokens))), words, self.bias)
+
+
+class MaskedLanguageModel(EncoderWithHead):
+    """An encoder with a head for masked language modeling. `save` writes only the encoder."""
+
+    def __init__(self, encoder: PreTrainedModel) -> None:
+        super().__init__(encoder)
+        pooler = getattr(encoder, "pooler", None)
+        if pooler is not None:  # It is not trained here, but the native head of a fine-tuning may use it.
+            pooler.requires_grad_(False)
+        epsilon = getattr(encoder.config, "layer_norm_eps", 1e-12)
+        self.head = WordHead(encoder.config.hidden_size, self.words, epsilon)
+
+    @property
+    def words(self) -> nn.Embedding:
+        """The word embeddings, whose weight is also that of the decoder."""
+        return cast(nn.Embedding, self.encoder.get_input_embeddings())
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor | None,
+        places: torch.Tensor,
+        packing: Packing | None = None,
+    ) -> torch.Tensor:
+        """Return logits, float32 [places, vocabulary], of the tokens at some places of the flattened batch."""
+        tokens = self.run(input_ids, attention_mask, token_type_ids, packing)
+        return cast(torch.Tensor, self.head(tokens.flatten(0, 1)[places], self.words.weight).float())

@@ -13,10 +13,8 @@ from torch.nn import functional
 from tasks.communication.layout import Layout
 from tasks.communication.ranks import gather_rows, sum_over_ranks
 from tasks.encoder.batching import Array, Batch, TokenTable, length_batches
-from tasks.encoder.inference import batch_logits
 from tasks.encoder.loading import load_encoder, load_pretrained
-from tasks.encoder.masked_lm import MaskedLanguageModel
-from tasks.encoder.models import Classifier, EncoderWithHead
+from tasks.encoder.models import Classifier, EncoderWithHead, MaskedLanguageModel, batch_logits
 from tasks.encoder.windows import pool
 from tasks.scoring.metrics import all_metrics
 from tasks.scoring.predictions import distribution

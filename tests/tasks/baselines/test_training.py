@@ -24,8 +24,8 @@ from tasks.baselines.training import train
 from tasks.baselines.vectors import frozen, pool_sparse, sparse, tfidf
 from tasks.baselines.word_vectors import write_text_cnn
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_pretrained, load_trained, read_head
+from tasks.encoder.models import predict_logits
 from tasks.encoder.tfidf import TfidfModel
 from tasks.launching.launch import launch
 from tasks.training.job import Job

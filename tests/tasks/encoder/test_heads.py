@@ -15,9 +15,8 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from include.stages import BadInput, Transient
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer, load_encoder, load_pretrained, load_trained, read_head
-from tasks.encoder.masked_lm import MaskedLanguageModel
+from tasks.encoder.models import MaskedLanguageModel, predict_logits
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.tokens import open_tokenizer
 from tests.tasks.encoder.families import family

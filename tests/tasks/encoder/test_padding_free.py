@@ -21,8 +21,7 @@ from transformers import (
 from tasks.encoder.batching import Batch, Packing, TokenTable
 from tasks.encoder.fused_layer import fuse_layers
 from tasks.encoder.loading import add_head
-from tasks.encoder.masked_lm import MaskedLanguageModel
-from tasks.encoder.models import Classifier
+from tasks.encoder.models import Classifier, MaskedLanguageModel
 from tasks.encoder.padding_free import allow_packing, flash_attention, padded_attention
 from tasks.encoder.spec import HeadSpec
 from tests.tasks.encoder.samples import WORDS, write_split

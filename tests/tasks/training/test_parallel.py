@@ -24,8 +24,8 @@ from tasks.communication import shared_memory
 from tasks.communication.layout import Layout, Mesh, flat
 from tasks.communication.state import State
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_pretrained, load_trained
+from tasks.encoder.models import predict_logits
 from tasks.launching.launch import launch
 from tasks.launching.rank import train
 from tasks.training.checkpoint import load_pieces, save_pieces

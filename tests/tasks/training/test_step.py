@@ -15,8 +15,8 @@ from torch import nn
 from include.sections import Batching, Loss
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
+from tasks.encoder.models import predict_logits
 from tasks.launching.launch import launch
 from tasks.training import precision
 from tasks.training.job import Job

@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from include.stages import BadInput, Transient
 from include.tracing import Origin, recording
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
+from tasks.encoder.models import predict_logits
 from tasks.launching.launch import _keep_profile, launch
 from tasks.scoring.metrics import all_metrics
 from tasks.training.job import Job

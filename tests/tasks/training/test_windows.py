@@ -8,8 +8,8 @@ import pytest
 
 from include.artifacts import write_json
 from tasks.encoder.batching import TokenTable, length_batches
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
+from tasks.encoder.models import predict_logits
 from tasks.scoring.metrics import all_metrics
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job

@@ -19,9 +19,9 @@ from tasks.context import Context
 from tasks.encoder import tokens
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.cleaning import clean_all
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.labels import to_column
 from tasks.encoder.loading import load_trained
+from tasks.encoder.models import predict_logits
 from tasks.encoder.spec import HeadSpec
 from tasks.encoder.windows import split
 from tasks.inference.runner import Backend

@@ -13,8 +13,7 @@ from sklearn.metrics import confusion_matrix, multilabel_confusion_matrix, preci
 from include.glue import Task
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.inference import predict_logits
-from tasks.encoder.models import Classifier
+from tasks.encoder.models import Classifier, predict_logits
 from tasks.scoring.intervals import interval, of_class_f1, of_share
 from tasks.scoring.metrics import Array, as_json, averages, baseline
 from tasks.scoring.scored import ScoredSplit

@@ -91,8 +91,8 @@ def _thresholds(model: Path, dev: Path) -> list[float]:
     import numpy as np
 
     from tasks.encoder.batching import TokenTable
-    from tasks.encoder.inference import predict_logits
     from tasks.encoder.loading import load_trained
+    from tasks.encoder.models import predict_logits
     from tasks.scoring.metrics import probabilities
     from tasks.scoring.thresholds import tune
 

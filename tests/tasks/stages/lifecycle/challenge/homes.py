@@ -19,8 +19,8 @@ from include.named import build
 from include.runs import Run
 from include.stages import STAGES
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained
+from tasks.encoder.models import predict_logits
 from tasks.encoder.spec import HeadSpec
 from tasks.stages.pipeline.evaluate.rows import predictions_table
 from tasks.stages.pipeline.evaluate.summary import score

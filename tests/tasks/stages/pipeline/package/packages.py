@@ -18,9 +18,8 @@ from include.runs import Run
 from include.stages import STAGES
 from tasks.encoder import tokens
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
-from tasks.encoder.models import Classifier
+from tasks.encoder.models import Classifier, predict_logits
 from tasks.encoder.spec import THRESHOLDS, HeadSpec
 from tasks.runner import run_stage
 from tasks.scoring.predictions import predict

@@ -22,8 +22,8 @@ from include.named import build
 from include.runs import Run
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
+from tasks.encoder.models import predict_logits
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.labeler import Labeler, progress
 from tasks.inference.trained_model import TrainedModel

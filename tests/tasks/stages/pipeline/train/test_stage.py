@@ -20,8 +20,8 @@ from include.runs import Run
 from include.stages import STAGES, ExitCode
 from tasks.encoder.base_model import BaseModel, recorded
 from tasks.encoder.batching import TokenTable
-from tasks.encoder.inference import predict_logits
 from tasks.encoder.loading import load_trained
+from tasks.encoder.models import predict_logits
 from tasks.runner import run_stage
 from tasks.scoring.thresholds import tune
 from tasks.stages.pipeline.train import stage
