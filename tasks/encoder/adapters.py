@@ -26,9 +26,6 @@ def add_adapters(encoder: PreTrainedModel, layers: Sequence[Sequence[nn.Module]]
     """Add adapters to linear layers of an encoder, and freeze all its other parameters but those of the pooler.
 
     The encoder computes the same as before until the adapters are trained.
-
-    Raises:
-        BadInput: if the encoder has no linear layers that `training.lora_targets` means.
     """
     inside = {part for layer in layers for module in layer for part in module.modules() if isinstance(part, nn.Linear)}
     names = [name for name, part in encoder.named_modules() if part in inside]

@@ -27,13 +27,12 @@ _COLUMNS = ("row", "label", "length", "first", "input_ids", "sentence1")
 
 @dataclass(frozen=True)
 class Packing:
-    """The positions of the tokens in a padded batch [rows, longest row].
+    """The positions of the tokens in a padded batch, which is packed into a single sequence without padding.
 
     Attributes:
         mask: true for tokens and false for padding, bool [rows, longest row].
         places: indices of the tokens in the flattened batch, int64 [tokens].
-        offsets: index of the first token of each row in the packed sequence, followed by the total number of tokens,
-            int32 [rows + 1].
+        offsets: index of each row's first token in the sequence, and the number of all tokens, int32 [rows + 1].
     """
 
     mask: torch.Tensor
@@ -77,7 +76,7 @@ class Batch:
         token_type_ids: 1 for tokens of the second segment, otherwise 0, int64 [rows, longest row].
         labels: class ids (int64) or scores (float32), [rows], or whether a row has each label (float32),
             [rows, labels]; empty for a split without labels.
-        packing: the positions of the tokens, if the encoder does not compute the padding; otherwise None.
+        packing: the packing of the batch, if the encoder does not compute the padding.
         hidden: in pre-training, the indices of the hidden tokens in the flattened batch, int64 [hidden tokens].
     """
 
@@ -136,11 +135,7 @@ class TokenTable:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Map the part-*.arrow files of a split.
-
-        Raises:
-            BadInput: if the files are missing or damaged, or lack a column.
-        """
+        """Map the part-*.arrow files of a split; raise BadInput if they are missing or damaged, or lack a column."""
         parts = sorted(folder.glob("part-*.arrow"))
         if not parts:
             raise BadInput(f"{folder} contains no part-*.arrow files: run the stage preprocess first")
@@ -165,11 +160,7 @@ class TokenTable:
 
     @property
     def labels(self) -> Array:
-        """Class ids (int64) or scores (float64), [rows], or zeros and ones (int64), [rows, labels].
-
-        Raises:
-            BadInput: if the split has no labels.
-        """
+        """Class ids (int64) or scores (float64), [rows], or zeros and ones (int64), [rows, labels]."""
         if self._labels is None:
             raise BadInput(f"{self.folder} has no labels")
         return self._labels
@@ -220,7 +211,7 @@ class TokenTable:
 
 
 def send(part: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a tensor on a device. A GPU fetches it from pinned memory, and neither Python nor the GPU waits for it."""
+    """Return a tensor on a device. A GPU fetches it from pinned memory, so that Python does not wait for it."""
     if device.type == "cuda" and part.device.type == "cpu":
         part = part.pin_memory()
     return part.to(device, non_blocking=True)
@@ -235,12 +226,11 @@ def length_batches(
 ) -> list[Array]:
     """Divide rows into batches of similar length.
 
-    The longest rows come first, so that a lack of memory shows at once. Give exactly one of batch_size and
-    batch_tokens.
+    The longest rows come first, so that a lack of memory shows at once.
 
     Args:
         lengths: numbers of tokens, [rows].
-        batch_size: number of rows per batch.
+        batch_size: number of rows per batch, if not batch_tokens.
         batch_tokens: maximum number of tokens per batch, including padding. A longer row gets a batch of its own.
         padded: with batch_tokens, to which length rows of a length are padded, if not to that of the longest row. The
             number of rows is then a multiple of eight, or less than eight, so that batches have few different shapes.

@@ -32,11 +32,7 @@ RULES: dict[str, Callable[[str], str]] = {
 
 
 def clean(text: str, rules: Collection[str]) -> str:
-    """Apply rules to a text, always in the order of RULES.
-
-    Raises:
-        ValueError: if there is no such rule.
-    """
+    """Apply rules to a text in the order of RULES; raise ValueError if there is no such rule."""
     check_rules(rules)
     for name, rule in RULES.items():
         if name in rules:

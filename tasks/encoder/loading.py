@@ -1,4 +1,8 @@
-"""Load models from folders in transformers' format, and say clearly what is wrong with a folder."""
+"""Load models from folders in transformers' format.
+
+Functions raise BadInput, with the file and a remedy, if files are missing or damaged, do not fit one another, or cannot
+be used as asked.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +34,7 @@ from tasks.encoder.spec import (
     WINDOW_STRIDE,
     HeadSpec,
     bad_input_for,
-    described_head,
     has_head,
-    read_values,
 )
 from tasks.encoder.text_cnn import TextCNNConfig, TextCNNForSequenceClassification, TextCNNModel
 from tasks.encoder.tfidf import TfidfConfig, TfidfForSequenceClassification
@@ -67,11 +69,7 @@ def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
 
     The weights of the head are drawn from torch's generator, unless the folder contains a model whose head predicts
     the same labels or the same range of scores, and pools in the same way. In that case its head is kept. The model is
-    in training mode.
-
-    Raises:
-        BadInput: if files are missing or damaged, do not fit one another or do not allow inputs of spec.max_length
-            tokens, or if the encoder cannot be used with this head.
+    in training mode, and allows inputs of spec.max_length tokens.
     """
     config = read_config(folder)
     if isinstance(config, TfidfConfig):
@@ -86,11 +84,7 @@ def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
 
 
 def add_head(encoder: PreTrainedModel, spec: HeadSpec) -> Classifier:
-    """Add a head to an encoder. Its weights are drawn from torch's generator.
-
-    Raises:
-        BadInput: if transformers has no head for the encoder's family, or the encoder cannot be used with this head.
-    """
+    """Add a head, whose weights are drawn from torch's generator, to an encoder that can be used with it."""
     kind = encoder.config.model_type
     with bad_input_for(f"transformers has no head for this encoder ({kind}): write model.pooling: mean"):
         model: Any = AutoModelForSequenceClassification.from_config(_config_with(encoder, spec))  # type: ignore[no-untyped-call]
@@ -109,11 +103,9 @@ def add_head(encoder: PreTrainedModel, spec: HeadSpec) -> Classifier:
 def load_trained(folder: Path) -> Classifier:
     """Load a model with a trained head, of the stage train or of other origin, in evaluation mode.
 
-    Raises:
-        BadInput: if files are missing or damaged, do not fit one another or do not say what the outputs mean, or if
-            the padding of a batch would change the answers.
+    It must say what its outputs mean, and the padding of a batch must not change its answers.
     """
-    config = _config_of_trained(folder)
+    config = read_config(folder, trained=True)
     model = load_weights(AutoModelForSequenceClassification, folder, config)
     classifier = _with_own_head(folder, model, _head(folder, model)).eval()
     check_fit(folder, classifier.encoder, classifier.spec.max_length)
@@ -121,34 +113,22 @@ def load_trained(folder: Path) -> Classifier:
 
 
 def read_head(folder: Path) -> HeadSpec:
-    """Return the head of a model as load_trained does, without loading its weights.
-
-    Raises:
-        BadInput: if files are missing or damaged, or do not say what the outputs mean.
-    """
-    config = _config_of_trained(folder)
+    """Return the head of a model as load_trained does, without loading its weights."""
+    config = read_config(folder, trained=True)
     with bad_input_for(f"{folder / CONFIG} does not describe a model"), torch.device("meta"):
         model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
     return _head(folder, model)
 
 
 def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
-    """Load a pretrained encoder without a head, in fp32 and evaluation mode.
-
-    Raises:
-        BadInput: if files are missing or damaged, do not fit one another or do not allow inputs of max_length tokens.
-    """
+    """Load a pretrained encoder for inputs of max_length tokens without a head, in fp32 and evaluation mode."""
     encoder = _load_encoder(folder, read_config(folder))
     check_fit(folder, encoder, max_length)
     return encoder
 
 
 def check_encoder(folder: Path, max_length: int) -> None:
-    """Check that an encoder allows inputs of max_length tokens, without loading its weights.
-
-    Raises:
-        BadInput: if it does not, or if its files are damaged or do not fit one another.
-    """
+    """Check that an encoder allows inputs of max_length tokens, without loading its weights."""
     config = read_config(folder)
     with bad_input_for(f"{folder / CONFIG} does not describe an encoder"), torch.device("meta"):
         pooled = isinstance(config, PooledEncoderConfig)
@@ -163,12 +143,6 @@ def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_lengt
     """
     inputs = ["input_ids", *(["token_type_ids"] if model.segments else []), "attention_mask"]
     open_pretrained_tokenizer(source, model_max_length=max_length, model_input_names=inputs).save_pretrained(target)
-
-
-def _config_of_trained(folder: Path) -> Any:
-    config = read_config(folder)
-    described_head(folder, read_values(folder))
-    return config
 
 
 def _head(folder: Path, model: PreTrainedModel) -> HeadSpec:
@@ -215,10 +189,10 @@ def _describe(model: PreTrainedModel, spec: HeadSpec) -> None:
 
 @torch.no_grad()
 def _check_answers(classifier: Classifier, refusal: str) -> None:
-    """Raise BadInput if the logits of a row depend on the batch that it is in, or cannot be computed at all.
+    """Raise BadInput if the logits of a row depend on its batch, or cannot be computed.
 
-    The heads of decoders such as GPT-2 look for the last token before the padding, whose id must be theirs. Other
-    models compute averages, convolutions or Fourier transforms over the padding.
+    Heads of decoders such as GPT-2 look for the last token before the padding, whose id must be theirs. Other models
+    compute averages, convolutions or Fourier transforms over the padding.
     """
     encoder, spec, training = classifier.encoder, classifier.spec, classifier.training
     with bad_input_for(refusal):

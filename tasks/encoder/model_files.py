@@ -1,4 +1,7 @@
-"""The files of a model's folder as transformers' objects: its configuration, its weights and its tokenizer."""
+"""The files of a model's folder as transformers' objects: its configuration, its weights and its tokenizer.
+
+Functions raise BadInput, with the file and a remedy, if files are missing, damaged, or do not fit one another.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,8 @@ _ADAPTER = "adapter_config.json"
 _LONGEST = 2**16 - 1
 
 
-def read_config(folder: Path) -> Any:
-    """Return the configuration of a model as an object of transformers, without running code of the folder.
-
-    Raises:
-        BadInput: if files are missing, or if config.json is damaged or describes a model that cannot be used.
-    """
+def read_config(folder: Path, trained: bool = False) -> Any:
+    """Return the configuration of a model, without running the folder's code. If `trained`, it must have a head."""
     for name in (CONFIG, _WEIGHTS, _TOKENIZER):
         if not (folder / name).is_file():
             raise BadInput(f"{folder / name} is missing: the folder of an encoder must contain this file")
@@ -35,7 +34,7 @@ def read_config(folder: Path) -> Any:
     if values.get("quantization_config"):
         raise BadInput(f"{folder / CONFIG}: quantization_config says that the weights are quantized: "
                        "choose the model in full precision")  # fmt: skip
-    if has_head(values):
+    if trained or has_head(values):
         names = dict(enumerate(described_head(folder, values).names))
         values |= {"id2label": names, "label2id": {name: number for number, name in names.items()}}
     with bad_input_for(f"{folder / CONFIG} is not the configuration of a known encoder"):
@@ -48,11 +47,7 @@ def read_config(folder: Path) -> Any:
 
 
 def load_weights(kind: Any, folder: Path, config: Any) -> PreTrainedModel:
-    """Load a model of one of transformers' auto classes in fp32. Only the weights of a pooler may be missing.
-
-    Raises:
-        BadInput: if the weights are damaged, or are not those of the model that config.json describes.
-    """
+    """Load a model of one of transformers' auto classes in fp32. Only the weights of a pooler may be missing."""
     file = folder / _WEIGHTS
     with bad_input_for(f"{file} cannot be read into the model that config.json describes: fetch the model again"):
         model, report = kind.from_pretrained(
@@ -73,9 +68,6 @@ def open_pretrained_tokenizer(folder: Path, **values: Any) -> Any:
     """Return the tokenizer of a folder with some other values, for `save_pretrained`.
 
     AutoTokenizer would build another tokenizer than that of tokenizer.json for some of transformers' classes.
-
-    Raises:
-        BadInput: if the files are damaged.
     """
     with bad_input_for(f"{folder} does not contain a valid tokenizer: fetch the model again"):
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, **values, local_files_only=True)

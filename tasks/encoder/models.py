@@ -68,11 +68,7 @@ class EncoderWithHead(nn.Module):
         return cast(torch.Tensor, self.model(input_ids=input_ids, attention_mask=attention_mask, **inputs, **more)[0])
 
     def save(self, folder: Path) -> None:
-        """Write the model in transformers' format (config.json and model.safetensors), and its adapters in peft's.
-
-        Raises:
-            Transient: if the files cannot be written, for example because the disk is full.
-        """
+        """Write the model in transformers' format (config.json and model.safetensors), and its adapters in peft's."""
         try:
             self.model.save_pretrained(folder, state_dict=self.weights())
             save_adapters(self.encoder, folder / ADAPTER)

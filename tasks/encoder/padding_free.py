@@ -90,7 +90,7 @@ def _forward(
 
 
 def _pool(encoder: PreTrainedModel, tokens: torch.Tensor) -> torch.Tensor | None:
-    """Return what the encoder's own pooler, which has seen only a packed batch, computes for each row."""
+    """Return what the encoder's pooler, which has only seen the packed batch, computes for each row."""
     pooler, activation = getattr(encoder, "pooler", None), getattr(encoder, "pooler_activation", None)
     if pooler is None:
         return None
@@ -120,18 +120,9 @@ def attention(
 ) -> tuple[torch.Tensor, None]:
     """Compute attention for packed and padded batches, with the signature that transformers expects.
 
-    Args:
-        module: the attention module.
-        query: queries, [1, heads, tokens, head size] for a packed batch, [rows, heads, longest row, head size] for a
-            padded one.
-        key: keys, shaped like the queries; they may have fewer heads.
-        value: values, shaped like the keys.
-        attention_mask: the mask of a padded batch; None for a packed one.
-        packing: the packing of a packed batch.
-        dropout: dropout probability of the attention weights.
-        scaling: factor for the scores; None for the inverse square root of the head size.
-        sliding_window: number of tokens on one side that a token attends to, including itself; None for no limit.
-        **rest: other arguments for transformers' attention function.
+    Queries, keys and values are [1, heads, tokens, head size] for a packed batch, and [rows, heads, longest row, head
+    size] for a padded one. Keys and values may have fewer heads. `sliding_window` is the number of tokens on one side
+    that a token attends to, including itself.
 
     Returns:
         The attention output, [1, tokens, heads, head size] for a packed batch, and None for the attention weights.
@@ -154,14 +145,11 @@ def flash_attention(
     It calls the operator that torch.nn.attention.varlen.varlen_attn is built on, because that function has no dropout.
 
     Args:
-        heads: query, key and value in half precision, each [tokens, heads, head size].
+        heads: query, key and value in half precision, each [tokens, heads, head size], like the result.
         packing: the packing of the batch.
         dropout: dropout probability of the attention weights.
         scaling: factor for the scores; None for the inverse square root of the head size.
         reach: number of tokens on either side that a token attends to; -1 for all tokens of its row.
-
-    Returns:
-        The attention output, [tokens, heads, head size].
     """
     query, key, value = heads
     offsets, longest = packing.offsets, packing.mask.shape[1]
@@ -188,7 +176,7 @@ def padded_attention(
 
 
 def _flash_can(query: torch.Tensor) -> bool:
-    """Return whether flash attention supports these heads on this device (a GPU of the Ampere generation or later)."""
+    """Return whether flash attention supports these heads on this device, a GPU since Ampere."""
     size = query.shape[-1]
     return (
         query.is_cuda
@@ -245,12 +233,8 @@ def _mpnet_attend(
 ) -> tuple[torch.Tensor, ...]:
     """Compute attention as MPNetSelfAttention does, without transformers' interface; a packed batch row by row.
 
-    Args:
-        attention: the MPNetSelfAttention.
-        hidden: hidden states, [1, tokens, features] for a packed batch, [rows, longest row, features] for a padded one.
-        mask: the packing of a packed batch, or the additive mask of a padded one.
-        bias: what is added to the scores, [rows, heads, longest row, longest row].
-        **more: other arguments of its own forward pass.
+    Hidden states are [1, tokens, features] for a packed batch, whose packing is the mask, and [rows, longest row,
+    features] for a padded one. The bias is added to the scores, [rows, heads, longest row, longest row].
     """
     if not isinstance(mask, Packing):
         usual: Any = MPNetSelfAttention.forward
@@ -283,10 +267,7 @@ def _mpnet_classify(
 
 @torch.no_grad()
 def _keeps_rows_apart(model: PreTrainedModel) -> bool:
-    """Return whether the output of a small batch of two rows is the same packed and padded.
-
-    The packing must also reach the encoder: a head that keeps it to itself would compute the padding.
-    """
+    """Return whether a batch of two rows has the same output packed and padded, and its packing reaches the encoder."""
     model.eval()  # type: ignore[no-untyped-call]
     encoder, reached = cast(PreTrainedModel, model.base_model), list[bool]()
 

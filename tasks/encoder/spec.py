@@ -33,7 +33,7 @@ BASE_MODEL = "base_model"
 CONFIG = "config.json"
 #: The keys with which a folder names code of its own, or of a repository on the hub.
 CODE = ("auto_map", "custom_pipelines")
-#: What config.json must not decide: where the weights are, with which kernels and patches they are used, and in what
+#: What config.json must not decide: where the weights are, which kernels and patches they are used with, and in what
 #: form a model returns its outputs.
 _NOT_READ = (
     *CODE, "transformers_weights", "attn_implementation", "_attn_implementation", "experts_implementation",
@@ -80,11 +80,7 @@ class HeadSpec:
         return self.kind, self.outputs, self.pooling, self.label_names, self.score_range
 
     def config(self) -> dict[str, Any]:
-        """Return the values that describe the head in a model's config.json.
-
-        All of them are transformers' own, except for score_range, cleaning, texts and window_stride. The thresholds
-        are not known before the training.
-        """
+        """Return the values that describe the head in a model's config.json, without thresholds, which come later."""
         names = self.label_names or tuple(f"LABEL_{number}" for number in range(self.outputs))
         names = ("score",) if self.kind == "regression" else names
         values = {
@@ -190,10 +186,10 @@ class DescribedHead(BaseModel):
 
 
 def read_values(folder: Path) -> dict[str, Any]:
-    """Return the content of config.json, without the keys that this project leaves to no folder.
+    """Return the content of config.json, without keys that a folder must not decide.
 
     Raises:
-        BadInput: if the file is missing or no JSON object, or if a key occurs twice.
+        BadInput: if the file is missing or not a JSON object, or if a key occurs twice.
     """
     file = folder / CONFIG
     if not file.is_file():
@@ -201,7 +197,7 @@ def read_values(folder: Path) -> dict[str, Any]:
     with bad_input_for(f"{file} is not the configuration of a known encoder"):
         values = _without_code(json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=_object))
         if not isinstance(values, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
     return values
 
 
@@ -218,11 +214,7 @@ def has_head(values: Mapping[str, Any]) -> bool:
 
 
 def described_head(folder: Path, values: Mapping[str, Any]) -> DescribedHead:
-    """Return what config.json says of the head.
-
-    Raises:
-        BadInput: if there is no head, or if it does not say which output means what.
-    """
+    """Return what config.json says of the head; raise BadInput if it does not say which output means what."""
     file = folder / CONFIG
     if not has_head(values):
         named = shorten(repr(values.get("architectures")))
@@ -242,7 +234,7 @@ def described_head(folder: Path, values: Mapping[str, Any]) -> DescribedHead:
 
 @contextmanager
 def bad_input_for(what: str) -> Iterator[None]:
-    """Raise BadInput for any error within, because transformers has no class of errors for damaged files."""
+    """Raise BadInput for any error in the block, because transformers has no error class for damaged files."""
     try:
         yield
     except (MemoryError, BadInput):

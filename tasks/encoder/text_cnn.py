@@ -7,7 +7,7 @@ reason it imports only torch and transformers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -50,6 +50,7 @@ class TextCNNModel(PreTrainedModel):
 
     config_class = TextCNNConfig
     base_model_prefix = "encoder"
+    _input_embed_layer = "embeddings"
 
     def __init__(self, config: TextCNNConfig) -> None:
         super().__init__(config)
@@ -58,14 +59,6 @@ class TextCNNModel(PreTrainedModel):
             nn.Conv1d(config.embedding_size, config.filters, width, padding="same") for width in config.widths
         )
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        """Return the table of the tokens' vectors, as transformers asks for it."""
-        return self.embeddings
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the table of the tokens' vectors."""
-        self.embeddings = cast(nn.Embedding, value)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor]:
         """Return the vectors of texts, [rows, hidden_size], from ids and mask, [rows, tokens]."""

@@ -27,8 +27,8 @@ def open_tokenizer(file: Path, max_length: int, stride: int | None = None) -> To
     first. `max_length` counts special tokens.
 
     Raises:
-        BadInput: if the file is damaged, if the tokenizer fails on words that it does not know, or if windows of
-            max_length tokens have no room for others than special tokens and those that they share.
+        BadInput: if the file is damaged, if the tokenizer fails on unknown words, or if windows of max_length tokens
+            have no room for tokens that they do not share.
     """
     try:
         tokenizer = Tokenizer.from_file(str(file))

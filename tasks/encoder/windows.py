@@ -34,10 +34,8 @@ def first_windows(rows: Array) -> Array:
 def pool(logits: Array, rows: Array) -> Array:
     """Return the mean of the logits of each document's windows.
 
-    The mean is taken of logits, not of probabilities. For a linear head, it equals the logits of the mean of the
-    representations of the windows (mean pooling in Sun et al. 2019, "How to fine-tune BERT for text classification?");
-    for a regression, it is the mean score; and everything that follows, from thresholds to calibration, gets logits as
-    before. The mean of a single window is that window, to the bit.
+    For a linear head, it equals the logits of the mean of the representations of the windows (mean pooling in Sun et
+    al. 2019, "How to fine-tune BERT for text classification?"). The mean of a single window is that window, to the bit.
 
     Args:
         logits: logits or scores, [windows, outputs].
