@@ -37,7 +37,11 @@ MLFLOW = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES":
 
 def main() -> int:
     """Serve until a signal arrives, and return the exit code."""
-    options = _parser().parse_args()
+    parser = argparse.ArgumentParser(prog="python -m tasks.serving", description=__doc__)
+    parser.add_argument("--experiment", default="retrain", help="a named experiment, a YAML file or JSON")
+    parser.add_argument("--home", type=Path, default=Path(os.environ.get("SPARK_BERT_HOME") or "work"))
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="override")
+    options = parser.parse_args()
     for name, value in MLFLOW.items():
         os.environ.setdefault(name, value)
     try:
@@ -115,14 +119,6 @@ def _token() -> str:
     if not token:
         raise BadInput(f"{file} is empty: write the bearer token that requests must have, or remove the file")
     return token
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tasks.serving", description=__doc__)
-    parser.add_argument("--experiment", default="retrain", help="a named experiment, a YAML file or JSON")
-    parser.add_argument("--home", type=Path, default=Path(os.environ.get("SPARK_BERT_HOME") or "work"))
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="override")
-    return parser
 
 
 if __name__ == "__main__":

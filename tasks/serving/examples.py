@@ -42,12 +42,7 @@ _SENTENCES = {
     "anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"anyOf": [{"type": "string"}, _PAIR]}}],
 }
 QUERY = _body(
-    {
-        "type": "object",
-        "required": ["sentences"],
-        "properties": {"sentences": _SENTENCES, "id": _ID},
-        "additionalProperties": False,
-    },
+    {**_object({"sentences": _SENTENCES}, id=_ID), "additionalProperties": False},
     {
         "texts": {"sentences": ["A moving and funny film.", "Two hours that nobody gives me back."]},
         "one text": {"sentences": "A moving and funny film."},
@@ -55,16 +50,9 @@ QUERY = _body(
     },
 )
 _INPUT = {"name": "sentence", "shape": [2], "datatype": "BYTES", "data": ["A moving film.", "Two lost hours."]}
+_TENSORS = {"type": "array", "items": {"type": "object"}}
 INFER = _body(
-    {
-        "type": "object",
-        "required": ["inputs"],
-        "properties": {
-            "id": _ID,
-            "inputs": {"type": "array", "items": {"type": "object"}},
-            "outputs": {"type": ["array", "null"], "items": {"type": "object"}},
-        },
-    },
+    _object({"inputs": _TENSORS}, id=_ID, outputs={**_TENSORS, "type": ["array", "null"]}),
     {"texts": {"inputs": [_INPUT]}},
 )
 _RESULTS = [
@@ -79,34 +67,24 @@ _RESULT = _object(
     probabilities={"type": "object", "additionalProperties": _NUMBER},
     score=_NUMBER,
 )
-_QUERY_SCHEMA = _object(
-    {
-        "results": {"type": "array", "items": _RESULT},
-        "model": _object({"name": _STRING, "version": _STRING}),
-        "id": _STRING,
-    }
-)
+_NAMED = _object({"name": _STRING, "version": _STRING})
 QUERY_RESPONSES = _responses(
-    _QUERY_SCHEMA, {"results": _RESULTS, "model": _MODEL, "id": "cff04fd8ab26495c8c3cfe0865014daa"}
+    _object({"results": {"type": "array", "items": _RESULT}, "model": _NAMED, "id": _STRING}),
+    {"results": _RESULTS, "model": _MODEL, "id": "cff04fd8ab26495c8c3cfe0865014daa"},
 )
 _LABELS = {"labels": '["negative", "positive"]'}
+_CHANCES = [0.016, 0.984, 0.981, 0.019]
 _OUTPUTS = [
     {"name": "label", "datatype": "INT64", "shape": [2], "parameters": _LABELS, "data": [1, 0]},
-    {
-        "name": "probabilities",
-        "datatype": "FP32",
-        "shape": [2, 2],
-        "parameters": _LABELS,
-        "data": [0.016, 0.984, 0.981, 0.019],
-    },
+    {"name": "probabilities", "datatype": "FP32", "shape": [2, 2], "parameters": _LABELS, "data": _CHANCES},
 ]
-_ANSWER = {"model_name": _MODEL["name"], "model_version": _MODEL["version"], "id": "7", "outputs": _OUTPUTS}
 _TENSOR = _object(
     {"name": _STRING, "datatype": _STRING, "shape": {"type": "array", "items": {"type": "integer"}}},
     parameters={"type": "object"},
     data={"type": "array", "items": _NUMBER},
 )
-_INFER_SCHEMA = _object(
-    {"model_name": _STRING, "model_version": _STRING, "id": _STRING, "outputs": {"type": "array", "items": _TENSOR}}
+_OF_TENSORS = {"type": "array", "items": _TENSOR}
+INFER_RESPONSES = _responses(
+    _object({"model_name": _STRING, "model_version": _STRING, "id": _STRING, "outputs": _OF_TENSORS}),
+    {"model_name": _MODEL["name"], "model_version": _MODEL["version"], "id": "7", "outputs": _OUTPUTS},
 )
-INFER_RESPONSES = _responses(_INFER_SCHEMA, _ANSWER)

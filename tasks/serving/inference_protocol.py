@@ -9,7 +9,7 @@ https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/pro
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from starlette.responses import JSONResponse, Response
@@ -24,13 +24,6 @@ Tensor = dict[str, Any]
 #: What the protocol's data types are called in Triton's configuration of a model, and in numpy.
 _CONFIG_TYPES = {"BYTES": "TYPE_STRING", "INT64": "TYPE_INT64", "FP32": "TYPE_FP32"}
 _NUMBERS = {"INT64": "<i8", "FP32": "<f4"}
-
-
-class Wanted(NamedTuple):
-    """An output that is asked for, without data, and whether its data are to follow the JSON."""
-
-    output: Tensor
-    binary: bool
 
 
 def metadata(model: ServedModel) -> dict[str, Any]:
@@ -86,8 +79,8 @@ def read(body: Body, model: ServedModel) -> Asked:
     return Asked(texts, identity(value), lambda answers, name: _written(answers, name, wanted))
 
 
-def _wanted(value: dict[str, Any], package: PackagedModel) -> list[Wanted]:
-    """Return the outputs that a request asks for: all, if it names none."""
+def _wanted(value: dict[str, Any], package: PackagedModel) -> list[tuple[Tensor, bool]]:
+    """Return the outputs that a request asks for, all if it names none, and whether their data follow the JSON."""
     outputs = {output["name"]: output for output in _outputs(package)}
     named = _named(value.get("outputs") or [], "outputs") or {name: {} for name in outputs}
     all_binary = _parameters(value).get("binary_data_output", False)
@@ -98,7 +91,7 @@ def _wanted(value: dict[str, Any], package: PackagedModel) -> list[Wanted]:
             raise Refusal(f"there is no output {name!a:.50}: the outputs are {', '.join(outputs)}")
         if "classification" in parameters:
             raise Refusal(f"the output {name} has the parameter classification, which is not supported")
-        wanted.append(Wanted(outputs[name], parameters.get("binary_data", all_binary) is True))
+        wanted.append((outputs[name], parameters.get("binary_data", all_binary) is True))
     return wanted
 
 
@@ -175,7 +168,7 @@ def _rows_of(shape: Any) -> int | None:
     return shape[0] if type(shape[0]) is int else None
 
 
-def _written(answers: Answers, name: str, wanted: list[Wanted]) -> Response:
+def _written(answers: Answers, name: str, wanted: list[tuple[Tensor, bool]]) -> Response:
     """Return the response with the outputs that were asked for."""
     model, made, binary = answers.model, [], []
     for output, is_binary in wanted:

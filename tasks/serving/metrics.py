@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -11,7 +13,6 @@ from prometheus_client.exposition import generate_latest
 
 from tasks.serving.waiting import Input, cost
 
-#: From 1 ms to 10 s.
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _TOKENS = (8, 16, 32, 64, 128, 256, 512)
@@ -23,34 +24,24 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self.seconds = Histogram(
-            "spark_bert_request_seconds", "Time to answer a request", ["status"], buckets=_SECONDS, registry=registry
-        )
-        self.waits = Histogram(
-            "spark_bert_queue_seconds", "Time until an input goes to the model", buckets=_SECONDS, registry=registry
-        )
-        self.rows = Histogram("spark_bert_batch_rows", "Inputs per batch", buckets=_ROWS, registry=registry)
-        self.lengths = Histogram("spark_bert_input_tokens", "Tokens per input", buckets=_TOKENS, registry=registry)
-        self.tokens = Counter("spark_bert_tokens", "Tokens that the model has computed", registry=registry)
-        self.padding = Counter("spark_bert_padding_tokens", "Padding among them", registry=registry)
+        histogram, counter = partial(Histogram, registry=registry), partial(Counter, registry=registry)
+        times = partial(histogram, buckets=_SECONDS)
+        self.seconds = times("spark_bert_request_seconds", "Time to answer a request", ["status"])
+        self.waits = times("spark_bert_queue_seconds", "Time until an input goes to the model")
+        self.models = times("spark_bert_model_seconds", "Time of a model for a request", ["version"])
+        self.rows = histogram("spark_bert_batch_rows", "Inputs per batch", buckets=_ROWS)
+        self.lengths = histogram("spark_bert_input_tokens", "Tokens per input", buckets=_TOKENS)
+        self.tokens = counter("spark_bert_tokens", "Tokens that the model has computed")
+        self.padding = counter("spark_bert_padding_tokens", "Padding among them")
         self.waiting = Gauge("spark_bert_waiting_tokens", "Tokens that wait", registry=registry)
-        self.refusals = Counter("spark_bert_refusals", "Requests without an answer", ["reason"], registry=registry)
-        self.answers = Counter(
-            "spark_bert_answers", "Answers, one for each text", ["version", "label"], registry=registry
-        )
-        self.models = Histogram(
-            "spark_bert_model_seconds",
-            "Time of a model for a request",
-            ["version"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
+        self.refusals = counter("spark_bert_refusals", "Requests without an answer", ["reason"])
+        self.answers = counter("spark_bert_answers", "Answers, one for each text", ["version", "label"])
         compared = "Answers of the challenger that are compared with the champion's"
-        self.shadows = Counter("spark_bert_shadow_answers", compared, ["version", "outcome"], registry=registry)
+        self.shadows = counter("spark_bert_shadow_answers", compared, ["version", "outcome"])
         self.model = Gauge(
             "spark_bert_model", "1 for the model that answers", ["name", "version", "form"], registry=registry
         )
-        self.loads = Counter("spark_bert_loads", "Versions that were loaded", ["outcome"], registry=registry)
+        self.loads = counter("spark_bert_loads", "Versions that were loaded", ["outcome"])
 
     def taken(self, batch: Sequence[Input]) -> None:
         """Count a batch that goes to the model."""
@@ -66,11 +57,8 @@ class Metrics:
     def answered(self, version: str, answers: Mapping[str, Sequence[Any]], seconds: float) -> None:
         """Count the time of a request, and the labels of its answers. Scores have no labels."""
         self.models.labels(version).observe(seconds)
-        for label in answers.get("label", ()):
+        for label in chain(answers.get("label", ()), *answers.get("labels", ())):
             self.answers.labels(version, label).inc()
-        for labels in answers.get("labels", ()):
-            for label in labels:
-                self.answers.labels(version, label).inc()
 
     def success(self, version: str) -> dict[str, int]:
         """Return how many requests a version has computed, and in how many nanoseconds, in Triton's format."""

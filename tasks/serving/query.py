@@ -17,7 +17,7 @@ _KEYS = ("sentences", "id")
 def read(body: Body, model: ServedModel) -> Asked:
     """Read a request for a model; raise Refusal if there is something else in the body."""
     value = read_json(body.json if body.binary is None else body.json + body.binary)
-    for key in value:  # which may be a misspelled one
+    for key in value:  # an unknown one may be misspelled
         if key not in _KEYS:
             raise Refusal(f"the body has the key {key[:50]!r}, which means nothing: the keys are {', '.join(_KEYS)}")
     if "sentences" not in value:

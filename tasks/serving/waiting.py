@@ -124,10 +124,6 @@ class Client:
     requests: int = 0
 
 
-#: An input with the turn of its client, by which inputs of several clients are compared.
-Turn = tuple[int, Input]
-
-
 class Waiting:
     """The inputs that wait, in classes of nearly equal length.
 
@@ -194,8 +190,8 @@ class Waiting:
             self._count(each.request, cost(each.encoding))
         return batch
 
-    def _heads(self, length: int) -> Iterator[Turn]:
-        """Yield the first input of each client in a class, and drop those of requests that are gone."""
+    def _heads(self, length: int) -> Iterator[tuple[int, Input]]:
+        """Yield each client's first input in a class with the turn of the client, and drop those that are gone."""
         waiting = self._classes[length]
         for client, inputs in list(waiting.items()):
             if head := _head(inputs):
