@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -19,12 +18,11 @@ ROWS, WARM_UP = 100, 10
 
 @dataclass(frozen=True)
 class Cost:
-    """One cost of both models, and the budget for it.
+    """One cost of the challenger ("model") and the champion, and the budget for it.
 
     Attributes:
         name: "latency" or "size".
         unit: "ms" or "MB" (10^6 bytes).
-        model: The cost of the challenger.
         champion: The cost of the champion; None if there is no champion.
         budget: The maximum for the challenger; None if there is no limit.
         reason: Why the challenger exceeds the budget; "" if it does not.
@@ -39,13 +37,11 @@ class Cost:
 
 
 def costs(models: Mapping[str, ScoredModel], options: Retraining) -> list[Cost]:
-    """Measure latency and size, and compare those of the challenger with their budgets.
-
-    Args:
-        models: The challenger as "model" and, if there is one, the champion as "champion".
-        options: The budgets, which are 0 for no limit.
-    """
-    sizes = {name: megabytes(scored_model.folder) for name, scored_model in models.items()}
+    """Measure latency and size of "model" and "champion", and compare the model's with their budgets."""
+    sizes = {
+        name: sum(file.stat().st_size for file in scored.folder.rglob("*") if file.is_file()) / 1e6
+        for name, scored in models.items()
+    }
     return [
         _cost("latency", "ms", milliseconds(models), options.max_latency),
         _cost("size", "MB", sizes, options.max_size),
@@ -53,29 +49,21 @@ def costs(models: Mapping[str, ScoredModel], options: Retraining) -> list[Cost]:
 
 
 def milliseconds(models: Mapping[str, ScoredModel]) -> dict[str, float]:
-    """Measure the median time from token ids to logits for a single text, on one CPU thread, in the served forms.
+    """Return the median time from token ids to logits for a single text, on one CPU thread, in the served forms.
 
     A single thread makes machines comparable and is least affected by other processes, although more threads would be
     faster. For the same reason, the models take turns with each text. The texts are evenly spread over the dev split.
-
-    Returns:
-        Name of the model to milliseconds per text.
     """
     rows = len(next(iter(models.values())).table.documents)
     taken: dict[str, list[float]] = {name: [] for name in models}
-    runners = {name: Runner(scored_model.folder, scored_model.served) for name, scored_model in models.items()}
+    runners = {name: Runner(scored.folder, scored.served) for name, scored in models.items()}
     for place, row in enumerate(np.resize(np.linspace(0, rows - 1, min(rows, ROWS)).astype(int), WARM_UP + ROWS)):
-        for name, scored_model in models.items():
+        for name, scored in models.items():
             started = time.perf_counter()
-            runners[name].documents(scored_model.table, np.array([row]))
+            runners[name].documents(scored.table, np.array([row]))
             if place >= WARM_UP:
                 taken[name].append(1000 * (time.perf_counter() - started))
     return {name: statistics.median(times) for name, times in taken.items()}
-
-
-def megabytes(folder: Path) -> float:
-    """Return the size of all files below a folder in megabytes (10^6 bytes)."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
 
 
 def _cost(name: str, unit: str, values: Mapping[str, float], most: float) -> Cost:

@@ -48,12 +48,7 @@ class ScoredModel:
 
 
 def load_models(context: Context, champion: Mapping[str, str]) -> dict[str, ScoredModel]:
-    """Load the challenger as "model" and, if there is one, the champion as "champion".
-
-    Args:
-        context: The context of the stage.
-        champion: The content of champion.json.
-    """
+    """Load the challenger as "model" and, if champion.json names one, the champion as "champion"."""
     task, inputs = context.experiment.task, context.inputs
     dev = TokenTable.open(inputs["preprocess"].path / "dev")
     predictions = inputs["evaluate"].path / "predictions.parquet"
@@ -65,17 +60,10 @@ def load_models(context: Context, champion: Mapping[str, str]) -> dict[str, Scor
 
 
 def load_challenger(task: Task, dev: TokenTable, folder: Path, package: Path, predictions: Path) -> ScoredModel:
-    """Load the challenger with the predictions of evaluate.
-
-    Args:
-        task: The task.
-        dev: The tokenized dev rows.
-        folder: The folder of the model.
-        package: The folder of its package.
-        predictions: The file predictions.parquet of evaluate.
+    """Load the challenger, with the tokenized dev rows and the predictions of evaluate.
 
     Raises:
-        BadInput: If the predictions are for other rows than `dev`.
+        BadInput: If the predictions are for other rows.
     """
     found = pq.read_table(predictions).sort_by("row")
     rows = dev.rows[dev.documents]
@@ -94,12 +82,7 @@ def load_champion(
 ) -> ScoredModel:
     """Load the champion, and predict the dev rows, cleaned as in its own training.
 
-    Args:
-        task: The task.
-        dev: The tokenized dev rows, whose texts this run has cleaned.
-        validated: The file dev.parquet of validate, with the texts as they were.
-        champion: The content of champion.json.
-        store: The store with the champion's artifacts.
+    The texts of `dev` are cleaned as in this run; those of the file `validated` are as they were.
 
     Raises:
         BadInput: If the champion's files are missing or damaged, or if it was trained for another task.
@@ -145,14 +128,9 @@ def _sentences(validated: Path, dev: TokenTable, task: Task) -> list[list[str]]:
 def retokenize(
     table: TokenTable, sentences: Sequence[list[str]], tokenizer: Path, max_length: int, stride: int | None = None
 ) -> TokenTable:
-    """Tokenize the documents of a table with another tokenizer.
+    """Tokenize the documents of a table, whose columns of sentences are given, with the tokenizer of another model.
 
-    Args:
-        table: The documents.
-        sentences: The columns of their sentences, one or two.
-        tokenizer: The path of tokenizer.json.
-        max_length: The maximum length of an input in tokens.
-        stride: The number of tokens that neighboring windows of a long text share; None if long texts are truncated.
+    Neighboring windows of a long text share `stride` tokens; without a stride, long texts are truncated.
 
     Raises:
         BadInput: If the file of the tokenizer is damaged.
@@ -175,13 +153,9 @@ def _logits(task: Task, predictions: pa.Table) -> Array:
         scores: Array = predictions["prediction"].to_numpy()[:, None]
         return scores
     probabilities = np.array(predictions["probabilities"].to_pylist())
-    logits: Array = _log(probabilities)
-    return logits - _log(1 - probabilities) if task.kind == "multilabel" else logits
-
-
-def _log(probabilities: Array) -> Array:
-    logarithms: Array = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
-    return logarithms
+    least = np.finfo(np.float64).tiny
+    logits: Array = np.log(np.maximum(probabilities, least))
+    return logits - np.log(np.maximum(1 - probabilities, least)) if task.kind == "multilabel" else logits
 
 
 def _scored(task: Task, dev: TokenTable, logits: Array) -> ScoredSplit:

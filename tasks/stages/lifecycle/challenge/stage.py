@@ -18,14 +18,9 @@ REMEDY = (
 
 
 def run(context: Context) -> Outcome:
-    """Compare the new model with the champion, and write the evidence whether the model passes or is refused.
-
-    Returns:
-        The outcome, with the exit code GATE_FAILED if the new model is refused.
-    """
+    """Compare the new model with the champion, and write the evidence whether the model passes or is refused."""
     from tasks.stages.lifecycle.challenge import report
     from tasks.stages.lifecycle.challenge.costs import costs
-    from tasks.stages.lifecycle.challenge.disagreements import disagreements
     from tasks.stages.lifecycle.challenge.models import load_models
     from tasks.stages.lifecycle.challenge.verdict import judge
 
@@ -36,11 +31,10 @@ def run(context: Context) -> Outcome:
     champion = models["champion"].scored if "champion" in models else None
     verdict = judge(model, champion, named, costs(models, options), options)
     log.info("%s: %s, %s", task.name, verdict.outcome, "passed" if verdict.passed else "refused")
-    words, apart = report.words(verdict), disagreements(model, champion)
+    apart = report.disagreements(model, champion)
     shown = {title: asdict(lost) for title, lost in apart.items()}
-    write_json(context.output / "challenge.json", {**verdict.as_json(), "words": words, "apart": shown})
-    html = report.render(task, verdict, words, apart)
-    (context.output / "challenge.html").write_text(html, encoding="utf-8")
+    write_json(context.output / "challenge.json", {**verdict.as_json(), "apart": shown})
+    (context.output / "challenge.html").write_text(report.render(task, verdict, apart), encoding="utf-8")
     if verdict.passed:
         return Outcome(verdict.result(len(model)))
     message = f"the new model of {task.name} is refused: {'; '.join(verdict.reasons)}. Remedy: {REMEDY}"

@@ -17,14 +17,12 @@ from tasks.stages.lifecycle.challenge.costs import Cost
 
 @dataclass(frozen=True)
 class MarginCheck:
-    """A comparison and its margin.
+    """A comparison on some rows, and its margin.
 
     Attributes:
         about: A description of the rows.
         key: The experiment's field that sets the margin.
         margin: The largest accepted loss of the metric.
-        found: The comparison.
-        outcome: The outcome of the comparison.
         reason: Why the challenger is refused; "" if it is not.
     """
 
@@ -63,12 +61,27 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the challenger passes. An undecided challenger passes, too, but is not promoted automatically."""
+        """Whether the challenger passes. An undecided challenger passes but is not promoted automatically."""
         return not self.reasons
+
+    @property
+    def words(self) -> str:
+        """The comparison over all dev rows in one or two sentences."""
+        if self.whole is None:
+            return "There is no champion yet, so there is nothing to compare with."
+        metric, margin = self.whole.found.metric, f"{self.whole.margin:g}"
+        if self.outcome == "worse":
+            return f"The new model is worse: it loses more than {margin} of {metric}, which chance cannot explain."
+        if self.outcome == "not worse":
+            return f"The new model is not worse: its loss of {metric} is at most {margin}, at a confidence of 95 %."
+        return (
+            f"Undecided: {self.whole.found.rows:,} rows are too few to show whether more than {margin} of {metric} is "
+            "lost. Use a larger dev split or a wider retraining.margin."
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of challenge.json."""
-        return {"passed": self.passed, **asdict(self)}
+        return {"passed": self.passed, **asdict(self), "words": self.words}
 
     def result(self, rows: int) -> dict[str, Any]:
         """Return the result: "metric" is the task's metric; difference, interval and margin refer to "compared"."""
@@ -107,17 +120,15 @@ def judge(
         options: The margins.
     """
     metrics = {"model": as_json(model.metrics()), "champion": as_json(champion.metrics()) if champion else None}
-    whole = None if champion is None else _whole(model, champion, options.margin)
+    whole = None
+    if champion is not None:
+        found = paired.compare(model.task, model.labels, model.predicted, champion.predicted)
+        whole = _hold(found, "all dev rows", "retraining.margin", options.margin)
     slices = {} if champion is None else _slices(model, champion, options.slice_margin)
     held = [one.reason for one in (whole, *slices.values()) if one is not None]
     reasons = [reason for reason in (*held, *(cost.reason for cost in costs)) if reason]
     outcome = whole.outcome if whole else "first"
     return Verdict(outcome, named, model.task.metric, metrics, whole, slices, costs, reasons)
-
-
-def _whole(model: ScoredSplit, champion: ScoredSplit, margin: float) -> MarginCheck:
-    found = paired.compare(model.task, model.labels, model.predicted, champion.predicted)
-    return _hold(found, "all dev rows", "retraining.margin", margin)
 
 
 def _slices(model: ScoredSplit, champion: ScoredSplit, margin: float) -> dict[str, MarginCheck]:
@@ -132,17 +143,13 @@ def _slices(model: ScoredSplit, champion: ScoredSplit, margin: float) -> dict[st
 
 
 def _hold(found: Comparison, about: str, key: str, margin: float) -> MarginCheck:
-    outcome = paired.outcome(found, margin)
-    return MarginCheck(
-        about, key, margin, found, outcome, _reason(found, about, key, margin) if outcome == "worse" else ""
-    )
-
-
-def _reason(found: Comparison, about: str, key: str, margin: float) -> str:
-    assert found.difference is not None and found.interval is not None and found.p is not None  # true if it is worse
-    low, high = found.interval
-    return (
-        f"{found.metric} {found.model:.4f} on {about} is {-found.difference:.4f} below the champion's "
-        f"{found.champion:.4f}: more than {key} = {margin:g} and more than chance ({found.rows} rows, 95 % interval "
-        f"of the difference {low:.4f} to {high:.4f}, p {found.p:.2g})"
-    )
+    outcome, reason = paired.outcome(found, margin), ""
+    if outcome == "worse":
+        assert found.difference is not None and found.interval is not None and found.p is not None
+        low, high = found.interval
+        reason = (
+            f"{found.metric} {found.model:.4f} on {about} is {-found.difference:.4f} below the champion's "
+            f"{found.champion:.4f}: more than {key} = {margin:g} and more than chance ({found.rows} rows, 95 % "
+            f"interval of the difference {low:.4f} to {high:.4f}, p {found.p:.2g})"
+        )
+    return MarginCheck(about, key, margin, found, outcome, reason)

@@ -13,9 +13,7 @@ from include.sections import Retraining
 from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.lifecycle.challenge.costs import Cost
-from tasks.stages.lifecycle.challenge.disagreements import disagreements, rows_lost
-from tasks.stages.lifecycle.challenge.report import render
-from tasks.stages.lifecycle.challenge.report import words as words_of
+from tasks.stages.lifecycle.challenge.report import disagreements, render, rows_lost
 from tasks.stages.lifecycle.challenge.verdict import Verdict, judge
 
 CHAMPION = {"model": "cola", "version": "7", "train": "", "evaluate": "", "folder": ""}
@@ -97,7 +95,7 @@ def test_the_page_shows_both_models_and_escapes_texts() -> None:
     champion = scored("SST-2", labels, saying(labels), "<script>alert('1 & 2')</script>")
     model = dataclasses.replace(champion, logits=saying(np.where(np.arange(300) < 30, 1 - labels, labels)))
     verdict = held(model, champion)
-    html = render(model.task, verdict, words_of(verdict), disagreements(model, champion))
+    html = render(model.task, verdict, disagreements(model, champion))
     assert "<script" not in html
     assert "25 of 30 rows:" in html
     assert html.count("&lt;script&gt;alert(&#39;1 &amp; 2&#39;)&lt;/script&gt;") == 25
@@ -122,7 +120,7 @@ def test_the_verdict_in_words(wrong: slice, words: str) -> None:
     predicted = labels.copy()
     predicted[wrong] = 1 - predicted[wrong]
     model, champion = (scored("SST-2", labels, saying(said)) for said in (predicted, labels))
-    assert words_of(held(model, champion)).startswith(words)
+    assert held(model, champion).words.startswith(words)
 
 
 def test_a_page_of_undefined_scores() -> None:
@@ -130,7 +128,7 @@ def test_a_page_of_undefined_scores() -> None:
     flat = scored("STS-B", labels, np.full((30, 1), 2.5))
     verdict = held(flat, scored("STS-B", labels, labels[:, None]))
     assert verdict.outcome == "undecided" and verdict.passed
-    assert "undefined" in render(flat.task, verdict, words_of(verdict), disagreements(flat, flat))
+    assert "undefined" in render(flat.task, verdict, disagreements(flat, flat))
 
 
 def test_a_model_that_has_given_up_a_label_is_refused_by_its_slice() -> None:
@@ -151,5 +149,5 @@ def test_a_model_that_has_given_up_a_label_is_refused_by_its_slice() -> None:
     lost, won = apart.values()
     row, *_ = lost.rows
     assert {row["label"], row["other"]} <= {"rarely", "often, rarely"} and won.rows == []
-    html = render(task, verdict, words_of(verdict), apart)
+    html = render(task, verdict, apart)
     assert "Where the new model has more labels wrong" in html and "paired bootstrap" in html
