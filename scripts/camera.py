@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
-from scripts.server import Call
+from tests.e2e.server import Call
 
 #: The width of the pages of Airflow and of the reports, and the height that they have at first, in CSS pixels.
 WIDTH, REPORT_WIDTH, HEIGHT = 1600, 1020, 720

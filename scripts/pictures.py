@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from include.ablations import TABLE_5, day
 from scripts.camera import Camera, camera
-from scripts.server import ROOT, Call, airflow_ui, own_checkout, service, to_end, trigger, wait_for
+from tests.e2e.server import ROOT, Call, airflow_ui, own_checkout, service, to_end, trigger, wait_for
 
 IMAGES = ROOT / "docs/images"
 #: Parts of the bundled movie reviews that train within a minute: for a run, and for each of an ablation's.

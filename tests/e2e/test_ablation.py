@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from include.ablations import day, study
-from scripts.server import Call, airflow_ui, own_checkout, wait_for
+from tests.e2e.server import Call, airflow_ui, own_checkout, wait_for
 
 pytestmark = pytest.mark.long
 

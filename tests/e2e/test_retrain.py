@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import pytest
 
-from scripts.server import Call, airflow_ui, own_checkout, to_end, trigger, wait_for
+from tests.e2e.server import Call, airflow_ui, own_checkout, to_end, trigger, wait_for
 
 pytestmark = pytest.mark.long
 

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from include.stages import ExitCode
-from scripts.server import wait_for
 from tests.e2e.make_run import SLICE, command, make_run
+from tests.e2e.server import wait_for
 from tests.spans import attributes, read_spans
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from include.ablations import TABLE_5
-from scripts.server import Call, airflow_ui, to_end, wait_for
+from tests.e2e.server import Call, airflow_ui, to_end, wait_for
 from tests.tasks.stages.studies.study.homes import arm
 
 pytestmark = pytest.mark.long

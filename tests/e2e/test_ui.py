@@ -17,9 +17,9 @@ import pytest
 from playwright.sync_api import BrowserContext, ConsoleMessage, FrameLocator, Page, sync_playwright
 
 from include.stages import PIPELINE
-from scripts.server import Call, airflow_ui, to_end, trigger, wait_for
 from tests.debian import install
 from tests.e2e.make_run import ROOT
+from tests.e2e.server import Call, airflow_ui, to_end, trigger, wait_for
 from tests.plugins.receivers import TraceServer, serving
 from tests.spans import read_spans
 

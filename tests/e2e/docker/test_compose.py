@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from scripts.server import Call, log_in, to_end, trigger, wait_for
 from tests.debian import install
 from tests.e2e.docker.stand_ins import others
 from tests.e2e.docker.watch import Container, inspect, watched
 from tests.e2e.make_run import ROOT
+from tests.e2e.server import Call, log_in, to_end, trigger, wait_for
 
 CONF = {"preprocessing.sample": 0.1, "training.epochs": 1, "gate.accuracy": 0.55}
 RUNNING = {

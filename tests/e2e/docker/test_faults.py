@@ -12,12 +12,12 @@ import psutil
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from scripts.server import Call, airflow_ui, trigger, wait_for
 from spark_bert.deployment.places import run_folder
 from spark_bert.operators.docker import DockerStageOperator
 from spark_bert.operators.failures import RETRIES
 from tests.e2e.docker.watch import Container, inspect, remaining, watched
 from tests.e2e.docker.worker import SLICE, Worker, first_record
+from tests.e2e.server import Call, airflow_ui, trigger, wait_for
 
 pytestmark = pytest.mark.long
 

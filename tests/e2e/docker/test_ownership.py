@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from scripts.server import wait_for
 from spark_bert.operators.failures import Interrupted
 from tests.e2e.docker.base_image import BASE
 from tests.e2e.docker.watch import Container, remaining, watched
 from tests.e2e.docker.worker import Worker
+from tests.e2e.server import wait_for
 
 pytestmark = pytest.mark.long
 

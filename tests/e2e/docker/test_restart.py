@@ -14,9 +14,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from docker.api import APIClient
 
-from scripts.server import wait_for
 from tests.e2e.docker.base_image import BASE
 from tests.e2e.docker.worker import Worker
+from tests.e2e.server import wait_for
 
 pytestmark = pytest.mark.long
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from include.stages import PIPELINE
-from scripts.server import wait_for
 from tests.e2e.docker.watch import Container, remaining, watched
 from tests.e2e.docker.worker import first_record
 from tests.e2e.make_run import ROOT, SLICE, command, make_run, sets
+from tests.e2e.server import wait_for
 
 #: The stages that are computed as processes too, and whose files must be the same to the byte.
 COMPARED = ("validate", "preprocess")

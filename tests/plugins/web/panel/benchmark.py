@@ -28,8 +28,8 @@ from threading import Barrier
 import httpx
 from playwright.sync_api import BrowserContext, sync_playwright
 
-from scripts.server import Call, airflow_ui
 from spark_bert.deployment.places import run_folder
+from tests.e2e.server import Call, airflow_ui
 from tests.plugins.web.panel.homes import make_home
 
 PANEL = "/spark-bert/quality"

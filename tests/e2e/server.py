@@ -20,7 +20,7 @@ from urllib.error import HTTPError
 
 import psutil
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
