@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,8 +20,9 @@ from include.runs import Run
 from include.stages import ExitCode
 from tasks.context import Context, Outcome
 from tasks.sources import Source, open_source
-from tasks.sources.quarantine import Quarantine, QuarantineSummary
-from tasks.stages.pipeline.validate.rule_result import RuleResult
+
+if TYPE_CHECKING:
+    from tasks.stages.pipeline.validate.report import RuleResult
 
 SPARK_FROM = 1_000_000  # rows; with fewer rows, pandas finishes before Spark has started
 DATA_DOCS = "data_docs"
@@ -46,54 +47,64 @@ def run(context: Context, source: Source) -> Outcome:
         The outcome, with the exit code BAD_INPUT if a critical rule fails.
     """
     from tasks.stages.pipeline.validate.report import write_index
+    from tasks.stages.pipeline.validate.tables import read_splits, write_tables
 
-    experiment, output = context.experiment, context.output
+    experiment, output, task = context.experiment, context.output, context.experiment.task
     # The scratch folder is inside the store, so that the executors of a cluster can read it.
-    with tempfile.TemporaryDirectory(prefix=".scratch-", dir=output) as scratch:
-        summaries = _read(experiment, source, Path(scratch), output)
-        rows = _compare(experiment, source, Path(scratch), output)
-        for split in {"dev", "test"} & set(source.splits) if experiment.data.keep else ():
-            _keep(experiment.data.keep, source, split, output)
-        checked = {split: rows[split] for split in source.splits}
-        findings = _check(experiment, summaries, checked, Path(scratch), output)
-    write_index(output / DATA_DOCS, f"{experiment.task.name} from {experiment.data.source}", checked, findings)
+    with tempfile.TemporaryDirectory(prefix=".scratch-", dir=output) as folder:
+        scratch = Path(folder)
+        summaries = read_splits(source, task, scratch, output / "quarantine.jsonl")
+        rows = write_tables(source, task, scratch, output)
+        if experiment.data.keep:
+            _keep(experiment, source, output)
+        from tasks.stages.pipeline.validate.rules import check, rules  # which takes seconds to import
+
+        checked, limits = {split: rows[split] for split in source.splits}, experiment.validation
+        suites = {split: rules(task, split, limits, summaries[split], left) for split, left in checked.items()}
+        with _frames(experiment, scratch, checked) as frames:
+            findings = check(frames, suites, output / DATA_DOCS)
+    write_index(output / DATA_DOCS, f"{task.name} from {experiment.data.source}", checked, findings)
     write_json(output / "validation.json", {"rules": [asdict(finding) for finding in findings]})
-    set_aside = sum(summary.set_aside for summary in summaries.values())
-    removed = summaries["train"].read - summaries["train"].set_aside - rows["train"]
+    counts = {
+        "rows": rows,
+        "quarantined": sum(summary.set_aside for summary in summaries.values()),
+        "overlap_removed": summaries["train"].read - summaries["train"].set_aside - rows["train"],
+        "overlap": {finding.split: finding.observed for finding in findings if finding.rule == "overlap"},
+    }
     remarks = [remark for split in SPLITS for remark in source.remarks(split)]
-    remarks += _unlearnable(output / "train.parquet", experiment.task)
-    overlap = {finding.split: finding.observed for finding in findings if finding.rule == "overlap"}
-    counts = {"rows": rows, "quarantined": set_aside, "overlap_removed": removed, "overlap": overlap}
-    return _outcome(counts, remarks, findings)
+    return _outcome(counts, remarks + _unlearnable(output / "train.parquet", task), findings)
 
 
-def _read(experiment: Experiment, source: Source, scratch: Path, output: Path) -> dict[str, QuarantineSummary]:
-    """Write a draft of each split, and one quarantine for all of them."""
-    from tasks.stages.pipeline.validate.tables import read_split
+def _keep(experiment: Experiment, source: Source, output: Path) -> None:
+    """Write kept-SPLIT.parquet for evaluate and predict: the columns of data.keep with the number of each row.
 
-    with (output / "quarantine.jsonl").open("w", encoding="utf-8") as stream:
-        return {
-            split: read_split(
-                source, split, experiment.task, _draft(scratch, split), Quarantine(stream, split, source.file(split))
-            )
-            for split in SPLITS
-        }
+    If there is a test file, the dev file may lack some of them.
+    """
+    from tasks.sources.kept import kept_columns
+
+    for split in {"dev", "test"} & set(source.splits):
+        rows = pq.read_table(output / f"{split}.parquet", columns=["row"])["row"]
+        partial = split == "dev" and "test" in source.splits
+        kept = kept_columns(source.paths[split], experiment.data.keep, rows.to_numpy(), source.dialect, partial)
+        table = pa.table([rows, *kept.columns], names=["row", *kept.column_names])
+        pq.write_table(table, output / f"kept-{split}.parquet")
 
 
-def _compare(experiment: Experiment, source: Source, scratch: Path, output: Path) -> dict[str, int]:
-    """Write the tables, without train rows that also occur in dev or test, and return their numbers of rows."""
-    from tasks.stages.pipeline.validate.overlap import find_facts, write_overlap
-    from tasks.stages.pipeline.validate.tables import finish_split
+@contextmanager
+def _frames(experiment: Experiment, scratch: Path, rows: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Open the checked tables as data frames of the engine that the experiment or the number of rows selects."""
+    from tasks.stages.pipeline.validate.tables import checked_file
 
-    facts = find_facts({split: _draft(scratch, split) for split in SPLITS})
-    write_overlap(output / "overlap.jsonl", _draft(scratch, "train"), facts["train"], source.file("train"))
-    return {
-        split: finish_split(
-            _draft(scratch, split), experiment.task, facts[split],
-            checked=_checked(scratch, split), table=output / f"{split}.parquet",
-        )
-        for split in SPLITS
-    }  # fmt: skip
+    engine = experiment.validation.engine
+    if engine == "spark" or (engine == "auto" and sum(rows.values()) >= SPARK_FROM):
+        from tasks.spark import read_parquet, session
+
+        with session(experiment, "validate") as spark:
+            yield {split: read_parquet(spark, checked_file(scratch, split)) for split in rows}
+    else:
+        import pandas as pd
+
+        yield {split: pd.read_parquet(checked_file(scratch, split)) for split in rows}
 
 
 def _unlearnable(train: Path, task: Task) -> list[str]:
@@ -106,47 +117,6 @@ def _unlearnable(train: Path, task: Task) -> list[str]:
         for label, name in enumerate(task.label_names)
         if label not in there
     ]
-
-
-def _keep(columns: Sequence[str], source: Source, split: str, output: Path) -> None:
-    """Write kept-SPLIT.parquet for evaluate and predict: the columns of data.keep with the number of each row.
-
-    If there is a test file, the dev file may lack some of them.
-    """
-    from tasks.sources.kept import kept_columns
-
-    rows = pq.read_table(output / f"{split}.parquet", columns=["row"])["row"]
-    partial = split == "dev" and "test" in source.splits
-    kept = kept_columns(source.paths[split], columns, rows.to_numpy(), source.dialect, partial)
-    table = pa.table([rows, *kept.columns], names=["row", *kept.column_names])
-    pq.write_table(table, output / f"kept-{split}.parquet")
-
-
-def _check(
-    experiment: Experiment, summaries: dict[str, QuarantineSummary], rows: dict[str, int], scratch: Path, output: Path
-) -> list[RuleResult]:
-    from tasks.stages.pipeline.validate.gx import check  # which takes seconds to import
-    from tasks.stages.pipeline.validate.suite import rules
-
-    task, limits = experiment.task, experiment.validation
-    suites = {split: rules(task, split, limits, summaries[split], left) for split, left in rows.items()}
-    with _frames(experiment, scratch, rows) as frames:
-        return check(frames, suites, output / DATA_DOCS)
-
-
-@contextmanager
-def _frames(experiment: Experiment, scratch: Path, rows: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """Open the checked tables as data frames of the engine that the experiment or the number of rows selects."""
-    engine = experiment.validation.engine
-    if engine == "spark" or (engine == "auto" and sum(rows.values()) >= SPARK_FROM):
-        from tasks.spark import read_parquet, session
-
-        with session(experiment, "validate") as spark:
-            yield {split: read_parquet(spark, _checked(scratch, split)) for split in rows}
-    else:
-        import pandas as pd
-
-        yield {split: pd.read_parquet(_checked(scratch, split)) for split in rows}
 
 
 def _outcome(result: dict[str, Any], remarks: list[str], findings: list[RuleResult]) -> Outcome:
@@ -171,11 +141,3 @@ def _causes(failed: list[RuleResult]) -> list[RuleResult]:
         for finding in failed
         if not any((finding.split, cause) in told and finding.rule in rules for cause, rules in _FOLLOWS.items())
     ]
-
-
-def _draft(scratch: Path, split: str) -> Path:
-    return scratch / f"{split}.draft.parquet"
-
-
-def _checked(scratch: Path, split: str) -> Path:
-    return scratch / f"{split}.checked.parquet"

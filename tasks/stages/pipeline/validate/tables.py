@@ -1,41 +1,56 @@
 """Convert records to Parquet: the tables that later stages read, and the facts that the rules check.
 
-Each split is read once, in chunks, into a draft with the table and three facts per row (text_key, overlap_key and
-characters). The
-facts that depend on all splits (overlap.py) are added when the draft is turned into the final table.
+Each split is read once, in chunks, into a draft with the table and three facts per row: text_key, overlap_key and
+characters. Texts that occur in more than one row are then found in the keys of all splits: those of two splits are
+compared by overlap_key, those of one split by text_key (tasks/sources/normalize.py). Rows of train that also occur in
+dev or test are removed when the drafts are turned into the tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from include.glue import Task
+from include.glue import SPLITS, Task
 from tasks.encoder.labels import TYPES
 from tasks.sources import Record, Source
 from tasks.sources.normalize import overlap_key, text_key
 from tasks.sources.quarantine import Quarantine, QuarantineSummary, problem
-from tasks.stages.pipeline.validate.overlap import Facts
 
+Mask = npt.NDArray[np.bool_]
 _CHUNK = 20_000  # rows in memory at a time
+_SHOWN_TEXT = 200  # characters
 _OF_THE_ROW = pa.schema([("text_key", pa.int64()), ("overlap_key", pa.int64()), ("characters", pa.int64())])
 _OF_ALL_ROWS = pa.schema([("labels_of_text", pa.int64()), ("overlaps", pa.bool_())])
 
-#: What the columns mean that the rules check and no file has.
-MEANINGS = {
-    "row": "the number of the row in its split",
-    "line": "the line of the file that it was read from",
-    "text_key": "a number that equal texts of a split have in common",
-    "overlap_key": "a number that texts have in common which count as equal in different splits",
-    "characters": "the length of the text",
-    "labels_of_text": "how many different labels the rows with this text have",
-    "overlaps": "whether the text also occurs in train; for train, whether it occurs in dev or test",
-}
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts about the n rows of one split's draft that depend on other rows.
+
+    Attributes:
+        labels_of_text: The number of different labels that the row's text has in its split, [n]; 0 in test.
+        also_in: For train, dev and test, and for these, train; each with whether the text occurs there too, [n].
+    """
+
+    labels_of_text: npt.NDArray[np.int64]
+    also_in: Mapping[str, Mask]
+
+    @property
+    def overlaps(self) -> Mask:
+        """Whether the text occurs in any of the other splits, [n]."""
+        found: Mask = np.logical_or.reduce(list(self.also_in.values()))
+        return found
 
 
 def sentence_columns(task: Task) -> list[str]:
@@ -54,73 +69,55 @@ def checked_schema(task: Task) -> pa.Schema:
     return pa.schema([*table_schema(task), *_OF_THE_ROW, *_OF_ALL_ROWS])
 
 
-def read_split(source: Source, split: str, task: Task, draft: Path, quarantine: Quarantine) -> QuarantineSummary:
-    """Write the usable rows of a split to the draft, and quarantine the others.
+def checked_file(scratch: Path, split: str) -> Path:
+    """Return the file with the rows of a split and all facts."""
+    return scratch / f"{split}.checked.parquet"
 
-    Args:
-        source: The source of the split.
-        split: train, dev or test.
-        task: The task, which decides whether a row is usable.
-        draft: The Parquet file to write.
-        quarantine: Receives the unusable rows.
 
-    Returns:
-        The numbers of rows that were read and quarantined.
-    """
+def read_splits(source: Source, task: Task, scratch: Path, quarantine: Path) -> dict[str, QuarantineSummary]:
+    """Write the usable rows of each split to a draft, and all others to the quarantine."""
+    with quarantine.open("w", encoding="utf-8") as stream:
+        return {
+            split: _read_split(source, split, task, scratch, Quarantine(stream, split, source.file(split)))
+            for split in SPLITS
+        }
+
+
+def write_tables(source: Source, task: Task, scratch: Path, output: Path) -> dict[str, int]:
+    """Write the tables and overlap.jsonl from the drafts, and return the numbers of rows that stay in each split."""
+    facts = _find_facts(scratch)
+    _write_overlap(output / "overlap.jsonl", _draft(scratch, "train"), facts["train"], source.file("train"))
+    return {split: _write_table(split, task, facts[split], scratch, output) for split in SPLITS}
+
+
+def _draft(scratch: Path, split: str) -> Path:
+    return scratch / f"{split}.draft.parquet"
+
+
+def _read_split(source: Source, split: str, task: Task, scratch: Path, quarantine: Quarantine) -> QuarantineSummary:
     schema = pa.schema([*table_schema(task), *_OF_THE_ROW])
     records, read = source.records(split), 0
-    with pq.ParquetWriter(draft, schema) as writer:
+    with pq.ParquetWriter(_draft(scratch, split), schema) as writer:
         while chunk := list(islice(records, _CHUNK)):
             read += len(chunk)
             writer.write_table(pa.Table.from_pylist(list(_usable(chunk, task, split, quarantine)), schema))
     return quarantine.summary(read, task)
 
 
-def finish_split(draft: Path, task: Task, facts: Facts, checked: Path, table: Path) -> int:
-    """Write the rows that stay in the split to two files: with all facts for the rules, and as the final table.
-
-    Args:
-        draft: The file that `read_split` wrote.
-        task: The task.
-        facts: The facts about the draft's rows.
-        checked: The file to write with all facts.
-        table: The file to write as the final table.
-
-    Returns:
-        The number of rows that stay.
-    """
-    schema, plain = checked_schema(task), table_schema(task)
-    start = written = 0
-    with pq.ParquetWriter(checked, schema) as with_facts, pq.ParquetWriter(table, plain) as final:
-        for batch in pq.ParquetFile(draft).iter_batches(_CHUNK):
-            part = slice(start, start + len(batch))
-            columns = [*batch.columns, pa.array(facts.labels_of_text[part]), pa.array(facts.overlaps[part])]
-            rows = pa.Table.from_arrays(columns, schema=schema).filter(pa.array(facts.stays[part]))
-            with_facts.write_table(rows)
-            final.write_table(rows.select(plain.names))
-            start, written = part.stop, written + len(rows)
-    return written
-
-
 def _usable(records: list[Record], task: Task, split: str, quarantine: Quarantine) -> Iterator[dict[str, Any]]:
     for record in records:
-        reason = problem(record, task, split)
-        if reason:
+        if reason := problem(record, task, split):
             quarantine.add(record, reason)
-        else:
-            yield _as_row(record, task, split)
-
-
-def _as_row(record: Record, task: Task, split: str) -> dict[str, Any]:
-    return {
-        "row": record.row,
-        "line": record.line,
-        **dict(zip(sentence_columns(task), record.sentences, strict=True)),
-        "label": None if split == "test" else _label(record.label, task),
-        "text_key": text_key(record.sentences),
-        "overlap_key": overlap_key(record.sentences),
-        "characters": max(map(len, record.sentences)),
-    }
+            continue
+        yield {
+            "row": record.row,
+            "line": record.line,
+            **dict(zip(sentence_columns(task), record.sentences, strict=True)),
+            "label": None if split == "test" else _label(record.label, task),
+            "text_key": text_key(record.sentences),
+            "overlap_key": overlap_key(record.sentences),
+            "characters": max(map(len, record.sentences)),
+        }
 
 
 def _label(text: str, task: Task) -> int | float | str:
@@ -132,3 +129,49 @@ def _label(text: str, task: Task) -> int | float | str:
             return "".join("1" if label in chosen else "0" for label in task.labels)
         case "classification":
             return task.labels.index(text)
+
+
+def _find_facts(scratch: Path) -> dict[str, Facts]:
+    """Compare the drafts. Only the keys and the labels are read into memory, 24 bytes per row."""
+    columns = ["text_key", "overlap_key", "label"]
+    frames = {split: pd.read_parquet(_draft(scratch, split), columns=columns) for split in SPLITS}
+    keys = {split: frame["overlap_key"].to_numpy() for split, frame in frames.items()}
+    others = {"train": ("dev", "test"), "dev": ("train",), "test": ("train",)}
+    return {
+        split: Facts(
+            frame.groupby("text_key")["label"].transform("nunique").to_numpy(np.int64),
+            {other: np.isin(keys[split], keys[other]) for other in others[split]},
+        )
+        for split, frame in frames.items()
+    }
+
+
+def _write_overlap(path: Path, draft: Path, facts: Facts, file: str) -> None:
+    """Write the rows that are removed from train, which was read from `file`, one JSON object per line."""
+    start, overlaps = 0, facts.overlaps
+    with path.open("w", encoding="utf-8") as stream:
+        for batch in pq.ParquetFile(draft).iter_batches(columns=["line", "sentence1"]):
+            for position in np.flatnonzero(overlaps[start : start + len(batch)]):
+                line, text = (column[int(position)].as_py() for column in batch.columns)
+                also_in = [split for split, mask in facts.also_in.items() if mask[start + position]]
+                entry = {"file": file, "line": line, "also_in": also_in, "text": text[:_SHOWN_TEXT]}
+                stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            start += len(batch)
+
+
+def _write_table(split: str, task: Task, facts: Facts, scratch: Path, output: Path) -> int:
+    """Write the rows that stay in a split, with all facts for the rules and as the table, and return their number."""
+    schema, plain, overlaps = checked_schema(task), table_schema(task), facts.overlaps
+    checked, table = checked_file(scratch, split), output / f"{split}.parquet"
+    start = written = 0
+    with pq.ParquetWriter(checked, schema) as with_facts, pq.ParquetWriter(table, plain) as final:
+        for batch in pq.ParquetFile(_draft(scratch, split)).iter_batches(_CHUNK):
+            part = slice(start, start + len(batch))
+            columns = [*batch.columns, pa.array(facts.labels_of_text[part]), pa.array(overlaps[part])]
+            rows = pa.Table.from_arrays(columns, schema=schema)
+            if split == "train":
+                rows = rows.filter(pa.array(~overlaps[part]))
+            with_facts.write_table(rows)
+            final.write_table(rows.select(plain.names))
+            start, written = part.stop, written + len(rows)
+    return written

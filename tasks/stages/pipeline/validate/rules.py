@@ -1,22 +1,30 @@
-"""The expectation suite of a split, derived from the task's entry in the registry.
+"""The rules of a split, derived from the task's entry in the registry, and their check by Great Expectations.
 
-Each rule is a Great Expectations expectation with a severity: a critical rule stops the run, a warning is reported.
-Its `meta` describes in plain words what was observed, and how to fix a failure.
+Each rule is an expectation with a severity: a critical rule stops the run, a warning is reported. Its `meta` describes
+in plain words what was observed, and how to fix a failure.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import great_expectations as gx
 from great_expectations import expectations as gxe
+from great_expectations.core.expectation_validation_result import ExpectationValidationResult
+from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
+from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.metadata_types import FailureSeverity
 
 from include.glue import Task
 from include.sections import Validation
 from tasks.sources.quarantine import QuarantineSummary
+from tasks.stages.pipeline.validate.report import RuleResult
 from tasks.stages.pipeline.validate.tables import checked_schema, sentence_columns
 
 CRITICAL, WARNING = FailureSeverity.CRITICAL, FailureSeverity.WARNING
@@ -26,26 +34,73 @@ SMALLEST_CLASS = 0.2  # of an even share: with two classes, one row in ten
 RAREST_LABEL = 0.01  # of the rows of a multi-label task: each label is a question of its own, to which no is usual
 # U+FFFD, and UTF-8 that was decoded as Latin-1 and encoded again.
 MOJIBAKE = "\ufffd|Ã[\u0080-\u00bf]|Â[\u00a0-\u00bf]|â€"
+# Great Expectations does not escape examples of the data in its pages, so a text could contain a script.
+_RESULT_FORMAT = {"result_format": "SUMMARY", "partial_unexpected_count": 0}
+_SITE = "validate"
+
+# This logger has its own level and would log the path of a temporary folder.
+logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)
+
+
+def check(frames: Mapping[str, Any], suites: Mapping[str, Sequence[Expectation]], docs: Path) -> list[RuleResult]:
+    """Check the frame of each split, of pandas or of Spark, against its suite, and write Great Expectations' pages.
+
+    The results are in the order of the splits and suites. The links between the pages are relative.
+    """
+    context = _context(docs)
+    spark = any(hasattr(frame, "sparkSession") for frame in frames.values())
+    sources = context.data_sources
+    source = sources.add_spark("data") if spark else sources.add_pandas("data")
+    findings = []
+    for split, frame in frames.items():
+        batch = source.add_dataframe_asset(split).add_batch_definition_whole_dataframe(split)
+        suite = context.suites.add(gx.ExpectationSuite(name=split, expectations=list(suites[split])))
+        definition = context.validation_definitions.add(gx.ValidationDefinition(name=split, data=batch, suite=suite))
+        outcome = definition.run(batch_parameters={"dataframe": frame}, result_format=_RESULT_FORMAT)
+        findings += [_rule_result(split, result) for result in outcome.results]
+    context.build_data_docs(site_names=[_SITE], build_index=False)
+    shutil.rmtree(docs / "static", ignore_errors=True)  # 4 MB of fonts and images that no page uses
+    return findings
+
+
+def _context(docs: Path) -> AbstractDataContext:
+    context = gx.get_context(mode="ephemeral")
+    context.variables.analytics_enabled = False
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    backend = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs.absolute())}
+    site: Any = {"class_name": "SiteBuilder", "show_how_to_buttons": False, "store_backend": backend}
+    context.add_data_docs_site(_SITE, site)
+    return context
+
+
+def _rule_result(split: str, result: ExpectationValidationResult) -> RuleResult:
+    config, values = result.expectation_config, result.result
+    assert config is not None and config.meta is not None and config.severity is not None  # set by _rule
+    meta = config.meta
+    if "unexpected_count" in values:
+        observed, rows = int(values["unexpected_count"]), int(values["element_count"])
+        seen = _fill(meta["seen"], bad=observed, good=rows - observed, rows=rows)
+    elif "observed_value" in values:
+        observed, rows = values["observed_value"], None
+        seen = _fill(meta["seen"], observed=observed)
+    else:
+        raise RuntimeError(f"{split}: the rule {meta['rule']} could not be evaluated: {result.exception_info}")
+    severity = config.severity.value
+    return RuleResult(split, meta["rule"], severity, bool(result.success), observed, rows, seen, meta["remedy"])
+
+
+def _fill(text: str, **values: Any) -> str:
+    """Fill in placeholders like str.format, but leave other braces, which may come from the data, unchanged."""
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", f"{value:,}" if isinstance(value, int) else str(value))
+    return text
 
 
 def rules(task: Task, split: str, limits: Validation, summary: QuarantineSummary, rows: int) -> list[Expectation]:
-    """Return all rules of a split.
-
-    Args:
-        task: The task, which knows the labels and the published sizes.
-        split: train, dev or test.
-        limits: The experiment's validation section.
-        summary: How many rows of the split were read and quarantined.
-        rows: The number of rows that are left after quarantine and removal of overlaps.
-    """
-    found = [*_counts(), *_quarantine(split, limits, summary, rows), *_texts(task)]
-    if split == "test":
-        found += _unlabeled(task)
-    else:
-        found += _labels(task)
-    if split != "train":
-        found += _overlap(limits)
-    return found
+    """Return all rules of a split, of which `rows` rows are left after quarantine and removal of overlaps."""
+    found = [*_quarantine(split, limits, summary, rows), *_texts(task)]
+    found += _unlabeled(task) if split == "test" else _labels(task)
+    return found if split == "train" else [*found, *_overlap(limits)]
 
 
 def _rule(
@@ -60,19 +115,15 @@ def _rule(
     return kind(severity=severity, meta=meta, notes=f"**{name}** ({severity.value})", **options)
 
 
-def _counts() -> Iterator[Expectation]:
-    yield _rule(
-        gxe.ExpectTableRowCountToBeBetween, "row count", CRITICAL, "{observed} usable rows",
-        "add usable rows to the split", min_value=1,
-    )  # fmt: skip
-
-
 def _quarantine(split: str, limits: Validation, summary: QuarantineSummary, rows: int) -> Iterator[Expectation]:
-    """Limit the quarantine by rules on the number of rows that are left, since the frame has no quarantined rows."""
+    """Yield rules on the number of rows that are left, which limit the quarantine, whose rows no frame has."""
     share = 0.0 if split == "test" else limits.max_quarantine
     seen = f"{summary.set_aside:,} of {summary.read:,} rows cannot be used{summary.examples}"
     why = "every test row needs a prediction" if split == "test" else f"validation.max_quarantine is {share:g}"
     kind, whole = gxe.ExpectTableRowCountToBeBetween, rows + summary.set_aside
+    yield _rule(
+        kind, "row count", CRITICAL, "{observed} usable rows", "add usable rows to the split", min_value=1
+    )  # fmt: skip
     yield _rule(kind, "quarantine", WARNING, seen, f"quarantine.jsonl lists them{summary.hints}", min_value=whole)
     yield _rule(
         kind, "quarantine limit", CRITICAL, seen,
