@@ -45,8 +45,7 @@ def run(context: Context, plan: str) -> Outcome:
 
 def _result(run: str, folder: Path) -> dict[str, Any]:
     """Return what the batches and windows of a run add up to."""
-    from tasks.stages.labeling.stream.batches import Batches
-    from tasks.stages.labeling.stream.drift import closed
+    from tasks.stages.labeling.stream.batches import Batches, closed
 
     batches = [manifest for manifest in Batches(folder).after(-1) if manifest["run"] == run]
     reasons: Counter[str] = sum((Counter(one["reasons"]) for one in batches), Counter())

@@ -11,8 +11,8 @@ from include.named import build
 from include.runs import Run
 from include.stages import BadInput, Transient
 from tasks.encoder.spec import HeadSpec
-from tasks.stages.labeling.stream import answering as stream_answering
-from tasks.stages.labeling.stream.answering import Answering
+from tasks.stages.labeling.stream import labeler
+from tasks.stages.labeling.stream.labeler import Answering
 from tests.tasks.stages.labeling.score.models import CLASSES
 from tests.tasks.tracking.retrained import MODEL, retrain
 
@@ -21,7 +21,7 @@ from tests.tasks.tracking.retrained import MODEL, retrain
 def heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, HeadSpec]:
     """The head of all models, because those of the registry have none."""
     found = {"head": replace(CLASSES, texts=1)}
-    monkeypatch.setattr(stream_answering, "read_head", lambda _: found["head"])
+    monkeypatch.setattr(labeler, "read_head", lambda _: found["head"])
     return found
 
 
@@ -69,7 +69,7 @@ def test_a_champion_that_could_not_be_asked_for_is_asked_for_again(
     answering = Answering(build({}, "test"), Run(tmp_path / "runs/stream"))
     retrain(tmp_path, "second", training__seed=7)
     with monkeypatch.context() as patch:
-        patch.setattr(stream_answering, "chosen", silent)
+        patch.setattr(labeler, "chosen", silent)
         assert answering.model().version == f"{MODEL}/1"
     assert answering.model().version == f"{MODEL}/2"
 
