@@ -1,8 +1,8 @@
-"""A model from the folder of a package: MLflow's python_function, and whoever opens one of the package's forms.
+"""A model from the folder of a package, in one of the package's forms. It is MLflow's python_function of the package.
 
-This file, the backends beside it, and some modules of tasks/encoder are saved with every package, in the same folders,
-so they import nothing else of the project, and one another by relative names. They need numpy, pandas and tokenizers,
-and the library of the form: onnxruntime, openvino, or torch and transformers.
+This file, packaged_backends.py and some modules of tasks/encoder are saved with every package, in the same folders, so
+they import nothing else of the project, and one another by relative names. They need numpy, pandas and tokenizers, and
+the library of the form: onnxruntime, openvino, or torch and transformers.
 """
 
 from __future__ import annotations

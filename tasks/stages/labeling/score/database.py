@@ -37,7 +37,7 @@ def database_chunks(spark: SparkSession, scoring: Scoring, folder: Path) -> Iter
     try:
         schema = reader.load().schema
         kinds = {field.name: kind for field in schema if (kind := _exact_type(field.dataType)) is not None}
-        as_text = ", ".join(f"{_quoted(name)} STRING" for name in kinds)
+        as_text = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in kinds)
         (reader.option("customSchema", as_text) if kinds else reader).load().write.parquet(place(folder))
     except AnalysisException as error:
         first = str(error).splitlines()[0]
@@ -130,10 +130,6 @@ def _reader(spark: SparkSession, scoring: Scoring) -> DataFrameReader:
     reader = spark.read.format("jdbc").option("url", scoring.input).option("dbtable", scoring.table)
     reader = reader.option("driver", driver_class(user_path(scoring.driver))).option("fetchsize", _FETCHED_ROWS)
     return reader.option("preferTimestampNTZ", True).options(**login())
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _exact_type(kind: DataType) -> pa.DataType | None:

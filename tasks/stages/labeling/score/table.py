@@ -71,7 +71,7 @@ def read_table(spark: SparkSession, experiment: Experiment, model: Model, digest
         (folder / "table").mkdir()
         try:
             counts = take_in(_chunks(spark, experiment, folder / "spark"), scoring.texts, head, folder / "table")
-        finally:  # a file that is still being copied is malformed, too
+        finally:  # a file that is still being copied is also malformed
             if not scoring.is_database and table_digest(scoring.input) != digest:
                 raise Transient(f"{scoring.input} was changed while it was read, so nothing was kept: run score again")
         (folder / "table").rename(kept / "table")

@@ -157,7 +157,7 @@ def follow(spark: SparkSession, rows: DataFrame, streaming: Streaming, labeler: 
     try:
         while not query.awaitTermination(KEEP_WORKERS):
             status = query.status
-            if not (status["isTriggerActive"] and status["isDataAvailable"]):  # the tasks of a batch keep them, too
+            if not (status["isTriggerActive"] and status["isDataAvailable"]):  # the tasks of a batch also keep them
                 keep_workers(spark)
             changes.look()
         changes.look()
