@@ -41,8 +41,8 @@ class Scoring(_Texts):
         "files, or the JDBC address of a database, without a login.",
         examples=["reviews.csv", "jdbc:postgresql://db.example.org/shop"],
     )
-    table: str = Field("", description="The table in the database. Applies only if input is a database.")
-    driver: str = Field("", description="The .jar file of the JDBC driver. Applies only if input is a database.")
+    table: str = Field("", description="The table in the database. For a database.")
+    driver: str = Field("", description="The .jar file of the JDBC driver. For a database.")
 
     @property
     def is_database(self) -> bool:
@@ -78,25 +78,23 @@ class Streaming(_Texts):
         "", description="Folder into which files (CSV, TSV, Parquet, JSON Lines) are put, each under a new name."
     )
     settle: float = Field(
-        1, ge=0, description="Seconds for which a file must not have changed before it is read. Applies only to files."
+        1, ge=0, description="Seconds for which a file must not have changed before it is read. For files."
     )
     brokers: str = Field(
         "", description="Kafka's brokers, separated by commas.", examples=["kafka-1:9092,kafka-2:9092"]
     )
     topic: str = Field(
-        "", description="The topic, whose messages are JSON objects with the columns as fields. Applies only to Kafka."
+        "", description="The topic, whose messages are JSON objects with the columns as fields. For Kafka."
     )
     starting: Literal["earliest", "latest"] = Field(
-        "earliest", description="The messages with which a new stream begins. Applies only to Kafka."
+        "earliest", description="The messages with which a new stream begins. For Kafka."
     )
     continuous: bool = Field(
         False, description="Run until stopped. Otherwise the stage ends with the rows that are there when it starts."
     )
-    interval: float = Field(
-        1, gt=0, description="Seconds between two checks for new rows. Applies only to a continuous stream."
-    )
-    batch_rows: int = Field(10_000, ge=1, description="Maximum number of messages per batch. Applies only to Kafka.")
-    batch_files: int = Field(100, ge=1, description="Maximum number of files per batch. Applies only to files.")
+    interval: float = Field(1, gt=0, description="Seconds between two checks for new rows. For a continuous stream.")
+    batch_rows: int = Field(10_000, ge=1, description="Maximum number of messages per batch. For Kafka.")
+    batch_files: int = Field(100, ge=1, description="Maximum number of files per batch. For files.")
     window_rows: int = Field(
         1000, ge=1, description="Number of rows that are compared with the training rows at a time to find drift."
     )

@@ -24,21 +24,21 @@ class Communication(Section):
     compression: Literal["none", "fp16", "int8", "int4", "onebit", "topk", "powersgd"] = Field(
         "none",
         description="Compression of the gradients of weight matrices, with error feedback. It saves time only if the "
-        "network is slower than the loopback interface. Not for the strategy parameter-server.",
+        "network is slower than the loopback interface. Not for strategy parameter-server.",
     )
     compression_start: Share = Field(
         0.1, description="Share of the training steps, between 0 and 1, that run before compression starts."
     )
     topk_share: PositiveShare = Field(
-        0.01, description="Share of the gradient's elements that is sent. Applies only if compression is topk."
+        0.01, description="Share of the gradient's elements that is sent. For compression topk."
     )
     powersgd_rank: int = Field(
-        4, ge=1, le=256, description="Rank of the low-rank approximation. Applies only if compression is powersgd."
+        4, ge=1, le=256, description="Rank of the low-rank approximation. For compression powersgd."
     )
     server_momentum: Fraction = Field(
         0.0,
-        description="Momentum that the parameter server adds to the gradients; the Spark-BERT paper uses 0.9. 0 turns "
-        "it off. Only for the strategy parameter-server.",
+        description="Momentum that the parameter server adds to the gradients; the Spark-BERT paper uses 0.9. 0: none. "
+        "For strategy parameter-server.",
     )
     server_parameters: Literal["fp32", "fp16"] = Field(
         "fp32", description="Precision in which a parameter server sends parameters. It keeps them in fp32."
@@ -92,9 +92,7 @@ class Runtime(Section):
         description="Where the ranks of a training run. local: on the machine of the stage; spark: in the executors of "
         "spark_master, one rank per Spark task. The executors need the artifacts and the cache under the same paths.",
     )
-    checkpoint_steps: int = Field(
-        500, ge=0, description="Number of training steps between two checkpoints. 0 turns checkpoints off."
-    )
+    checkpoint_steps: int = Field(500, ge=0, description="Number of training steps between two checkpoints. 0: none.")
     lost_rank: Literal["fail", "restart", "shrink"] = Field(
         "fail",
         description="What happens when a rank is lost. fail: the stage fails, and the next try resumes from the last "

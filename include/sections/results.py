@@ -62,7 +62,7 @@ class Prediction(Section):
         "rows; static: 32 rows in the order of the table.",
     )
     batch_tokens: int = Field(
-        2048, ge=512, le=2**24, description="Maximum number of tokens per batch with padding. For batching: tokens."
+        2048, ge=512, le=2**24, description="Maximum number of tokens per batch with padding. For batching tokens."
     )
     backend: Literal["fastest", "torch", "onnxruntime", "openvino"] = Field(
         "fastest",

@@ -63,7 +63,7 @@ class Retraining(Section):
         0,
         ge=0,
         description="Number of texts that the deployment's service answers with both the new version and the champion "
-        "before the decision. It needs serving.shadow. 0 means no trial.",
+        "before the decision. It needs serving.shadow. 0: no trial.",
     )
     trial_minutes: float = Field(
         60, gt=0, le=1440, description="Minutes after which the trial ends, even with fewer texts."
@@ -71,8 +71,8 @@ class Retraining(Section):
     min_agreement: Share = Field(
         0,
         description="Smallest accepted share of the trial's texts for which the new version agrees with the champion. "
-        "With a smaller share, or fewer texts than trial_texts, the version is registered but not promoted. 0 means no "
-        "limit.",
+        "With a smaller share, or fewer texts than trial_texts, the version is registered but not promoted. "
+        "0: no limit.",
     )
     approval: bool = Field(
         False, description="Let a person approve or reject the promotion. Otherwise the comparison decides."

@@ -52,7 +52,7 @@ class Pretraining(Section):
     )
     epochs: _Epochs = Field(1, description="Number of passes over the text. Fractions such as 0.5 are allowed.")
     batch_size: _Rows = Field(
-        32, description="Blocks of max_length tokens per step over all ranks. For batching.kind length and static."
+        32, description="Number of blocks of max_length tokens per step. For batching.kind length and static."
     )
     learning_rate: _LearningRate = Field(5e-5, description="Peak learning rate of the schedule.")
     whole_words: bool = Field(False, description="Mask all tokens of a word together.")
@@ -69,7 +69,7 @@ class Batching(Section):
         "length; static: training.batch_size random rows, padded to preprocessing.max_length.",
     )
     batch_tokens: int = Field(
-        4096, ge=512, le=2**24, description="Maximum number of tokens per step with padding. For kind: tokens."
+        4096, ge=512, le=2**24, description="Maximum number of tokens per step with padding. For kind tokens."
     )
     padding_free: bool = Field(
         False,
@@ -111,7 +111,7 @@ class Training(Section):
         2, description="Number of passes over the training split. Fractions such as 0.5 are allowed."
     )
     batch_size: _Rows = Field(
-        32, description="Number of rows per step, over all ranks. Applies only if batching.kind is length or static."
+        32, description="Number of rows per step, over all ranks. For batching.kind length and static."
     )
     learning_rate: _LearningRate = Field(5e-5, description="Peak learning rate of the schedule.")
     weight_decay: Share = Field(
@@ -188,7 +188,7 @@ class Training(Section):
         "such as f1.",
     )
     patience: int = Field(
-        4, ge=0, description="Number of evaluations without improvement after which training stops; 0: never."
+        4, ge=0, description="Number of evaluations without improvement after which training stops. 0: never."
     )
     average_decay: Fraction = Field(
         0.0, description="Decay per step of the weights' exponential moving average, which is then kept. 0: none."
