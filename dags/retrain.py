@@ -32,7 +32,7 @@ Trains a model when there is new labeled data, and replaces the champion if the 
 * **challenge** compares the challenger with the champion on the same dev rows. It fails if the challenger is worse by
   more than the margin, or if a slice, the latency or the size exceeds its limit.
 * **register** adds the challenger to MLflow's registry. **trial** lets the deployment's service answer texts with it
-  beside the champion, if `retraining.trial_texts` says how many. **approve** asks a person if `retraining.approval` is
+  and the champion, if `retraining.trial_texts` is not 0. **approve** asks a person if `retraining.approval` is
   on or the deployment names approvers. **promote** moves the alias `champion` to the challenger, or records why not.
   **rollout** waits until the service answers with the new champion, and **rollback** undoes the promotion if it does
   not in time. `make rollback` or the Dag *rollback* does so whenever you want.
@@ -56,7 +56,7 @@ with DAG(
 ) as dag:
     stages = pipeline(last="package", experiment_of=versioned_experiment)
     register = stage_task("register", experiment_of=versioned_experiment)
-    trial = Trial(task_id="trial", doc_md="let the service answer with the challenger beside the champion")
+    trial = Trial(task_id="trial", doc_md="let the service answer with the challenger and the champion")
     approve = PromotionApproval(task_id="approve", doc_md="ask a person if the experiment says so", trigger_rule=JOIN)
     promote = stage_task(
         "promote", experiment_of=versioned_experiment, told=answers, trigger_rule=JOIN,

@@ -20,8 +20,8 @@ PARAMS = {
 DOC = f"""
 Adds predictions to the rows of a CSV, TSV, Parquet or JSON Lines file, or of a table in a database, on Spark. All its
 columns stay. Rows without a text are set aside in a file, with the reason. The buttons of the task open the files.
-The model is the champion of the registry, or the folder `scoring.model`. A run that was stopped goes on with the parts
-of the table that it lacks. `make score` does the same.
+The model is the champion of the registry, or the folder `scoring.model`. A run that was stopped continues with the
+missing parts of the table. `make score` does the same.
 
 To start a run from the command line, write:
 `airflow dags trigger score --conf '{{"scoring.input": "data/reviews.csv", "scoring.text": "review"}}'`.

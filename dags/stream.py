@@ -28,7 +28,7 @@ registry, or the folder `streaming.model`. The labeled rows are in `streams/NAME
 
 * A run **starts** when files arrive in the folder of the stream of the experiment `{EXPERIMENT}`, or when you trigger
   it, for example for a topic of Kafka. The Dag is paused at first.
-* **stream** labels the rows. A run that was stopped goes on with the batch that it lacks. If a continuous stream of the
+* **stream** labels the rows. A run that was stopped continues with the missing batch. If a continuous stream of the
   same name runs, such as the platform's service, it is refused: one process works on a stream at a time.
 * **drifted** sends a notice and updates the asset `drifted`, which starts *retrain*, if the rows of a window differ
   from those of the training by more than the limits of the section dataset. Otherwise it is skipped.

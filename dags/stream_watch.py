@@ -15,12 +15,12 @@ from spark_bert.streams.streaming import drifted
 _FIELDS = ("experiment", "streaming.name")
 PARAMS = {key: param for key, param in form(EXPERIMENT, more=("streaming",)).items() if key in _FIELDS}
 DOC = f"""
-Watches a stream that goes on until it is stopped. A service runs it, such as that of the platform; the Dag does not
+Watches a stream that runs until it is stopped. A service, such as that of the platform, runs it; the Dag does not
 start it. Once the Dag is active, there is always one run.
 
 * **watch** logs what the stream does. It fails if the stream does not show that it is alive, or has failed; one outage
   fails one run, and the next waits for its end. It succeeds when rows have drifted, when the stream was stopped, and
-  after six hours at the latest. The next run goes on.
+  after six hours at the latest. The next run continues.
 * **drifted** sends a notice and updates the asset `drifted`, which starts *retrain*. It is skipped if nothing drifted.
 
 {explain(PARAMS)}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 ROW, PREDICTION, LABEL, PROBABILITY = "row", "prediction", "predicted_label", "probability"
-#: The column that a scored table has besides: the version of the model.
+#: The additional column of a scored table: the version of the model.
 MODEL_VERSION = "model_version"
 
 

@@ -24,7 +24,7 @@ VARIABLE = "SPARK_BERT_LOG_FORMAT"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 #: What each line in JSON starts with. The result of a stage does not.
 JSON_START = '{"time": "'
-#: What a line in JSON may say besides time, level, logger, and message.
+#: What a line in JSON may have in addition to time, level, logger, and message.
 FIELDS = ("run", "stage", "trace_id", "span_id", "exception")
 #: Matches a message on how far a stage is: the steps of a training, or the rows of a prediction, and their total.
 PROGRESS = re.compile(r": (?:step|predicted) (\d+) of (\d+)\b")

@@ -34,7 +34,7 @@ TRIAL = "trial.json"
 #: The variable in which Airflow tells the stage promote what its tasks `approve` and `trial` have returned: JSON with a
 #: key for each of them that was not skipped. They lie in Airflow's database, where no stage writes.
 ANSWERS = "SPARK_BERT_PROMOTION"
-#: The variables in which a stage is told its Dag, its Dag run, and its index in a mapped task group.
+#: The variables with a stage's Dag, Dag run, and index in a mapped task group.
 DAG_ID, RUN_ID, MAP_INDEX = VARIABLES["dag_id"], VARIABLES["run_id"], VARIABLES["map_index"]
 
 
@@ -281,4 +281,4 @@ def _write_work(file: Path, work: AtWork) -> None:
         file.parent.mkdir(exist_ok=True)
         write_json(file, work.model_dump())
     except OSError as error:
-        log.warning("%s cannot be written, so nobody sees that %s is at work: %s", file, work.stage, error)
+        log.warning("%s cannot be written, so the panel does not show that %s is at work: %s", file, work.stage, error)

@@ -39,7 +39,7 @@ class Transient(StageError):
 
 
 class Stopped(StageError):
-    """Stopped from outside; the same command goes on from where it was."""
+    """Stopped from outside; the same command continues from there."""
 
     exit_code = ExitCode.STOPPED
 
@@ -58,11 +58,11 @@ class Stage:
         does: one line for help texts and the Airflow UI.
         reads: the sections ("training") or fields ("model.name") of the experiment that change its output.
         inputs: the stages whose artifacts it reads.
-        switch: the field without which it makes nothing, whatever the others say; "": there is none.
+        switch: the field without which it makes nothing, or "".
         may_change: the fields in `reads` that may change between a stopped try and the one that continues it.
         records: the other runs whose records it reads: none, those that submission.runs names, or all.
-        writes: the folders of the home that it writes besides its artifact and its run's record.
-        sees: the folders of the home that it reads besides artifacts.
+        writes: the folders of the home that it writes in addition to its artifact and its run's record.
+        sees: the folders of the home that it reads in addition to artifacts.
         cache: whether it reads downloaded models and corpora, and may download missing ones.
         image: the container image that holds what it needs; only `train` has Horovod.
         spark: whether it works on Spark, and so may need to reach a cluster.

@@ -27,10 +27,10 @@ Value = str | bool | int | float
 #: The folder of a run that holds its spans.
 FOLDER = "traces"
 SERVICE = "spark-bert"
-#: The variable in which a stage is told the span that it is part of, as W3C's Trace Context writes it.
+#: The variable with the span that a stage is part of, as W3C's Trace Context writes it.
 TRACEPARENT = "TRACEPARENT"
-#: Attributes of the resource, and the variables in which a stage is told them. Airflow itself gives them these names,
-#: but for the index in a mapped task group.
+#: Attributes of the resource, and the variables with their values. Airflow itself gives them these names, except for
+#: the index in a mapped task group.
 VARIABLES = {
     "dag_id": "AIRFLOW_CTX_DAG_ID",
     "run_id": "AIRFLOW_CTX_DAG_RUN_ID",
@@ -267,7 +267,7 @@ def _plain(pairs: list[dict[str, Any]]) -> dict[str, Value]:
 
 
 def _append(file: Path, lines: bytes) -> None:
-    """Append whole lines in one call. If they cannot be written, there is no trace, and the stage goes on."""
+    """Append whole lines in one call. If they cannot be written, there is no trace, and the stage continues."""
     with suppress(OSError):
         file.parent.mkdir(exist_ok=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)

@@ -36,7 +36,7 @@ fi
 if [ "$1" = ui ]; then
     stopped=0 code=0
     # Standalone would leave its processes behind on a SIGTERM, or wait for a training to end. So each signal ends its
-    # whole group: a stage stops with its worker, and goes on from its checkpoint later.
+    # whole group: a stage stops with its worker, and continues from its checkpoint later.
     set -m # which gives it a group of its own
     trap stopped=1 TERM HUP INT
     airflow standalone &

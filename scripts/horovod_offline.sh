@@ -43,7 +43,7 @@ install() {
     PYTHONPATH=$scratch/check python3 -c 'import horovod.torch as hvd; assert hvd.nccl_built() and hvd.gloo_built()'
     "${pip[@]}" "$@" "${imports[@]}" "$scratch"/built/*.whl
     mkdir -p "$folder/built"
-    mv "$scratch"/built/*.whl "$folder/built" # beside those for other versions of Python
+    mv "$scratch"/built/*.whl "$folder/built" # next to those for other versions of Python
 }
 
 case $1 in

@@ -81,7 +81,7 @@ def retrain(call: Call, shots: Camera, drop: Path) -> None:
     run = trigger(call, ASKED, "retrain")
     state = wait_for(lambda: _settled(call, f"{run}/taskInstances/approve"))
     if state != "awaiting_input":
-        raise RuntimeError(f"the run {run} asks nobody: its task approve is in the state {state}")
+        raise RuntimeError(f"the run {run} does not ask for approval: its task approve is in the state {state}")
     shots.take_grid("retrain", _page(run))
     shots.take_grid("approval", f"{_page(run)}/tasks/approve/required_actions")
 

@@ -94,7 +94,7 @@ up() {
     echo "login     admin, $(sed 's/.*: "\(.*\)".*/\1/' "$platform/secrets/login.json") ($platform/secrets/login.json)"
 }
 
-# The stages too: a training that is stopped writes a checkpoint, from which it goes on when the platform is up again.
+# The stages as well: a training that is stopped continues from its checkpoint when the platform is up again.
 down() {
     docker ps --quiet --filter "label=spark-bert.deployment=$SPARK_BERT_DEPLOYMENT" |
         xargs --no-run-if-empty docker stop --time 60 >/dev/null

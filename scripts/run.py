@@ -42,7 +42,7 @@ def main() -> int:
     """Fetch, run the Dag and print the summary. The exit code is 0, or that of the stage that failed."""
     options = _options()
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # whatever the terminal can show
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # what the terminal cannot show
     for ending in _ENDINGS:
         signal.signal(ending, _interrupt)
     try:

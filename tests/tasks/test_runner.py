@@ -152,7 +152,7 @@ def test_work_goes_on_where_it_cannot_be_recorded(run: Run, caplog: pytest.LogCa
     (run.folder / "at-work").write_text("a file in the place of the folder")
     with at_work(run.folder, AtWork(stage="train", key="k", progress="p", since=1.0)) as plan:
         plan(8)
-    assert "train.json cannot be written, so nobody sees that train is at work" in caplog.text
+    assert "train.json cannot be written, so the panel does not show that train is at work" in caplog.text
 
 
 def test_a_stage_notes_the_dag_run_that_has_started_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
