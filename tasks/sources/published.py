@@ -32,12 +32,7 @@ class BundledCorpus(Source):
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__({"corpus": path})
-        self._path = path
-
-    def file(self, split: str) -> str:
-        """Return the path of the corpus, which is the same for all splits."""
-        return str(self._path)
+        super().__init__(dict.fromkeys(SPLITS, path))
 
     def fingerprint(self) -> str:
         """Return a string that changes whenever the corpus or the rule that splits it changes."""
@@ -46,7 +41,7 @@ class BundledCorpus(Source):
     def records(self, split: str) -> Iterator[Record]:
         """Yield the split's sentences, numbered from 0. The label is 1 if the mean rating is positive, else 0."""
         number = 0
-        for row in read_rows(self._path):
+        for row in read_rows(self.paths[split]):
             _, rating, text = row.fields  # the file's sha256 was checked, so every row has three fields
             if abs(float(rating)) > NEUTRAL and split_of(text) == split:
                 label = "" if split == "test" else str(int(float(rating) > 0))
@@ -102,13 +97,14 @@ class HubDataset(Source):
     """
 
     def __init__(self, task: Task) -> None:
+        assert task.hub is not None  # the experiment's validation guarantees it
         super().__init__({})
-        self._task = task
-        self._loaded = {split: _load(*_hub_place(task, split)) for split in SPLITS}
+        self._task, self._hub = task, task.hub
+        self._loaded = {split: _load(*self._place(split)) for split in SPLITS}
 
     def file(self, split: str) -> str:
         """Return the repository, the configuration and the split, separated by slashes."""
-        return "/".join((REPOSITORY, *_hub_place(self._task, split)))
+        return "/".join((REPOSITORY, *self._place(split)))
 
     def fingerprint(self) -> str:
         """Return a digest of the cached files that the rows are read from."""
@@ -121,8 +117,7 @@ class HubDataset(Source):
         return self.to_records(self._rows(split), split, texts, None if split == "test" else itemgetter(0))
 
     def _rows(self, split: str) -> Iterator[Row]:
-        assert self._task.hub is not None  # the experiment's validation guarantees it
-        names = [*(self._task.hub.sentences or self._task.sentences), "label", "idx"]
+        names = [*(self._hub.sentences or self._task.sentences), "label", "idx"]
         data = self._loaded[split]
         if missing := sorted(set(names) - set(data.column_names)):
             raise BadInput(
@@ -140,14 +135,11 @@ class HubDataset(Source):
             return labels[value]
         return "" if value is None else str(value)
 
-
-def _hub_place(task: Task, split: str) -> tuple[str, str]:
-    """Return the configuration and the split. The diagnostic set `ax` is a separate configuration with a test split."""
-    hub = task.hub
-    assert hub is not None
-    if split == "test" and hub.test == "ax":
-        return "ax", "test"
-    return hub.config, {"train": "train", "dev": hub.dev, "test": hub.test}[split]
+    def _place(self, split: str) -> tuple[str, str]:
+        """Return the hub's configuration and split. The diagnostic set `ax` is a separate configuration."""
+        if split == "test" and self._hub.test == "ax":
+            return "ax", "test"
+        return self._hub.config, {"train": "train", "dev": self._hub.dev, "test": self._hub.test}[split]
 
 
 def _load(config: str, split: str) -> Any:

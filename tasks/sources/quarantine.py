@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -33,10 +34,19 @@ class Quarantine:
 
     def __init__(self, stream: TextIO, split: str, file: str) -> None:
         self._stream, self._split, self._file = stream, split, file
-        self._rows = 0
+        self._read = self._rows = 0
         self._examples: list[str] = []
         self._labels: Counter[str] = Counter()
         self._undecodable = False
+
+    def usable(self, records: Iterable[Record], task: Task) -> Iterator[Record]:
+        """Yield the records that can be used, and quarantine the others."""
+        for record in records:
+            self._read += 1
+            if reason := problem(record, task, self._split):
+                self.add(record, reason)
+            else:
+                yield record
 
     def add(self, record: Record, reason: str) -> None:
         """Quarantine a row."""
@@ -51,8 +61,8 @@ class Quarantine:
         entry = {"split": self._split, "file": self._file, "line": record.line, "reason": reason}
         self._stream.write(json.dumps(entry | {"text": record.raw[:_SHOWN_TEXT]}, ensure_ascii=False) + "\n")
 
-    def summary(self, read: int, task: Task) -> QuarantineSummary:
-        """Return the summary, given the number of rows that were read, and the task whose labels they should have."""
+    def summary(self, task: Task) -> QuarantineSummary:
+        """Return the summary of the rows, which should have had labels of the task."""
         hints = [WINDOWS] if self._undecodable else []
         counts: Counter[str] = Counter()
         for cell, rows in self._labels.items():
@@ -61,10 +71,10 @@ class Quarantine:
         if task.labels and (alike := spellings(unknown, task.labels)):
             found = listed({label: unknown[label] for label in alike})
             hints.append(f"if {found} are labels in another spelling, write {map_hint(alike)}")
-        if task.name not in GENERIC and sum(unknown.values()) * 2 > read:
+        if task.name not in GENERIC and sum(unknown.values()) * 2 > self._read:
             hints.append(f"if {listed(unknown)} are the labels, write data.task: auto, and they are found")
         examples = f" ({'; '.join(self._examples)})" if self._examples else ""
-        return QuarantineSummary(read, self._rows, examples, "".join(f"; {hint}" for hint in hints))
+        return QuarantineSummary(self._read, self._rows, examples, "".join(f"; {hint}" for hint in hints))
 
 
 def problem(record: Record, task: Task, split: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from include import folders
+from include.sections import FORMATS
 from include.stages import BadInput
 from include.text import seen
 from tasks.sources.json_row import read_lines
@@ -31,7 +32,6 @@ from tasks.sources.text_files import (
 )
 from tasks.sources.values import is_text, python_value
 
-FORMATS = (".csv", ".tsv", ".parquet", ".jsonl")
 _LINES = 1000  # of a file of JSON Lines, whose names are those of its columns
 _SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
 
@@ -136,7 +136,7 @@ def table_files(source: str) -> list[Path]:
     if len(suffixes) != 1 or suffixes[0] not in FORMATS:
         found = ", ".join(suffix or "no suffix" for suffix in suffixes) or "no file"
         raise BadInput(
-            f"{path}: the names of a table's files must all end in one of {', '.join(FORMATS)} (or .ndjson, which is "
+            f"{path}: the names of a table's files must all end in one of {', '.join(FORMATS)} (.ndjson is "
             f".jsonl), but there is {found}"
         )
     return files

@@ -24,10 +24,11 @@ from pyspark.sql.types import StructType
 
 from include.datasets import is_finished
 from include.folders import Dropped
+from include.sections import FORMATS
 from include.stages import BadInput
 from tasks.sources import limits
 from tasks.sources.json_row import written
-from tasks.sources.table import FORMATS, Chunk, parquet_chunks, text_chunks
+from tasks.sources.table import Chunk, parquet_chunks, text_chunks
 from tasks.sources.text_files import check_file, decoding_problem, format_of, undecodable
 from tasks.sources.values import python_value
 from tasks.streaming.rows import ARROW, SCHEMA

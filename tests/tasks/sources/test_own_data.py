@@ -19,7 +19,7 @@ from include.named import build
 from include.stages import BadInput
 from tasks.sources import Record, open_source
 from tasks.sources.describe import describe
-from tasks.sources.quarantine import Quarantine, problem
+from tasks.sources.quarantine import Quarantine
 
 
 def own(path: Path, **data: Any) -> Experiment:
@@ -191,14 +191,13 @@ def test_set_aside_labels_are_grouped_with_the_way_to_write_them(tmp_path: Path)
     labels = ["False"] * 5 + ["0.0"] * 4 + ["movie "] * 3 + ["other"] * 2 + ["movie"]
     experiment = one_file(tmp_path, labels, task="classification", labels=["movie", "false", "0"])
     quarantine = Quarantine(StringIO(), "train", "all.jsonl")
-    for record in open_source(experiment).records("train"):
-        if reason := problem(record, experiment.task, "train"):
-            quarantine.add(record, reason)
+    usable = list(quarantine.usable(open_source(experiment).records("train"), experiment.task))
+    assert [record.label for record in usable] == ["movie"]
     quarantine.add(
         Record(99, 101, (), problem="broken encoding: byte 0xe9 is not UTF-8"),
         "broken encoding: byte 0xe9 is not UTF-8",
     )
-    summary = quarantine.summary(100, experiment.task)
+    summary = quarantine.summary(experiment.task)
     assert summary.set_aside == 15
     assert summary.hints == (
         "; if the file is in the encoding of older Windows programs, set data.encoding to cp1252"
@@ -210,9 +209,9 @@ def test_set_aside_labels_are_grouped_with_the_way_to_write_them(tmp_path: Path)
 def test_labels_of_another_task_are_said_to_be_found(tmp_path: Path) -> None:
     experiment = one_file(tmp_path, ["good", "bad", "1"], task="movie-reviews")
     quarantine = Quarantine(StringIO(), "train", "all.jsonl")
-    for record in open_source(experiment).records("train"):
-        quarantine.add(record, problem(record, experiment.task, "train"))
-    assert quarantine.summary(3, experiment.task).hints == (
+    usable = list(quarantine.usable(open_source(experiment).records("train"), experiment.task))
+    assert [record.label for record in usable] == ["1"]
+    assert quarantine.summary(experiment.task).hints == (
         "; if 'good' (1 row), 'bad' (1 row) are the labels, write data.task: auto, and they are found"
     )
 

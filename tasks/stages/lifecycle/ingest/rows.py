@@ -15,7 +15,7 @@ from tasks import outside
 from tasks.sources import Record, Source, open_source
 from tasks.sources.files import OwnFiles
 from tasks.sources.normalize import overlap_key, text_key
-from tasks.sources.quarantine import Quarantine, problem
+from tasks.sources.quarantine import Quarantine
 from tasks.stages.lifecycle.ingest.drop_folder import check_left_alone, drop_folder
 from tasks.stages.lifecycle.ingest.version import Plan, layout, of_files
 
@@ -115,20 +115,13 @@ def read(source: Source, split: str, task: Task, share: float, quarantine: Quara
     Raises:
         BadInput: If more than this share of the rows, between 0 and 1, cannot be used.
     """
-    rows, records, count = [], [], 0
-    for record in source.records(split):
-        count += 1
-        reason = problem(record, task, split)
-        if reason:
-            quarantine.add(record, reason)
-        else:
-            rows.append(Row(record.sentences, record.label, text_key(record.sentences), overlap_key(record.sentences)))
-            records.append(record)
-    summary = quarantine.summary(count, task)
-    if summary.set_aside > math.floor(share * count):
+    records = list(quarantine.usable(source.records(split), task))
+    rows = [Row(one.sentences, one.label, text_key(one.sentences), overlap_key(one.sentences)) for one in records]
+    summary = quarantine.summary(task)
+    if summary.set_aside > math.floor(share * summary.read):
         raise BadInput(
-            f"{source.file(split)}: {summary.set_aside:,} of {count:,} rows cannot be used{summary.examples}; nothing "
-            f"was ingested: correct them (validation.max_quarantine allows a share of {share:g}, and 0 in test)"
-            f"{summary.hints}"
+            f"{source.file(split)}: {summary.set_aside:,} of {summary.read:,} rows cannot be used{summary.examples}; "
+            "nothing was ingested: correct them (validation.max_quarantine allows a share of "
+            f"{share:g}, and 0 in test){summary.hints}"
         )
-    return UsableRows(rows, records, count, quarantine)
+    return UsableRows(rows, records, summary.read, quarantine)

@@ -9,7 +9,7 @@ dev or test are removed when the drafts are turned into the tables.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,7 @@ from include.glue import SPLITS, Task
 from tasks.encoder.labels import TYPES
 from tasks.sources import Record, Source
 from tasks.sources.normalize import overlap_key, text_key
-from tasks.sources.quarantine import Quarantine, QuarantineSummary, problem
+from tasks.sources.quarantine import Quarantine, QuarantineSummary
 
 Mask = npt.NDArray[np.bool_]
 _CHUNK = 20_000  # rows in memory at a time
@@ -96,28 +96,23 @@ def _draft(scratch: Path, split: str) -> Path:
 
 def _read_split(source: Source, split: str, task: Task, scratch: Path, quarantine: Quarantine) -> QuarantineSummary:
     schema = pa.schema([*table_schema(task), *_OF_THE_ROW])
-    records, read = source.records(split), 0
+    records = quarantine.usable(source.records(split), task)
     with pq.ParquetWriter(_draft(scratch, split), schema) as writer:
-        while chunk := list(islice(records, _CHUNK)):
-            read += len(chunk)
-            writer.write_table(pa.Table.from_pylist(list(_usable(chunk, task, split, quarantine)), schema))
-    return quarantine.summary(read, task)
+        while chunk := [_as_row(record, task, split) for record in islice(records, _CHUNK)]:
+            writer.write_table(pa.Table.from_pylist(chunk, schema))
+    return quarantine.summary(task)
 
 
-def _usable(records: list[Record], task: Task, split: str, quarantine: Quarantine) -> Iterator[dict[str, Any]]:
-    for record in records:
-        if reason := problem(record, task, split):
-            quarantine.add(record, reason)
-            continue
-        yield {
-            "row": record.row,
-            "line": record.line,
-            **dict(zip(sentence_columns(task), record.sentences, strict=True)),
-            "label": None if split == "test" else _label(record.label, task),
-            "text_key": text_key(record.sentences),
-            "overlap_key": overlap_key(record.sentences),
-            "characters": max(map(len, record.sentences)),
-        }
+def _as_row(record: Record, task: Task, split: str) -> dict[str, Any]:
+    return {
+        "row": record.row,
+        "line": record.line,
+        **dict(zip(sentence_columns(task), record.sentences, strict=True)),
+        "label": None if split == "test" else _label(record.label, task),
+        "text_key": text_key(record.sentences),
+        "overlap_key": overlap_key(record.sentences),
+        "characters": max(map(len, record.sentences)),
+    }
 
 
 def _label(text: str, task: Task) -> int | float | str:
