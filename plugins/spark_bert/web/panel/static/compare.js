@@ -1,8 +1,9 @@
 // Several runs side by side: results, the fields of the experiment that differ, curves, tests, and rows.
 import { h, show } from './elements.js'
 import { address, fetchJson, parameters, repeat } from './page.js'
-import { count, formatted, number, percent, runName, score, small, state } from './format.js'
+import { count, formatted, known, number, score, small, state } from './format.js'
 import { Charts, Lines, named, of } from './curves.js'
+import { runLink } from './parts.js'
 import { answersTable, pager } from './table.js'
 
 const LIVE = 2 // seconds between two looks while one of the runs is running
@@ -30,9 +31,8 @@ const letters = (places) => places.map(letter).join(', ').replace(/, (.)$/, ' an
 
 function heading(one, at) {
   const { interval, metric } = one
-  const name = runName(one.run, one.dag_id, one.run_id)
   return h('th', { scope: 'col' },
-    h('div', { class: 'name' }, mark(at), h('a', { href: address('run', { run: one.run }), title: one.run }, name)),
+    h('div', { class: 'name' }, mark(at), runLink(one)),
     h('div', { class: 'path' }, one.dag_id || 'command line'),
     state(one.state),
     one.score === null ? null : h('div', { class: 'score' }, h('b', {}, score(one.score)), ` ${metric}`),
@@ -83,14 +83,13 @@ function tests(answer) {
     ? 'The difference of the Pearson correlations with its 95 % interval (infinitesimal jackknife).'
     : "p is that of McNemar's exact test. The difference is that of the shares of rows that are right, with the 95 % interval of Bonett and Price."
   const many = pairs.length > 1 ? ` p is not corrected for testing ${pairs.length} pairs.` : ''
-  const defined = (value, write) => (typeof value === 'number' ? write(value) : '–')
   const sign = (value) => `${value > 0 ? '+' : ''}${score(value)}`
   const numeric = (text) => h('td', { class: 'number' }, text)
   const row = ({ one, other, only_one, only_other, value, interval, p }) => h('tr', { class: p < 0.05 ? 'sure' : null },
     h('th', { scope: 'row' }, mark(one), ' beside ', mark(other)),
     scores ? null : [numeric(count(only_one)), numeric(count(only_other))],
-    numeric(defined(value, sign)), numeric(interval ? `${sign(interval[0])} to ${sign(interval[1])}` : '–'),
-    numeric(defined(p, (p) => (p < 0.001 ? '< 0.001' : p.toFixed(3)))))
+    numeric(known(value, sign)), numeric(interval ? `${sign(interval[0])} to ${sign(interval[1])}` : '–'),
+    numeric(known(p, (p) => (p < 0.001 ? '< 0.001' : p.toFixed(3)))))
   const apart = left(answer)
   return [
     h('h2', {}, 'Answers', pairs.length ? h('span', { class: 'muted' }, ` to the same ${count(rows)} dev rows`) : null),

@@ -1,8 +1,8 @@
 // The data over time: versions of datasets and windows of streams, with their drift.
-import { h, show } from './elements.js'
+import { h, place, share, show } from './elements.js'
 import { address, fetchJson, parameters, repeat } from './page.js'
 import { chip, none, renew, runLink, table, when } from './parts.js'
-import { count, counted, percent, small } from './format.js'
+import { count, counted, known, percent, small } from './format.js'
 
 const PAUSE = 15 // seconds until the page is fetched again
 const LEFT_OUT = { duplicate: 'twice in the files', known: 'known', conflict: 'with another label', in_dev: 'in dev', in_test: 'in test', unusable: 'unusable' }
@@ -13,15 +13,13 @@ const alone = parameters.dataset || parameters.stream
 function drift(figures) {
   if (!figures.length) return h('span', { class: 'muted' }, 'not compared')
   return h('div', { class: 'drift' }, figures.map(({ name, measure, value, limit, passed }) => {
-    const [bar, mark] = [h('i'), h('b')]
-    bar.style.width = `${100 * Math.min(Math.max(value ?? 0, 0), 1)}%`
-    mark.style.left = `${100 * Math.min(Math.max(limit ?? 0, 0), 1)}%`
+    const line = h('span', { class: 'interval' }, place(h('i'), 0, share(value ?? 0)), place(h('b'), share(limit ?? 0)))
     return h('div', { class: passed ? null : 'over', title: measure },
-      h('span', {}, name), h('span', { class: 'interval' }, bar, mark), h('span', { class: 'number' }, `${written(value)} of ${written(limit)}`))
+      h('span', {}, name), line, h('span', { class: 'number' }, `${known(value, rounded)} of ${known(limit, rounded)}`))
   }))
 }
 
-const written = (value) => (typeof value === 'number' ? small(Number(value.toFixed(3))) : '–')
+const rounded = (value) => small(Number(value.toFixed(3)))
 /** A text of the data, whose direction of writing does not change that of what follows. */
 const apart = (text) => h('bdi', {}, text)
 const exceeded = (figures) => figures.some(({ passed }) => !passed)

@@ -20,6 +20,16 @@ function fill(element, properties, children) {
   return element
 }
 
+/** Place an element on a line: where it begins, and how wide it is, in percent. */
+export function place(element, left, width = null) {
+  element.style.left = `${left}%`
+  if (width !== null) element.style.width = `${width}%`
+  return element
+}
+
+/** A share of a line in percent, not beyond its ends. */
+export const share = (value) => 100 * Math.min(Math.max(value, 0), 1)
+
 /** Replace what is in the element with the id. */
 export function show(id, ...children) {
   const element = document.getElementById(id)

@@ -1,8 +1,8 @@
 // What is known of a model's quality: metrics, classes, confusion matrix, calibration, slices, and its worst mistakes.
-import { h } from './elements.js'
+import { h, place, share } from './elements.js'
 import { address, fetchJson, whichRun } from './page.js'
 import { chart } from './chart.js'
-import { count, percent, score, small } from './format.js'
+import { count, known, percent, score, small } from './format.js'
 import { rowsTable } from './table.js'
 
 const MISTAKES = 8
@@ -31,19 +31,10 @@ const panel = (title, note, ...content) => h('div', { class: 'panel' }, h('h3', 
 
 /** A value with its 95 % interval: as a number, and as a point on a line from 0 to 1. */
 function measured(value, interval) {
-  const mark = h('span', { class: 'interval' })
   if (typeof value !== 'number') return [h('td', { class: 'number' }, '–'), h('td')]
   const [low, high] = interval || [value, value]
-  const from = Math.max(0, Math.min(low, 1))
-  if (interval) {
-    const bar = h('i')
-    bar.style.left = `${100 * from}%`
-    bar.style.width = `${100 * (Math.min(high, 1) - from)}%`
-    mark.append(bar)
-  }
-  const point = h('b')
-  point.style.left = `${100 * Math.max(0, Math.min(value, 1))}%`
-  mark.append(point)
+  const bar = interval ? place(h('i'), share(low), share(high) - share(low)) : null
+  const mark = h('span', { class: 'interval' }, bar, place(h('b'), share(value)))
   const title = interval ? `95 % interval ${score(low)} to ${score(high)}` : null
   return [h('td', { class: 'number', title }, score(value)), h('td', { class: 'where', title }, mark)]
 }
@@ -54,17 +45,15 @@ function metrics({ metrics, metric, interval, baseline, heldout }) {
     h('thead', {}, h('tr', {}, h('th', {}), h('th', { class: 'number' }, 'dev'), h('th'), held ? h('th', { class: 'number' }, 'held out') : null, h('th', { class: 'number' }, 'baseline'))),
     h('tbody', {}, Object.entries(metrics).map(([name, value]) => h('tr', { class: name === metric ? 'main' : null },
       h('th', { scope: 'row' }, name), measured(value, name === metric ? interval : null),
-      held ? h('td', { class: 'number' }, shown(held[name])) : null,
-      h('td', { class: 'number muted' }, shown(baseline && baseline[name])))))))
+      held ? h('td', { class: 'number' }, known(held[name])) : null,
+      h('td', { class: 'number muted' }, known(baseline && baseline[name])))))))
 }
-
-const shown = (value) => (typeof value === 'number' ? score(value) : '–')
 
 function classes({ classes, labels }) {
   return panel(classes ? 'Classes' : 'Labels', null, h('table', {},
     h('thead', {}, h('tr', {}, h('th', {}), ['rows', 'precision', 'recall', 'F1'].map((name) => h('th', { class: 'number' }, name)), h('th'))),
     h('tbody', {}, Object.entries(classes || labels).map(([name, one]) => h('tr', {}, h('th', { scope: 'row' }, name),
-      h('td', { class: 'number' }, count(one.rows)), h('td', { class: 'number' }, shown(one.precision)), h('td', { class: 'number' }, shown(one.recall)),
+      h('td', { class: 'number' }, count(one.rows)), h('td', { class: 'number' }, known(one.precision)), h('td', { class: 'number' }, known(one.recall)),
       measured(one.f1, one.f1_interval))))))
 }
 

@@ -1,11 +1,10 @@
 // The leaderboards: for each task a table of models, and the papers' figures beside ours.
-import { h } from './elements.js'
+import { h, place } from './elements.js'
 import { address, parameters } from './page.js'
 import { chance, chip, none, table, when } from './parts.js'
-import { bytes, number, score, seconds } from './format.js'
+import { bytes, known, number, score, seconds } from './format.js'
 
-const known = (value, write) => (typeof value === 'number' ? write(value) : none())
-const plain = (value) => (typeof value === 'number' ? score(value) : '–')
+const cell = (value, write) => (typeof value === 'number' ? write(value) : none())
 
 const NOTE = 'Figures are means over the seeds, and p compares with the best model: McNemar’s exact test, or a bootstrap for scores. Times and memory depend on the machine.'
 
@@ -40,26 +39,21 @@ function models(rows, metric) {
     ['Training', 'number'], ['Rows/s trained', 'number'], ['Rows/s labeled', 'number'], ['Size', 'number'], ['Memory', 'number']],
   rows.map((row, at) => [
     [row.name, ' ', at || row.metric === null ? null : chip('good', 'best')],
-    h('b', {}, known(row.metric, score)), interval(row), whisker(row, range), known(row.p, chance), seeds(row),
-    known(row.seconds, seconds), known(row.training_rows_per_second, number), known(row.labeling_rows_per_second, number),
-    known(row.size, bytes), known(row.memory, bytes)]))
+    h('b', {}, cell(row.metric, score)), interval(row), whisker(row, range), cell(row.p, chance), seeds(row),
+    cell(row.seconds, seconds), cell(row.training_rows_per_second, number), cell(row.labeling_rows_per_second, number),
+    cell(row.size, bytes), cell(row.memory, bytes)]))
 }
 
 function interval({ interval, interval_over: over }) {
-  return interval ? [`${plain(interval[0])} to ${plain(interval[1])} `, h('span', { class: 'muted' }, `over ${over}`)] : none()
+  return interval ? [`${known(interval[0])} to ${known(interval[1])} `, h('span', { class: 'muted' }, `over ${over}`)] : none()
 }
 
 /** The metric and its interval as a point on a line, which is the same for all models. */
 function whisker({ metric, interval }, [low, high]) {
   if (metric === null) return null
-  const share = (value) => `${high > low ? (100 * (value - low)) / (high - low) : 50}%`
-  const [bar, point] = [h('i'), h('b')]
-  if (interval) {
-    bar.style.left = share(interval[0])
-    bar.style.right = `calc(100% - ${share(interval[1])})`
-  }
-  point.style.left = share(metric)
-  return h('span', { class: 'interval' }, interval ? bar : null, point)
+  const at = (value) => (high > low ? (100 * (value - low)) / (high - low) : 50)
+  const bar = interval ? place(h('i'), at(interval[0]), at(interval[1]) - at(interval[0])) : null
+  return h('span', { class: 'interval' }, bar, place(h('b'), at(metric)))
 }
 
 /** The seeds, each with a link to its run. */
@@ -69,5 +63,5 @@ function seeds({ seeds, runs }) {
 
 function beside(papers, metric) {
   return table('papers', [['Claimed in', ''], ['The papers’ model', ''], ['Claimed', 'number'], [`Our ${metric}`, 'number'], ['Our model', '']],
-    papers.map(({ table, name, value, ours }) => [table, name, score(value), known(ours && ours.metric, score), ours ? ours.name : none()]))
+    papers.map(({ table, name, value, ours }) => [table, name, score(value), cell(ours && ours.metric, score), ours ? ours.name : none()]))
 }

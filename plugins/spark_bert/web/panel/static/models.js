@@ -3,13 +3,12 @@ import { h, show } from './elements.js'
 import { address, fetchJson, parameters, repeat } from './page.js'
 import { chance, chip, none, renew, runLink, table, tile, when } from './parts.js'
 import { chart } from './chart.js'
-import { count, percent, score, small } from './format.js'
+import { count, known, percent, score, small } from './format.js'
 import { leaderboards } from './leaderboards.js'
 
 const PAUSE = 15 // seconds until the page is fetched again
 const charts = new Map()
 
-const number = (value, write = score) => (typeof value === 'number' ? write(value) : '–')
 const signed = (value) => (typeof value === 'number' ? `${value < 0 ? '−' : '+'}${score(Math.abs(value))}` : '–')
 
 /** What each kind of event says: its title, its verdict, and what it is about. */
@@ -28,14 +27,14 @@ function challengeVerdict({ passed, outcome }) {
 
 function challenge(event) {
   const { metric, metrics, champion, compared, difference, interval, p, margin, rows, reasons, href } = event
-  const against = champion ? ` against ${number(metrics.champion)} of version ${champion}` : ', and there was no champion'
+  const against = champion ? ` against ${known(metrics.champion)} of version ${champion}` : ', and there was no champion'
   const figures = [
     `difference${compared === metric ? '' : ` of ${compared}`} ${signed(difference)}`,
     interval ? `95 % interval ${signed(interval[0])} to ${signed(interval[1])}` : null,
-    `p ${number(p, chance)}`, `margin ${number(margin, small)}`, `${number(rows, count)} dev rows`,
+    `p ${known(p, chance)}`, `margin ${known(margin, small)}`, `${known(rows, count)} dev rows`,
   ]
   return [
-    h('p', {}, `${metric} ${number(metrics.model)}${against} `, href ? h('a', { class: 'more', href }, 'comparison') : null),
+    h('p', {}, `${metric} ${known(metrics.model)}${against} `, href ? h('a', { class: 'more', href }, 'comparison') : null),
     champion ? h('p', { class: 'muted' }, figures.filter(Boolean).join(', ')) : null,
     reasons.map((reason) => h('p', { class: 'wrong' }, reason)),
   ]
@@ -81,7 +80,7 @@ function champion({ champion: now, metric }) {
   if (!now) return h('p', { class: 'muted' }, 'There is no champion.')
   return h('div', { class: 'tiles' },
     tile('Champion', `version ${now.version}`, 'score'),
-    tile(metric || 'score', number(now.score)),
+    tile(metric || 'score', known(now.score)),
     tile(SINCE[now.by], when(now.time)),
     tile('Made by', now.made_by ? runLink(now.made_by) : none()))
 }

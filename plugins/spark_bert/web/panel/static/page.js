@@ -10,6 +10,12 @@ export function address(name, parameters = {}) {
 /** The parameters of this page's address. */
 export const parameters = Object.fromEntries(new URLSearchParams(location.search))
 
+/** Open a page with other parameters. Each is a page load of its own, which Airflow copies into its address. */
+export function open(name, changes) {
+  const { page, ...kept } = parameters
+  location.assign(address(name, { ...kept, ...changes }))
+}
+
 /** The parameters that name the run of this page. */
 export const whichRun = Object.fromEntries(['run', 'dag_id', 'run_id', 'map_index'].filter((key) => parameters[key]).map((key) => [key, parameters[key]]))
 

@@ -1,6 +1,6 @@
 // What several pages have in common.
 import { h, show } from './elements.js'
-import { address } from './page.js'
+import { address, open, parameters } from './page.js'
 import { formatted, runName, time } from './format.js'
 
 export const chip = (kind, text) => h('span', { class: `chip ${kind}` }, text)
@@ -25,6 +25,24 @@ export const table = (kind, headings, rows) =>
   h('div', { class: 'scroll' }, h('table', { class: `rows ${kind}` },
     h('thead', {}, h('tr', {}, headings.map(([title, column]) => h('th', { scope: 'col', class: column }, title)))),
     h('tbody', {}, rows.map((cells) => h('tr', {}, cells.map((cell, at) => h('td', { class: headings[at][1] }, cell)))))))
+
+/** The filters of a page: a search for words, and more. */
+export function filters(page, placeholder, ...more) {
+  function search(event) {
+    event.preventDefault()
+    open(page, { q: event.target.elements.q.value.trim() })
+  }
+  return h('form', { class: 'filters', role: 'search', onsubmit: search },
+    h('input', { type: 'search', name: 'q', value: parameters.q || '', placeholder, 'aria-label': placeholder }), more)
+}
+
+/** A list to choose a parameter of a page from. Each value has a text. */
+export function select(page, name, all, values) {
+  const now = parameters[name] || ''
+  const known = now && !values.some(([value]) => value === now) ? [[now, now], ...values] : values
+  return h('select', { 'aria-label': all, onchange: (event) => open(page, { [name]: event.target.value }) },
+    h('option', { value: '' }, all), known.map(([value, text]) => h('option', { value, selected: value === now }, text)))
+}
 
 const shown = new Map()
 

@@ -1,6 +1,7 @@
 // The table of all runs. What it shows is in the address, so a reload or a link shows the same again.
 import { h, show } from './elements.js'
-import { address, fetchJson, parameters, repeat } from './page.js'
+import { fetchJson, open, parameters, repeat } from './page.js'
+import { filters, runLink, select } from './parts.js'
 import { count, counted, formatted, isNumeric, runName } from './format.js'
 import { pager } from './table.js'
 import { choiceBox, keepFocus, showChoice } from './choice.js'
@@ -8,35 +9,12 @@ import { choiceBox, keepFocus, showChoice } from './choice.js'
 const PAUSE = 4 // seconds until the table is fetched again: what is new is seen within 5
 let choices = []
 
-/** Open this page with other parameters. Each is a page load of its own, which Airflow copies into its address. */
-function open(changes) {
-  const { page, ...kept } = parameters
-  location.assign(address('runs', { ...kept, ...changes }))
-}
-
-function filters(table) {
-  return h('form', { class: 'filters', role: 'search', onsubmit: search },
-    h('input', { type: 'search', name: 'q', value: parameters.q || '', placeholder: 'Find a run, task, or encoder', 'aria-label': 'Find runs' }),
-    select('state', 'All states', table.states),
-    select('dag', 'All Dags', table.dags),
-    select('task', 'All tasks', table.tasks),
+function filter(table) {
+  const list = (name, all, values) => select('runs', name, all, values.map((value) => [value, value]))
+  return filters('runs', 'Find a run, task, or encoder',
+    list('state', 'All states', table.states), list('dag', 'All Dags', table.dags), list('task', 'All tasks', table.tasks),
     h('button', { type: 'button', onclick: chooseColumns }, 'Columns'),
-    Object.keys(parameters).length ? h('a', { class: 'reset', href: 'runs' }, 'Reset') : null,
-  )
-}
-
-function search(event) {
-  event.preventDefault()
-  open({ q: event.target.elements.q.value.trim() })
-}
-
-function select(name, all, values) {
-  const now = parameters[name] || ''
-  const known = now && !values.includes(now) ? [now, ...values] : values
-  return h('select', { 'aria-label': all, onchange: (event) => open({ [name]: event.target.value }) },
-    h('option', { value: '' }, all),
-    known.map((value) => h('option', { value, selected: value === now }, value)),
-  )
+    Object.keys(parameters).length ? h('a', { class: 'reset', href: 'runs' }, 'Reset') : null)
 }
 
 function chooseColumns() {
@@ -46,7 +24,7 @@ function chooseColumns() {
       h('h2', {}, 'Columns'),
       h('div', { class: 'choices' }, h('div', {}, choices.map(({ key, title }) =>
         h('label', {}, h('input', { type: 'checkbox', name: key, checked: shown.has(key) }), title)))),
-      h('div', { class: 'buttons' }, h('button', { type: 'button', onclick: () => open({ columns: '' }) }, 'Default columns'),
+      h('div', { class: 'buttons' }, h('button', { type: 'button', onclick: () => open('runs', { columns: '' }) }, 'Default columns'),
         h('button', { class: 'main' }, 'Show')),
     ),
   )
@@ -59,7 +37,7 @@ function take(dialog) {
   const wanted = [...dialog.querySelectorAll('input:checked')].map((input) => input.name)
   // Those that are shown already keep their order.
   const kept = shownColumns.filter((key) => wanted.includes(key))
-  open({ columns: [...kept, ...wanted.filter((key) => !kept.includes(key))].join(',') })
+  open('runs', { columns: [...kept, ...wanted.filter((key) => !kept.includes(key))].join(',') })
 }
 
 let shownColumns = []
@@ -70,14 +48,11 @@ function heading({ key, title, kind }, sort) {
   const next = down ? key : `-${key}`
   const order = down ? 'descending' : up ? 'ascending' : null
   return h('th', { scope: 'col', class: isNumeric(kind) ? 'number' : null, 'aria-sort': order },
-    h('button', { onclick: () => open({ sort: next }), title: `Sort by ${title}` }, title, order ? h('span', { class: 'arrow' }, down ? '↓' : '↑') : null))
+    h('button', { onclick: () => open('runs', { sort: next }), title: `Sort by ${title}` }, title, order ? h('span', { class: 'arrow' }, down ? '↓' : '↑') : null))
 }
 
 function cell(row, { kind }, value) {
-  if (kind === 'run') {
-    const name = runName(row.run, row.dag_id, row.run_id)
-    return h('td', { class: 'run' }, h('a', { href: address('run', { run: row.run }), title: row.run }, name))
-  }
+  if (kind === 'run') return h('td', { class: 'run' }, runLink(row))
   return h('td', { class: isNumeric(kind) ? 'number' : null }, formatted(value, kind))
 }
 
@@ -98,7 +73,7 @@ async function refresh() {
   if (!document.getElementById('table')) {
     show('page',
       h('header', {}, h('h1', {}, 'Quality'), h('p', { id: 'summary' })),
-      filters(table), h('div', { id: 'table' }), h('div', { id: 'pager' }), h('div', { id: 'choice', role: 'status' }))
+      filter(table), h('div', { id: 'table' }), h('div', { id: 'pager' }), h('div', { id: 'choice', role: 'status' }))
   }
   const running = table.running ? `, ${count(table.running)} running` : ''
   show('summary', `${counted(table.all, 'run')}${running}`)

@@ -1,5 +1,5 @@
 // The stages of a run over time: one bar each, on a common axis. Below a stage that is opened lies its trace.
-import { h } from './elements.js'
+import { h, place } from './elements.js'
 import { seconds, state } from './format.js'
 import { Trace } from './trace.js'
 
@@ -61,9 +61,7 @@ class Row {
     const track = h('div', { class: 'track' })
     if (found) {
       const bar = h('div', { class: `bar ${stage.reused ? 'reused' : stage.state}` })
-      bar.style.left = `${(100 * (found[0] - from)) / whole}%`
-      bar.style.width = `${(100 * (found[1] - found[0])) / whole}%`
-      track.append(bar)
+      track.append(place(bar, (100 * (found[0] - from)) / whole, (100 * (found[1] - found[0])) / whole))
     }
     const took = found ? found[1] - found[0] : stage.seconds
     const note = stage.reused ? `reused, made in ${seconds(stage.seconds ?? 0)}` : stage.state === 'waiting' || took === undefined || took === null ? '' : seconds(took)

@@ -1,5 +1,5 @@
 // The trace of a stage: a row for the spans of each name, on an axis of their own. Its times count from the start of the run.
-import { h } from './elements.js'
+import { h, place } from './elements.js'
 import { count, counted, elapsed, formatted, seconds } from './format.js'
 import { chip } from './parts.js'
 
@@ -34,11 +34,8 @@ export class Trace {
     const step = STEPS.find((one) => this.whole / one <= TICKS) || 86400 * Math.ceil(this.whole / 86400 / TICKS)
     const first = Math.ceil((this.start - this.from) / step)
     const ticks = Array.from({ length: TICKS + 1 }, (_, at) => (first + at) * step).filter((moment) => this.percent(this.from + moment) < 92)
-    return h('div', { class: 'axis', 'aria-hidden': 'true' }, ticks.map((moment) => {
-      const tick = h('span', {}, elapsed(moment, step))
-      tick.style.left = `${this.percent(this.from + moment)}%`
-      return tick
-    }))
+    return h('div', { class: 'axis', 'aria-hidden': 'true' },
+      ticks.map((moment) => place(h('span', {}, elapsed(moment, step)), this.percent(this.from + moment))))
   }
 
   percent(moment) {
@@ -66,14 +63,9 @@ export class Trace {
 
   /** The bar of a span. A phase that takes place again and again fills the part of it that it has taken altogether. */
   bars(span) {
-    const bar = h('i', { class: `bar ${span.error === null ? 'done' : this.cut}` })
-    bar.style.left = `${this.percent(span.start)}%`
-    bar.style.width = `${(100 * span.seconds) / this.whole}%`
-    if (span.seconds >= 0.999 * (span.end - span.start)) return [bar]
-    const extent = h('i', { class: 'bar extent' })
-    extent.style.left = bar.style.left
-    extent.style.width = `${(100 * (span.end - span.start)) / this.whole}%`
-    return [extent, bar]
+    const put = (kind, seconds) => place(h('i', { class: `bar ${kind}` }), this.percent(span.start), (100 * seconds) / this.whole)
+    const bar = put(span.error === null ? 'done' : this.cut, span.seconds)
+    return span.seconds >= 0.999 * (span.end - span.start) ? [bar] : [put('extent', span.end - span.start), bar]
   }
 
   /** The span that is nearest to the pointer, null if that is beside the bars. */
