@@ -17,19 +17,12 @@ from tasks.encoder.spec import BASE_MODEL
 
 @dataclass(frozen=True)
 class BaseModel:
-    """A pretrained encoder.
+    """A pretrained encoder, whose names on the hub are "" if they are unknown."""
 
-    Attributes:
-        name: Its name in the experiment, or that of its folder.
-        hub: Its name on the hub; "" if it is not there.
-        license: The hub's name of its license; "" if it is unknown.
-        continued: Whether the training started from a model that had been fine-tuned before.
-    """
-
-    name: str
+    name: str  # in the experiment, or that of its folder
     hub: str
     license: str
-    continued: bool = False
+    continued: bool = False  # whether the training started from a model that had been fine-tuned before
 
 
 def base_model(name: str, runtime: Runtime) -> BaseModel:

@@ -238,8 +238,7 @@ def length_batches(
     Returns:
         The positions of the rows in each batch.
     """
-    if (batch_size is None) == (batch_tokens is None):
-        raise ValueError("give exactly one of batch_size and batch_tokens")
+    assert (batch_size is None) != (batch_tokens is None)
     order = np.argsort(-lengths.astype(np.int64), kind="stable")
     batches, start = [], 0
     while start < len(order):
@@ -250,7 +249,6 @@ def length_batches(
 
 
 def _rows_in(batch_tokens: int, tokens: int, padded: Callable[[int], int] | None) -> int:
-    """Return how many rows of a length fit into a batch, at least one."""
     if padded is None:
         return max(1, batch_tokens // tokens)
     rows = max(1, batch_tokens // padded(tokens))

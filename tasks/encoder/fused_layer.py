@@ -66,7 +66,8 @@ def fuse_layers(encoder: nn.Module) -> bool:
     Returns:
         Whether there is a layer that now uses them.
     """
-    layers = [layer for layer in encoder.modules() if type(layer) in _FORWARDS and _can_be_fused(layer)]
+    layers: list[Any] = [each for each in encoder.modules() if type(each) in _FORWARDS and not has_adapters(each)]
+    layers = [layer for layer in layers if isinstance(layer.intermediate.intermediate_act_fn, GELUActivation)]
     for layer in layers:
         layer.forward = types.MethodType(_FORWARDS[type(layer)], layer)
         setattr(layer, _FUSED, True)
@@ -93,10 +94,6 @@ def leave_gradients_narrow(linear: nn.Linear) -> None:
     """Let the fused passes leave gradients in bf16: only for steps with a single backward pass, which adds nothing."""
     for parameter in linear.parameters():
         parameter.grad_dtype = None
-
-
-def _can_be_fused(layer: Any) -> bool:
-    return isinstance(layer.intermediate.intermediate_act_fn, GELUActivation) and not has_adapters(layer)
 
 
 def _bert_forward(
@@ -278,7 +275,7 @@ class FeedForward(torch.autograd.Function):
 
 
 def _narrow(linears: Sequence[nn.Linear], dtype: torch.dtype) -> list[torch.Tensor]:
-    """Return weights in the format of the products: copies where there are any; other weights are rounded here."""
+    """Return copies of weights in the format of the products; weights without one are rounded here."""
     return [getattr(one, _COPY) if hasattr(one, _COPY) else one.weight.detach().to(dtype) for one in linears]
 
 
@@ -304,10 +301,7 @@ def _softmax_backward(gradient: torch.Tensor, probabilities: torch.Tensor) -> to
 
 
 def _linear_backward(gradient: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradients of a linear layer's weight and bias, rounded as autocast rounds them.
-
-    Autograd widens them to fp32, unless the parameter takes gradients of other formats (grad_dtype).
-    """
+    """Return the gradients of weight and bias, which autograd widens to fp32 unless grad_dtype allows others."""
     return gradient.t() @ values, gradient.sum(0)  # to sum in fp32 would copy the whole gradient first
 
 
@@ -315,11 +309,5 @@ def _norm_backward(
     gradient: torch.Tensor, values: torch.Tensor, mean: torch.Tensor, deviation: torch.Tensor,
     weight: torch.Tensor, bias: torch.Tensor,
 ) -> list[torch.Tensor]:  # fmt: skip
-    """Return the gradients of the input, the weight and the bias of layer normalization."""
-    features = values.shape[-1:]
-    needed = [True, True, True]
-    return list(
-        _aten.native_layer_norm_backward(
-            gradient.reshape(values.shape), values, features, mean, deviation, weight, bias, needed
-        )
-    )
+    gradient, features = gradient.reshape(values.shape), values.shape[-1:]
+    return list(_aten.native_layer_norm_backward(gradient, values, features, mean, deviation, weight, bias, [True] * 3))

@@ -53,7 +53,6 @@ def allow_packing(model: PreTrainedModel) -> bool:
 
 
 def _accept_packing(model: PreTrainedModel) -> None:
-    """Make a model and its encoder take the argument `packing`."""
     encoder: Any = model.base_model
     if isinstance(encoder, MPNetModel):
         encoder.forward = partial(_mpnet_encode, encoder, encoder.forward)
@@ -203,7 +202,6 @@ def _is_far(mask: torch.Tensor) -> bool:
 
 
 def _mask(attention_mask: torch.Tensor | None = None, **rest: Any) -> torch.Tensor | None:
-    """Return the mask of a padded batch, or None for a packed batch."""
     return None if attention_mask is None else padding_mask(attention_mask=attention_mask, **rest)
 
 

@@ -253,7 +253,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _without_code(value: Any) -> Any:
-    """Return a JSON value without the keys that are not read, at any depth."""
     if isinstance(value, dict):
         return {key: _without_code(one) for key, one in value.items() if key not in _NOT_READ}
     return [_without_code(one) for one in value] if isinstance(value, list) else value

@@ -63,10 +63,14 @@ def token_columns(encodings: list[Encoding], pairs: bool, ids: pa.DataType) -> d
     """
     sizes = lengths(encodings)
     seconds = [sum(encoding.type_ids) for encoding in encodings] if pairs else 0
+    values: npt.NDArray[Any] = np.fromiter(
+        chain.from_iterable(encoding.ids for encoding in encodings), ids.to_pandas_dtype(), sizes.sum()
+    )
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
     return {
         "length": pa.array(sizes, pa.uint16()),
         "first": pa.array(sizes - seconds, pa.uint16()),
-        "input_ids": _ids(encodings, sizes, ids),
+        "input_ids": pa.ListArray.from_arrays(offsets, pa.array(values), type=pa.list_(ids)),
     }
 
 
@@ -82,11 +86,3 @@ def in_first_windows(texts: list[str] | pa.Array, documents: npt.NDArray[np.int6
 def lengths(encodings: list[Encoding]) -> npt.NDArray[np.int64]:
     """Return the number of tokens of each row, [rows]."""
     return np.fromiter(map(len, encodings), np.int64, len(encodings))
-
-
-def _ids(encodings: list[Encoding], sizes: npt.NDArray[np.int64], kind: pa.DataType) -> pa.ListArray:
-    ids: npt.NDArray[Any] = np.fromiter(
-        chain.from_iterable(encoding.ids for encoding in encodings), kind.to_pandas_dtype(), sizes.sum()
-    )
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ids), type=pa.list_(kind))

@@ -97,7 +97,6 @@ def _check_address(host: str, port: int) -> None:
 
 
 async def _load(service: Service, experiment: Experiment, home: Path) -> None:
-    """Load the model that the experiment names, or each champion."""
     if experiment.serving.model:
         folder = user_folder(experiment.serving.model)
         await service.use(

@@ -22,17 +22,12 @@ LONGEST_WAIT = 300.0
 
 @dataclass(frozen=True)
 class Refused:
-    """A version that could not be loaded.
-
-    Attributes:
-        wait: seconds between this try and the next one.
-        again: when it is tried again, by the clock of the event loop.
-    """
+    """A version that could not be loaded."""
 
     number: str
     reason: str
-    wait: float
-    again: float
+    wait: float  # seconds until the next try
+    again: float  # when that is, by the clock of the event loop
 
 
 class AliasWatch:
@@ -117,7 +112,6 @@ class AliasWatch:
         return open_model(package.path, version.model, version.number, self._service.serving.threads)
 
     def _tell(self, message: str) -> None:
-        """Log a message, unless it is the same as before."""
         if message != self._told:
             log.warning("%s", message)
         self._told = message

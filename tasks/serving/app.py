@@ -50,16 +50,11 @@ class Application:
 
     FastAPI takes nearly as long to call a function as everything else that a refusal takes, and under overload the
     model lacks this time.
-
-    Attributes:
-        token: the bearer token that requests for labels must have; "" for none.
-        bodies: the bytes of the bodies that are being read or answered.
-        others: answers all other requests.
     """
 
     service: Service
-    token: str
-    bodies: Shares
+    token: str  # that requests for labels must have; "" for none
+    bodies: Shares  # of the bytes that are being read or answered
     others: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

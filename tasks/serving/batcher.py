@@ -122,7 +122,6 @@ class Batcher:
             return await loop.run_in_executor(self._tokenizing, self.model.encode, texts)
 
     async def _answered(self, request: Request) -> None:
-        """Wait until all logits of a request are there."""
         answered = self._pending[request] = asyncio.get_running_loop().create_future()
         self._waiting.add(request)
         self._metrics.waiting.inc(request.waiting)

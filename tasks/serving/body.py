@@ -34,17 +34,11 @@ class Body:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request asks for.
+    """What a request asks for."""
 
-    Attributes:
-        texts: for each column of the model, the sentences of all rows.
-        id: the id that the client gives the request; "" for none.
-        written: turns the answers and the id into the response.
-    """
-
-    texts: list[list[str]]
-    id: str
-    written: Callable[[Answers, str], Response]
+    texts: list[list[str]]  # for each column of the model, those of all rows
+    id: str  # that the client gives the request; "" for none
+    written: Callable[[Answers, str], Response]  # turns the answers and the id into the response
 
 
 def declared(request: Request, most: int) -> int:
@@ -56,19 +50,11 @@ def declared(request: Request, most: int) -> int:
 
 
 async def read_body(request: Request, most: int, deadline: float) -> Body:
-    """Read the body of a request.
-
-    Args:
-        request: the request.
-        most: the maximum number of bytes, both as sent and decompressed.
-        deadline: when it must be there, by the clock of the event loop.
+    """Read a body of at most some bytes, both as sent and decompressed, until a time of the event loop's clock.
 
     Raises:
-        TooLarge: if it has more bytes.
-        Unsupported: if it is compressed in an unknown format.
-        Gone: if the client closes the connection.
-        SlowClient: if it does not arrive in time.
-        Refusal: if it cannot be decompressed, or has less JSON than its header says.
+        Refusal: if it is too large, comes too late, cannot be decompressed, or has less JSON than its header says, or
+            if the client closes the connection.
     """
     content = _decompressed(await _read(request, most, deadline), request.headers.get("content-encoding", ""), most)
     size = request.headers.get(JSON_SIZE)

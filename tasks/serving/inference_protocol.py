@@ -53,7 +53,6 @@ def config(model: ServedModel) -> dict[str, Any]:
 
 
 def _outputs(package: PackagedModel) -> list[Tensor]:
-    """Return the outputs of a model, without data."""
     if package.kind == "regression":
         return [{"name": "score", "datatype": "FP32", "shape": [-1]}]
     labels, every = {"parameters": {"labels": json.dumps(package.labels)}}, [-1, package.outputs]
@@ -169,7 +168,6 @@ def _rows_of(shape: Any) -> int | None:
 
 
 def _written(answers: Answers, name: str, wanted: list[tuple[Tensor, bool]]) -> Response:
-    """Return the response with the outputs that were asked for."""
     model, made, binary = answers.model, [], []
     for output, is_binary in wanted:
         array = _array(output, answers)

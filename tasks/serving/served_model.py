@@ -21,17 +21,11 @@ WARM_TOKENS = 128
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model and what it is called.
-
-    Attributes:
-        name: the name of the registered model, or of the folder.
-        version: its version there; for a folder the key of the package.
-        form: the form that computes, such as "openvino-bf16".
-    """
+    """A model and what it is called."""
 
     name: str
-    version: str
-    form: str
+    version: str  # in the registry; of a folder the key of the package
+    form: str  # what computes, such as "openvino-bf16"
     package: PackagedModel
 
     def shapes(self, batch_tokens: int) -> list[tuple[int, int]]:
@@ -98,7 +92,6 @@ def _check_head(package: PackagedModel, model: Path) -> None:
 
 
 def _fastest(folder: Path, forms: list[Form]) -> str:
-    """Return the name of the fastest offered form that can be computed here."""
     offered = [form for form in forms if form["offered"]]
     found = [form for form in offered if computable(form)]
     if not found:
@@ -111,7 +104,6 @@ def _fastest(folder: Path, forms: list[Form]) -> str:
 
 
 def _check(package: PackagedModel, file: Path) -> None:
-    """Raise BadInput if an answer to an example has changed."""
     examples = json.loads(file.read_bytes())
     # One at a time, because one batch of all would keep the champion waiting.
     found = np.concatenate([package.logits([[text] for text in row]) for row in zip(*examples["texts"], strict=True)])

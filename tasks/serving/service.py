@@ -45,18 +45,14 @@ class Answers:
 
 
 class Service:
-    """Answers with the champion, and with the challenger as far as the settings say. It lives in an event loop.
-
-    Attributes:
-        obstacle: why there is no model yet, for messages.
-    """
+    """Answers with the champion, and with the challenger as far as the settings say. It lives in an event loop."""
 
     def __init__(self, serving: Serving, metrics: Metrics) -> None:
         self.serving, self.metrics = serving, metrics
         # One batch is computed at a time, whichever model computes it, because it has all threads.
         self._computing = ThreadPoolExecutor(1, "model")
         self._tokenizing = ThreadPoolExecutor(1, "tokenizer")
-        self.obstacle = "try again in a few seconds"
+        self.obstacle = "try again in a few seconds"  # why there is no model yet, for messages
         self._champion: Lane | None = None
         self._challenger: Lane | None = None
         self._aside: set[asyncio.Task[None]] = set()

@@ -72,36 +72,24 @@ def cost(encoding: Encoding) -> int:
 
 
 class Request:
-    """The inputs of one request, of which there is at least one, and the logits of those that are computed.
-
-    Attributes:
-        logits: float32 [inputs, outputs].
-        waiting: number of tokens of the inputs that wait.
-        left: number of inputs that have no logits yet.
-        gone: whether the answer is no longer needed.
-        arrived: the time, as time.perf_counter tells it.
-    """
+    """The inputs of one request, of which there is at least one, and the logits of those that are computed."""
 
     def __init__(self, encodings: list[Encoding], outputs: int, client: str = "") -> None:
-        self.encodings, self.client, self.left, self.gone = encodings, client, len(encodings), False
-        self.waiting, self.arrived = sum(map(cost, encodings)), time.perf_counter()
+        self.encodings, self.client, self.arrived = encodings, client, time.perf_counter()
         self.logits: Array = np.empty((len(encodings), outputs), np.float32)
+        self.left = len(encodings)  # inputs without logits
+        self.waiting = sum(map(cost, encodings))  # tokens of the inputs that wait
+        self.gone = False  # whether the answer is no longer needed
 
 
 @dataclass(frozen=True, order=True)
 class Input:
-    """An input that waits.
-
-    Attributes:
-        turn: when it is its turn among those of its client: see Waiting.
-        number: its number in the order of arrival.
-        place: its place in the request.
-    """
+    """An input that waits, in the order of turns among those of its client: see Waiting."""
 
     turn: int
-    number: int
+    number: int  # in the order of arrival
     request: Request = field(compare=False)
-    place: int = field(compare=False)
+    place: int = field(compare=False)  # in the request
 
     @property
     def encoding(self) -> Encoding:
@@ -111,17 +99,11 @@ class Input:
 
 @dataclass
 class Client:
-    """A client whose inputs wait.
+    """A client whose inputs wait."""
 
-    Attributes:
-        turn: when it is its turn among clients: see Waiting.
-        now: the turn among its inputs that is being computed.
-        requests: number of its requests of which inputs wait.
-    """
-
-    turn: int
-    now: int = 0
-    requests: int = 0
+    turn: int  # among clients: see Waiting
+    now: int = 0  # the turn among its inputs that is being computed
+    requests: int = 0  # those of which inputs wait
 
 
 class Waiting:
@@ -224,7 +206,6 @@ class Waiting:
         return [each for _, each in batch[:rows]]
 
     def _count(self, request: Request, tokens: int) -> None:
-        """Count tokens of a request that no longer wait."""
         request.waiting -= tokens
         self.shares.take(request.client, -tokens)
         if not request.waiting:
