@@ -25,17 +25,7 @@ from tasks.encoder.model_files import (
 )
 from tasks.encoder.models import Classifier, EncoderWithHead, head_modules
 from tasks.encoder.pooled_encoder import PooledEncoderConfig, PooledEncoderForSequenceClassification
-from tasks.encoder.spec import (
-    BASE_MODEL,
-    CLEANING,
-    CONFIG,
-    TEXTS,
-    THRESHOLDS,
-    WINDOW_STRIDE,
-    HeadSpec,
-    bad_input_for,
-    has_head,
-)
+from tasks.encoder.spec import BASE_MODEL, CONFIG, THRESHOLDS, HeadSpec, bad_input_for, has_head
 from tasks.encoder.text_cnn import TextCNNConfig, TextCNNForSequenceClassification, TextCNNModel
 from tasks.encoder.tfidf import TfidfConfig, TfidfForSequenceClassification
 
@@ -53,7 +43,7 @@ AutoModel.register(TextCNNConfig, TextCNNModel)
 #: Values of an encoder's configuration that the model made of it must not have.
 _OF_ANOTHER_MODEL = (
     "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "problem_type", "score_range",
-    THRESHOLDS, CLEANING, TEXTS, WINDOW_STRIDE, BASE_MODEL, "classifier_dropout", "transformers_version",
+    THRESHOLDS, "cleaning", "texts", "window_stride", BASE_MODEL, "classifier_dropout", "transformers_version",
 )  # fmt: skip
 #: What the padding of a batch may change in the logits, as a share of how much they differ between rows. In fp32,
 #: encoders that leave padding out have 1e-6; convolutions over padding (ConvBERT, Nystromformer) have 1e-3 and more.

@@ -26,8 +26,6 @@ _PROBLEM_TYPES: dict[Kind, str] = {
 }
 #: The field of config.json that holds the thresholds of a multi-label model.
 THRESHOLDS = "thresholds"
-#: The fields of config.json that say what a model needs to know of its texts.
-CLEANING, TEXTS, WINDOW_STRIDE = "cleaning", "texts", "window_stride"
 #: The field of config.json in which the stage train records the encoder of a model.
 BASE_MODEL = "base_model"
 CONFIG = "config.json"
@@ -88,9 +86,9 @@ class HeadSpec:
             "id2label": dict(enumerate(names)),
             "label2id": {name: number for number, name in enumerate(names)},
             "classifier_dropout": self.dropout,
-            CLEANING: list(self.cleaning),
-            TEXTS: self.texts,
-            WINDOW_STRIDE: self.stride,
+            "cleaning": list(self.cleaning),
+            "texts": self.texts,
+            "window_stride": self.stride,
         }
         return values | ({"score_range": list(self.score_range)} if self.score_range else {})
 
@@ -106,12 +104,12 @@ class HeadSpec:
             pooling=config.pooling if config.model_type == "pooled-encoder" else "native",
             dropout=getattr(config, "classifier_dropout", None) or 0.0,
             max_length=max_length,
-            stride=getattr(config, WINDOW_STRIDE, None),
+            stride=getattr(config, "window_stride", None),
             label_names=() if kind == "regression" else names,
             score_range=score_range and tuple(score_range),
             thresholds=tuple(getattr(config, THRESHOLDS, None) or ()) if kind == "multilabel" else (),
-            cleaning=tuple(getattr(config, CLEANING, None) or ()),
-            texts=getattr(config, TEXTS, None),
+            cleaning=tuple(getattr(config, "cleaning", None) or ()),
+            texts=getattr(config, "texts", None),
         )
 
 
