@@ -6,30 +6,42 @@ be used as asked.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import logging as transformers_logging
 
 from include.stages import BadInput
-from tasks.encoder.model_files import (
-    check_fit,
-    load_weights,
-    longest_input,
-    open_pretrained_tokenizer,
-    positions_of,
-    read_config,
-)
 from tasks.encoder.models import Classifier, EncoderWithHead, head_modules
+from tasks.encoder.padding_free import first_position
 from tasks.encoder.pooled_encoder import PooledEncoderConfig, PooledEncoderForSequenceClassification
-from tasks.encoder.spec import BASE_MODEL, CONFIG, THRESHOLDS, HeadSpec, bad_input_for, has_head
+from tasks.encoder.spec import (
+    BASE_MODEL,
+    CODE,
+    CONFIG,
+    THRESHOLDS,
+    HeadSpec,
+    bad_input_for,
+    described_head,
+    has_head,
+    named_code,
+    read_values,
+)
 from tasks.encoder.text_cnn import TextCNNConfig, TextCNNForSequenceClassification, TextCNNModel
 from tasks.encoder.tfidf import TfidfConfig, TfidfForSequenceClassification
 
-transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # load_weights checks what a load reports
+transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # _load_weights checks what a load reports
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 # Only these classes are loaded for the models of this project, never the files beside the weights.
 for _config, _model in (
@@ -40,6 +52,11 @@ for _config, _model in (
     AutoConfig.register(_config.model_type, _config)
     AutoModelForSequenceClassification.register(_config, _model)
 AutoModel.register(TextCNNConfig, TextCNNModel)
+_WEIGHTS, _TOKENIZER = "model.safetensors", "tokenizer.json"
+#: transformers would add the weights of an adapter that this file describes.
+_ADAPTER = "adapter_config.json"
+#: The longest row of a table of tokens, which has the lengths in 16 bits.
+_LONGEST = 2**16 - 1
 #: Values of an encoder's configuration that the model made of it must not have.
 _OF_ANOTHER_MODEL = (
     "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "problem_type", "score_range",
@@ -61,15 +78,15 @@ def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
     the same labels or the same range of scores, and pools in the same way. In that case its head is kept. The model is
     in training mode, and allows inputs of spec.max_length tokens.
     """
-    config = read_config(folder)
+    config = _read_config(folder)
     if isinstance(config, TfidfConfig):
         raise BadInput(f"{folder} contains a model on TF-IDF, which has no layers to train: choose an encoder")
     if has_head(config.to_dict()) and HeadSpec.of(config, spec.max_length).meaning == spec.meaning:
-        classifier = _with_own_head(folder, load_weights(AutoModelForSequenceClassification, folder, config), spec)
+        classifier = _with_own_head(folder, _load_weights(AutoModelForSequenceClassification, folder, config), spec)
         _describe(classifier.model, spec)
     else:
         classifier = add_head(_load_encoder(folder, config), spec)
-    check_fit(folder, classifier.encoder, spec.max_length)
+    _check_fit(folder, classifier.encoder, spec.max_length)
     return classifier.train()
 
 
@@ -95,16 +112,16 @@ def load_trained(folder: Path) -> Classifier:
 
     It must say what its outputs mean, and the padding of a batch must not change its answers.
     """
-    config = read_config(folder, trained=True)
-    model = load_weights(AutoModelForSequenceClassification, folder, config)
+    config = _read_config(folder, trained=True)
+    model = _load_weights(AutoModelForSequenceClassification, folder, config)
     classifier = _with_own_head(folder, model, _head(folder, model)).eval()
-    check_fit(folder, classifier.encoder, classifier.spec.max_length)
+    _check_fit(folder, classifier.encoder, classifier.spec.max_length)
     return classifier
 
 
 def read_head(folder: Path) -> HeadSpec:
     """Return the head of a model as load_trained does, without loading its weights."""
-    config = read_config(folder, trained=True)
+    config = _read_config(folder, trained=True)
     with bad_input_for(f"{folder / CONFIG} does not describe a model"), torch.device("meta"):
         model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
     return _head(folder, model)
@@ -112,18 +129,18 @@ def read_head(folder: Path) -> HeadSpec:
 
 def load_encoder(folder: Path, max_length: int) -> PreTrainedModel:
     """Load a pretrained encoder for inputs of max_length tokens without a head, in fp32 and evaluation mode."""
-    encoder = _load_encoder(folder, read_config(folder))
-    check_fit(folder, encoder, max_length)
+    encoder = _load_encoder(folder, _read_config(folder))
+    _check_fit(folder, encoder, max_length)
     return encoder
 
 
 def check_encoder(folder: Path, max_length: int) -> None:
     """Check that an encoder allows inputs of max_length tokens, without loading its weights."""
-    config = read_config(folder)
+    config = _read_config(folder)
     with bad_input_for(f"{folder / CONFIG} does not describe an encoder"), torch.device("meta"):
         pooled = isinstance(config, PooledEncoderConfig)
         model = (AutoModelForSequenceClassification if pooled else AutoModel).from_config(config)  # type: ignore[no-untyped-call]
-    check_fit(folder, model.base_model if pooled else model, max_length)
+    _check_fit(folder, model.base_model if pooled else model, max_length)
 
 
 def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_length: int) -> None:
@@ -132,11 +149,11 @@ def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_lengt
     The copy returns the segments of pairs if the model has them, and truncates inputs to max_length tokens on request.
     """
     inputs = ["input_ids", *(["token_type_ids"] if model.segments else []), "attention_mask"]
-    open_pretrained_tokenizer(source, model_max_length=max_length, model_input_names=inputs).save_pretrained(target)
+    _open_tokenizer(source, model_max_length=max_length, model_input_names=inputs).save_pretrained(target)
 
 
 def _head(folder: Path, model: PreTrainedModel) -> HeadSpec:
-    return HeadSpec.of(model.config, longest_input(folder, cast(PreTrainedModel, model.base_model)))
+    return HeadSpec.of(model.config, _longest_input(folder, cast(PreTrainedModel, model.base_model)))
 
 
 def _with_own_head(folder: Path, model: PreTrainedModel, spec: HeadSpec) -> Classifier:
@@ -149,8 +166,8 @@ def _with_own_head(folder: Path, model: PreTrainedModel, spec: HeadSpec) -> Clas
 
 def _load_encoder(folder: Path, config: Any) -> PreTrainedModel:
     if isinstance(config, PooledEncoderConfig):
-        return cast(PreTrainedModel, load_weights(AutoModelForSequenceClassification, folder, config).base_model)
-    return load_weights(AutoModel, folder, config)
+        return cast(PreTrainedModel, _load_weights(AutoModelForSequenceClassification, folder, config).base_model)
+    return _load_weights(AutoModel, folder, config)
 
 
 def _config_with(encoder: PreTrainedModel, spec: HeadSpec) -> Any:
@@ -188,7 +205,7 @@ def _check_answers(classifier: Classifier, refusal: str) -> None:
     with bad_input_for(refusal):
         if spec.score_range is not None and classifier.output_layer.bias is None:
             raise ValueError("the head has no bias, so it cannot predict scores in a range")
-        longest = min(_LENGTHS[-1], positions_of(encoder) or _LENGTHS[-1])
+        longest = min(_LENGTHS[-1], _positions_of(encoder) or _LENGTHS[-1])
         lengths = torch.tensor([min(length, longest) for length in _LENGTHS])
         numbers = torch.arange(len(lengths) * longest).view(len(lengths), longest)
         ids = 2 + numbers * 7919 % max(1, encoder.config.vocab_size - 2)  # 7919 is prime, so the words differ
@@ -205,3 +222,104 @@ def _check_answers(classifier: Classifier, refusal: str) -> None:
                 "the padding of a batch changes the logits, so the answer to a text would depend on the texts beside it"
             )
     classifier.train(training)
+
+
+def _read_config(folder: Path, trained: bool = False) -> Any:
+    """Return the configuration of a model, without running the folder's code. If `trained`, it must have a head."""
+    for name in (CONFIG, _WEIGHTS, _TOKENIZER):
+        if not (folder / name).is_file():
+            raise BadInput(f"{folder / name} is missing: the folder of an encoder must contain this file")
+    if (folder / _ADAPTER).is_file():
+        raise BadInput(f"{folder / _ADAPTER} is of an adapter, which is not applied: merge it into {_WEIGHTS}")
+    values = read_values(folder)
+    if values.get("quantization_config"):
+        raise BadInput(f"{folder / CONFIG}: quantization_config says that the weights are quantized: "
+                       "choose the model in full precision")  # fmt: skip
+    if trained or has_head(values):
+        names = dict(enumerate(described_head(folder, values).names))
+        values |= {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+    with bad_input_for(f"{folder / CONFIG} is not the configuration of a known encoder"):
+        config = _class_of(folder, values.get("model_type")).from_dict(values)
+    if config.is_encoder_decoder:
+        raise BadInput(
+            f"{folder} contains an encoder-decoder model ({config.model_type}): choose a model without a decoder"
+        )
+    return config
+
+
+def _load_weights(kind: Any, folder: Path, config: Any) -> PreTrainedModel:
+    """Load a model of one of transformers' auto classes in fp32. Only the weights of a pooler may be missing."""
+    file = folder / _WEIGHTS
+    with bad_input_for(f"{file} cannot be read into the model that config.json describes: fetch the model again"):
+        model, report = kind.from_pretrained(
+            folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+            local_files_only=True, trust_remote_code=False,
+        )  # fmt: skip
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+    if missing:
+        raise BadInput(f"{file} lacks {len(missing)} weights, for example {missing[0]}: "
+                       "use the file that belongs to config.json")  # fmt: skip
+    if unknown := _of_its_parts(model, report["unexpected_keys"]):
+        raise BadInput(f"{file} has {len(unknown)} weights that the model of config.json does not have, for example "
+                       f"{unknown[0]}: use the files that belong together")  # fmt: skip
+    return cast(PreTrainedModel, model)
+
+
+def _open_tokenizer(folder: Path, **values: Any) -> Any:
+    """Return the tokenizer of a folder with some other values, for `save_pretrained`.
+
+    AutoTokenizer would build another tokenizer than that of tokenizer.json for some of transformers' classes.
+    """
+    with bad_input_for(f"{folder} does not contain a valid tokenizer: fetch the model again"):
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, **values, local_files_only=True)
+    for key in CODE:
+        tokenizer.init_kwargs.pop(key, None)  # which `save_pretrained` would write
+    return tokenizer
+
+
+def _longest_input(folder: Path, encoder: PreTrainedModel) -> int:
+    """Return the maximum length of an input in tokens."""
+    limit, positions = _open_tokenizer(folder).model_max_length, _positions_of(encoder)
+    file = folder / "tokenizer_config.json"
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit >= 1:
+        raise BadInput(f"{file}: model_max_length is {limit!r}: write the maximum number of tokens of an input")
+    longest = min(limit, positions or limit)  # A tokenizer that sets no limit names a very large one.
+    if longest > _LONGEST:
+        raise BadInput(f"{folder} does not say how long an input may be: write the maximum number of tokens, at most "
+                       f"{_LONGEST}, as model_max_length into {file.name}")  # fmt: skip
+    return int(longest)
+
+
+def _check_fit(folder: Path, encoder: Any, max_length: int) -> None:
+    """Check that the encoder has embeddings for the tokenizer's words, and positions for max_length tokens."""
+    words = 1 + max(_open_tokenizer(folder).get_vocab().values(), default=-1)
+    if words > encoder.config.vocab_size:
+        raise BadInput(f"{folder}: the tokenizer has {words} words, but the encoder only {encoder.config.vocab_size}. "
+                       "tokenizer.json belongs to another model: fetch the model again")  # fmt: skip
+    positions = _positions_of(encoder)
+    if positions is not None and max_length > positions:
+        raise BadInput(
+            f"preprocessing.max_length is {max_length}, but the encoder in {folder} has {positions} positions: "
+            f"write preprocessing.max_length: {positions} or less"
+        )
+
+
+def _positions_of(encoder: PreTrainedModel) -> int | None:
+    """Return the maximum length of an input in tokens, or None if the encoder sets no limit."""
+    limit = getattr(encoder.config, "max_position_embeddings", None)
+    return None if limit is None or limit <= 0 else limit - first_position(encoder)
+
+
+def _class_of(folder: Path, kind: Any) -> Any:
+    if isinstance(kind, str) and kind in CONFIG_MAPPING:
+        return CONFIG_MAPPING[kind]
+    code = named_code(folder)
+    never = f", and the code that it names is never run ({code})" if code else ""
+    raise ValueError(f"transformers has no model_type {kind!r}{never}: choose a model of a family that it has")
+
+
+def _of_its_parts(model: PreTrainedModel, names: Iterable[str]) -> list[str]:
+    """Return those names of weights that begin with a part of the model, except a pooler that the head may not use."""
+    inside = f"{model.base_model_prefix}."
+    parts = {name for each in (model, model.base_model) for name, _ in each.named_children()} - {"pooler", inside[:-1]}
+    return sorted(name for name in names if name.removeprefix(inside).partition(".")[0] in parts)
