@@ -25,6 +25,16 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def horovod() -> Iterator[None]:
+    """Horovod with this process as its only rank."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     with session(Experiment(), "tests") as spark:

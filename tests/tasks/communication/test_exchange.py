@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -154,13 +153,6 @@ def found(job: Job) -> list[dict[str, torch.Tensor]]:
     folder = job.encoder.parent
     on_ranks(reduce_on_two_ranks, 2, folder)
     return [load_file(folder / f"{rank}.safetensors") for rank in (0, 1)]
-
-
-@pytest.fixture
-def horovod() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
 
 
 def test_alone_gradients_lose_their_loss_scale_and_nothing_else(job: Job) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
@@ -95,13 +94,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, torch.Tens
         patch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
         on_ranks(sum_over_hosts, 4, folder)
     return [load_file(folder / f"{rank}.safetensors") for rank in range(4)]
-
-
-@pytest.fixture
-def horovod() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
 
 
 def test_all_ranks_have_the_same_sum_and_see_the_nan_of_one(found: list[dict[str, torch.Tensor]]) -> None:

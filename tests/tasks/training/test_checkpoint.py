@@ -4,10 +4,9 @@ import json
 import logging
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import horovod.torch as hvd
 import pytest
 import torch
 
@@ -16,14 +15,9 @@ from include.stages import Transient
 from tasks.training.checkpoint import Checkpoints, Snapshot
 from tasks.training.job import checkpoints
 
+pytestmark = pytest.mark.usefixtures("horovod")
+
 SAME = {"config": "c", "data": "d"}
-
-
-@pytest.fixture(autouse=True)
-def horovod() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
 
 
 @pytest.fixture

@@ -144,13 +144,6 @@ def test_it_trains_to_the_end_and_loses_no_more_than_it_says(root: Path, before:
         assert all((folder / f"log-{rank}").read_text() == "" for rank in range(1, sum(ranks(after))))
 
 
-@pytest.fixture
-def horovod() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
-
-
 @pytest.mark.usefixtures("horovod")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_compressor_takes_over_what_there_is(tmp_path: Path, kind: str) -> None:

@@ -3,11 +3,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import horovod.torch as hvd
 import numpy as np
 import pytest
 import torch
@@ -49,13 +47,6 @@ def pretraining(root: Path, options: dict[str, Any] | None = None, **training: A
     output.mkdir()
     experiment = settings(build(values, "the test's experiment"))
     return Job(experiment, root / "encoder", root / "blocks", output, objective="masked words")
-
-
-@pytest.fixture
-def horovod() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
 
 
 def reference(masked: MaskedWords) -> Any:

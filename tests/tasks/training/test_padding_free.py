@@ -3,11 +3,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import horovod.torch as hvd
 import numpy as np
 import pytest
 from transformers import BertModel
@@ -23,14 +21,9 @@ from tests.tasks.stages.pipeline.pretrain.samples import tiny_encoder as words_e
 from tests.tasks.training.test_layers import encoder
 from tests.tasks.training.test_objectives import pretraining
 
+pytestmark = pytest.mark.usefixtures("horovod")
+
 NO_DROPOUT = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
-
-
-@pytest.fixture(autouse=True)
-def horovod() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
 
 
 def padding_free(job: Job) -> Job:
