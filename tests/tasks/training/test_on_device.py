@@ -19,7 +19,7 @@ from transformers.masking_utils import bidirectional_mask_function
 
 from include.sections import Batching, Loss
 from include.stages import BadInput
-from tasks.encoder import padding_free
+from tasks.encoder import padding_free as packing
 from tasks.launching.launch import launch
 from tasks.stages.pipeline.pretrain.blocks import BlockWriter
 from tasks.training import factory, loop, precision
@@ -188,7 +188,7 @@ def test_a_step_reads_nothing_on_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: bool, padding_free: bool, recomputing: bool
 ) -> None:
     monkeypatch.setattr(factory, "runs_ahead", lambda device: True)
-    monkeypatch.setattr(padding_free, "_is_far", lambda mask: True)
+    monkeypatch.setattr(packing, "_is_far", lambda mask: True)
     job = hidden_words(tmp_path) if words else make_job(
         tmp_path, precision="fp16", clip_norm=0.3, activation_checkpointing=recomputing
     )  # fmt: skip
@@ -210,7 +210,7 @@ def test_a_mask_is_made_without_a_look_at_it(monkeypatch: pytest.MonkeyPatch) ->
     tokens = torch.ones(2, 3, dtype=torch.bool)
     options: dict[str, Any] = {"batch_size": 2, "q_length": 3, "kv_length": 3, "allow_is_causal_skip": False}
     options["mask_function"] = bidirectional_mask_function
-    assert padding_free.padding_mask(tokens, **options, allow_is_bidirectional_skip=True) is None
-    monkeypatch.setattr(padding_free, "_is_far", lambda mask: True)
-    made = padding_free.padding_mask(tokens, **options, allow_is_bidirectional_skip=True)
+    assert packing.padding_mask(tokens, **options, allow_is_bidirectional_skip=True) is None
+    monkeypatch.setattr(packing, "_is_far", lambda mask: True)
+    made = packing.padding_mask(tokens, **options, allow_is_bidirectional_skip=True)
     assert made is not None and made.shape == (2, 1, 3, 3) and made.all()
