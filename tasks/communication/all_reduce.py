@@ -31,11 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class AllReduce(Exchange):
-    """Sums gradients over the ranks: those of word embeddings by rows, those of matrices compressed, others in fp32.
-
-    Attributes:
-        copies: the weights rounded to bf16, by name, and as new as the weights; empty if no copies are kept.
-    """
+    """Sums gradients over the ranks: those of word embeddings by rows, those of matrices compressed, others in fp32."""
 
     def __init__(
         self,
@@ -59,7 +55,7 @@ class AllReduce(Exchange):
         """
         super().__init__(model)
         self._layout = flat()
-        self.copies: Parameters = {}
+        self.copies: Parameters = {}  # weights rounded to bf16, by name, and as new as the weights
         if hosts and hosts.count == 1:
             if settings and settings.compression != "none" and self._layout.leads:
                 log.warning("all ranks share one host, so nothing is compressed: write strategy: all-reduce")
@@ -202,12 +198,9 @@ def shared_bytes(model: EncoderWithHead, count: int, copies: Collection[str] = (
 
 
 class Bucket:
-    """Parameters whose gradients are sent together.
+    """Parameters whose gradients are sent together, when the backward pass has filled the buffer `gradients`.
 
-    Attributes:
-        gradients: the buffer that the backward pass fills.
-        packed: the compressor that the settings name; without settings, it compresses nothing.
-        compressor: the compressor of this step, which is not `packed` before the first compressed step.
+    `packed` is the compressor that the settings name, and `compressor` that of the step, which is another one at first.
     """
 
     def __init__(

@@ -45,17 +45,11 @@ class Exchange(ABC):
 
     Before anything but a forward pass reads the model's weights, the loop calls `receive_parameters`, lets the
     optimizer catch up, and calls `gather_embeddings`. Every method may communicate, so all ranks call all of them.
-
-    Attributes:
-        parameters: the tensors that this rank's optimizer updates, by name.
-        sharded: whether `parameters` are another part of the model's parameters on every rank.
-        owned: those of `parameters` of which this rank's optimizer updates a piece, by name. Their gradients are those
-            of the pieces.
     """
 
-    sharded = False
-    parameters: Parameters
-    owned: Mapping[str, Owned]
+    sharded = False  # whether `parameters` are another part of the model's parameters on every rank
+    parameters: Parameters  # the tensors that this rank's optimizer updates, by name
+    owned: Mapping[str, Owned]  # those of which it updates a piece, by name; their gradients are those of the pieces
     _links: Mapping[Kind, Link]
     _norm: float | None = None  # where it is known when the gradients are synchronized
 

@@ -17,16 +17,11 @@ class Served(ABC):
 
     Every step calls `add` for each gradient, then `receive`, then `send` when the optimizer has updated the pieces,
     and `arrive` before the parameters are read.
-
-    Attributes:
-        parameters: the whole parameters of the model.
-        pieces: this rank's part of each parameter, by name: fp32, whose grad is the sum of the ranks' gradients.
-        slices: where each piece lies in the flattened parameter, or, for rows, in its first dimension.
     """
 
-    parameters: tuple[torch.Tensor, ...]
-    pieces: Parameters
-    slices: dict[str, slice]
+    parameters: tuple[torch.Tensor, ...]  # the whole parameters of the model
+    pieces: Parameters  # this rank's part of each, by name: fp32, whose grad is the sum of the ranks' gradients
+    slices: dict[str, slice]  # where each piece lies in the flattened parameter, or, for rows, in its first dimension
     _in_flight: Handle | None = None
 
     def __init__(self, name: str, link: Link, dtype: torch.dtype) -> None:

@@ -16,20 +16,16 @@ class SharedSum(Compressor):
     """Sums a bucket's gradient over the ranks of this host: each rank a part of it, when all have written theirs.
 
     `link` counts what this rank reads of the others, as of an all-reduce.
-
-    Attributes:
-        part: which elements this rank adds.
-        own: where this rank writes its gradient, fp32 [elements].
-        total: where the sum lies: in the first rank's `own`, which is not written before all have used the sum.
     """
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device, host: Host) -> None:
         super().__init__(name, shapes, link, device)
         self._host = host
         self._regions = [host.take(self.elements) for _ in range(host.count)]
-        self.own, self.total = self._regions[host.number], self._regions[0]
+        self.own = self._regions[host.number]  # where this rank writes its gradient, fp32 [elements]
+        self.total = self._regions[0]  # where the sum lies; it is not written before all have used the sum
         length = aligned(-(-self.elements // host.count) * 4) // 4  # no two ranks write into one cache line
-        self.part = slice(host.number * length, (host.number + 1) * length)
+        self.part = slice(host.number * length, (host.number + 1) * length)  # the elements that this rank adds
         self._written, self._added, self._back = (host.new_event() for _ in range(3))
 
     def start(self, gradient: torch.Tensor) -> None:
@@ -63,20 +59,15 @@ class SharedSum(Compressor):
 
 
 class SharedWeights:
-    """The weights of a bucket and their moments, which the ranks of a host keep once. Each rank updates its part.
-
-    Attributes:
-        owned: the parameters, by name (see Exchange).
-        copies: the parameters in bf16, by name, if there are copies, which are also kept once.
-    """
+    """The weights of a bucket and their moments, which the ranks of a host keep once. Each rank updates its part."""
 
     def __init__(self, parameters: Parameters, gradient: SharedSum, host: Host, copies: bool) -> None:
         """Move the values of parameters, equal on all ranks, into memory that these share.
 
         The parameters are in the order of their gradients in the bucket, which may hold more behind them.
         """
-        self.owned: dict[str, Owned] = {}
-        self.copies: Parameters = {}
+        self.owned: dict[str, Owned] = {}  # the parameters, by name
+        self.copies: Parameters = {}  # the parameters in bf16, by name, if there are copies
         self._gradients: Parameters = {}
         elements = sum(parameter.numel() for parameter in parameters.values())
         weights, means, squares = (host.take(elements) for _ in range(3))

@@ -37,18 +37,10 @@ class Trainer:
     """One rank's part of a training, whose parts factory.py builds.
 
     The rank that leads writes model/, metrics.jsonl and training.json into job.output.
-
-    Attributes:
-        layout: this rank's place among all ranks.
-        stopping: returns whether this rank was asked to stop.
-        state: what a checkpoint keeps of the other parts.
-        phases: what the steps spend their time on.
-        profiler: records some of the steps, if that is asked for.
-        inputs: returns the rows of a micro-batch as token ids and labels, packed if the model packs.
     """
 
     job: Job
-    stopping: Callable[[], bool]
+    stopping: Callable[[], bool]  # whether this rank was asked to stop
     layout: Layout
     device: torch.device
     precision: Precision
@@ -64,10 +56,10 @@ class Trainer:
     metrics: MetricsLogger
     meter: Meter
     checkpoints: Checkpoints
-    state: TrainingState
+    state: TrainingState  # what a checkpoint keeps of the other parts
     phases: Phases
     profiler: Profiler
-    inputs: Callable[[RankBatch], Batch]
+    inputs: Callable[[RankBatch], Batch]  # the rows of a micro-batch, packed if the model packs
 
     def run(self) -> None:
         """Train until the last step, until the dev split stops improving, or until a stop is requested."""

@@ -66,12 +66,7 @@ class Masking:
         return len(words) / number * self._hidden_words(number) if number else 1.0
 
     def hide(self, ids: Array, step: int, row: int) -> tuple[Array, Array]:
-        """Hide tokens of a row. Every word is hidden with the same probability, whatever its length.
-
-        Args:
-            ids: the row, [tokens].
-            step: the step, counted from 1.
-            row: the row's position in its split.
+        """Hide tokens of the row at a position of its split. Every word is hidden with the same probability.
 
         Returns:
             The ids that the model sees, [tokens], and the labels, [tokens]: the true id where a token is hidden,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,29 +23,16 @@ from tasks.training.masking import HIDDEN, IGNORED, Masking, Vocabulary
 from tasks.training.sampler import check
 from tasks.training.selection import BATCH_TOKENS, LOSS
 
-
-class DevScore(NamedTuple):
-    """What an evaluation of the dev split has found, equal on every rank: metrics, and tasks.scoring's distribution."""
-
-    metrics: dict[str, float]
-    predictions: dict[str, dict[str, float]]
+#: What an evaluation of the dev split has found, equal on every rank: metrics, and the distribution of predictions.
+Scores = tuple[dict[str, float], dict[str, dict[str, float]]]
 
 
 class Objective(ABC):
-    """The difference between fine-tuning and pre-training. The loop is the same for both.
+    """The difference between fine-tuning and pre-training. The loop is the same for both."""
 
-    Attributes:
-        model: the encoder with a head that is trained, in training mode.
-        train: the rows that it is trained on.
-        dev: the rows that the best model is selected by.
-        terms: the sum of the weights of each training row's losses, [rows]; the mean loss of a batch is divided by
-            the sum of its rows' terms.
-        metric: which metric of `score` training.json shows.
-    """
-
-    model: EncoderWithHead
-    terms: Array
-    metric: str
+    model: EncoderWithHead  # that is trained, in training mode
+    terms: Array  # of each training row, [rows]: a batch's mean loss is divided by the sum of its rows' terms
+    metric: str  # which metric of `score` training.json shows
 
     def __init__(self, job: Job) -> None:
         self.train, self.dev = TokenTable.open(job.data / "train"), TokenTable.open(job.data / "dev")
@@ -61,7 +47,7 @@ class Objective(ABC):
         """Return all losses whose mean is the loss of the batch, float32 [losses]."""
 
     @abstractmethod
-    def score(self, layout: Layout) -> DevScore:
+    def score(self, layout: Layout) -> Scores:
         """Score the dev split, of which each rank computes a part."""
 
     @abstractmethod
@@ -94,7 +80,7 @@ class FineTuning(Objective):
         logits = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids, batch.packing)
         return self.criterion.losses(logits, batch.labels)
 
-    def score(self, layout: Layout) -> DevScore:
+    def score(self, layout: Layout) -> Scores:
         """Return the task's metrics, the loss and the predictions on the whole split, computed in fp32.
 
         The ranks compute different windows of a document, so the windows are gathered first and then pooled.
@@ -109,7 +95,7 @@ class FineTuning(Objective):
         logits[indices] = gathered  # ranks that share their rows have all computed the same
         logits, labels = pool(logits, self.dev.rows), self.dev.labels[self.dev.documents]
         metrics = {**all_metrics(self.task, labels, logits), LOSS: self.criterion.mean(logits, labels)}
-        return DevScore(metrics, distribution(self.task, logits))
+        return metrics, distribution(self.task, logits)
 
     def selection_metric(self, metrics: dict[str, float]) -> float:
         """Return the metric that the experiment names, or the negative loss."""
@@ -143,7 +129,7 @@ class MaskedWords(Objective):
         return functional.cross_entropy(logits, batch.labels.flatten()[hidden], reduction="none")
 
     @torch.inference_mode()
-    def score(self, layout: Layout) -> DevScore:
+    def score(self, layout: Layout) -> Scores:
         """Return the mean loss and its exponential, the perplexity, in fp32. Every call hides the same tokens."""
         self.model.eval()
         total = count = 0.0
@@ -153,7 +139,7 @@ class MaskedWords(Objective):
             total, count = total + float(losses.double().sum()), count + len(losses)
         self.model.train()
         total, count = sum_over_ranks((total, count), "dev.losses")
-        return DevScore({LOSS: total / count, self.metric: float(torch.tensor(total / count).exp())}, {})
+        return {LOSS: total / count, self.metric: float(torch.tensor(total / count).exp())}, {}
 
     def selection_metric(self, metrics: dict[str, float]) -> float:
         """Return the negative loss."""

@@ -53,12 +53,7 @@ class RankBatch:
 
 
 class Sampler:
-    """Iterates over a rank's parts of all batches. The batches do not depend on the number of ranks.
-
-    Attributes:
-        steps: the number of steps of the whole training, at least one.
-        evaluated: the steps after which the dev split is evaluated: `evaluations` times per epoch, and the last one.
-    """
+    """Iterates over a rank's parts of all batches. The batches do not depend on the number of ranks."""
 
     def __init__(
         self, lengths: Array, terms: Array, batching: Batching, training: Training, part: int, parts: int
@@ -74,7 +69,7 @@ class Sampler:
         whole, rest = divmod(training.epochs, 1)
         self.steps = max(1, sum(counts[: int(whole)]) + (round(rest * counts[-1]) if rest else 0))
         self._starts = np.cumsum([0, *counts])  # steps before each epoch
-        self.evaluated = evaluation_steps(counts, self.steps, training.evaluations)
+        self.evaluated = evaluation_steps(counts, self.steps, training.evaluations)  # after which dev is scored
 
     def __iter__(self) -> Iterator[RankBatch]:
         """Iterate over the parts that are left. A step counts as done when the next one is asked for."""

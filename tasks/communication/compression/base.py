@@ -75,14 +75,11 @@ class ErrorFeedback(Compressor):
 
     At any time, what this rank has sent plus the residual equals the sum of its gradients (Seide et al. 2014;
     Karimireddy et al. 2019).
-
-    Attributes:
-        residual: the part that was not sent yet, fp32 [elements].
     """
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device) -> None:
         super().__init__(name, shapes, link, device)
-        self.residual = torch.zeros(self.elements, device=device)
+        self.residual = torch.zeros(self.elements, device=device)  # the part that was not sent yet, fp32 [elements]
         self._before = self.residual
 
     def keep(self, residual: torch.Tensor) -> None:
@@ -135,12 +132,9 @@ class Recoded(Coded):
     Each rank sends the codes of the other shards to the ranks that sum them. It adds its own shard without encoding
     it, and keeps the error of the code of the sum as the residual of that shard. With codes of S bytes, each of N
     ranks receives 2 (N - 1) / N S; an all-gather would bring (N - 1) S.
-
-    Attributes:
-        block: the number of elements that are encoded together. Shards begin at its multiples.
     """
 
-    block: int
+    block: int  # elements that are encoded together; shards begin at its multiples
 
     def start(self, gradient: torch.Tensor) -> None:
         """Send each of the other ranks the code of the shard that it sums."""

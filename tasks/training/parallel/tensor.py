@@ -19,8 +19,8 @@ from tasks.encoder.models import EncoderWithHead
 from tasks.training.layers import layers_of
 
 
-def _plan(column: tuple[str, ...], row: tuple[str, ...]) -> dict[str, str]:
-    return {**dict.fromkeys(column, "column"), **dict.fromkeys(row, "row")}
+def _plan(column: tuple[str, ...], row: tuple[str, ...]) -> dict[str, type[ParallelStyle]]:
+    return {**dict.fromkeys(column, ColwiseParallel), **dict.fromkeys(row, RowwiseParallel)}
 
 
 _BERT = _plan(
@@ -53,7 +53,7 @@ def check_tensor(model: EncoderWithHead, size: int) -> None:
             f"{', '.join(sorted(PLANS))}: write parallel.tensor: 1, and parallel.shard to save memory"
         )
     layer = layers_of(model.encoder)[0][0]
-    features = [layer.get_submodule(name) for name, how in PLANS[kind].items() if how == "column"]
+    features = [layer.get_submodule(name) for name, style in PLANS[kind].items() if style is ColwiseParallel]
     words = cast(nn.Embedding, model.encoder.get_input_embeddings())
     counts = {
         "attention heads": config.num_attention_heads,
@@ -74,10 +74,7 @@ def divide_layers(model: EncoderWithHead, mesh: DeviceMesh) -> None:
     encoder = model.encoder
     plan = PLANS[encoder.config.model_type]
     for (layer,) in layers_of(encoder):
-        styles: dict[str, ParallelStyle] = {
-            name: ColwiseParallel() if how == "column" else RowwiseParallel() for name, how in plan.items()
-        }
-        parallelize_module(layer, mesh, styles)
+        parallelize_module(layer, mesh, {name: style() for name, style in plan.items()})
     words = encoder.get_input_embeddings()
     if isinstance(words, nn.Embedding):
         parallelize_module(words, mesh, ColwiseParallel(output_layouts=Replicate()))
