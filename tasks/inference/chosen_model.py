@@ -24,28 +24,17 @@ Naming = Literal["scoring", "streaming"]
 
 @dataclass(frozen=True)
 class Model:
-    """A model.
+    """A model that labels rows."""
 
-    Attributes:
-        version: What the predictions say of it: the name and the number of a champion, or a digest of the files.
-        digest: A digest that changes with the files.
-        trained: Its folder and its form.
-    """
-
-    version: str
-    digest: str
+    version: str  # what the predictions say of it: the name and number of a champion, or a digest of the files
+    digest: str  # it changes with the files
     trained: TrainedModel
 
 
 def chosen(experiment: Experiment, run: Run, section: Naming) -> Model:
-    """Return the model in the form that prediction.backend asks for. If it is the champion, its files are verified.
+    """Return the model that the section names, or the champion, whose files are verified, in the form to compute in.
 
     A champion whose package is gone is computed by PyTorch.
-
-    Args:
-        experiment: The experiment.
-        run: A run of the home with the artifacts and, unless there is a server, MLflow's database.
-        section: The section that may name the folder of a model.
     """
     if named := getattr(experiment, section).model:
         return _of_folder(user_folder(named), experiment.prediction, section)

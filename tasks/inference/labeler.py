@@ -31,17 +31,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Labeler:
-    """Labels rows in the Python workers of Spark. It can be sent to them, and each loads the model once.
-
-    Attributes:
-        model: The model.
-        prediction: The section that determines the batches.
-        version: The version of the model, for the column MODEL_VERSION; "" for no such column.
-    """
+    """Labels rows in the Python workers of Spark. It can be sent to them, and each loads the model once."""
 
     model: TrainedModel
     prediction: Prediction
-    version: str = ""
+    version: str = ""  # of the model, for the column MODEL_VERSION; "" for no such column
 
     @property
     def head(self) -> HeadSpec:
@@ -56,12 +50,7 @@ class Labeler:
             first += len(logits)
 
     def label_tokens(self, table: TokenTable, documents: Array) -> pa.Table:
-        """Return the column `row` and the answers of documents that were tokenized before.
-
-        Args:
-            table: The table of the documents.
-            documents: Positions in the table's `documents`, in ascending order, [n].
-        """
+        """Return the column `row` and the answers of tokenized documents at ascending positions, [n]."""
         rows = pa.table({ROW: table.rows[table.documents[documents]]})
         return self._answered(rows, self._runner.documents(table, documents))
 
@@ -101,10 +90,7 @@ def text_problem(value: bytes | None, rules: Sequence[str]) -> str:
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
-    """Yield where a task of Spark writes a file, which gets its name when the block has ended without an error.
-
-    Each attempt of the task, such as a speculative one, writes a file of its own.
-    """
+    """Yield where an attempt of a task of Spark writes a file, which gets its name if the block does not fail."""
     task = TaskContext.get()
     assert task is not None  # only Spark calls this function, on executors
     attempt = file.with_name(f".{file.name}.{task.taskAttemptId()}")
@@ -126,10 +112,7 @@ def write_parquet(tables: Iterator[pa.Table], file: Path) -> None:
 
 @contextmanager
 def progress(done: Callable[[], int], rows: int, seconds: float = 5) -> Iterator[None]:
-    """Log how many of the rows are predicted, every few seconds until the block ends.
-
-    Executors report a partition only when it is finished, so the number may stay the same for a while.
-    """
+    """Log how many of the rows are predicted, every few seconds until the block ends."""
     ended = Event()
 
     def report() -> None:

@@ -45,10 +45,7 @@ def computable(form: Form) -> bool:
 
 
 def computes(precision: str) -> bool:
-    """Return whether this processor computes in a precision.
-
-    OpenVINO emulates bf16 on a processor that lacks it, and takes minutes where fp32 takes seconds.
-    """
+    """Return whether this processor computes in a precision. If it lacks bf16, OpenVINO emulates it in minutes."""
     import openvino
 
     return precision != "bf16" or "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
@@ -103,14 +100,7 @@ class OnnxBackend:
 
 
 class OpenVinoBackend:
-    """A trained model in OpenVINO.
-
-    Args:
-        file: the model's .xml file; its weights are in the .bin file next to it.
-        precision: in what the CPU computes matrix products; the weights are stored in fp32.
-        longest: maximum length of an input in tokens.
-        threads: number of CPU threads; 0 for OpenVINO's choice.
-    """
+    """A trained model in OpenVINO. The threads are 0 for its own choice."""
 
     def __init__(self, file: Path, precision: Literal["fp32", "bf16"], longest: int, threads: int = 0) -> None:
         import openvino
@@ -136,10 +126,7 @@ class OpenVinoBackend:
 
 
 class TransformersBackend:
-    """A trained model in plain transformers, in fp32, with as many threads as PyTorch has in this process.
-
-    The classes are those of transformers and of tasks/encoder. None is loaded from the model's folder.
-    """
+    """A trained model in plain transformers, in fp32. None of its classes is loaded from the model's folder."""
 
     def __init__(self, folder: Path) -> None:
         import torch

@@ -40,7 +40,7 @@ class PackagedModel:
 
     Args:
         folder: the folder of the package.
-        form: the form to compute in, one of those that package.json offers; "" for the one it names as served.
+        form: one of the forms that package.json offers; "" for the one that it names as served.
         threads: number of CPU threads of onnxruntime or OpenVINO; 0 for their choice.
         torch: loads the form of PyTorch; None for plain transformers.
 
@@ -65,10 +65,7 @@ class PackagedModel:
         self._tokenizer.enable_truncation(self.max_length, stride=self.stride or 0, strategy="longest_first")
 
     def predict(self, data: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
-        """Label texts in the columns `sentence` and, for pairs, `sentence2`. The params of MLflow are not used.
-
-        Returns:
-            One row for each row of data, with its index. The columns are those of `answers`.
+        """Label texts in the columns `sentence` and, for pairs, `sentence2`. Return the columns of `answers`.
 
         Raises:
             ValueError: if a column is missing or a text is not a string.
@@ -78,11 +75,10 @@ class PackagedModel:
         return pd.DataFrame(self.answers(self.logits([_texts(data, name) for name in self.columns])), index=data.index)
 
     def answers(self, logits: Array) -> dict[str, list[Any]]:
-        """Turn logits or scores, [rows, outputs], into answers.
+        """Turn logits or scores, [rows, outputs], into lists with a value for each row.
 
-        Returns:
-            Lists with a value for each row: `label` or, for a multi-label task, the list `labels`, and `probabilities`,
-            float64 [labels], in the order of package.json; or `score`.
+        These are `label` or, for a multi-label task, the list `labels`, and `probabilities`, float64 [labels], in the order
+        of package.json; or `score`.
         """
         if self.kind == "regression":
             return {"score": logits[:, 0].astype(np.float64).tolist()}
@@ -103,11 +99,7 @@ class PackagedModel:
         return chances
 
     def logits(self, texts: Sequence[list[str]]) -> Array:
-        """Compute the logits, or scores, of texts, float32 [rows, outputs].
-
-        Args:
-            texts: one list of sentences or two of equal length, which are cleaned as in training.
-        """
+        """Compute the logits, or scores, of one list of sentences or two of equal length, float32 [rows, outputs]."""
         encodings, texts_of = self.encode(texts)
         logits = np.zeros((len(encodings), self.outputs), np.float32)
         order = sorted(range(len(encodings)), key=lambda place: len(encodings[place]))
@@ -117,11 +109,9 @@ class PackagedModel:
         return pool(logits, texts_of)
 
     def encode(self, texts: Sequence[list[str]]) -> tuple[list[Encoding], Array]:
-        """Clean and tokenize texts.
+        """Clean and tokenize texts. Return the inputs of the encoder, and the position of the text of each, [inputs].
 
-        Returns:
-            The inputs of the encoder, which are more than the texts if long ones are divided into windows, and for each
-            input the position of its text, [inputs].
+        The inputs are more than the texts if long ones are divided into windows.
         """
         columns = [clean_all(column, self.cleaning) for column in texts]
         if len(columns) == 1 and self.stride is None:

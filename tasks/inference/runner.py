@@ -45,30 +45,17 @@ class Backend(Protocol):
 
 
 class Runner:
-    """Computes the logits of texts, or of rows that have been tokenized already.
-
-    Attributes:
-        head: the head of the model.
-
-    Args:
-        folder: the folder of the model, with its config.json and its tokenizer.
-        backend: the model in the form that computes.
-        prediction: the section that determines the batches.
-    """
+    """Computes the logits of texts, or of rows that have been tokenized already. Its `head` is that of the model."""
 
     def __init__(self, folder: Path, backend: Backend, prediction: Prediction | None = None) -> None:
         self.head = read_head(folder)
         self._folder, self._backend, self._prediction = folder, backend, prediction or Prediction()
 
     def logits(self, texts: Iterable[Sequence[str]]) -> Iterator[Array]:
-        """Compute the logits of texts, which are cleaned as in training.
+        """Yield the logits of texts in their order, float32 [at most READ_AHEAD, outputs].
 
-        Args:
-            texts: for each row its text, or both texts of a pair. At most READ_AHEAD texts are read ahead, and fewer if
-                they are divided into windows.
-
-        Yields:
-            The logits of the next rows, in the order of the texts, float32 [at most READ_AHEAD, outputs].
+        A row has one text, or both texts of a pair, which are cleaned as in training. At most READ_AHEAD texts are read
+        ahead, and fewer if they are divided into windows.
         """
         for table in self._tables(iter(texts)):
             yield self.documents(table, np.arange(len(table.documents)))
@@ -115,15 +102,7 @@ def tier(mean_length: float) -> int:
 
 
 def batches(lengths: Array, prediction: Prediction) -> list[Array]:
-    """Divide rows into batches, which have rows of similar lengths unless they are static.
-
-    Args:
-        lengths: The lengths of the rows in tokens, [n].
-        prediction: The section that determines the size of the batches.
-
-    Returns:
-        Positions in `lengths`, one array per batch.
-    """
+    """Divide rows of these lengths, [n], into batches, of similar lengths unless static, and return their positions."""
     if not len(lengths):
         return []
     if prediction.batching == "static":

@@ -23,19 +23,12 @@ from tasks.inference.runner import Backend
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained model and one of its forms. It names files only, so it can be sent to Spark's workers.
+    """A trained model and one of its forms. It names files only, so it can be sent to Spark's workers."""
 
-    Attributes:
-        folder: the folder of the model in transformers' format, with its config.json and its tokenizer.
-        file: the file of the form; for PyTorch it is the folder.
-        engine: the library that computes: "torch", "onnxruntime" or "openvino".
-        precision: in what it computes matrix products: "fp32", "bf16" or "int8".
-    """
-
-    folder: str
-    file: str
-    engine: str = "torch"
-    precision: str = "fp32"
+    folder: str  # with the model in transformers' format: its config.json and its tokenizer
+    file: str  # of the form; for PyTorch it is the folder
+    engine: str = "torch"  # or "onnxruntime" or "openvino"
+    precision: str = "fp32"  # or "bf16" or "int8": in what it computes matrix products
 
     @classmethod
     def of(cls, folder: Path, prediction: Prediction) -> Self:

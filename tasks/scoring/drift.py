@@ -30,20 +30,12 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class Profile:
-    """The counts of rows. The profiles of parts add up to that of the whole.
-
-    Attributes:
-        kind: The kind of the task.
-        labels: Label to the number of rows that have it; for a regression, score to the number of rows. Scores are not
-            rounded, so there can be as many as rows.
-        lengths: Length in words, for pairs that of both texts together, to the number of rows.
-        words: Word, without regard to case, to the number of its occurrences.
-    """
+    """The counts of rows. The profiles of parts add up to that of the whole."""
 
     kind: Kind
-    labels: Counter[Any]
-    lengths: Counter[int]
-    words: Counter[str]
+    labels: Counter[Any]  # label to the number of rows that have it; for a regression, score, which is not rounded
+    lengths: Counter[int]  # in words, for pairs that of both texts together
+    words: Counter[str]  # without regard to case
 
     @classmethod
     def of(
@@ -52,13 +44,9 @@ class Profile:
         texts: Iterable[Sequence[str]],
         labels: Iterable[str] | Iterable[Collection[str]] | Iterable[float],
     ) -> Self:
-        """Count rows.
+        """Count rows of one text or two. A label is a name, several names (multilabel), or a score (regression).
 
-        Args:
-            kind: The kind of the task.
-            texts: The sentences of each row, one or two. Two profiles can be compared only if their texts were cleaned
-                by the same rules.
-            labels: The label of each row, the labels of each row (multilabel), or the score of each row (regression).
+        Two profiles can be compared only if their texts were cleaned by the same rules.
         """
         lengths: Counter[int] = Counter()
         words: Counter[str] = Counter()
@@ -99,14 +87,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of drift.
-
-    Attributes:
-        name: What may have changed.
-        measure: How the change is measured.
-        value: The measured change, between 0 and 1.
-        field: The experiment's field that sets the limit, the largest accepted value.
-    """
+    """One figure of drift, and the experiment's field with the largest accepted value."""
 
     name: str
     measure: str

@@ -20,22 +20,13 @@ from tasks.scoring.drift import Figure, Profile, measure
 
 @dataclass(frozen=True)
 class Tally:
-    """What is counted in rows of a batch. It is kept as JSON next to the rows. Tallies of parts add up.
-
-    Attributes:
-        batch: The number of the batch. A later batch has a higher number.
-        model_version: The version of the model that labels its rows.
-        profile: The counts of the labeled rows. Their labels are the answers of the model, and their texts are cleaned
-            as those in its training, whose profile they are compared with.
-        confidence: The sum of the largest probabilities of these rows; None for a regression.
-        reasons: The number of the rows that were set aside by reason.
-    """
+    """What is counted in rows of a batch. It is kept as JSON next to the rows. Tallies of parts add up."""
 
     batch: int
     model_version: str
-    profile: Profile
-    confidence: float | None = None
-    reasons: Counter[str] = field(default_factory=Counter)
+    profile: Profile  # of the labeled rows, with the answers as labels, and the texts cleaned as in training
+    confidence: float | None = None  # the sum of their largest probabilities; None for a regression
+    reasons: Counter[str] = field(default_factory=Counter)  # of the rows that were set aside
 
     @classmethod
     def nothing(cls, batch: int, model_version: str, kind: Kind, reasons: Iterable[str] = ()) -> Self:
@@ -61,18 +52,11 @@ class Tally:
 
 @dataclass(frozen=True)
 class DriftWindow:
-    """Consecutive batches that one version of the model has labeled.
-
-    Attributes:
-        first: The number of the first batch.
-        tally: What is counted in all of them; its batch is the last one.
-        figures: The drift from the training rows of the model. It is empty if they are not known, or if the window has
-            too few rows for a verdict because the model was changed.
-    """
+    """Consecutive batches that one version of the model has labeled, from the first one to that of the tally."""
 
     first: int
     tally: Tally
-    figures: list[Figure]
+    figures: list[Figure]  # none if the training rows are not known, or if a change of the model has left too few rows
 
     @property
     def reasons(self) -> list[str]:

@@ -37,8 +37,8 @@ from tasks.streaming.rows import ARROW, SCHEMA
 class FileSource(DataSource):
     """The source.
 
-    Its options are `folder`, the folder; `log`, the file that notes what was found; `settle`, the seconds for which a
-    file must not have changed; `files`, the largest number of files per batch; and `partitions`, that of partitions.
+    Its options are `folder`; `log`, the file that notes what was found; `settle`, the seconds for which a file must not
+    have changed; `files`, the largest number of files per batch; and `partitions`, that of partitions.
     """
 
     @classmethod
@@ -179,9 +179,7 @@ def _entries(data: bytes) -> list[tuple[str, int | None]]:
 
 
 def rows(file: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file.
-
-    Where a file cannot be read, a row at that place says why, so that the stream goes on with the next file.
+    """Yield the rows of a file. If it cannot be read on, the last row says why, so that the stream goes on.
 
     Raises:
         OSError: If the disk or the network failed. The file may be sound, so its batch has to be repeated.

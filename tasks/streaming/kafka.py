@@ -43,10 +43,7 @@ ROWS_IN_CHUNK = 2048
 
 
 class KafkaSource(DataSource):
-    """The source, with the options `brokers`, `topic`, `rows`, and `starting`.
-
-    `starting` is where a new stream begins: "earliest", or "latest" for only what comes after it has started.
-    """
+    """The source. A new stream is `starting` with the "earliest" message, or only with what comes later ("latest")."""
 
     @classmethod
     def name(cls) -> str:
@@ -63,10 +60,7 @@ class KafkaSource(DataSource):
 
 
 class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of a stream, and reads them. Spark copies it to the executors before it has a connection.
-
-    An offset of the stream is the next offset of each partition.
-    """
+    """Plans the batches of a stream, and reads them. An offset of the stream is the next offset of each partition."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._brokers, self._name = options["brokers"], options["topic"]

@@ -84,11 +84,7 @@ class Topic:
         return self._answer(ask)
 
     def offsets(self, partitions: Iterable[str], which: int) -> Offsets:
-        """Return an offset of each partition.
-
-        That is OFFSET_BEGINNING for the first message that is still there, or OFFSET_END for the one that will follow
-        the last message that can be read. Messages of open transactions cannot be read yet.
-        """
+        """Return OFFSET_BEGINNING of each partition, or OFFSET_END, which open transactions hold back."""
         asked = [TopicPartition(self._name, int(number), which) for number in partitions]
 
         def ask(timeout: float) -> Offsets:
@@ -137,10 +133,7 @@ class Topic:
             self._reason = error.str()
 
     def _answer(self, ask: Callable[[float], T]) -> T:
-        """Return the brokers' answer to a question with a timeout in seconds.
-
-        While they start again, or elect a leader, they are asked again.
-        """
+        """Return the brokers' answer. While they start again, or elect a leader, they are asked again."""
         self._consumer.poll(0)  # calls _remember with what is known from before
         self._reason, deadline = "", time.monotonic() + PATIENCE
         while True:
@@ -176,10 +169,9 @@ class Topic:
 
 
 def properties_file() -> Path | None:
-    """Return the file of librdkafka's properties for TLS and the login, if the deployment has one.
+    """Return `kafka.properties` of the secret files, else the file that the variable names; None if there is neither.
 
-    It is `kafka.properties` of the secret files, or else the file that the variable names. The driver reads it, and so
-    does every executor.
+    The driver reads it, and so does every executor.
     """
     folder, named = os.environ.get(VARIABLE), os.environ.get(KAFKA_VARIABLE)
     if folder and Path(folder, KAFKA).is_file():
@@ -191,10 +183,7 @@ def properties_file() -> Path | None:
 
 
 def read_properties(file: Path) -> dict[str, str]:
-    """Read a file with lines as `sasl.username=reader`, apart from empty lines and those that start with #.
-
-    See librdkafka's CONFIGURATION.md for the properties.
-    """
+    """Read librdkafka's properties for TLS and the login: lines as `sasl.username=reader`, and comments (#)."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -206,7 +195,7 @@ def read_properties(file: Path) -> dict[str, str]:
         if not line or line.startswith("#"):
             continue
         key, equals, value = line.partition("=")
-        if not equals or not key.strip():
+        if not equals or not key.strip():  # the line is not shown: it may hold a password
             raise BadInput(
                 f"{file}, line {number} is not KEY=VALUE: write a property of librdkafka, or remove the line"
             )

@@ -43,22 +43,14 @@ def score_parts(spark: SparkSession, experiment: Experiment, model: Model, kept:
 
 @dataclass(frozen=True)
 class _ScorePart:
-    """Scores parts of a table; a function for DataFrame.mapInArrow.
-
-    Attributes:
-        table: The Arrow file with the rows.
-        parts: The number of parts that the rows are divided into.
-        missing: The numbers of the parts to score.
-        folder: The folder for the files of the parts.
-        done: Counts the scored rows for the driver.
-    """
+    """Scores parts of a table; a function for DataFrame.mapInArrow."""
 
     labeler: Labeler
-    table: str
+    table: str  # the Arrow file with the rows
     texts: tuple[str, ...]
-    parts: int
-    missing: tuple[int, ...]
-    folder: str
+    parts: int  # the number of parts that the rows are divided into
+    missing: tuple[int, ...]  # the numbers of the parts to score
+    folder: str  # for the files of the parts
     done: Accumulator[int]
 
     def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

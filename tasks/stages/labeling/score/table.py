@@ -98,11 +98,7 @@ def _chunks(spark: SparkSession, experiment: Experiment, folder: Path) -> Iterat
 def take_in(chunks: Iterable[tuple[str, Chunk]], texts: Sequence[str], head: HeadSpec, folder: Path) -> Counts:
     """Write the rows that can be scored to ROWS, the others to ASIDE, and what was counted to COUNTS.
 
-    Args:
-        chunks: The name of a file and some of its rows, for all rows of the input.
-        texts: The columns with the texts.
-        head: The head of the model, with the names of its labels and the rules by which it cleans texts.
-        folder: The folder to write into.
+    The chunks are the rows of all files of the input, with the names of the files.
     """
     rows_in, rows, reasons = 0, 0, Counter[str]()
     writer: Any = None

@@ -109,10 +109,7 @@ class Batches:
 
 
 def close_windows(batches: Batches, experiment: Experiment, run: str) -> None:
-    """Write a file for each window that the committed batches have filled since the last one.
-
-    A process that is killed here leaves windows out, and the next one finds them, because the batches are still there.
-    """
+    """Write a file for each window that the committed batches have filled since the last one that was written."""
     folder = batches.folder / "windows"
     folder.mkdir(exist_ok=True)
     last = max((int(file.stem.rpartition("-")[2]) for file in folder.glob("*-*.json")), default=-1)

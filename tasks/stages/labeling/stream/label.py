@@ -29,10 +29,7 @@ ASIDE = "_aside"
 
 @dataclass(frozen=True)
 class LabelRows:
-    """Labels the rows of a partition; a function for DataFrame.mapInArrow.
-
-    Each task writes part-N.parquet and _aside-N.jsonl into the folder, and yields its tally as JSON.
-    """
+    """Writes part-N.parquet and _aside-N.jsonl for a partition, and yields its tally; a function for mapInArrow."""
 
     labeler: Labeler
     batch: int

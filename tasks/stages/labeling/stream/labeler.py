@@ -59,7 +59,7 @@ class Answering:
         """Return the model for the next batch.
 
         If a new champion is damaged or does not fit the texts, or if MLflow does not answer, the model before it goes
-        on, and the log says why. Only MLflow is asked again with the next batch.
+        on. Only MLflow is asked again with the next batch.
         """
         number = self._number
         try:
@@ -89,13 +89,7 @@ class Answering:
 
 
 class BatchLabeler:
-    """A function for DataStreamWriter.foreachBatch.
-
-    Attributes:
-        folder: the folder of the stream.
-        heartbeat: the heartbeat of the stream.
-        error: what went wrong, if anything; Spark's own error has it in its text only.
-    """
+    """A function for DataStreamWriter.foreachBatch. Its `error` is the cause, which Spark's own error has as text only."""
 
     def __init__(self, experiment: Experiment, run: Run, folder: Path, heartbeat: Heartbeat) -> None:
         self._experiment, self._run, self._batches = experiment, run.folder.name, Batches(folder)
