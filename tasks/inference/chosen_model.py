@@ -13,7 +13,7 @@ from include.runs import Run
 from include.sections import Prediction
 from include.stages import BadInput
 from tasks import outside
-from tasks.encoder.spec import HeadSpec
+from tasks.encoder.loading import read_head
 from tasks.inference.trained_model import TrainedModel, is_package
 from tasks.tracking.loading import MANIFEST_SHA256, load_champion, load_package
 from tasks.tracking.registry import Registry
@@ -34,10 +34,17 @@ class Model:
 def chosen(experiment: Experiment, run: Run, section: Naming) -> Model:
     """Return the model that the section names, or the champion, whose files are verified, in the form to compute in.
 
-    A champion whose package is gone is computed by PyTorch.
+    A champion whose package is gone is computed by PyTorch. A model for another number of texts is refused.
     """
     if named := getattr(experiment, section).model:
-        return _of_folder(user_folder(named), experiment.prediction, section)
+        model = _of_folder(user_folder(named), experiment.prediction, section)
+    else:
+        model = _champion(experiment, run, section)
+    _check_texts(getattr(experiment, section).text2, model, section)
+    return model
+
+
+def _champion(experiment: Experiment, run: Run, section: Naming) -> Model:
     registry = Registry.of(experiment, run)
     found = load_champion(registry, run.store)
     if found is None:
@@ -51,13 +58,13 @@ def chosen(experiment: Experiment, run: Run, section: Naming) -> Model:
     return Model(f"{version.model}/{version.number}", version.tags[MANIFEST_SHA256], trained)
 
 
-def check_texts(experiment: Experiment, head: HeadSpec, model: Model, section: Naming) -> None:
+def _check_texts(second: str, model: Model, section: Naming) -> None:
     """Raise BadInput if the model was trained on pairs and the rows have single texts, or the other way round."""
-    second = getattr(experiment, section).text2
-    if head.texts in (None, 2 if second else 1):
+    texts = read_head(Path(model.trained.folder)).texts
+    if texts in (None, 2 if second else 1):
         return
     name = f"{model.version} ({model.trained.folder})"
-    if head.texts == 1:
+    if texts == 1:
         raise BadInput(
             f"{section}.text2 names the column {second!r}, but {name} was trained on single texts: leave "
             f"{section}.text2 empty, or choose a model for pairs"

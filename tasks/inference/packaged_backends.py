@@ -45,7 +45,7 @@ def computable(form: Form) -> bool:
 
 
 def computes(precision: str) -> bool:
-    """Return whether this processor computes in a precision. If it lacks bf16, OpenVINO emulates it in minutes."""
+    """Return whether this processor computes in a precision. OpenVINO would emulate bf16 in minutes, not seconds."""
     import openvino
 
     return precision != "bf16" or "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

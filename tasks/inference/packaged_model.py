@@ -77,8 +77,8 @@ class PackagedModel:
     def answers(self, logits: Array) -> dict[str, list[Any]]:
         """Turn logits or scores, [rows, outputs], into lists with a value for each row.
 
-        These are `label` or, for a multi-label task, the list `labels`, and `probabilities`, float64 [labels], in the order
-        of package.json; or `score`.
+        These are `label` or, for a multi-label task, the list `labels`, and `probabilities`, float64 [labels], in the
+        order of package.json; or `score`.
         """
         if self.kind == "regression":
             return {"score": logits[:, 0].astype(np.float64).tolist()}

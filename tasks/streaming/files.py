@@ -224,18 +224,14 @@ def _read(file: Path) -> Iterator[_Row]:
 
 def _of_chunk(chunk: Chunk) -> Iterator[_Row]:
     for at, place in enumerate(chunk.places):
-        yield _Row(place, *_row(chunk.rows, at))
+        try:
+            text = written({name: python_value(chunk.rows.column(name)[at]) for name in chunk.rows.schema.names})
+        except UnicodeDecodeError as error:  # Parquet does not check its texts
+            yield _Row(place, None, undecodable(error.object[error.start]))
+            continue
+        yield _Row(place, text, None) if len(text) <= limits.BYTES else _Row(place, None, limits.TOO_LARGE)
     for row in chunk.unreadable:
         yield _Row(row.line, row.text, row.problem)
-
-
-def _row(batch: pa.RecordBatch, at: int) -> tuple[str | None, str | None]:
-    """Return a row and its problem."""
-    try:
-        text = written({name: python_value(batch.column(name)[at]) for name in batch.schema.names})
-        return (text, None) if len(text) <= limits.BYTES else (None, limits.TOO_LARGE)
-    except UnicodeDecodeError as error:  # Parquet does not check its texts
-        return None, undecodable(error.object[error.start])
 
 
 def _lines(file: Path) -> Iterator[_Row]:

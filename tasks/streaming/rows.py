@@ -21,11 +21,6 @@ NO_VALUE = "no value (a tombstone)"
 SCHEMA = "source string, position bigint, time timestamp, row string, problem string"
 #: The same columns in Arrow, as Spark wants them.
 ARROW = pa.schema(
-    {
-        "source": pa.string(),
-        "position": pa.int64(),
-        "time": pa.timestamp("us", "UTC"),
-        "row": pa.string(),
-        "problem": pa.string(),
-    }
+    {"source": pa.string(), "position": pa.int64(), "time": pa.timestamp("us", "UTC")}
+    | dict.fromkeys(("row", "problem"), pa.string())
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from include.artifacts import locked
@@ -39,17 +38,14 @@ class Plan:
 
 def plan(experiment: Experiment, run: Run) -> Plan:
     """Return the model and what identifies the table."""
-    from tasks.encoder.loading import read_head
-    from tasks.inference.chosen_model import check_texts, chosen
+    from tasks.inference.chosen_model import chosen
     from tasks.stages.labeling.score.table import table_digest
 
     scoring = experiment.scoring
     if not scoring.input:
         raise BadInput("scoring.input is empty: name the table to score, for example reviews.csv")
     table = run.folder.name if scoring.is_database else table_digest(scoring.input)
-    model = chosen(experiment, run, "scoring")
-    check_texts(experiment, read_head(Path(model.trained.folder)), model, "scoring")
-    return Plan(model, table)
+    return Plan(chosen(experiment, run, "scoring"), table)
 
 
 def run(context: Context, plan: Plan) -> Outcome:

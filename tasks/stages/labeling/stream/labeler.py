@@ -20,7 +20,7 @@ from include.runs import Run
 from include.sections import Streaming
 from include.stages import BadInput, StageError, Transient
 from tasks.encoder.loading import read_head
-from tasks.inference.chosen_model import Model, check_texts, chosen, state_of
+from tasks.inference.chosen_model import Model, chosen, state_of
 from tasks.inference.labeler import Labeler
 from tasks.scoring.drift_windows import Tally
 from tasks.spark import keep_workers, place
@@ -44,7 +44,7 @@ class Answering:
         self._registry = None if experiment.streaming.model else Registry.of(experiment, run)
         self._number = self._champion()
         self._state = self._named_state()
-        self._model = self._chosen()
+        self._model = chosen(experiment, run, "streaming")
 
     def check(self) -> None:
         """Raise BadInput if the files of a named model have changed: Spark's workers load them whenever they start."""
@@ -65,7 +65,7 @@ class Answering:
         try:
             number = self._champion()
             if number != self._number:
-                self._model = self._chosen()
+                self._model = chosen(self._experiment, self._run, "streaming")
                 self._number = number
                 log.info("%s labels from now on", self._model.version)
         except StageError as error:
@@ -78,18 +78,13 @@ class Answering:
         named = self._experiment.streaming.model
         return state_of(user_path(named).absolute()) if named else {}
 
-    def _chosen(self) -> Model:
-        model = chosen(self._experiment, self._run, "streaming")
-        check_texts(self._experiment, read_head(Path(model.trained.folder)), model, "streaming")
-        return model
-
     def _champion(self) -> str | None:
         """Return the number of the champion; None if there is none, or if a folder is named."""
         return None if self._registry is None else self._registry.aliases().get(CHAMPION)
 
 
 class BatchLabeler:
-    """A function for DataStreamWriter.foreachBatch. Its `error` is the cause, which Spark's own error has as text only."""
+    """A function for DataStreamWriter.foreachBatch. Spark's error has only the text of its `error`."""
 
     def __init__(self, experiment: Experiment, run: Run, folder: Path, heartbeat: Heartbeat) -> None:
         self._experiment, self._run, self._batches = experiment, run.folder.name, Batches(folder)
