@@ -36,15 +36,9 @@ class Linear(NamedTuple):
 def fit(spark: SparkSession, task: Task, features: csr_matrix, targets: Array, weights: Array, folder: Path) -> Linear:
     """Fit a softmax over the classes, a logistic regression for each label, or a linear regression.
 
-    Half the squared weights count as much as the loss of a single row, which is the default of scikit-learn.
-
-    Args:
-        spark: the Spark session.
-        task: the task. Its kind decides what is fitted.
-        features: one vector per row, [rows, features].
-        targets: class ids, [rows], zeros and ones, [rows, labels], or numbers, [rows].
-        weights: weight of each row, [rows].
-        folder: a folder that the executors can read, for a file with the rows.
+    Half the squared weights count as much as the loss of a single row, which is the default of scikit-learn. The
+    features are [rows, features], and the weights of the rows [rows]. Targets are class ids, [rows], zeros and ones,
+    [rows, labels], or numbers, [rows]. The executors can read the folder, in which the rows are written to a file.
 
     Raises:
         BadInput: if no row has a class, if all rows or none have a label, or if all rows have the same vector.

@@ -33,14 +33,7 @@ _ENCODERS = {"tfidf": tfidf, "frozen": frozen}
 
 
 def train(job: Job) -> None:
-    """Fit the head, and write what a training by the engine writes: model/, metrics.jsonl and training.json.
-
-    Args:
-        job: the training; model.kind is tfidf or frozen.
-
-    Raises:
-        BadInput: if the data or the encoder cannot be used.
-    """
+    """Fit the head, and write what a training by the engine writes: model/, metrics.jsonl and training.json."""
     limit_threads()
     experiment = job.experiment
     train, dev = (TokenTable.open(job.data / split) for split in ("train", "dev"))

@@ -28,10 +28,6 @@ def frozen(job: Job, train: TokenTable) -> tuple[Classifier, csr_matrix]:
 
     The output is the mean of the token embeddings, unless model.pooling says cls. A GPU computes it if there is one.
 
-    Args:
-        job: the training.
-        train: the documents.
-
     Raises:
         BadInput: if files of the encoder are missing or damaged, or do not fit the documents.
     """
@@ -48,9 +44,7 @@ def frozen(job: Job, train: TokenTable) -> tuple[Classifier, csr_matrix]:
 def tfidf(job: Job, train: TokenTable) -> tuple[Classifier, csr_matrix]:
     """Return a linear model on TF-IDF, and the vectors of all documents.
 
-    Args:
-        job: the training.
-        train: the documents, from which the inverse document frequencies are computed as MLlib's IDF does.
+    The inverse document frequencies are computed as MLlib's IDF does.
 
     Raises:
         BadInput: if the tokenizer is damaged, or does not fit the documents.

@@ -31,14 +31,7 @@ def write_text_cnn(job: Job, folder: Path) -> Job:
     """Write the encoder that the training begins with, in transformers' format and with the job's tokenizer.
 
     Everything that word2vec does not learn is drawn from training.seed: the filters, and the vectors of rare tokens,
-    which have the variance of the others, as Kim recommends.
-
-    Args:
-        job: the training, whose encoder gives the tokenizer.
-        folder: the folder to write.
-
-    Returns:
-        The training that begins with this encoder.
+    which have the variance of the others, as Kim recommends. Return the training that begins with this encoder.
 
     Raises:
         BadInput: if the tokenizer or the data is damaged, or if no token occurs twice, as in a table without rows.
@@ -59,19 +52,10 @@ def write_text_cnn(job: Job, folder: Path) -> Job:
 
 
 def learn(spark: SparkSession, table: TokenTable, seed: int, folder: Path) -> tuple[Array, Array]:
-    """Learn vectors of the tokens of a table. One partition makes the result the same every time.
+    """Learn vectors of the tokens of a table, through a file in a folder that the executors can read.
 
-    Args:
-        spark: the Spark session.
-        table: the rows.
-        seed: the seed of word2vec.
-        folder: a folder that the executors can read, for a file with the rows.
-
-    Returns:
-        Token ids, int64 [tokens], in ascending order, and their vectors, float32 [tokens, embedding_size].
-
-    Raises:
-        BadInput: if no token occurs twice.
+    Return token ids, int64 [tokens], in ascending order, and their vectors, float32 [tokens, embedding_size]. They are
+    the same every time, because there is one partition. Raise BadInput if no token occurs twice.
     """
     rows = [table.ids(row) for row in range(len(table))]
     if not rows or np.bincount(np.concatenate(rows)).max() < _LEAST:

@@ -17,10 +17,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """The champion and what it was registered with; all but the model is "" if there is no champion yet.
+    """The champion; all fields but the name of the registered model are "" if there is none yet.
 
     Attributes:
-        model: The name of the registered model.
         version: The number of the version.
         train: The key of the artifact of train. Those of evaluate and package follow.
         run: The name of the run that has registered the version.

@@ -19,12 +19,10 @@ class Decision(BaseModel):
     """A decision about a version.
 
     Attributes:
-        decision: "approved"; "rejected" by a person; or "held" after an undecided comparison, a rollback or
-            a trial.
+        decision: "rejected" is a person's, and "held" follows an undecided comparison, a rollback or a trial.
         by: The person's name, "comparison", "rollback" or "trial"; "" if nobody decided.
         at: The time in ISO 8601.
         timed_out: Whether nobody decided in time, which counts as a rejection.
-        why: More about the decision; "" if there is no more to say.
     """
 
     decision: Literal["approved", "rejected", "held"]
@@ -43,25 +41,14 @@ class Decision(BaseModel):
 
 
 class Answer(Decision):
-    """A person's decision.
-
-    Attributes:
-        model: The name of the registered model.
-        version: The number of its version that the person was asked about.
-    """
+    """A person's decision about a version of a registered model."""
 
     model: str
     version: str
 
 
 class Figures(BaseModel):
-    """What Airflow says of a trial.
-
-    Attributes:
-        version: The number of the version that was tried out.
-        texts: The number of texts that both versions answered.
-        same: The number of texts with the same answer from both.
-    """
+    """What Airflow says of the trial of a version: the number of texts that both answered, and of equal answers."""
 
     version: str
     texts: int
@@ -69,7 +56,7 @@ class Figures(BaseModel):
 
 
 class Answers(BaseModel):
-    """What Airflow tells promote: a person's answer and the trial's figures; None if there was no such task.
+    """What Airflow tells promote; None if there was no such task.
 
     Nothing in the run's folder is believed, because every stage may write there.
     """
@@ -100,12 +87,7 @@ def of_rollback(at: str) -> Decision:
 
 
 def of_trial(found: Figures | None, version: str, options: Retraining) -> Decision | None:
-    """Return the decision that holds a version for its trial; None if nothing speaks against the version.
-
-    Args:
-        found: The figures; None if Airflow has told none.
-        version: The number of the version.
-        options: The experiment's section, with the smallest accepted agreement.
+    """Return the decision that holds a version back after its trial; None if nothing speaks against the version.
 
     Raises:
         BadInput: If there are no figures of this version.

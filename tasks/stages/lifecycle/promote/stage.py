@@ -26,7 +26,7 @@ class Plan:
         answers: What Airflow has told, as JSON.
         champion: The number of the champion; "" if there is none.
         promoted: When the version was promoted last; "" if it never was.
-        rolled_back: When the version was rolled back last: after that it may be promoted again.
+        rolled_back: When it was rolled back last; it may be promoted again after that.
     """
 
     answers: str
@@ -51,7 +51,9 @@ def run(context: Context, plan: Plan) -> Outcome:
         version, champion = _entered(context, registry), registry.champion()
         if champion == version:  # it was promoted before, possibly by an interrupted try of this stage
             registry.remove_challenger(version)
-            return _outcome(registry, version, _known(version))
+            tags = version.tags
+            known = Decision(decision="approved", by=tags.get("promoted.by", ""), at=tags.get("decision.at", ""))
+            return _outcome(registry, version, known)
         decision = _decided(context, version, outcome["outcome"], Answers.read(plan.answers))
         tags = {"decision": decision.decision, "decision.by": decision.by, "decision.at": decision.at}
         if decision.decision == "approved":
@@ -105,12 +107,6 @@ def _check(model: str, champion: Version | None, compared: str) -> None:
 
 def _named(number: str) -> str:
     return f"version {number}" if number else "none"
-
-
-def _known(version: Version) -> Decision:
-    """Return the decision by which the current champion was promoted."""
-    tags = version.tags
-    return Decision(decision="approved", by=tags.get("promoted.by", ""), at=tags.get("decision.at", ""))
 
 
 def _outcome(registry: Champions, version: Version, decision: Decision) -> Outcome:

@@ -17,25 +17,20 @@ _NOT_OF_THE_CHALLENGE = ("stage", "artifact", "seconds", "files", "outcome")
 
 
 def tags(tracked: TrackedRun, inputs: Mapping[str, Artifact]) -> dict[str, str]:
-    """Return the tags of a version: its artifacts, its metrics, its forms, the gate, the challenge, and the data.
-
-    Args:
-        tracked: The run as MLflow stores it.
-        inputs: The artifacts of train, evaluate, gate, package and challenge.
-    """
+    """Return the tags of a version: its artifacts, its metrics, its forms, the gate, the challenge, and the data."""
     train, evaluate, package = inputs["train"], inputs["evaluate"], inputs["package"]
     metrics = {f"metrics.{name}": value for name, value in evaluate.manifest.result["metrics"].items()}
-    challenge = dict(inputs["challenge"].manifest.result)
+    challenge = inputs["challenge"].manifest.result
     compared = {f"challenge.{name}": value for name, value in challenge.items() if name not in _NOT_OF_THE_CHALLENGE}
     values = {
         TRAIN: train.manifest.key,
-        "train.artifact": relative(train),
+        "train.artifact": _relative(train),
         MANIFEST_SHA256: sha256(train.path / MANIFEST),
         EVALUATE: evaluate.manifest.key,
         **metrics,
         PACKAGE: package.manifest.key,
         PACKAGE_SHA256: sha256(package.path / MANIFEST),
-        "package.artifact": relative(package),
+        "package.artifact": _relative(package),
         "package.served": package.manifest.result["served"],
         "package.forms": ", ".join(form["name"] for form in package.manifest.result["forms"] if form["offered"]),
         "gate": "passed",
@@ -55,7 +50,7 @@ def identity(train: Artifact, package: Artifact) -> dict[str, str]:
     return {TRAIN: train.manifest.key, PACKAGE_SHA256: sha256(package.path / MANIFEST)}
 
 
-def relative(artifact: Artifact) -> str:
+def _relative(artifact: Artifact) -> str:
     """Return the path of an artifact relative to its home."""
     return artifact.path.relative_to(artifact.path.parents[2]).as_posix()
 

@@ -31,8 +31,8 @@ def run(context: Context, entered: str) -> Outcome:
     """Register the model.
 
     A training with its package has one version, whose files never change. If it is registered again, for example after
-    another challenge, its tags are updated. Those of the current champion are kept: they document its promotion.
-    Another package of the same training is another version. If the newest one before it was rolled back, so is this.
+    another challenge, its tags are updated, except for the champion's, which document its promotion. Another package
+    of the same training is another version. If the newest one before it was rolled back, so is this one.
     """
     train, package = context.inputs["train"], context.inputs["package"]
     registry, tracked = Registry.of(context.experiment, context.run), _tracked(context.run)

@@ -15,7 +15,7 @@ from tasks.tracking.champions import Champions, champion_lock
 from tasks.tracking.loading import load
 from tasks.tracking.registry import ROLLED_BACK, Version, now
 
-#: The tag of the version that was rolled back. Its value is the name of the run that did so.
+#: The tag with the name of the run that has rolled back the version.
 BY = "rolled_back.run"
 
 log = logging.getLogger(__name__)
@@ -57,25 +57,18 @@ def _begun(registry: Champions, name: str) -> Version | None:
 
 
 def _to_leave(run: Run, registry: Champions) -> Version:
-    """Return the version to roll back: the champion, or in a run that does more than roll back, what it has promoted.
-
-    So a run never undoes the promotion of another one that has come after its own.
-    """
+    """Return the version to roll back: the champion, or what this run has promoted if it does more than roll back."""
     stages = run.record()["stages"]
     if not stages.keys() - {"rollback"}:
-        return _champion(registry)
+        champion = registry.champion()
+        if champion is None:
+            raise BadInput(f"{registry.model} has no champion to roll back: promote a model first")
+        return champion
     promotion = stages.get("promote", {}).get("result", {})
     version = registry.version(promotion["version"]) if promotion.get("promoted") else None
     if version is None:
         raise BadInput(f"the run {run.folder.name} has no promotion that can be undone: roll back in a new run")
     return version
-
-
-def _champion(registry: Champions) -> Version:
-    champion = registry.champion()
-    if champion is None:
-        raise BadInput(f"{registry.model} has no champion to roll back: promote a model first")
-    return champion
 
 
 def _before(registry: Champions, left: Version) -> Version:

@@ -35,7 +35,7 @@ class UnusedFolder:
     @classmethod
     def at(cls, kind: str, path: Path) -> UnusedFolder:
         """Measure a folder."""
-        return cls(kind, path, _size(path), age(path))
+        return cls(kind, path, sum(_sizes(path)), age(path))
 
 
 def folders(path: Path) -> list[Path]:
@@ -46,10 +46,7 @@ def folders(path: Path) -> list[Path]:
 
 
 def age(path: Path) -> float:
-    """Return the number of days since a folder or one of its direct entries was last changed.
-
-    The runner touches each folder that a stage uses.
-    """
+    """Return the days since a folder, which the runner touches when a stage uses it, or an entry of it was changed."""
     newest = path.lstat().st_mtime
     with os.scandir(path) as entries:
         newest = max([newest, *(entry.stat(follow_symlinks=False).st_mtime for entry in entries)])
@@ -57,14 +54,7 @@ def age(path: Path) -> float:
 
 
 def remove(unused: UnusedFolder, days: float) -> bool:
-    """Remove a folder, unless it was used in the meantime or is locked by a process.
-
-    Args:
-        unused: The folder.
-        days: The minimum number of days since its last use.
-
-    Returns:
-        Whether the folder was removed.
+    """Remove a folder, and return whether it is gone: it stays if it was used within these days, or is locked.
 
     Raises:
         OSError: If the removal is not permitted.
@@ -82,10 +72,6 @@ def remove(unused: UnusedFolder, days: float) -> bool:
             shutil.rmtree(path)
         return True
     return False
-
-
-def _size(path: Path) -> int:
-    return sum(_sizes(path))
 
 
 def _sizes(path: Path) -> Iterator[int]:

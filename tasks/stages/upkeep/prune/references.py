@@ -32,14 +32,9 @@ class References:
 def referred(home: Path, versions: Sequence[Version], is_young: Callable[[Path], bool]) -> References:
     """Find the runs and artifacts that must be kept.
 
-    Runs are kept if they are young, if a registered version names them, or if they are arms of a study, because a later
-    study compares them again. References are followed: from a run to the runs that it names, and from an artifact to
-    its inputs.
-
-    Args:
-        home: The home.
-        versions: All registered versions.
-        is_young: Returns whether the folder of a run is too young to be removed.
+    Runs are kept if their folders are young, if a registered version names them, or if they are arms of a study,
+    because a later study compares them again. References are followed: from a run to the runs that it names, and from
+    an artifact to its inputs.
 
     Raises:
         BadInput: If a record or a manifest is damaged, because its references are unknown then.

@@ -26,15 +26,13 @@ class Evidence:
     """What the artifacts of a run say of its model.
 
     Attributes:
-        summary: metrics.json of evaluate.
-        gate: The result of gate.
+        summary: The content of metrics.json.
         rows: The rows of each split after cleaning.
         data: The key and the fingerprint of the validated data.
-        training: The result of train.
         settings: The parts of the experiment that train used.
         preprocessing: The part that preprocess used.
         thresholds: For a multi-label task, the probability from which each label is predicted, in their order.
-        revision: The revision of the code that trained the model.
+        revision: That of the code that trained the model.
     """
 
     summary: Mapping[str, Any]
@@ -65,14 +63,7 @@ class Evidence:
 
 
 def model_card(experiment: Experiment, evidence: Evidence, base: BaseModel, name: str) -> str:
-    """Return the text of the card.
-
-    Args:
-        experiment: The experiment.
-        evidence: What the artifacts say of the model.
-        base: The pretrained encoder.
-        name: The name by which the card's examples load the model.
-    """
+    """Return the text of the card, whose examples load the model by its name."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         autoescape=False,  # The card is Markdown.

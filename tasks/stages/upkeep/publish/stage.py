@@ -29,12 +29,7 @@ def plan(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context, plan: str) -> Outcome:
-    """Write the card and, if the experiment names a repository, upload it with the model.
-
-    Raises:
-        BadInput: If the model is a baseline, or if the hub refuses it.
-        Transient: If the hub does not answer.
-    """
+    """Write the card and, if the experiment names a repository, upload it with the model."""
     from tasks.encoder.base_model import base_model, recorded
     from tasks.stages.upkeep.publish.card import Evidence, model_card
 
@@ -58,13 +53,9 @@ def run(context: Context, plan: str) -> Outcome:
 
 
 def upload(publication: Publication, model: Path, card: Path, message: str) -> str:
-    """Upload a model and its card in one commit, so that nobody meets half of it. Return the address of the commit.
+    """Upload a model's folder and its card in one commit, and return the address of the commit.
 
-    Args:
-        publication: Names the repository, which is created if it does not exist.
-        model: The folder of the model.
-        card: The file of the card.
-        message: The message of the commit.
+    The repository is created if it does not exist.
 
     Raises:
         BadInput: If the hub refuses the token or the name of the repository.

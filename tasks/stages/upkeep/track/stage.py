@@ -21,12 +21,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be written.
+    """What is to be written to the MLflow at the address `uri`.
 
     Attributes:
-        uri: The address of MLflow.
-        run: The name of the run.
-        state: Its state.
+        state: The state of the run.
         earlier: Name to state of the earlier runs that are not tracked yet.
         warnings: One line per run that cannot be read.
     """
@@ -45,9 +43,7 @@ def plan(experiment: Experiment, run: Run) -> Plan:
 
 
 def run(context: Context, plan: Plan) -> Outcome:
-    """Write this run and earlier untracked runs to MLflow.
-
-    Errors of earlier runs only cause warnings.
+    """Write this run and earlier untracked runs to MLflow; errors of earlier runs only cause warnings.
 
     Raises:
         BadInput: If this run has no finished stage.
