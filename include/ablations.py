@@ -31,12 +31,7 @@ _ID = re.compile(r"[a-z][a-z0-9-]{0,49}")
 
 @dataclass(frozen=True)
 class Configuration:
-    """One configuration.
-
-    Attributes:
-        id: unique name, which is never used again for another configuration.
-        changes: values by "section.field" that replace those of the task's named experiment.
-    """
+    """A configuration, which changes values of a task's named experiment. Its id is never used for another one."""
 
     id: str
     about: str
@@ -75,10 +70,7 @@ def day(identity: str) -> date:
 
 
 def study(task: str, overrides: Mapping[str, Any]) -> str:
-    """Return the name of the study whose arms have this task and these overrides.
-
-    It is the name of the task, followed by a digest of the overrides if there are any.
-    """
+    """Return the name of a study: the task, followed by a digest of the overrides of all its arms if there are any."""
     if not overrides:
         return task
     return f"{task}-{hashlib.sha256(json.dumps(overrides, sort_keys=True).encode()).hexdigest()[:6]}"
@@ -89,11 +81,6 @@ def arm(configuration: Configuration, seed: int, overrides: Mapping[str, Any]) -
 
     Every arm has two ranks unless the overrides set another number: a single rank exchanges no gradients that could be
     compressed, and the meaning of auto depends on the machine.
-
-    Args:
-        configuration: the configuration of the arm.
-        seed: the random seed of its training.
-        overrides: values by "section.field" that hold for all arms of the study.
 
     Raises:
         BadInput: if an override sets a field that the configuration, the task or the seed determines.

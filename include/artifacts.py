@@ -39,10 +39,7 @@ class Manifest:
         part: the part of the experiment that it was made from.
         inputs: the keys of the artifacts that it was made from, by stage.
         fingerprint: hash of what it was made from outside the store (raw files, pretrained weights).
-        revision: git revision of the code.
-        result: the stage's result line.
         exit_code: how the stage ended. Evidence of a failure is committed too, but is no input.
-        message: why it failed.
         files: bytes and sha256 of each file, by relative path.
         modified: when each file was last changed before it was hashed, in nanoseconds since 1970, by relative path.
     """
@@ -70,12 +67,10 @@ class Artifact:
 
 
 class ArtifactStore:
-    """The folder artifacts/ below a root.
+    """The folder artifacts/ of a home.
 
-    Args:
-        root: the home.
-        full_check: whether find() hashes every file. Otherwise it takes a file for unchanged if its size and the time
-            of its last change are still those of the commit, when every file was hashed.
+    With full_check, `find` hashes every file. Otherwise it considers a file unchanged if its size and the time of its
+    last change are still those of the commit, when every file was hashed.
     """
 
     def __init__(self, root: Path, full_check: bool = False) -> None:
@@ -87,16 +82,7 @@ class ArtifactStore:
         return self.root / stage / key
 
     def find(self, stage: str, key: str, hashed: bool = False) -> Artifact | None:
-        """Return the artifact, or None if it was never committed.
-
-        Args:
-            stage: the stage that has made it.
-            key: its key.
-            hashed: whether every file is hashed, as in a store with full_check.
-
-        Raises:
-            BadInput: if it is damaged.
-        """
+        """Return the artifact, or None if it was never committed. Raise BadInput if it is damaged."""
         path = self.path(stage, key)
         if not (path / MANIFEST).is_file():
             return None
@@ -125,11 +111,7 @@ class ArtifactStore:
 
     @contextmanager
     def writing(self, stage: str, key: str) -> Iterator[Path]:
-        """Make a temporary folder for the stage's files, which is removed in the end unless it was committed.
-
-        Raises:
-            BadInput: if the artifact's place is taken by something that cannot be removed.
-        """
+        """Make a temporary folder for the stage's files, which is removed in the end unless it was committed."""
         (self.root / stage).mkdir(parents=True, exist_ok=True)
         _remove_remains(self.path(stage, key))
         with scratch_folder(self.root / stage, f".{key}") as folder:
@@ -207,7 +189,7 @@ def damaged(folder: Path, files: Files, modified: Mapping[str, int] | None = Non
 
 
 def _unlisted(folder: Path, files: Files) -> Path | None:
-    """Return the first file that the manifest does not list, except for those in which Python compiles a listed one."""
+    """Return the first file that the manifest does not list, except for compiled Python of a listed file."""
     known = {folder / name for name in (MANIFEST, *files)}
     for path in _files(folder):
         is_compiled = path.parent.name == "__pycache__" and ".pyc" in path.name  # or .pyc.123 for a moment

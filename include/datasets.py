@@ -28,12 +28,7 @@ def is_finished(file: Dropped) -> bool:
 
 
 class Dataset:
-    """The version history of a dataset.
-
-    Args:
-        root: the folder that holds datasets/, artifacts/ and runs/.
-        name: the name of the dataset.
-    """
+    """The version history of a dataset in a home."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.name, self.folder = name, root / "datasets" / name
@@ -56,11 +51,7 @@ class Dataset:
             ) from error
 
     def accept(self, version: str, parent: str) -> None:
-        """Make a version the latest one. Do nothing if it is in the history already.
-
-        Args:
-            version: artifact key of the version.
-            parent: artifact key of the version that it adds rows to; "" for the first version of a dataset.
+        """Make a version, which adds rows to its parent if it has one, the latest, unless the history has it.
 
         Raises:
             Transient: if the parent is no longer the latest version.

@@ -25,10 +25,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def open_folder(root: Path, *names: str, make: bool = False) -> Iterator[int]:
     """Yield a descriptor of the folder root/names[0]/names[1]/..., which is valid within the context.
 
-    Args:
-        root: a folder that the deployment names. It may be a link; nothing below it may.
-        names: one name per level below the root.
-        make: whether to create missing folders.
+    The root, which the deployment names, may be a link; nothing below it may. With `make`, missing folders are created.
 
     Raises:
         NotADirectoryError: if a link or a file is in the place of a folder.
@@ -98,19 +95,13 @@ def _open_regular(path: str, flags: int, folder: int | None = None) -> int:
 
 
 def _one_level(name: str) -> str:
-    """Return the name. Raise FileNotFoundError if it would lead to another level."""
     if "/" in name or name in ("", ".", ".."):
         raise FileNotFoundError(f"{name!r} is not the name of a file or folder")
     return name
 
 
 def make_owned_folder(root: Path, folder: Path, owner: tuple[int, int]) -> None:
-    """Create a folder if it is missing, and change its owner, but not that of its files, if it belongs to root.
-
-    Args:
-        root: a folder that the deployment names.
-        folder: the root, or a folder below it.
-        owner: the user id and the group id.
+    """Create a folder at or below a root, and give it, but not its files, to an owner (uid, gid) if it belongs to root.
 
     Raises:
         BadInput: if a link or a file is in the place of the folder or of one between it and the root.
@@ -141,11 +132,7 @@ def user_folder(text: str) -> Path:
 
 
 def check_file(path: Path, remedy: str) -> None:
-    """Check that a path is a regular file without opening it, because opening a pipe would block.
-
-    Raises:
-        BadInput: if it is not. The message ends with the remedy.
-    """
+    """Raise BadInput with the remedy unless a path is a regular file. It is not opened: opening a pipe would block."""
     if path.is_file():
         return
     if path.is_dir():

@@ -37,11 +37,7 @@ def losses_for(kind: Kind) -> list[str]:
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a task: a tab-separated file below the GLUE folder, and its columns in order.
-
-    Attributes:
-        header: whether the first line of the file holds the names of the columns.
-    """
+    """A tab-separated file below the GLUE folder, its columns in order, and whether its first line names them."""
 
     file: str
     columns: tuple[str, ...]

@@ -33,10 +33,7 @@ def arms(tasks: Sequence[str], models: Sequence[str], seeds: Sequence[int]) -> I
 def changes(arm: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return the named experiment and the values by "section.field" of a training, one of `arms`.
 
-    Its gate accepts every model, because a leaderboard measures and does not judge.
-
-    Raises:
-        BadInput: if an override sets a field that the leaderboard decides.
+    Its gate accepts every model, because a leaderboard only measures. Raise BadInput if an override sets such a field.
     """
     task = TASKS[arm["task"]]
     decided = {

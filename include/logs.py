@@ -35,12 +35,7 @@ log = logging.getLogger("tasks")
 
 
 class Line(NamedTuple):
-    """A line of a stage's log.
-
-    Attributes:
-        level: the level, as the standard library numbers it.
-        fields: what else a line in JSON says, by FIELDS.
-    """
+    """A line of a stage's log: its level as a number, its logger and message, and its other FIELDS in JSON."""
 
     level: int
     logger: str

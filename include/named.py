@@ -38,21 +38,16 @@ def load(source: str, overrides: Iterable[str] = ()) -> Experiment:
         overrides: texts of `section.field=value`, one or more in each, which replace values of the source.
 
     Raises:
-        BadInput: if a key or a value is wrong; the message says which one and what to write instead.
+        BadInput: if a key or a value is wrong.
     """
     label = "the experiment" if source.lstrip().startswith("{") else f"experiment {source}"
     return build(merge(read(source), parse_overrides(overrides)), label)
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the values of overrides by their keys, with mappings, lists and texts as values.
+    """Return the values in texts of `section.field=value`, any number in each, by their keys.
 
-    Args:
-        texts: any number of `section.field=value` in each, separated by white space. What begins otherwise belongs to
-            the value before it, and so does everything in a value's quotes.
-
-    Raises:
-        BadInput: if a text does not have this form.
+    Everything that does not begin so belongs to the value before it, and so does everything in a value's quotes.
     """
     pieces = (piece for text in texts for piece in _OVERRIDE.findall(text.strip()))
     return dict(_parse_override(piece.strip()) for piece in pieces)
@@ -75,11 +70,7 @@ def _parse_override(text: str) -> tuple[str, Any]:
 
 
 def merge(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace some values of an experiment, {"section": {"field": value}}, by overrides, {"section.field": value}.
-
-    Raises:
-        BadInput: if the value of an overridden section is not a mapping.
-    """
+    """Replace some values of an experiment, {"section": {"field": value}}, by overrides, {"section.field": value}."""
     merged = {section: dict(fields) if isinstance(fields, dict) else fields for section, fields in values.items()}
     for key, value in overrides.items():
         section, _, field = key.partition(".")
@@ -92,12 +83,8 @@ def merge(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, 
 def build(values: Mapping[str, Any], label: str) -> Experiment:
     """Make an experiment from its values, {"section": {"field": value}}. Missing fields have their defaults.
 
-    Args:
-        values: the values.
-        label: the name of the experiment in messages.
-
     Raises:
-        BadInput: if values are wrong; the message lists the problems, separated by semicolons.
+        BadInput: if values are wrong. The message lists the problems after the label.
     """
     try:
         return Experiment.model_validate(values)
@@ -109,14 +96,9 @@ def build(values: Mapping[str, Any], label: str) -> Experiment:
 
 
 def require_threshold(experiment: Experiment, stated: bool = False) -> Experiment:
-    """Return the experiment if its gate has a threshold. Ablations need none, so this is not a rule of Experiment.
+    """Return the experiment if its gate has a threshold, else raise BadInput. Ablations need none.
 
-    Args:
-        experiment: the experiment.
-        stated: whether a task of the user's own needs an explicit one, because no person looks at each model.
-
-    Raises:
-        BadInput: if there is none.
+    With `stated`, a task of the user's own needs an explicit one, because no person looks at each model.
     """
     if not (experiment.gate.thresholds or experiment.task.gate is not None if stated else experiment.thresholds):
         task = experiment.task
@@ -168,7 +150,6 @@ def _mapping(values: Any, label: str) -> dict[str, Any]:
 
 
 def _explain(problem: Any) -> str:
-    """Describe one pydantic error by its key, its value and the remedy."""
     location, value = [shorten(str(part), 100) for part in problem["loc"]], problem["input"]
     key = ".".join(location)
     if problem["type"] == "extra_forbidden":
@@ -187,7 +168,6 @@ def _explain(problem: Any) -> str:
 
 
 def _fields(location: list[str]) -> dict[str, FieldInfo]:
-    """Return the fields of the section at this place of the experiment, if there is one."""
     model: type[BaseModel] = Experiment
     for part in location:
         annotation = model.model_fields[part].annotation if part in model.model_fields else None

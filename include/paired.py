@@ -18,13 +18,7 @@ _REACH = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard errors to each side
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two models' metric, the first's minus the second's.
-
-    Attributes:
-        value: the difference.
-        interval: its 95 % interval.
-        p: the two-sided p-value of the hypothesis that there is none.
-    """
+    """A metric of one model minus that of another, its 95 % interval, and the two-sided p-value that they are equal."""
 
     value: float
     interval: Interval
@@ -32,30 +26,16 @@ class Difference:
 
 
 def of_answers(only_one: int, only_other: int, rows: int) -> Difference:
-    """Compare the accuracies of two models by the rows that exactly one of them has right.
-
-    Args:
-        only_one: the number of rows that only the first has right.
-        only_other: the number of rows that only the second has right.
-        rows: the number of all rows, at least 1.
-    """
+    """Compare the accuracies of two models by the numbers of rows that only one of them has right, and of all rows."""
     interval = bonett_price(only_one, only_other, rows)
     return Difference((only_one - only_other) / rows, interval, mcnemar(only_one, only_other))
 
 
 def of_scores(labels: Sequence[float], one: Sequence[float], other: Sequence[float]) -> Difference | None:
-    """Compare the Pearson correlations of two regressions with the labels.
+    """Compare the Pearson correlations of two regressions with the labels, all [rows]; None if one is undefined.
 
     The standard error of the difference is that of the infinitesimal jackknife (Efron 1982), to which the bootstrap
     over the rows converges. It takes milliseconds, where a bootstrap in plain Python would take seconds.
-
-    Args:
-        labels: the labels, [rows].
-        one: the first model's scores, [rows].
-        other: the second model's scores, [rows].
-
-    Returns:
-        The difference, or None if one of the correlations is undefined.
     """
     first, second = _pearson(labels, one), _pearson(labels, other)
     if first is None or second is None:
@@ -79,8 +59,7 @@ def mcnemar(only_one: int, only_other: int) -> float:
 def bonett_price(only_one: int, only_other: int, rows: int) -> Interval:
     """Return the adjusted Wald interval of the difference of two paired proportions (Bonett & Price 2012).
 
-    The adjustment adds one row to each of the two counts, and two to the number of rows. The arguments are those of
-    `of_answers`.
+    The adjustment adds one row to each of the two counts, and two to the number of rows.
     """
     one, other, whole = (only_one + 1) / (rows + 2), (only_other + 1) / (rows + 2), rows + 2
     difference = one - other

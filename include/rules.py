@@ -188,7 +188,6 @@ def _exclusions(experiment: Experiment) -> Iterator[str]:
 
 
 def _written(value: object) -> str:
-    """Return a value as a person would write it into an experiment."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 
@@ -214,7 +213,6 @@ def _source(experiment: Experiment) -> str:
 
 
 def _sources(task: Task) -> tuple[str, ...]:
-    """Return the values of data.source from which the task is available."""
     if task.name in GENERIC:
         return ("files",)
     if task.name == "movie-reviews":

@@ -102,11 +102,7 @@ class Run:
     ) -> None:
         """Point the run at an artifact, and remove the stages that were built on another one from its record.
 
-        Args:
-            artifact: the artifact. If the run already points at it, its times stay.
-            experiment: what its stage was given.
-            started: when its stage began, in seconds since 1970; None: just now.
-            reused: whether it existed before.
+        If the run already points at it, its times stay. `started` is when the stage began, in seconds since 1970.
         """
         manifest = artifact.manifest
         entry = {
@@ -126,12 +122,8 @@ class Run:
     def adopt(self, other: Run, without: str, changes: dict[str, Any]) -> None:
         """Start with what another run of the same home has made, except for one stage and those that follow from it.
 
-        The record names the other run under "from".
-
-        Args:
-            other: the other run.
-            without: the stage, which will be run in this run.
-            changes: fields of the experiment ("section.field") that only this stage and those after it read.
+        The changes are fields of the experiment ("section.field") that only these stages read. The record names the
+        other run under "from".
         """
         record = other.record()
         stages = {
@@ -188,8 +180,7 @@ class Run:
         """Return the artifact of a finished stage.
 
         Raises:
-            BadInput: if the stage has not run, has failed, or its artifact was made from another experiment than the
-                given one.
+            BadInput: if the stage has not run or has failed, or was given another experiment.
         """
         entry = self.record()["stages"].get(stage)
         if entry is None:
@@ -215,7 +206,6 @@ def _until_now(started: float | None) -> dict[str, float]:
 
 
 def _dag_run(told: Mapping[str, str]) -> dict[str, str | int]:
-    """Return what `Recorded` says of the Dag run, as far as the variables name it."""
     variables = {"dag_id": DAG_ID, "run_id": RUN_ID}
     ids: dict[str, str | int] = {name: told[of] for name, of in variables.items() if told.get(of)}
     return ids | {"map_index": int(index)} if (index := told.get(MAP_INDEX)) else ids
@@ -241,11 +231,9 @@ class AtWork(BaseModel):
 
     Attributes:
         key: the key of the artifact that the stage makes.
-        progress: the key of its checkpoints. A training writes metrics.jsonl in checkpoints/<stage>/<progress>/, until
-            its artifact is committed with that file in it.
+        progress: the key of its checkpoints, where a training writes metrics.jsonl until its artifact is committed.
         since: when this try began, in seconds since 1970.
-        planned_steps: the steps of a training; None until they are known, and for other stages. A training whose dev
-            split stops improving ends before.
+        planned_steps: the steps of a training, once they are known. It may stop early.
     """
 
     stage: str
@@ -257,14 +245,11 @@ class AtWork(BaseModel):
 
 @contextmanager
 def at_work(run: Path, work: AtWork) -> Iterator[Callable[[int], None]]:
-    """Record in a run's folder that a stage is at work, until the end of the context.
+    """Record that a stage is at work until the end of the context, and yield a function that adds the planned steps.
 
-    A process that is killed leaves its record, and the next try of the stage replaces it. A reader can tell: unless the
-    Airflow task is running, the record is a remnant; without Airflow, it is one if run.json has an entry of the stage
-    that ended after `since`. A record that cannot be written does not stop the work.
-
-    Yields:
-        A function that adds the planned steps to the record.
+    A process that is killed leaves its record, and the next try of the stage replaces it. The record is a remnant
+    unless the Airflow task is running, or without Airflow, if run.json has an entry of the stage that ended after
+    `since`. A record that cannot be written does not stop the work.
     """
     file = run / AT_WORK / f"{work.stage}.json"
     _write_work(file, work)

@@ -34,10 +34,7 @@ SERVING = "serving_token"
 
 
 def of_mlflow(stage: str) -> tuple[str, ...]:
-    """Return the files with a stage's credentials for MLflow, those to be preferred first.
-
-    The result is empty for a stage that does not use MLflow.
-    """
+    """Return the files with a stage's credentials for MLflow, if it uses MLflow, the preferred ones first."""
     if not STAGES[stage].mlflow:
         return ()
     return (*(PROMOTER.values() if STAGES[stage].promotes else ()), *LOGIN.values())

@@ -106,14 +106,9 @@ class Stage:
         return {name: value for name, value in self.key_part(experiment).items() if name not in self.may_change}
 
     def differences(self, made: dict[str, Any], experiment: Experiment) -> dict[str, tuple[Any, Any]]:
-        """Compare the part that an artifact was made from with that of an experiment.
+        """Return the old and the new value of each field in which an experiment differs from the part of an artifact.
 
-        Args:
-            made: the part in the artifact's manifest. A field that it lacks had its default value.
-            experiment: the experiment.
-
-        Returns:
-            The old and the new value of each field that differs, by its name ("section.field").
+        A field that the part lacks had its default value.
         """
         default = type(experiment)().part(self._names(experiment))
         before, now = flatten(default) | flatten(made), flatten(self.part(experiment))

@@ -67,12 +67,9 @@ _short = _Short()
 def from_yaml(text: str) -> Any:
     """Parse a YAML text into mappings, lists and texts.
 
-    A value stays the text that was written, also if it looks like a number (1_0, nan), a date or a boolean (no): what
-    it means depends on the field, and the model of the experiment converts it.
-
-    Raises:
-        ValueError: if the text is not valid YAML, repeats a key, or has an alias (nested aliases can expand to
-            gigabytes).
+    A value stays the text that was written, also if it looks like a number (1_0, nan), a date or a boolean (no): the
+    model of the experiment converts it. Raise ValueError if the text is not valid YAML, repeats a key, or has an alias,
+    since nested aliases can expand to gigabytes.
     """
     try:
         return yaml.load(text, _Loader)

@@ -60,8 +60,7 @@ class Origin:
     def of_stage(cls, folder: Path | None, stage: str) -> Self:
         """Return the origin of a stage's spans.
 
-        The trace is that of $TRACEPARENT. Without it, as without a scheduler, all stages of a run have the trace that
-        the path of the run's folder determines.
+        The trace is that of $TRACEPARENT. Without a scheduler, the path of the run's folder determines it.
         """
         told = {name: os.environ[variable] for name, variable in VARIABLES.items() if os.environ.get(variable)}
         run = {"run": folder.name} if folder else {}
@@ -118,13 +117,7 @@ _current: ContextVar[Span | None] = ContextVar("span", default=None)
 
 @contextmanager
 def recording(file: Path, origin: Origin, name: str) -> Iterator[Span]:
-    """Record the spans of this process, the whole of which is a span of this name.
-
-    Args:
-        file: the file to which every span is appended when it ends.
-        origin: where the spans belong.
-        name: the name of the outermost span.
-    """
+    """Record the spans of this process, the whole of which is a span of this name, in a file as soon as each ends."""
     global _recording
     before = _recording
     root = Span(name, origin.trace, origin.parent, {}, origin.resource, time.time_ns())

@@ -27,10 +27,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 def known_name(what: str, names: Callable[[], Iterable[str]]) -> AfterValidator:
-    """Return a validator for a field that names a row of a table; `what` is such a row in an error's words.
-
-    The table is read when a value is checked, so that a new row needs no change of the field.
-    """
+    """Return a validator for the name of a row of a table, which is read when a value is checked."""
 
     def check(name: str) -> str:
         if name not in names():
@@ -81,7 +78,6 @@ class Section(BaseModel):
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in the value of a field."""
     match value:
         case str():
             yield value
