@@ -10,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from include.artifacts import write_json
@@ -46,6 +45,7 @@ def run(context: Context, source: Source) -> Outcome:
     Returns:
         The outcome, with the exit code BAD_INPUT if a critical rule fails.
     """
+    from tasks.stages.pipeline.validate.kept import write_kept
     from tasks.stages.pipeline.validate.report import write_index
     from tasks.stages.pipeline.validate.tables import read_splits, write_tables
 
@@ -56,7 +56,7 @@ def run(context: Context, source: Source) -> Outcome:
         summaries = read_splits(source, task, scratch, output / "quarantine.jsonl")
         rows = write_tables(source, task, scratch, output)
         if experiment.data.keep:
-            _keep(experiment, source, output)
+            write_kept(experiment.data.keep, source, output)
         from tasks.stages.pipeline.validate.rules import check, rules  # which takes seconds to import
 
         checked, limits = {split: rows[split] for split in source.splits}, experiment.validation
@@ -73,21 +73,6 @@ def run(context: Context, source: Source) -> Outcome:
     }
     remarks = [remark for split in SPLITS for remark in source.remarks(split)]
     return _outcome(counts, remarks + _unlearnable(output / "train.parquet", task), findings)
-
-
-def _keep(experiment: Experiment, source: Source, output: Path) -> None:
-    """Write kept-SPLIT.parquet for evaluate and predict: the columns of data.keep with the number of each row.
-
-    If there is a test file, the dev file may lack some of them.
-    """
-    from tasks.sources.kept import kept_columns
-
-    for split in {"dev", "test"} & set(source.splits):
-        rows = pq.read_table(output / f"{split}.parquet", columns=["row"])["row"]
-        partial = split == "dev" and "test" in source.splits
-        kept = kept_columns(source.paths[split], experiment.data.keep, rows.to_numpy(), source.dialect, partial)
-        table = pa.table([rows, *kept.columns], names=["row", *kept.column_names])
-        pq.write_table(table, output / f"kept-{split}.parquet")
 
 
 @contextmanager

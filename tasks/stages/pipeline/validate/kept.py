@@ -5,20 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyarrow import csv
 
 from include.stages import BadInput
-from tasks.scoring.metrics import Array
+from tasks.sources import Source
 from tasks.sources.parquet import UserParquet
 from tasks.sources.table import check_column, column_names, column_rows
 from tasks.sources.text_files import PLAIN, Dialect, format_of
 from tasks.sources.values import python_value
 
 
+def write_kept(names: Sequence[str], source: Source, output: Path) -> None:
+    """Write kept-SPLIT.parquet for evaluate and predict: the columns of data.keep with the number of each row.
+
+    If there is a test file, the dev file may lack some of them.
+    """
+    for split in {"dev", "test"} & set(source.splits):
+        rows = pq.read_table(output / f"{split}.parquet", columns=["row"])["row"]
+        partial = split == "dev" and "test" in source.splits
+        kept = kept_columns(source.paths[split], names, rows.to_numpy(), source.dialect, partial)
+        table = pa.table([rows, *kept.columns], names=["row", *kept.column_names])
+        pq.write_table(table, output / f"kept-{split}.parquet")
+
+
 def kept_columns(
-    path: Path, names: Sequence[str], rows: Array, dialect: Dialect = PLAIN, partial: bool = False
+    path: Path, names: Sequence[str], rows: npt.NDArray[np.int64], dialect: Dialect = PLAIN, partial: bool = False
 ) -> pa.Table:
     """Return columns of a file, in the given order, at some rows. Those of Parquet keep their types, others are text.
 
