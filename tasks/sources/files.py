@@ -16,7 +16,7 @@ from tasks.sources.normalize import overlap_key
 from tasks.sources.quarantine import problem
 from tasks.sources.source import Record, Source
 from tasks.sources.table import check_column, column_names, column_rows
-from tasks.sources.text_files import Dialect
+from tasks.sources.text_files import Dialect, check_file
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ class OwnFiles(Source):
 
     def _columns(self, path: Path, labeled: bool = True) -> list[str]:
         """Return the names of the columns with the texts, and of those with the label or the labels."""
+        check_file(path, self.dialect.encoding)
         header = column_names(path, ", ".join(self.names.values()), self.dialect)
         roles = {role: name for role, name in self.names.items() if role != "label" or labeled}
         labels = self._data.labels if labeled and (self._task.kind == "multilabel" or self._task.name == AUTO) else ()

@@ -14,8 +14,7 @@ from include.stages import BadInput
 from tasks.sources import limits
 from tasks.sources.text_files import check_file
 
-#: What pyarrow raises for an unreadable file. For a damaged page it raises an OSError without an errno.
-_UNREADABLE = (pa.ArrowException, OSError)
+_UNREADABLE = (pa.ArrowException, OSError)  # for a damaged page, pyarrow raises an OSError without an errno
 _TEXTS = ("STRING", "NONE")  # the kinds of byte arrays that are texts or bytes
 #: From this size on, a row group is read in batches of _CAREFUL rows: some may be far larger than the others.
 _LARGE = 16  # times limits.BYTES
@@ -85,7 +84,10 @@ class UserParquet:
         batches = self._read(self._file, self.schema, columns), self._read(exact, schema, columns)
         for coarse, fine in zip(*batches, strict=True):
             rounded = rounded or not coarse.cast(fine.schema, safe=False).equals(fine)  # it wraps as INT96 does
-            wrapped = wrapped or not _fits(coarse, fine.schema)
+            try:
+                coarse.cast(fine.schema)
+            except pa.ArrowInvalid:
+                wrapped = True
         if rounded and wrapped:
             raise BadInput(
                 f"{self._path}: the INT96 columns {', '.join(columns)} have nanoseconds in some rows, and times before "
@@ -116,14 +118,6 @@ def _target(schema: pa.Schema, whole: pa.Schema, names: Sequence[str] | None) ->
 
 def _leaves(metadata: pq.FileMetaData) -> list[pq.ColumnSchema]:
     return [metadata.schema.column(at) for at in range(metadata.num_columns)]
-
-
-def _fits(batch: pa.RecordBatch, schema: pa.Schema) -> bool:
-    try:
-        batch.cast(schema)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

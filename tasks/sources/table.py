@@ -19,17 +19,7 @@ from include.text import seen
 from tasks.sources.json_row import read_lines
 from tasks.sources.limits import in_chunks
 from tasks.sources.parquet import UserParquet
-from tasks.sources.text_files import (
-    PLAIN,
-    Dialect,
-    Row,
-    check_file,
-    format_of,
-    nul_problem,
-    read_header,
-    read_rows,
-    undecodable,
-)
+from tasks.sources.text_files import PLAIN, Dialect, Row, format_of, nul_problem, read_header, read_rows, undecodable
 from tasks.sources.values import is_text, python_value
 
 _LINES = 1000  # of a file of JSON Lines, whose names are those of its columns
@@ -55,7 +45,6 @@ def column_names(path: Path, expected: str, dialect: Dialect = PLAIN) -> list[st
             with UserParquet(path) as file:
                 return list(file.schema.names)
         case ".jsonl":
-            check_file(path)
             return list(dict.fromkeys(name for line in islice(read_lines(path), _LINES) for name in line.values))
         case _:
             return read_header(path, read_rows(path, dialect), expected)
@@ -64,13 +53,8 @@ def column_names(path: Path, expected: str, dialect: Dialect = PLAIN) -> list[st
 def column_rows(path: Path, names: Sequence[str], dialect: Dialect = PLAIN, texts: Sequence[str] = ()) -> Iterator[Row]:
     """Yield all rows of a file with the fields of these columns, in the given order, as texts.
 
+    Each column exists once; a row of JSON Lines may lack it. In a file with types, `texts` must be columns of texts.
     What is missing, or NaN, is "". A list is written as JSON.
-
-    Args:
-        path: The file.
-        names: The columns, each of which exists once, unless in JSON Lines, where a row may lack it.
-        dialect: How a text file is written.
-        texts: The columns that must be texts in a file with types.
     """
     match format_of(path):
         case ".parquet":

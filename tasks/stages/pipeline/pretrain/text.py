@@ -15,11 +15,10 @@ import numpy as np
 
 from include import folders
 from include.stages import BadInput
-from tasks.sources.text_files import check_text
+from tasks.sources.text_files import HEAD, check_text
 
 LONGEST_LINE = 2**20  # bytes; a longer line is hardly a single document
 DEV_SHARE = 0.02  # of the documents
-_HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
 _GZIP = b"\x1f\x8b"
 _TAG = re.compile(r"</?[A-Za-z!][^>]*>")  # as the rule html of preprocess; the < of "3 < 5" starts no tag
 
@@ -72,7 +71,7 @@ def check_file(file: Path) -> None:
         raise BadInput(f"{file} is not gzip, although its name ends in .gz: compress it, or rename it")
     if not _is_gzip(file):
         with file.open("rb") as stream:
-            check_text(file, stream.read(_HEAD))
+            check_text(file, stream.read(HEAD))
 
 
 def _is_gzip(file: Path) -> bool:
