@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2021): adapters of low rank beside linear layers of an encoder, which are trained in their place."""
+"""LoRA (Hu et al. 2021): adapters of low rank, which are trained in place of an encoder's linear layers."""
 
 from __future__ import annotations
 

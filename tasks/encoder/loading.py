@@ -43,7 +43,7 @@ from tasks.encoder.tfidf import TfidfConfig, TfidfForSequenceClassification
 
 transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # _load_weights checks what a load reports
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-# Only these classes are loaded for the models of this project, never the files beside the weights.
+# Only these classes are loaded for the models of this project, never the files next to the weights.
 for _config, _model in (
     (PooledEncoderConfig, PooledEncoderForSequenceClassification),
     (TfidfConfig, TfidfForSequenceClassification),
@@ -219,7 +219,7 @@ def _check_answers(classifier: Classifier, refusal: str) -> None:
         allowed = _TOLERANCE * (alone - alone.mean(0)).abs().max() + 1e-6 * alone.abs().max() + _NOISE
         if not torch.allclose(together, alone, rtol=0, atol=float(allowed.nan_to_num()), equal_nan=True):
             raise ValueError(
-                "the padding of a batch changes the logits, so the answer to a text would depend on the texts beside it"
+                "the padding of a batch changes the logits, so the answer to a text would depend on the other texts"
             )
     classifier.train(training)
 

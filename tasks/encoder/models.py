@@ -155,7 +155,7 @@ def predict_logits(model: Classifier, table: TokenTable, batch_tokens: int = 819
     return pool(logits, table.rows)
 
 
-@torch.no_grad()  # and no more: weights that ranks have gathered here are used in the next training step, too
+@torch.no_grad()  # not inference_mode: weights that ranks gather here are used in the next training step as well
 def batch_logits(model: Classifier, table: TokenTable, indices: Array) -> Array:
     """Compute the logits of the rows at some positions as one batch, float32 [len(indices), outputs].
 

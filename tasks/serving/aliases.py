@@ -105,7 +105,7 @@ class AliasWatch:
     def _load(self, number: str) -> ServedModel:
         version = self._registry.version(number)
         if version is None:
-            raise BadInput("it is not registered any more: move the alias to another version")
+            raise BadInput("it is no longer registered: move the alias to another version")
         package = load_package(version, self._store)
         if package is None:
             raise BadInput(f"{version} has no package: retrain, or register the run again after the stage package")

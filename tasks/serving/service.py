@@ -83,7 +83,7 @@ class Service:
         """Stop trying a model out."""
         if self._challenger is not None:
             before, self._challenger = self._challenger, None
-            log.info("no model is tried out any more")
+            log.info("the model is no longer tried out")
             self._retire(before)
 
     def lane(self, identity: str = "", name: str = "", version: str = "") -> Lane:

@@ -136,7 +136,7 @@ def test_the_challenger_is_compared_and_answers_its_share(tmp_path: Path, made: 
     assert before < trial(process)[0] < before + 40  # some of the requests with one id, and not all
 
     registry.remove_challenger(second)
-    process.said("no model is tried out any more")
+    process.said("the model is no longer tried out")
     assert {answered(number) for number in range(40)} == {"1"}
     assert process.client.send(f"/v2/models/{MODEL}/versions/2/ready").status == 404
     assert process.stop() == 0
