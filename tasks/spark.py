@@ -69,14 +69,10 @@ _LOCAL = {
 
 @contextmanager
 def session(experiment: Experiment, name: str, *jars: Path) -> Iterator[SparkSession]:
-    """Open a Spark session on `runtime.spark_master`; on exit, end its JVM and remove its scratch files.
+    """Open a Spark session for a stage on `runtime.spark_master`; on exit, end its JVM and remove its scratch files.
 
-    If this process already has an active session, that session is used and left running.
-
-    Args:
-        experiment: Its runtime section names the Spark master.
-        name: The name of the stage, which becomes part of the Spark application's name.
-        jars: Java libraries that a new session loads, such as the driver of a database.
+    If this process already has an active session, that session is used and left running. A new one also loads Java
+    libraries, such as the driver of a database.
 
     Raises:
         BadInput: If Java is missing or too old, or if no program can be run from the folder for temporary files.
@@ -118,8 +114,7 @@ def partitions(rows: int) -> int:
 def keep_workers(spark: SparkSession) -> None:
     """Keep Spark from ending the Python workers, with all that they have loaded.
 
-    An executor ends its idle workers, all of them, when none has had a task for a minute, and no setting changes that.
-    So call this more often.
+    Call this more often than once a minute: an executor whose workers have had no task for a minute ends them all.
     """
     context = spark.sparkContext
     managers = context._jsc.sc().getExecutorMemoryStatus().size()
@@ -136,13 +131,7 @@ def place(path: Path) -> str:
 
 
 def read_parquet(spark: SparkSession, file: Path, schema: StructType | None = None) -> DataFrame:
-    """Read a Parquet file. Spark otherwise takes a path with [ ] { } ? or * for a pattern, which fits other files too.
-
-    Args:
-        spark: The session.
-        file: The file.
-        schema: Its columns, where Spark would take them for others.
-    """
+    """Read one Parquet file. By default, Spark takes a path with [ ] { } ? or * for a pattern of several files."""
     reader = spark.read.option("__globPaths__", "false")  # Spark's own option, for the files of a stream
     return (reader if schema is None else reader.schema(schema)).parquet(place(file))
 

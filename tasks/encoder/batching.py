@@ -27,17 +27,11 @@ _COLUMNS = ("row", "label", "length", "first", "input_ids", "sentence1")
 
 @dataclass(frozen=True)
 class Packing:
-    """The positions of the tokens in a padded batch, which is packed into a single sequence without padding.
+    """The positions of the tokens in a padded batch, which is packed into a single sequence without padding."""
 
-    Attributes:
-        mask: true for tokens and false for padding, bool [rows, longest row].
-        places: indices of the tokens in the flattened batch, int64 [tokens].
-        offsets: index of each row's first token in the sequence, and the number of all tokens, int32 [rows + 1].
-    """
-
-    mask: torch.Tensor
-    places: torch.Tensor
-    offsets: torch.Tensor
+    mask: torch.Tensor  # true for tokens and false for padding, bool [rows, longest row]
+    places: torch.Tensor  # indices of the tokens in the flattened batch, int64 [tokens]
+    offsets: torch.Tensor  # index of each row's first token in the sequence, and of its end, int32 [rows + 1]
 
     @classmethod
     def of(cls, attention_mask: torch.Tensor) -> Self:
@@ -68,24 +62,14 @@ class Packing:
 
 @dataclass(frozen=True)
 class Batch:
-    """A padded batch.
+    """A padded batch, whose labels are empty for a split without labels."""
 
-    Attributes:
-        input_ids: token ids, int64 [rows, longest row]. Padding has the id 0; as it is masked, any id would do.
-        attention_mask: 1 for tokens and 0 for padding, int64 [rows, longest row].
-        token_type_ids: 1 for tokens of the second segment, otherwise 0, int64 [rows, longest row].
-        labels: class ids (int64) or scores (float32), [rows], or whether a row has each label (float32),
-            [rows, labels]; empty for a split without labels.
-        packing: the packing of the batch, if the encoder does not compute the padding.
-        hidden: in pre-training, the indices of the hidden tokens in the flattened batch, int64 [hidden tokens].
-    """
-
-    input_ids: torch.Tensor
-    attention_mask: torch.Tensor
-    token_type_ids: torch.Tensor
-    labels: torch.Tensor
-    packing: Packing | None = None
-    hidden: torch.Tensor | None = None
+    input_ids: torch.Tensor  # int64 [rows, longest row]; 0 for padding, which is masked
+    attention_mask: torch.Tensor  # 1 for tokens and 0 for padding, int64 [rows, longest row]
+    token_type_ids: torch.Tensor  # 1 for tokens of the second segment, otherwise 0, int64 [rows, longest row]
+    labels: torch.Tensor  # class ids (int64) or scores (float32), [rows], or zeros and ones (float32), [rows, labels]
+    packing: Packing | None = None  # if the encoder does not compute the padding
+    hidden: torch.Tensor | None = None  # in pre-training, indices of the hidden tokens in the flattened batch, int64
 
     def packed(self) -> Batch:
         """Return the same batch with a packing, so that the encoder does not compute the padding."""
@@ -109,18 +93,13 @@ class TokenTable:
 
     A document is a row, or several that are next to one another and have the same row number: the windows of a long
     text. Token ids and sentences are memory-mapped, so all processes share them in the page cache.
-
-    Attributes:
-        rows: row numbers, [rows].
-        documents: positions of the first row of each document, [documents].
-        lengths: numbers of tokens, int64 [rows].
     """
 
     def __init__(self, folder: Path, table: pa.Table) -> None:
         self.folder = folder
-        self.rows: Array = table["row"].to_numpy()
-        self.documents = first_windows(self.rows)
-        self.lengths: Array = table["length"].to_numpy().astype(np.int64)
+        self.rows: Array = table["row"].to_numpy()  # row numbers
+        self.documents = first_windows(self.rows)  # positions of the first row of each document
+        self.lengths: Array = table["length"].to_numpy().astype(np.int64)  # in tokens
         self._first: Array = table["first"].to_numpy().astype(np.int64)
         self._labels: Array | None = None if table["label"].null_count else from_column(table["label"])
         self._texts = [table[name] for name in ("sentence1", "sentence2") if name in table.column_names]

@@ -20,19 +20,15 @@ from tasks.encoder.windows import pool
 
 
 class EncoderWithHead(nn.Module):
-    """An encoder with a head.
-
-    Attributes:
-        model: the encoder as transformers defines it, with or without a head of its own.
-        segments: whether the encoder distinguishes the segments of a pair.
-        packs: whether the model was enabled to compute packed batches (allow_packing).
-    """
+    """An encoder with a head, which transformers' model may contain already."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
-        self.segments = getattr(self.encoder.config, "type_vocab_size", 0) > 1
-        self.packs = False
+        self.segments = (
+            getattr(self.encoder.config, "type_vocab_size", 0) > 1
+        )  # whether it distinguishes those of pairs
+        self.packs = False  # whether it was enabled to compute packed batches (allow_packing)
 
     @property
     def encoder(self) -> PreTrainedModel:

@@ -45,32 +45,20 @@ _HEAD = "ForSequenceClassification"
 class HeadSpec:
     """The head on top of an encoder.
 
-    Attributes:
-        kind: classification (one logit per class, for softmax), multilabel (one logit per label, for a sigmoid) or
-            regression (a single output, the score).
-        pooling: native is the head that transformers defines for the encoder's family. With mean or cls, a linear
-            head follows the mean of the token embeddings, or the first token's.
-        dropout: dropout probability of the head.
-        max_length: maximum length of an input in training, in tokens.
-        stride: number of tokens that neighboring windows of a long text share; None if long texts are truncated.
-        label_names: names of the labels, in the order of their ids.
-        score_range: lowest and highest score of a regression.
-        thresholds: of a trained multi-label model, the lowest probability from which it predicts each label.
-        cleaning: the rules (`preprocessing.clean`) by which texts are cleaned before they are tokenized.
-        texts: the number of texts in a row: 1, or 2 for pairs; None if a model of other origin does not say.
+    It has one logit per class for softmax, one logit per label for a sigmoid, or a single output, the score.
     """
 
     kind: Kind
     outputs: int
-    pooling: Literal["native", "mean", "cls"] = "native"
+    pooling: Literal["native", "mean", "cls"] = "native"  # the family's own head, or a linear one on the mean or [CLS]
     dropout: float = 0.1
-    max_length: int = 128
-    stride: int | None = None
-    label_names: tuple[str, ...] = ()
-    score_range: tuple[float, float] | None = None
-    thresholds: tuple[float, ...] = ()
-    cleaning: tuple[str, ...] = ()
-    texts: int | None = None
+    max_length: int = 128  # of an input in training, in tokens
+    stride: int | None = None  # tokens that neighboring windows of a long text share; None if these are truncated
+    label_names: tuple[str, ...] = ()  # in the order of their ids
+    score_range: tuple[float, float] | None = None  # lowest and highest score of a regression
+    thresholds: tuple[float, ...] = ()  # lowest probability from which a trained multi-label model predicts each label
+    cleaning: tuple[str, ...] = ()  # the rules (preprocessing.clean) for texts before they are tokenized
+    texts: int | None = None  # in a row: 1, or 2 for pairs; None if a model of other origin does not say
 
     @property
     def meaning(self) -> tuple[Any, ...]:

@@ -41,18 +41,14 @@ class TfidfConfig(PretrainedConfig):
 
 
 class TfidfModel(PreTrainedModel):
-    """Turns token ids into a sparse vector: TF-IDF of tokens and pairs with a length of 1, and the similarity of pairs.
-
-    Attributes:
-        idf: inverse document frequency of each token and bucket, [vocab_size + buckets]; 0 for those that no training
-            row has, which then change nothing.
-    """
+    """Turns token ids into a sparse vector: TF-IDF of tokens and pairs, of length 1, and the similarity of pairs."""
 
     config_class = TfidfConfig
     base_model_prefix = "encoder"
 
     def __init__(self, config: TfidfConfig) -> None:
         super().__init__(config)
+        # Inverse document frequencies: 0 for features that no training row has, which then change nothing.
         self.idf = nn.Parameter(torch.ones(config.vocab_size + config.buckets), requires_grad=False)
         self.post_init()
 
