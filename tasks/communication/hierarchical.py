@@ -17,16 +17,7 @@ from tasks.communication.state import State
 
 
 class Hosts:
-    """Which ranks share a host. Horovod must have been started with dynamic process sets.
-
-    Attributes:
-        inside: the fast link among this host's ranks.
-        across: the leaders of all hosts, which are the first rank of each.
-        count: the number of hosts.
-        number: this host's number, counted from 0.
-        first: the rank that leads this host.
-        is_leader: whether this rank leads its host.
-    """
+    """Which ranks share a host. Horovod must have been started with dynamic process sets."""
 
     def __init__(self, by_host: Sequence[int]) -> None:
         """Group ranks, given the number of ranks on each host."""
@@ -34,8 +25,8 @@ class Hosts:
         sets = [process_set(host) for host in hosts]
         firsts = [host.start for host in hosts]
         self.count, self.number = len(hosts), next(n for n, host in enumerate(hosts) if rank in host)
-        self.inside = Link(sets[self.number])
-        self.across = process_set(firsts)
+        self.inside = Link(sets[self.number])  # the fast link among this host's ranks
+        self.across = process_set(firsts)  # the leaders of all hosts, which are the first rank of each
         self.first = firsts[self.number]
         self.is_leader = rank == self.first
 

@@ -66,7 +66,7 @@ def gather_rows(rows: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def gather_bytes(own: bytes, name: str) -> list[bytes]:
-    """Return the bytes of all ranks, equally many, in the order of the ranks."""
+    """Return the bytes of all ranks, which have the same length, in the order of the ranks."""
     rows = gather_rows(torch.tensor([list(own)], dtype=torch.uint8), name)
     return [bytes(row) for row in rows.tolist()]
 

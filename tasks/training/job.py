@@ -24,26 +24,16 @@ def checkpoints(folder: Path) -> dict[int, Path]:
 
 @dataclass(frozen=True)
 class Job:
-    """A training.
-
-    Attributes:
-        encoder: the folder of the pretrained encoder.
-        data: the folder of token ids, with train/ and dev/: the artifact of preprocess, or the blocks of pretrain.
-        output: the folder into which rank 0 writes model/, metrics.jsonl and training.json.
-        objective: what is learned: the labels of a task, or words that are hidden in text.
-        terminal: whether a person watches, who gets a progress bar instead of a line every few seconds.
-        checkpoints: a folder that outlives a stop, for checkpoints; None: they are written into the output.
-        spent: the seconds of training before the engine begins, which are those of a TextCNN's word vectors.
-    """
+    """A training."""
 
     experiment: Experiment
-    encoder: Path
-    data: Path
-    output: Path
-    objective: Literal["labels", "masked words"] = "labels"
-    terminal: bool = False
-    checkpoints: Path | None = None
-    spent: float = 0
+    encoder: Path  # the folder of the pretrained encoder
+    data: Path  # token ids, with train/ and dev/: the artifact of preprocess, or the blocks of pretrain
+    output: Path  # the folder into which rank 0 writes model/, metrics.jsonl and training.json
+    objective: Literal["labels", "masked words"] = "labels"  # what is learned
+    terminal: bool = False  # whether to show a progress bar instead of a line every few seconds
+    checkpoints: Path | None = None  # a folder for checkpoints that outlives a stop; None: the output
+    spent: float = 0  # seconds of training before the engine begins, which are those of a TextCNN's word vectors
 
     @property
     def folder(self) -> Path:
@@ -73,7 +63,7 @@ class Job:
 
     @property
     def head(self) -> HeadSpec:
-        """The head that the task of the experiment needs."""
+        """The head that the task needs."""
         task, model = self.experiment.task, self.experiment.model
         return HeadSpec(
             kind=task.kind,

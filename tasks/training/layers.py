@@ -53,12 +53,12 @@ def levels(encoder: nn.Module) -> dict[str, int]:
     layers = [[p for part in layer for p in part.parameters()] for layer in layers_of(encoder)]
     number = {parameter: at for at, layer in enumerate(layers, 1) for parameter in layer}
     tables = {module.weight for module in encoder.modules() if isinstance(module, nn.Embedding)}
-    found, beside = {}, 0
+    found, outside = {}, 0
     for name, parameter in encoder.named_parameters():
         if parameter in number:
-            beside = len(layers)
+            outside = len(layers)
         if not name.startswith("pooler."):
-            found[name] = number.get(parameter, 0 if parameter in tables else beside)
+            found[name] = number.get(parameter, 0 if parameter in tables else outside)
     return found
 
 

@@ -66,11 +66,10 @@ class Masking:
         return len(words) / number * self._hidden_words(number) if number else 1.0
 
     def hide(self, ids: Array, step: int, row: int) -> tuple[Array, Array]:
-        """Hide tokens of the row at a position of its split. Every word is hidden with the same probability.
+        """Hide tokens of a row, given the step and the row's position in its split.
 
-        Returns:
-            The ids that the model sees, [tokens], and the labels, [tokens]: the true id where a token is hidden,
-            IGNORED elsewhere.
+        Every word is hidden with the same probability. Returns the ids that the model sees, [tokens], and the labels,
+        [tokens]: the true id where a token is hidden, IGNORED elsewhere.
         """
         random = np.random.default_rng([self.seed, step, row])
         candidates = np.flatnonzero(self.vocabulary.ordinary[ids])

@@ -45,7 +45,7 @@ class Meter:
     """
 
     def __init__(self, received: Callable[[], dict[Kind, int]], spent: float = 0, counts: bool = True) -> None:
-        """Measure, from `spent` seconds on.
+        """Start to measure a training that has taken `spent` seconds before its first step.
 
         `received` returns the bytes that this process has received so far. `counts` says whether this rank counts its
         rows; of several that compute the same ones, one does.

@@ -70,7 +70,7 @@ class MetricsLogger:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Replace what was written."""
         if self._file:
-            # Truncating alone would leave the file's position, and the next line would follow as many NUL bytes.
+            # Truncating alone would leave the file's position, and the next line would follow NUL bytes.
             self._file.seek(0)
             self._file.truncate()
             self._file.write(state["written"])

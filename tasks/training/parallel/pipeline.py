@@ -32,7 +32,7 @@ _KEPT = 8  # most recent schedules, each of which keeps buffers for all hidden s
 
 
 def check_pipeline(model: Classifier, stages: int) -> None:
-    """Raise BadInput if the encoder cannot be divided into so many stages."""
+    """Raise BadInput if the encoder cannot be divided into this number of stages."""
     kind, layers = model.encoder.config.model_type, len(layers_of(model.encoder))
     if kind not in FAMILIES:
         raise BadInput(
@@ -56,7 +56,7 @@ class Received(nn.Module):
         self.word_embeddings = nn.Embedding(0, 1)  # an encoder is asked for them
 
     def forward(self, *values: Any, **more: Any) -> torch.Tensor:
-        """Return the hidden states, whatever the embeddings would be called with."""
+        """Return the hidden states. The arguments are those of the embeddings."""
         return self.hidden
 
 
@@ -111,7 +111,7 @@ class Pipeline:
         return torch.stack(losses).sum().detach() / loss_scale if losses else torch.zeros((), device=weights.device)
 
     def shape(self, batch: Batch) -> tuple[int, int]:
-        """Return how many rows, of how many tokens each, the stages compute: more than the batch has, in few shapes."""
+        """Return rows and tokens that the stages compute: at least those of the batch, in few shapes."""
         rows, length = batch.input_ids.shape
         longer = min(-length % _MULTIPLE, max(0, self._stage.longest - length))
         return rows + -rows % self._settings.micro_batches, length + longer
@@ -132,7 +132,7 @@ class Pipeline:
         return (losses * weights).sum() * self._loss_scale
 
     def _padded(self, batch: Batch, weight: float) -> tuple[Batch, torch.Tensor]:
-        """Return the batch with as many rows in each micro-batch, and the weight of each row, 0 for what is added."""
+        """Return the batch with equally large micro-batches, and the weight of each row, 0 for what is added."""
         (rows, length), (own, before) = self.shape(batch), batch.input_ids.shape
         weights = torch.full((rows,), weight, device=batch.input_ids.device)
         weights[own:] = 0

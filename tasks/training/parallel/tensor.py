@@ -44,7 +44,7 @@ PLANS = {
 
 
 def check_tensor(model: EncoderWithHead, size: int) -> None:
-    """Raise BadInput if the encoder cannot be divided among so many ranks."""
+    """Raise BadInput if the encoder cannot be divided among this number of ranks."""
     config: Any = model.encoder.config
     kind = config.model_type
     if kind not in PLANS:
