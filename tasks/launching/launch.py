@@ -55,11 +55,8 @@ class LostRank(Transient):
 def launch(job: Job, profiles: Path | None = None) -> None:
     """Train with the experiment's ranks: one in this process, more in processes of their own, here or on Spark.
 
-    After a rank is lost, training continues as runtime.lost_rank says.
-
-    Args:
-        job: the training.
-        profiles: the folder for the profile that runtime.profile asks for; None if it is not kept.
+    After a rank is lost, training continues as runtime.lost_rank says. The profile that runtime.profile asks for is
+    copied to the folder `profiles`.
 
     Raises:
         BadInput: a rank raised it, the training needs Horovod and it is not installed, or torch cannot use a GPU.
@@ -144,7 +141,7 @@ def _check_horovod(job: Job) -> None:
 
 
 def _gpus() -> int:
-    from tasks.training.device import usable_gpus  # imports torch, which is slow, and not needed for other ranks
+    from tasks.training.device import usable_gpus  # imports torch, which takes seconds
 
     return usable_gpus()
 
@@ -160,22 +157,18 @@ def _where_ranks_see_it(job: Job) -> Path:
 def _train_to_the_end(job: Job, folder: Path) -> None:
     """Train, and start again from the last checkpoint when a rank is lost, unless that leads nowhere."""
     ranks, policy = job.ranks, job.experiment.runtime.lost_rank
-    reached, fruitless = _newest(job), 0
+    reached, fruitless = max(checkpoints(job.folder), default=0), 0
     while True:
         try:
             return _train(job, folder, ranks)
         except LostRank as lost:
-            began, reached = reached, _newest(job)
+            began, reached = reached, max(checkpoints(job.folder), default=0)
             fruitless = 0 if reached > began else fruitless + 1
             if policy == "fail" or fruitless == FRUITLESS or (folder / STOP).exists():
                 raise
             if policy == "shrink":
                 ranks -= 1
             log.warning("%s: training starts again from step %d, ranks: %d", lost, reached, ranks)
-
-
-def _newest(job: Job) -> int:
-    return max(checkpoints(job.folder), default=0)
 
 
 def _train(job: Job, folder: Path, ranks: int) -> None:
@@ -227,18 +220,14 @@ def _run_driver(folder: str, ranks: int) -> int:
     )
     assert process.stdin and process.stdout
     try:
-        _pass_on(process.stdout.fileno())
+        # In pieces of what the ranks log, because a progress bar does not end its line.
+        while piece := os.read(process.stdout.fileno(), 65536):
+            sys.stderr.write(_RANK_PREFIX.sub("", piece.decode(errors="replace")))
+            sys.stderr.flush()
         return process.wait()
     finally:
         process.stdin.close()  # ends the ranks if they still run
         process.wait()
-
-
-def _pass_on(ranks: int) -> None:
-    """Copy what the ranks log to stderr, in pieces, because a progress bar does not end its line."""
-    while piece := os.read(ranks, 65536):
-        sys.stderr.write(_RANK_PREFIX.sub("", piece.decode(errors="replace")))
-        sys.stderr.flush()
 
 
 def _environment(ranks: int) -> dict[str, str]:

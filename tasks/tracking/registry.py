@@ -126,11 +126,7 @@ class Registry:
 
 
 def all_versions(server: Server) -> list[Version]:
-    """Return the versions of all registered models; empty if the home has no MLflow database yet.
-
-    Raises:
-        Transient: If MLflow does not answer.
-    """
+    """Return the versions of all registered models; raise Transient if MLflow does not answer."""
     if server.is_new:
         return []
     client = server.connect()

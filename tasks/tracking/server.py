@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from include.secrets import LOGIN, PROMOTER, VARIABLE
 from include.stages import BadInput, Transient
-from tasks.tracking.tracked_run import Point, TrackedRun
+from tasks.tracking.record import Point, TrackedRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -52,6 +52,8 @@ class Server:
                 "write that of a server, such as http://mlflow:5000, or of a database, such as sqlite:////srv/mlflow.db"
             )
 
+        self._address = self._named or f"sqlite:///{self._folder}/mlflow.db"
+
     @property
     def uri(self) -> str:
         """The address without user name and password, for messages and records."""
@@ -61,10 +63,6 @@ class Server:
     def is_new(self) -> bool:
         """Whether it is an SQLite database that does not exist yet; the first connection creates it."""
         return not self._named and not (self._folder / "mlflow.db").is_file()
-
-    @property
-    def _address(self) -> str:
-        return self._named or f"sqlite:///{self._folder}/mlflow.db"
 
     def _without_login(self, text: str) -> str:
         login, at, _ = urlsplit(self._address).netloc.rpartition("@")
@@ -115,7 +113,8 @@ class Server:
         """
         with self.translate_errors("does not accept the run; try again, or let a later run track it"):
             experiment = self._experiment(client, f"spark-bert/{tracked.task}")
-            run = _find(client, experiment, tracked)
+            found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{tracked.identity}'", max_results=1)
+            run = found[0] if found else None
             if run is None or run.data.tags.get(STATE) != tracked.state:
                 run = _write(client, experiment, run, tracked)
         return run
@@ -168,16 +167,14 @@ def _login(files: dict[str, str]) -> dict[str, str]:
         raise BadInput(f"{named} is not UTF-8 text: write the login into it") from error
 
 
-def _find(client: MlflowClient, experiment: str, tracked: TrackedRun) -> Run | None:
-    found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{tracked.identity}'", max_results=1)
-    return found[0] if found else None
-
-
 def _write(client: MlflowClient, experiment: str, run: Run | None, tracked: TrackedRun) -> Run:
     params = {key: value[:_PARAM] for key, value in tracked.params.items()}
     tags = {key: value[:_TAG] for key, value in tracked.tags.items()}
     if run is not None and not _goes_on(run, params, tags):
-        _set_aside(client, run)
+        if REGISTERED in run.data.tags:  # a registered version was created from it, so it is kept
+            client.delete_tag(run.info.run_id, IDENTITY)
+        else:
+            client.delete_run(run.info.run_id)  # MLflow can still restore it
         run = None
     if run is None:
         run = client.create_run(experiment, tracked.ended, {IDENTITY: tracked.identity}, run_name=tracked.name)
@@ -194,14 +191,6 @@ def _write(client: MlflowClient, experiment: str, run: Run | None, tracked: Trac
 def _goes_on(run: Run, params: dict[str, str], tags: dict[str, str]) -> bool:
     """Return whether the run can be updated: params cannot be changed, and steps of two trainings must not be mixed."""
     return run.data.params == params and run.data.tags.get("train.key") in (None, tags.get("train.key"))
-
-
-def _set_aside(client: MlflowClient, run: Run) -> None:
-    """Make room for another run of the same folder, but keep a run that a registered version was created from."""
-    if REGISTERED in run.data.tags:
-        client.delete_tag(run.info.run_id, IDENTITY)
-    else:
-        client.delete_run(run.info.run_id)  # MLflow can still restore it
 
 
 def _log(client: MlflowClient, run: Run, params: dict[str, str], tracked: TrackedRun, tags: dict[str, str]) -> None:

@@ -10,9 +10,8 @@ from include.experiment import Experiment
 from include.runs import Run
 from include.stages import BadInput, StageError
 from tasks.context import Context, Outcome
-from tasks.tracking.record import others, read
+from tasks.tracking.record import others, read, tracked_run
 from tasks.tracking.server import Server
-from tasks.tracking.tracked_run import tracked_run
 
 NO_MODEL = "the run created no model, so there is nothing to track"
 
