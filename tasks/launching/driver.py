@@ -70,16 +70,10 @@ def _end_with_stdin() -> None:
 
 
 def run_here(command: Sequence[str], hosts: str) -> Lost | None:
-    """Run Python with a command line as every rank on this machine. When one of them fails, end the others.
+    """Run Python with these arguments as every rank on this machine, and return the first one that failed, if any.
 
-    The process must have no other children. The ranks' output is that of the process.
-
-    Args:
-        command: the arguments of Python, such as ["-m", "package.module"].
-        hosts: the hosts, which are names of this machine, and how many ranks each of them has.
-
-    Returns:
-        The first rank that failed, or None if all succeeded.
+    When one rank fails, the others are ended. The process must have no other children. The hosts, such as
+    "localhost:2", are names of this machine with the number of their ranks.
     """
     from tasks.launching.rendezvous import rendezvous
 

@@ -32,10 +32,9 @@ from tasks.scoring.scored import ScoredSplit
 
 @dataclass(frozen=True)
 class ScoredModel:
-    """A model and its predictions for the dev rows.
+    """A model's folder and its predictions for the dev rows.
 
     Attributes:
-        folder: The folder with the model's files.
         served: The form of the model that is served, on one thread; PyTorch for a champion without a package.
         table: The dev rows, tokenized by the model's own tokenizer.
         scored: The dev rows with the model's logits.

@@ -45,8 +45,6 @@ class Verdict:
         metrics: All metrics of "model" (the challenger) and "champion"; None where a metric is undefined, and for a
             missing champion.
         whole: The comparison over all dev rows; None if there is no champion.
-        slices: Slice name to the comparison on that slice.
-        costs: Latency and size.
         reasons: Why the challenger is refused; empty if it passes.
     """
 
@@ -106,18 +104,11 @@ class Verdict:
 def judge(
     model: ScoredSplit, champion: ScoredSplit | None, named: Mapping[str, str], costs: list[Cost], options: Retraining
 ) -> Verdict:
-    """Compare the challenger with the champion, and its costs with their budgets.
+    """Compare the challenger with the champion, which champion.json names, and its costs with their budgets.
 
     The challenger is refused if it is worse on a slice. Undecided slices have no effect: slices are small and serve to
     detect losses beyond the margin, not to exclude them. The slice of a label also detects a classifier that keeps its
     overall accuracy by predicting a single class.
-
-    Args:
-        model: The challenger's results.
-        champion: The champion's results, on the same rows; None if there is no champion.
-        named: The content of champion.json.
-        costs: The costs of both models.
-        options: The margins.
     """
     metrics = {"model": as_json(model.metrics()), "champion": as_json(champion.metrics()) if champion else None}
     whole = None

@@ -22,14 +22,7 @@ from tasks.stages.lifecycle.ingest.version import Plan, layout, of_files
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A usable row.
-
-    Attributes:
-        sentences: The texts.
-        label: The label as written in the source; "" in test.
-        key: The text_key.
-        overlap: The overlap_key.
-    """
+    """A usable row: its texts, its label as written in the source ("" in test), its text_key and its overlap_key."""
 
     sentences: tuple[str, ...]
     label: str
@@ -39,14 +32,7 @@ class Row:
 
 @dataclass(frozen=True)
 class UsableRows:
-    """The usable rows of a split or file.
-
-    Attributes:
-        rows: The usable rows.
-        records: The records of these rows, with their locations in the file.
-        read: The number of all rows, including unusable ones.
-        quarantine: Where the other rows of the split or file are.
-    """
+    """The usable rows of a split or file, their records with their locations, and the number of all rows."""
 
     rows: list[Row]
     records: list[Record]

@@ -25,15 +25,8 @@ def select(
     """Select the new rows to add.
 
     A row whose label contradicts that of a known row or of another new row with the same text is quarantined, because
-    it is unknown which label is right. Of equal new rows, only the first one is added.
-
-    Args:
-        known: Split to the rows of the dataset.
-        files: The new rows.
-        task: The task.
-
-    Returns:
-        The rows to add, in order, and the number of rows for each of OUTCOMES.
+    it is unknown which label is right. Of equal new rows, only the first one is added. Return the rows to add, in
+    order, and the number of rows for each of OUTCOMES.
     """
     files = list(files)
     split_of = {row.overlap: f"in_{split}" for split in ("test", "dev") for row in known[split]}

@@ -17,12 +17,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs that are compared.
-
-    Attributes:
-        entries: The runs.
-        warnings: One line per run that is left out.
-    """
+    """The runs that are compared, and a line per run that is left out."""
 
     entries: list[Entry]
     warnings: list[str]

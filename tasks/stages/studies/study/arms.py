@@ -32,7 +32,6 @@ class Arm:
     """A trained and evaluated run of a study.
 
     Attributes:
-        metadata: The study, the configuration and the seed.
         keys: Stage to the key of its artifact, for train and evaluate.
         training: The content of train's training.json. Its seconds are those of the steps, without start-up.
         summary: The metric, metrics, interval and rows of evaluate's metrics.json.

@@ -18,12 +18,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """The arms that are compared.
-
-    Attributes:
-        arms: The arms, sorted by configuration and seed.
-        warnings: One line per run that cannot be read.
-    """
+    """The arms that are compared, sorted by configuration and seed, and a line per run that cannot be read."""
 
     arms: list[Arm]
     warnings: list[str]

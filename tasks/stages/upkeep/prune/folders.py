@@ -18,13 +18,9 @@ _DAY = 86400
 
 @dataclass(frozen=True)
 class UnusedFolder:
-    """A folder that nothing refers to.
+    """A folder that nothing refers to, with the total size of its files, and the days since its last use.
 
-    Attributes:
-        kind: "runs", "artifacts", "checkpoints", or "leftovers" (of a stage that was killed).
-        path: The folder.
-        bytes: The total size of its files.
-        days: The number of days since its last use.
+    Its kind is "runs", "artifacts", "checkpoints", or "leftovers" (of a stage that was killed).
     """
 
     kind: str
