@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _RANK_PREFIX = re.compile(r"^\[\d+\]<std(?:out|err)>:", re.MULTILINE)
 
 ROOT = Path(__file__).parents[2]
-FRUITLESS = 3  # a training ends after so many losses of a rank without a new checkpoint between them
+FRUITLESS = 3  # a training ends after this many losses of a rank without a new checkpoint between them
 #: A silent rank must not stop the others forever, but a rank that writes a checkpoint is silent for a while: in two
 #: minutes, the 1.8 GB of an encoder with 109 million weights reach a disk of 15 MB/s. Ranks that share memory notice a
 #: frozen one after these two minutes, and others after the 30 seconds of Gloo. One that has ended is noticed at once.
@@ -63,9 +63,22 @@ def launch(job: Job, profiles: Path | None = None) -> None:
         Transient: a rank was lost and training did not continue; the message names the rank.
         Stopped: SIGTERM or SIGINT stopped the training, after a checkpoint.
     """
-    job = with_ranks(job, _gpus() if job.training.ranks == "auto" else 0)
-    _check_horovod(job)
-    with scratch_folder(_where_ranks_see_it(job), "spark-bert-ranks") as folder:
+    gpus = 0
+    if job.training.ranks == "auto":
+        from tasks.training.device import usable_gpus  # imports torch, which takes seconds
+
+        gpus = usable_gpus()
+    job = with_ranks(job, gpus)
+    if job.uses_horovod and find_spec("horovod") is None:
+        raise BadInput(
+            "a training of several ranks, or with a parameter server, needs Horovod, which is not installed: "
+            "run `make setup`, or write training.ranks: 1 and communication.strategy: all-reduce"
+        )
+    shared = Path(tempfile.gettempdir())  # where this process and its ranks see the same files
+    if job.experiment.runtime.ranks_on == "spark":
+        shared = job.folder
+        shared.mkdir(parents=True, exist_ok=True)
+    with scratch_folder(shared, "spark-bert-ranks") as folder:
         with _signals_make(folder / STOP):
             try:
                 _train_to_the_end(job, folder)
@@ -129,29 +142,6 @@ def _keep_profile(file: Path, profiles: Path) -> None:
         log.warning("the profile cannot be kept in %s: %s", profiles, error)
     else:
         log.info("the profile is %s: open it in https://ui.perfetto.dev", profiles / file.name)
-
-
-def _check_horovod(job: Job) -> None:
-    """Raise BadInput if the training needs Horovod and it is not installed: a set-up for one rank leaves it out."""
-    if job.uses_horovod and find_spec("horovod") is None:
-        raise BadInput(
-            "a training of several ranks, or with a parameter server, needs Horovod, which is not installed: "
-            "run `make setup`, or write training.ranks: 1 and communication.strategy: all-reduce"
-        )
-
-
-def _gpus() -> int:
-    from tasks.training.device import usable_gpus  # imports torch, which takes seconds
-
-    return usable_gpus()
-
-
-def _where_ranks_see_it(job: Job) -> Path:
-    """Return the folder for files through which this process and its ranks communicate."""
-    if job.experiment.runtime.ranks_on == "local":
-        return Path(tempfile.gettempdir())
-    job.folder.mkdir(parents=True, exist_ok=True)
-    return job.folder
 
 
 def _train_to_the_end(job: Job, folder: Path) -> None:

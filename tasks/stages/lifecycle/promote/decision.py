@@ -20,9 +20,9 @@ class Decision(BaseModel):
 
     Attributes:
         decision: "rejected" is a person's, and "held" follows an undecided comparison, a rollback or a trial.
-        by: The person's name, "comparison", "rollback" or "trial"; "" if nobody decided.
+        by: The person's name, "comparison", "rollback" or "trial"; "" if no one decided.
         at: The time in ISO 8601.
-        timed_out: Whether nobody decided in time, which counts as a rejection.
+        timed_out: Whether no one decided in time, which counts as a rejection.
     """
 
     decision: Literal["approved", "rejected", "held"]

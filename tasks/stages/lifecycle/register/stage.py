@@ -43,7 +43,7 @@ def run(context: Context, entered: str) -> Outcome:
     train, package = context.inputs["train"], context.inputs["package"]
     registry, tracked = Registry.of(context.experiment, context.run), _tracked(context.run)
     evidence = _tags(tracked, context.inputs)
-    with locked(context.run.store.root / "track"):  # the stage track uses the same lock, since it writes runs, too
+    with locked(context.run.store.root / "track"):  # the stage track uses the same lock, since it also writes runs
         version = registry.with_tags(_identity(train, package))
         if version is None:
             run_id = registry.server.write(registry.client, tracked).info.run_id

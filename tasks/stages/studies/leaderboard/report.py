@@ -37,7 +37,7 @@ PAPER_TITLES = ("table", "the papers' model", "claimed", "ours", "our model")
 
 def html(summary: Mapping[str, Any]) -> str:
     """Return the page for the content of leaderboard.json."""
-    tasks = [{**task, "cells": _cells(task), "beside": _beside(task)} for task in summary["tasks"]]
+    tasks = [{**task, "cells": _cells(task), "claims": _claims(task)} for task in summary["tasks"]]
     return page.render(TEMPLATE, summary=summary, tasks=tasks, titles=TITLES, paper_titles=PAPER_TITLES, remark=REMARK)
 
 
@@ -47,7 +47,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
     for task in summary["tasks"]:
         lines += ["", f"## {plain(task['task'])}: {plain(task['metric'])}", "", *table(TITLES, _cells(task))]
         if task["papers"]:
-            lines += ["", *table(PAPER_TITLES, _beside(task))]
+            lines += ["", *table(PAPER_TITLES, _claims(task))]
     lines += ["", "## Where the papers contradict themselves", ""]
     lines += [f"* {plain(line)}" for line in summary["contradictions"]]
     if summary["warnings"]:
@@ -59,7 +59,7 @@ def _cells(task: Mapping[str, Any]) -> list[list[str]]:
     return [[row["name"], *(write(row) for _, write in _COLUMNS)] for row in task["rows"]]
 
 
-def _beside(task: Mapping[str, Any]) -> list[list[str]]:
+def _claims(task: Mapping[str, Any]) -> list[list[str]]:
     """Return the papers' figures with ours."""
     return [
         [

@@ -40,7 +40,7 @@ def html(summary: Mapping[str, Any], plots: Mapping[str, Path]) -> str:
     best = max((row for row in summary["rows"] if row["metric"] is not None), key=itemgetter("metric"), default=None)
     return page.render(
         TEMPLATE, summary=summary, best=best, plots=images, titles=_titles(summary),
-        rows=[(row, _cells(row, summary)) for row in summary["rows"]], beside=_table_5(summary), remark=REMARK,
+        rows=[(row, _cells(row, summary)) for row in summary["rows"]], table_5=_table_5(summary), remark=REMARK,
     )  # fmt: skip
 
 
