@@ -35,7 +35,7 @@ class Decision(BaseModel):
     def reason(self) -> str:
         """The decision in words."""
         if self.timed_out:
-            return f"{self.decision}, because nobody decided in time"
+            return f"{self.decision}, because no one decided in time"
         who = f"the {self.by}" if self.by in (COMPARISON, ROLLBACK, TRIED) else self.by
         return f"{self.decision} by {who}" + (f": {self.why}" if self.why else "")
 

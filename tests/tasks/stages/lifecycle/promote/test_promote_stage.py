@@ -108,7 +108,7 @@ def test_a_trial_can_hold_a_version(tmp_path: Path, texts: int, same: int, reaso
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({}, "rejected by Ada"), ({"by": "", "timed_out": True}, "rejected, because nobody decided in time")],
+    [({}, "rejected by Ada"), ({"by": "", "timed_out": True}, "rejected, because no one decided in time")],
 )
 def test_a_rejection_is_written_down(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     retrain(tmp_path, "first")
