@@ -30,22 +30,17 @@ def summarize(entries: list[Entry], warnings: list[str]) -> dict[str, Any]:
     tasks = []
     for name in sorted({entry.task.name for entry in entries}):
         own = [entry for entry in entries if entry.task.name == name]
-        rows = sorted(_rows(own), key=_rank, reverse=True)
+        rows = _rows(own)
         tasks.append({"task": name, "metric": own[0].task.metric, "rows": rows, "papers": _papers(name, rows)})
     return {"tasks": tasks, "contradictions": list(CONTRADICTIONS), "warnings": warnings}
 
 
 def _rows(entries: list[Entry]) -> list[Row]:
-    groups = list(_groups(entries))
-    rows = [_row(name, group) for name, group in groups]
-    best = max(range(len(rows)), key=lambda at: _rank(rows[at]))
-    for at, (_, group) in enumerate(groups):
-        rows[at]["p"] = None if at == best else _p(group, groups[best][1])
-    return rows
-
-
-def _rank(row: Row) -> float:
-    return float("-inf") if row["metric"] is None else float(row["metric"])
+    """Return a row per model, the best one first."""
+    rows = [(_row(name, group), group) for name, group in _groups(entries)]
+    rows.sort(key=lambda pair: float("-inf") if pair[0]["metric"] is None else pair[0]["metric"], reverse=True)
+    _, best = rows[0]
+    return [{**row, "p": None if group is best else _p(group, best)} for row, group in rows]
 
 
 def _groups(entries: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
