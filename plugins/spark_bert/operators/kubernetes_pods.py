@@ -26,7 +26,6 @@ from spark_bert.deployment.containers import (
     drop_folder,
     environment,
     gpus,
-    image,
     readable,
     secrets,
     user,
@@ -105,7 +104,10 @@ def delete(client: CoreV1Api, pod: V1Pod, owner: str | None, grace: int) -> None
 
 def pod_attributes(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
     """Return the sandbox of a stage's pod, as attributes of KubernetesPodOperator."""
-    mounts, limit = _folders(stage, experiment, run), limits(stage)
+    drop, limit = drop_folder(stage, experiment), limits(stage)
+    mounts = [_mount(folder, folder, read_only=False) for folder in writable(stage, experiment, run)]
+    for path, target in readable(stage, experiment, run).items():
+        mounts.append(_mount(path, target, read_only=path != drop))
     scratch = {
         "tmp": {"sizeLimit": _quantity(limit.tmp)},
         "shm": {"medium": "Memory", "sizeLimit": _quantity(limit.shm)},
@@ -121,7 +123,6 @@ def pod_attributes(stage: str, experiment: Experiment, run: Path) -> dict[str, A
         volumes.append(k8s.V1Volume(name="secrets", secret=secret))
         mounts.append(k8s.V1VolumeMount(name="secrets", mount_path=str(SECRETS), read_only=True))
     return {
-        "image": image(stage),
         "env_vars": [*(k8s.V1EnvVar(*pair) for pair in environment(stage, experiment).items()), _ADDRESS],
         "volumes": volumes,
         "volume_mounts": mounts,
@@ -155,16 +156,8 @@ def _resources(stage: str) -> k8s.V1ResourceRequirements:
     return k8s.V1ResourceRequirements(limits=most, requests={**memory, "cpu": f"{min(limit.cpus, 1):g}"})
 
 
-def _folders(stage: str, experiment: Experiment, run: Path) -> list[k8s.V1VolumeMount]:
-    """Return one mount per folder of the stage, limited to the folder's subpath of the volume."""
-    drop, read = drop_folder(stage, experiment), readable(stage, experiment, run)
-    return [
-        *(_mount(folder, folder, read_only=False) for folder in writable(stage, experiment, run)),
-        *(_mount(path, target, read_only=path != drop) for path, target in read.items()),
-    ]
-
-
 def _mount(path: Path, target: PurePath, *, read_only: bool) -> k8s.V1VolumeMount:
+    """Return the mount of a folder, limited to its subpath of the volume."""
     holding = {root: claim for root, claim in _claims().items() if path.is_relative_to(root)}
     if not holding:
         raise BadInput(

@@ -27,8 +27,6 @@ from spark_bert.deployment.places import data_path, home
 #: The namespace of what has no address: the bundled corpus, tasks of the hub, and encoders by name.
 NAMESPACE = "spark-bert"
 _FILES = "file"
-#: The stages whose result names the version of a registered model that they have made or given the alias.
-_MODEL_MAKERS = ("register", "promote", "rollback")
 
 
 def lineage(stage: str, experiment: Experiment, run: Run, result: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
@@ -36,8 +34,8 @@ def lineage(stage: str, experiment: Experiment, run: Run, result: Mapping[str, A
     tags = {"run": run.folder.name, "stage": stage, "mlflow_run": result.get("mlflow_run", "")}
     named = [tags_run.TagsRunFacetFields(key, str(value), NAMESPACE) for key, value in tags.items() if value]
     return OperatorLineage(
-        inputs=[*_raw_data(stage, experiment), *_artifacts(stage, run), *_models_read(stage, result)],
-        outputs=[*_made(stage, result), *_models_made(stage, result)],
+        inputs=[*_raw_data(stage, experiment), *_artifacts_and_models(stage, run, result)],
+        outputs=list(_made(stage, result)),
         run_facets={"tags": tags_run.TagsRunFacet(tags=named)},
     )
 
@@ -58,16 +56,22 @@ def _raw_data(stage: str, experiment: Experiment) -> Iterator[Dataset]:
         yield InputDataset(f"kafka://{experiment.streaming.brokers}", experiment.streaming.topic)
 
 
-def _artifacts(stage: str, run: Run) -> Iterator[Dataset]:
-    """Yield the artifacts of earlier stages that the stage has read."""
+def _artifacts_and_models(stage: str, run: Run, result: Mapping[str, Any]) -> Iterator[Dataset]:
+    """Yield the artifacts of earlier stages and the registered models that the stage has read."""
     stages = run.record()["stages"]
     for name in STAGES[stage].inputs:
         if key := stages.get(name, {}).get("key"):
             yield InputDataset(_FILES, str(run.store.path(name, key)), facets=_version(key))
+    if stage == "champion" and result.get("version"):
+        yield InputDataset(_registry(), result["model"], facets=_version(result["version"]))
+    for used in result.get("model_versions", [result.get("model_version", "")]):
+        model, _, version = str(used).rpartition("/")
+        if model and version.isdecimal():  # and not a folder that the experiment names
+            yield InputDataset(_registry(), model, facets=_version(version))
 
 
 def _made(stage: str, result: Mapping[str, Any]) -> Iterator[Dataset]:
-    """Yield the artifact of the stage, with its number of rows, and the folder of a stream."""
+    """Yield the artifact of the stage, with its number of rows, the folder of a stream, and a registered model."""
     if "artifact" in result:
         rows = result.get("rows")
         count = sum(rows.values()) if isinstance(rows, dict) and stage == "validate" else rows
@@ -78,21 +82,8 @@ def _made(stage: str, result: Mapping[str, Any]) -> Iterator[Dataset]:
         yield OutputDataset(_FILES, path, facets=_version(path.rpartition("/")[2]), outputFacets=facets)
     if "folder" in result and stage == "stream":
         yield OutputDataset(_FILES, str(result["folder"]))
-
-
-def _models_made(stage: str, result: Mapping[str, Any]) -> Iterator[Dataset]:
-    if stage in _MODEL_MAKERS and result.get("version"):
+    if stage in ("register", "promote", "rollback") and result.get("version"):
         yield OutputDataset(_registry(), result["model"], facets=_version(result["version"]))
-
-
-def _models_read(stage: str, result: Mapping[str, Any]) -> Iterator[Dataset]:
-    """Yield the registered models that the stage has used; a folder that the experiment names is none."""
-    if stage == "champion" and result.get("version"):
-        yield InputDataset(_registry(), result["model"], facets=_version(result["version"]))
-    for used in result.get("model_versions", [result.get("model_version", "")]):
-        model, _, version = str(used).rpartition("/")
-        if model and version.isdecimal():
-            yield InputDataset(_registry(), model, facets=_version(version))
 
 
 def _version(version: object) -> dict[str, Any]:

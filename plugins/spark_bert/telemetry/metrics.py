@@ -52,7 +52,9 @@ class HomeCollector(Collector):
         runs = [run for run in recorded if not run.damaged]
         yield from _ended(runs)
         yield from _measured(runs)
-        yield _champions(runs)
+        champions: Values = {(run.champion.model,): run.champion.version for run in runs if run.champion}
+        about = "Version of a registered model that is the champion"
+        yield _gauge("spark_bert_champion_version", about, ("model",), champions)
         damaged: Values = {(): len(recorded) - len(runs)}
         yield _gauge("spark_bert_damaged_records", "Records of runs that cannot be read", (), damaged)
         yield from _streams()
@@ -96,13 +98,6 @@ def _measured(runs: list[Row]) -> Iterator[Metric]:
     yield _gauge("spark_bert_stage_seconds", f"Duration {last}", ("dag", "stage"), seconds)
     yield _gauge("spark_bert_rows_per_second", f"Speed {last}", (*run_labels, "stage"), speed)
     yield _gauge("spark_bert_dev_metric", "Metric of dev in the last run", (*run_labels, "metric"), dev)
-
-
-def _champions(runs: list[Row]) -> Metric:
-    found: Values = {(run.champion.model,): run.champion.version for run in runs if run.champion is not None}
-    return _gauge(
-        "spark_bert_champion_version", "Version of a registered model that is the champion", ("model",), found
-    )
 
 
 def _streams() -> Iterator[Metric]:

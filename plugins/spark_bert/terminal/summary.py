@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,14 +98,11 @@ def _simpler_winner(run: Run, record: Mapping[str, Any]) -> str:
     here = _model(record)
     if here is None:
         return ""
-    better = [
-        model
-        for model in _others(run.folder)
-        if model.data == here.data and _KINDS.index(model.kind) < _KINDS.index(here.kind) and model.value > here.value
-    ]
-    if not better:
+    simpler = _KINDS[: _KINDS.index(here.kind)]
+    others = [other for other in _models(run.folder.parent) if other.data == here.data and other.kind in simpler]
+    best = max(others, key=lambda other: other.value, default=here)
+    if best.value <= here.value:
         return ""
-    best = max(better, key=lambda model: model.value)
     metric = TASKS[record["experiment"]["data"]["task"]].metric
     return (
         f"{best.kind} reaches {metric} {best.value:.4f} after {best.seconds:,.0f} s of training (run {best.run}), this "
@@ -112,14 +110,11 @@ def _simpler_winner(run: Run, record: Mapping[str, Any]) -> str:
     )
 
 
-def _others(folder: Path) -> Iterator[_Model]:
-    for file in folder.parent.glob("*/run.json"):
-        try:
-            model = _model(Run(file.parent).record())
-        except (BadInput, OSError):  # a damaged record, or one of another user
-            continue
-        if model is not None and file.parent != folder:
-            yield model
+def _models(runs: Path) -> Iterator[_Model]:
+    for file in runs.glob("*/run.json"):
+        with suppress(BadInput, OSError):  # a damaged record, or one of another user
+            if model := _model(Run(file.parent).record()):
+                yield model
 
 
 def _model(record: Mapping[str, Any]) -> _Model | None:

@@ -186,19 +186,13 @@ def _events(rows: Iterable[Row]) -> Iterator[_Event]:
     for row in rows:
         if _STAGES.keys().isdisjoint(row.stages):
             continue
-        if row.state == "running":  # it may write files beside its record, which have no stamp
-            yield from _with_request(_read.__wrapped__(str(home()), row))
-        else:
+        if row.state != "running":
             yield from _read(str(home()), row)
-
-
-def _with_request(events: Iterable[_Event]) -> Iterator[_Event]:
-    """Yield the events of a run that is running, and its request for a person's answer if it waits for one."""
-    for event in events:
-        yield event
-        if event.kind == "registration" and event.row.dag_id:
-            request = dag_runs.task_states(event.row.dag_id, event.row.run_id).get("approve")
-            if request and request.state == "awaiting_input":
+            continue
+        request = dag_runs.task_states(row.dag_id, row.run_id).get("approve") if row.dag_id else None
+        for event in _read.__wrapped__(str(home()), row):  # it may write files beside its record, which have no stamp
+            yield event
+            if event.kind == "registration" and request and request.state == "awaiting_input":
                 time = request.started or event.time
                 yield event._replace(kind="approval", time=time, found={"decision": "waiting"}, href="")
 

@@ -75,15 +75,16 @@ def describe(rows: Readable, may: May, dataset: str = "", stream: str = "") -> d
 def _datasets(rows: Iterable[Row], chosen: str) -> Iterator[dict[str, Any]]:
     """Yield the datasets, those with the newest versions first, and their versions, the newest first."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for one in sorted(_ingests(rows), key=lambda ingest: -ingest["time"]):
+    ingests = filter(None, (_ingest(str(home()), row) for row in rows if "ingest" in row.stages))
+    for one in sorted(ingests, key=lambda ingest: -ingest["time"]):
         found[one["dataset"]].append(one)
-    for name, ingests in found.items():
+    for name, of_dataset in found.items():
         if chosen in ("", name):
-            told = [one for one in ingests if one["new"] or one["refusal"] or one["refused"]]
+            told = [one for one in of_dataset if one["new"] or one["refusal"] or one["refused"]]
             yield {
                 "dataset": name,
                 "current": _current(name),
-                "looked": ingests[0]["time"],
+                "looked": of_dataset[0]["time"],
                 "versions": told[: LONG if chosen else SHORT],
                 "total": len(told),
             }
@@ -93,13 +94,6 @@ def _current(dataset: str) -> str:
     """Return the last version of a dataset; "" if it is not known."""
     listed = read_json(home() / "datasets", dataset, "versions.json")[0].get("versions")
     return str(listed[0]) if isinstance(listed, list) and listed else ""
-
-
-def _ingests(rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        found = _ingest(str(home()), row) if "ingest" in row.stages else None
-        if found is not None:
-            yield found
 
 
 @lru_cache(maxsize=1 << 12)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Annotated, Any
@@ -45,7 +45,7 @@ def select_rows(
         and label in ("", row["label"])
         and prediction in ("", row["prediction"])
         and (not slice_ or slice_ in row["slices"])
-        and _has(row, words)
+        and all(word in " ".join(row["texts"]).lower() for word in words)
     ]
     return page_of(found, page)
 
@@ -53,13 +53,6 @@ def select_rows(
 def page_of(rows: Sequence[Any], page: int) -> dict[str, Any]:
     """Return a page of some rows, counted from 1, as JSON."""
     return {"rows": rows[(page - 1) * PAGE : page * PAGE], "total": len(rows), "page": page, "size": PAGE}
-
-
-def _has(row: Mapping[str, Any], words: Collection[str]) -> bool:
-    if not words:
-        return True
-    text = " ".join(row["texts"]).lower()
-    return all(word in text for word in words)
 
 
 @lru_cache(maxsize=12)  # two comparisons of six runs

@@ -219,18 +219,14 @@ def _with_state(row: Row, dag_run: DagRunState | None) -> Row:
 
 def _age_of_work(run: str) -> float | None:
     """Return for how long the stages at work in a run have written nothing, in s; None if none is at work."""
-    if not _may_be_at_work(f"{home()}/runs/{run}/{AT_WORK}"):
+    folder = f"{home()}/runs/{run}/{AT_WORK}"
+    try:  # most have ended, and this is faster than reading safely
+        if not stat.S_ISDIR(os.lstat(folder).st_mode) or not os.listdir(folder):  # noqa: PTH208 a Path takes longer
+            return None
+    except (OSError, ValueError):
         return None
     times = [_last_sign(stage, work) for stage, work in read_at_work(run).items()]
     return time.time() - max(times) if times else None
-
-
-def _may_be_at_work(folder: str) -> bool:
-    """Return whether there is anything in the folder. Most have ended, and this is faster than reading safely."""
-    try:
-        return stat.S_ISDIR(os.lstat(folder).st_mode) and bool(os.listdir(folder))  # noqa: PTH208 a Path takes longer
-    except (OSError, ValueError):
-        return False
 
 
 def _last_sign(stage: str, work: Mapping[str, Any]) -> float:
