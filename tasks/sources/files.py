@@ -50,15 +50,14 @@ class OwnFiles(Source):
         """
         if split not in self.paths:
             return
-        records = self._records(split, labeled=split != "test")
         if not self._is_one:
-            yield from records
+            yield from self._records(split)
             return
         if not self._parts:
-            self._parts = _split(self._records(split), self._task)
+            self._parts = _split(self._records("train"), self._task)
             rows = ", ".join(f"{self._parts.count(name):,} {name}" for name in SPLITS)
             log.info("the rows of %s are split: %s", self.paths[split], rows)
-        yield from (record for part, record in zip(self._parts, records, strict=True) if part == split)
+        yield from (record for part, record in zip(self._parts, self._records(split), strict=True) if part == split)
 
     def labeled(self) -> Iterator[Record]:
         """Yield the rows of train and dev or, of a file with all rows, every row."""
@@ -78,21 +77,22 @@ class OwnFiles(Source):
 
     def has_flags(self) -> bool:
         """Return whether the training file has a column of 0 and 1 for each label, and no column of labels."""
-        return len(self._columns(self.paths["train"])) - len(self._task.sentences) > 1
+        return len(self._columns("train")) - len(self._task.sentences) > 1
 
-    def _records(self, split: str, labeled: bool = True) -> Iterator[Record]:
-        path, texts = self.paths[split], len(self._task.sentences)
-        columns = self._columns(path, labeled)
-        rows = column_rows(path, columns, self.dialect, columns[:texts])
-        yield from self.to_records(rows, split, texts, self._read_label(columns[texts:]) if labeled else None)
+    def _records(self, split: str) -> Iterator[Record]:
+        columns, texts = self._columns(split), len(self._task.sentences)
+        rows = column_rows(self.paths[split], columns, self.dialect, columns[:texts])
+        yield from self.to_records(rows, split, texts, self._read_label(columns[texts:]))
 
-    def _columns(self, path: Path, labeled: bool = True) -> list[str]:
-        """Return the names of the columns with the texts, and of those with the label or the labels."""
+    def _columns(self, split: str) -> list[str]:
+        """Return the names of the columns with the texts and, unless in test, of those with the label or the labels."""
+        path, roles, labels = self.paths[split], dict(self.names), self._data.labels
         check_file(path, self.dialect.encoding)
         header = column_names(path, ", ".join(self.names.values()), self.dialect)
-        roles = {role: name for role, name in self.names.items() if role != "label" or labeled}
-        labels = self._data.labels if labeled and (self._task.kind == "multilabel" or self._task.name == AUTO) else ()
-        if labels and self.names["label"] not in header and set(labels) <= set(header):
+        several = self._task.kind == "multilabel" or self._task.name == AUTO
+        if split == "test":
+            del roles["label"]
+        elif several and labels and roles["label"] not in header and set(labels) <= set(header):
             del roles["label"]
             roles |= {f"label {label}": label for label in labels}
         for role, name in roles.items():
@@ -103,7 +103,9 @@ class OwnFiles(Source):
             check_column(path, header, name, f" for the role {role}", remedy)
         return list(roles.values())
 
-    def _read_label(self, columns: Sequence[str]) -> ReadLabel:
+    def _read_label(self, columns: Sequence[str]) -> ReadLabel | None:
+        if not columns:
+            return None
         if columns == [self.names["label"]]:
             return read_cell(self._data, several=self._task.kind == "multilabel")
         return read_flags(columns, self._task.separator)
