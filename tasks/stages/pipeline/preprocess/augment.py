@@ -7,8 +7,11 @@ number, not on the partitioning of the rows. It follows cleaning, which would re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -23,21 +26,25 @@ from include.sections import Augmentation
 from include.stages import BadInput
 from tasks.assets import wordnet_folder
 from tasks.encoder.tokens import COPY
-from tasks.stages.pipeline.preprocess.synonyms import Synonyms, read_synonyms
-from tasks.stages.pipeline.preprocess.words import mask_words, replace_words, shuffle_words
+
+Synonyms = dict[str, tuple[str, ...]]
+Synset = tuple[str, str]  # type and offset, because offsets are unique only within a type
 
 METHODS: tuple[Augmentation, ...] = ("synonyms", "masking", "order")  # append new ones, since row numbers depend on it
 #: Candidates for the token that replaces a masked word. The first one that the tokenizer knows is used.
 MASKS = ("[MASK]", "<mask>", "[UNK]", "<unk>")
+MASK_SHARE = 0.15  # as in the paper
+REACH = 3  # positions that a word may move, as in the paper
+SYNONYM_SHARE = 0.1  # as in EDA (Wei and Zou 2019), because the paper states none
+_WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
+
+_ADJECTIVE, _SATELLITE = "3", "5"  # both types share the file of adjectives, and so its offsets
+#: WordNet knows these words only in an unrelated sense (a verb, a noun, a country), and NLTK's stop words lack them.
+_NAMESAKES = {"like", "might", "us"}
 
 
 def add_copies(rows: DataFrame, methods: Collection[Augmentation]) -> DataFrame:
-    """Add one copy per row and method to the rows. AugmentPartition changes the texts of the copies later.
-
-    Args:
-        rows: A data frame with a column `row`.
-        methods: The augmentation methods.
-    """
+    """Add one copy per row and method to rows with a column `row`. AugmentPartition changes their texts later."""
     shifts = [0, *(COPY * place for place, method in enumerate(METHODS, 1) if method in methods)]
     copies = rows.withColumn("shift", F.explode(F.array(*map(F.lit, shifts))))
     return copies.withColumn("row", F.col("row") + F.col("shift")).drop("shift")
@@ -82,32 +89,15 @@ class AugmentPartition:
 
 
 def augmentation(spark: SparkSession, experiment: Experiment, tokenizer: Path) -> AugmentPartition:
-    """Return the augmentation that the experiment specifies.
-
-    Args:
-        spark: The Spark session, which broadcasts the table of synonyms.
-        experiment: The experiment.
-        tokenizer: The path of tokenizer.json.
-
-    Raises:
-        BadInput: If the tokenizer has no mask token, or WordNet is missing, although a method needs it.
-    """
+    """Return the augmentation that the experiment specifies, for the tokenizer in a tokenizer.json."""
     options = experiment.preprocessing
     mask = mask_token(tokenizer) if "masking" in options.augment else ""
-    wanted = "synonyms" in options.augment
-    table = read_synonyms(wordnet_folder(experiment.runtime)) if wanted else {}
+    table = read_synonyms(wordnet_folder(experiment.runtime)) if "synonyms" in options.augment else {}
     return AugmentPartition(options.seed, mask, spark.sparkContext.broadcast(table))
 
 
 def mask_token(tokenizer: Path) -> str:
-    """Return the special token that masks a word. The tokenizer recognizes it within any text.
-
-    Args:
-        tokenizer: The path of tokenizer.json.
-
-    Raises:
-        BadInput: If the tokenizer has none of MASKS.
-    """
+    """Return the special token of a tokenizer.json that masks a word. The tokenizer recognizes it within any text."""
     tokens = Tokenizer.from_file(str(tokenizer)).get_added_tokens_decoder().values()
     special = {token.content for token in tokens if token.special}
     for mask in MASKS:
@@ -117,3 +107,82 @@ def mask_token(tokenizer: Path) -> str:
         f"{tokenizer} has none of the special tokens {', '.join(MASKS)}, which preprocessing.augment: [masking] needs: "
         "remove masking"
     )
+
+
+def replace_words(text: str, synonyms: Mapping[str, Sequence[str]], random: Random) -> str:
+    """Replace SYNONYM_SHARE of the words, and at least one word if any has a synonym, by random synonyms.
+
+    The case of the first letter is preserved.
+    """
+    words = _WORD.findall(text)
+    known = [number for number, word in enumerate(words) if word.lower() in synonyms]
+    wanted = min(max(1, round(SYNONYM_SHARE * len(words))), len(known))
+    chosen = sorted(random.sample(known, wanted))
+    return _exchange(text, {at: _like(words[at], random.choice(synonyms[words[at].lower()])) for at in chosen})
+
+
+def mask_words(text: str, mask: str, random: Random) -> str:
+    """Replace MASK_SHARE of the words by `mask`. The number is randomly rounded up or down, so that its mean is exact.
+
+    At least one word stays, because a text of masks only has no meaningful label.
+    """
+    words = len(_WORD.findall(text))
+    wanted = max(0, min(int(MASK_SHARE * words + random.random()), words - 1))
+    return _exchange(text, dict.fromkeys(random.sample(range(words), wanted), mask))
+
+
+def shuffle_words(text: str, random: Random) -> str:
+    """Move words, with adjacent punctuation, by at most REACH positions; white space becomes single spaces.
+
+    Words are sorted by i + U(0, REACH + 1), where i is the position (Lample et al. 2018, "Unsupervised machine
+    translation using monolingual corpora only"), so that only the next REACH words can overtake a word.
+    """
+    words = text.split()
+    keys = [place + random.uniform(0, REACH + 1) for place in range(len(words))]
+    return " ".join(words[place] for place in sorted(range(len(words)), key=keys.__getitem__))
+
+
+def _exchange(text: str, exchanged: Mapping[int, str]) -> str:
+    """Replace the words at these positions. The text between words stays unchanged."""
+    numbers = count()
+    return _WORD.sub(lambda word: exchanged.get(next(numbers), word[0]), text)
+
+
+def _like(word: str, synonym: str) -> str:
+    return synonym[0].upper() + synonym[1:] if word[0].isupper() else synonym
+
+
+def read_synonyms(folder: Path) -> Synonyms:
+    """Read WordNet (Fellbaum 1998) from the folder with its index.sense and the list of stop words, `english`.
+
+    Returns:
+        Lower-case word to the other words of its most frequent synset. The word and its synonyms are single uninflected
+        words that occur in this sense in WordNet's tagged texts. Stop words are left out, because WordNet contains no
+        pronouns, prepositions and the like and so knows them only in unrelated senses.
+    """
+    stop = _NAMESAKES | set((folder / "english").read_text(encoding="utf-8").split())
+    members: dict[Synset, dict[str, None]] = defaultdict(dict)  # a dict is an ordered set
+    usual: dict[str, tuple[int, Synset]] = {}
+    for word, synset, times in _senses(folder / "index.sense"):
+        members[synset][word] = None
+        if word not in usual or times > usual[word][0]:
+            usual[word] = times, synset
+    table = {
+        word: tuple(other for other in members[synset] if other != word)
+        for word, (_, synset) in usual.items()
+        if word not in stop
+    }
+    return {word: others for word, others in table.items() if others}
+
+
+def _senses(file: Path) -> Iterator[tuple[str, Synset, int]]:
+    """Yield word, synset and frequency of each sense of a single word that occurs in the tagged texts.
+
+    A line of index.sense describes one sense (https://wordnet.princeton.edu/documentation/senseidx5wn): its key
+    lemma%type:..., the offset of its synset, its number, and how often it occurs in WordNet's own tagged texts.
+    """
+    for line in file.read_text(encoding="utf-8").splitlines():
+        key, offset, _, times = line.split()
+        word, _, rest = key.partition("%")
+        if word.isalpha() and times != "0":
+            yield word, (_ADJECTIVE if rest[0] == _SATELLITE else rest[0], offset), int(times)

@@ -1,4 +1,8 @@
-"""The way of the validated rows to token ids: select, clean, augment and tokenize them on Spark."""
+"""The way of the validated rows to token ids on Spark: select, clean, augment and tokenize them.
+
+Sampling and re-splitting are stratified. They rank the rows of a stratum by a seeded hash, so the selection depends on
+the seed and the data only, not on the partitioning of the rows.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,26 @@ import logging
 from collections.abc import Collection
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
 from include.experiment import Experiment
+from include.glue import Task
 from include.sections import Cleaning
 from include.stages import BadInput
+from tasks.encoder.cleaning import clean_all
 from tasks.encoder.labels import TYPES
+from tasks.sources.normalize import overlap_key
 from tasks.spark import partitions, read_parquet, session, ship
 from tasks.stages.pipeline.preprocess.augment import add_copies, augmentation
-from tasks.stages.pipeline.preprocess.clean import cleaned
-from tasks.stages.pipeline.preprocess.sample import resplit, sample, stratum
 from tasks.stages.pipeline.preprocess.tokenize import COUNTS, TokenizePartition
 
 log = logging.getLogger(__name__)
+
+SCORE_BINS = 10
 
 
 def tokenize_splits(
@@ -31,8 +40,8 @@ def tokenize_splits(
         shipped, options = ship(spark, tokenizer), experiment.preprocessing
         augment = augmentation(spark, experiment, tokenizer) if options.augment else None
         counts = {}
-        for name, rows in _splits(spark, experiment, validated).items():
-            texts = _texts(rows, name, options.clean)
+        for name, rows in _select_rows(spark, experiment, validated).items():
+            texts = _clean_texts(rows, name, options.clean)
             if augment is not None and name == "train":
                 texts = texts.mapInArrow(augment, texts.schema)
             counts[name] = _tokenize(texts, experiment, shipped, output / name)
@@ -40,7 +49,8 @@ def tokenize_splits(
         return counts
 
 
-def _splits(spark: SparkSession, experiment: Experiment, validated: Path) -> dict[str, DataFrame]:
+def _select_rows(spark: SparkSession, experiment: Experiment, validated: Path) -> dict[str, DataFrame]:
+    """Return the rows of each split that the experiment selects, with the copies of those of train."""
     options, by = experiment.preprocessing, stratum(experiment.task)
     splits = {name: read_parquet(spark, validated / f"{name}.parquet") for name in ("train", "dev", "test")}
     if options.resplit:
@@ -54,7 +64,7 @@ def _splits(spark: SparkSession, experiment: Experiment, validated: Path) -> dic
     return splits
 
 
-def _texts(rows: DataFrame, split: str, rules: Collection[Cleaning]) -> DataFrame:
+def _clean_texts(rows: DataFrame, split: str, rules: Collection[Cleaning]) -> DataFrame:
     """Return row, label and cleaned sentences, partitioned by `row`. Raise BadInput if there are no rows."""
     number = rows.count()
     if not number:
@@ -83,3 +93,79 @@ def _report(split: str, counts: dict[str, int]) -> None:
     log.info("%s: %d rows, %d tokens, %d partitions", split, counts["rows"], counts["tokens"], counts["partitions"])
     if counts["empty"]:
         log.warning("%s: %d rows have an empty sentence after cleaning; they are kept", split, counts["empty"])
+
+
+def cleaned(text: Column, rules: Collection[str]) -> Column:
+    """Apply the rules to a text column."""
+    if not rules:
+        return text
+
+    def clean_batch(texts: pa.Array) -> pa.Array:
+        return pa.array(clean_all(texts.to_pylist(), rules), pa.string())
+
+    found: Column = arrow_udf(clean_batch, "string")(text)  # type: ignore[call-overload]  # hints say the kind of UDF
+    return found
+
+
+def stratum(task: Task) -> Column:
+    """Return the stratum of a row: its class, or the tenth of the score range that contains its score.
+
+    The rows of a multi-label task are one stratum: most combinations of labels would have too few rows to divide.
+    """
+    if task.kind == "multilabel":
+        return F.lit(0)
+    if task.score_range is None:
+        return F.col("label")
+    low, high = task.score_range
+    tenth = F.floor((F.col("label") - low) / (high - low) * SCORE_BINS)
+    return F.least(tenth, F.lit(SCORE_BINS - 1))  # the highest score belongs to the last tenth
+
+
+def sample(rows: DataFrame, share: float, by: Column, seed: int) -> DataFrame:
+    """Sample a share of each stratum, rounded to whole rows. Each stratum keeps at least one row."""
+    same = Window.partitionBy(by)
+    rank = F.row_number().over(same.orderBy(F.xxhash64(F.lit(seed), "row"), "row"))
+    wanted = F.greatest(F.lit(1), F.round(F.count("*").over(same) * share))
+    return rows.withColumns({"rank": rank, "wanted": wanted}).where("rank <= wanted").drop("rank", "wanted")
+
+
+def resplit(train: DataFrame, dev: DataFrame, test: DataFrame, by: Column, seed: int) -> dict[str, DataFrame]:
+    """Join train and dev, and split them 8:1:1 within each stratum into train, dev and heldout.
+
+    Rows whose text also occurs in test are removed: validate allows them in dev, but they could end up in train here.
+    Texts count as equal by overlap_key, as in validate. Equal texts of one stratum stay in one split, so the
+    proportions are those of different texts. The number of a dev row becomes row + 1 + the highest row of train, so
+    that `row` stays unique.
+
+    Args:
+        train: The validated train split.
+        dev: The validated dev split.
+        test: The validated test split.
+        by: The stratum of a row.
+        seed: The random seed.
+
+    Returns:
+        The new splits "train", "dev" and "heldout".
+    """
+    highest = train.agg(F.max("row")).first()
+    first_dev_row = 0 if highest is None or highest[0] is None else int(highest[0]) + 1
+    joined = train.unionByName(dev.withColumn("row", F.col("row") + first_dev_row))
+    joined = joined.withColumn("text", _key(joined)).join(test.select(_key(test).alias("text")), "text", "left_anti")
+    same = Window.partitionBy(by)
+    rank = F.dense_rank().over(same.orderBy(F.xxhash64(F.lit(seed), "text")))
+    ranked = joined.withColumns({"stratum": by, "rank": rank})
+    tenth = F.round(F.max("rank").over(Window.partitionBy("stratum")) / 10)
+    cut = ranked.withColumn("tenth", tenth)
+    parts = {"train": "rank > 2 * tenth", "dev": "rank > tenth and rank <= 2 * tenth", "heldout": "rank <= tenth"}
+    return {name: cut.where(condition).drop("text", "stratum", "rank", "tenth") for name, condition in parts.items()}
+
+
+def _key(rows: DataFrame) -> Column:
+    """Return the overlap_key of a row."""
+
+    def keys(*columns: pa.Array) -> pa.Array:
+        return pa.array(map(overlap_key, zip(*(column.to_pylist() for column in columns), strict=True)), pa.int64())
+
+    sentences = [F.col(name) for name in ("sentence1", "sentence2") if name in rows.columns]
+    found: Column = arrow_udf(keys, "long")(*sentences)  # type: ignore[call-overload]  # hints say the kind of UDF
+    return found

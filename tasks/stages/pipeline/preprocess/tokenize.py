@@ -1,4 +1,4 @@
-"""Tokenization on an executor: turn the Arrow batches of a partition into one Arrow file of token ids.
+"""Tokenization on Spark: each partition of a split becomes one Arrow file of token ids.
 
 One call of the fast tokenizer encodes a whole batch. The file is an uncompressed Arrow IPC file, which can be
 memory-mapped without copying.
@@ -88,15 +88,6 @@ class TokenizePartition:
 
 @lru_cache(maxsize=1)  # a Python worker processes several partitions and loads the tokenizer once
 def load_tokenizer(name: str, max_length: int, stride: int | None = None) -> tuple[Tokenizer, pa.DataType]:
-    """Load a shipped tokenizer.
-
-    Args:
-        name: The name that tasks.spark.ship returned.
-        max_length: The maximum length of an input in tokens, including special tokens.
-        stride: The number of tokens that neighboring windows of a long text share; None if long texts are truncated.
-
-    Returns:
-        The tokenizer, and the Arrow type of its token ids.
-    """
+    """Load a shipped tokenizer for the arguments of TokenizePartition, and return it with the type of its token ids."""
     tokenizer = tokens.open_tokenizer(shipped(name), max_length, stride)
     return tokenizer, tokens.id_type(tokenizer)

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tasks.encoder.cleaning import RULES, clean
-from tasks.stages.pipeline.preprocess.clean import cleaned
+from tasks.stages.pipeline.preprocess.splits import cleaned
 
 HOSTILE = ["", " ", "<p>A</p>\x00B\r\n", "\u0130STANBUL \u03a3\u03a3", "e\u0301\u200d\u2028!", "\U0001f600<br>\ufeff"]
 

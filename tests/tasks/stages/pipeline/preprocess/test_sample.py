@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from include.glue import TASKS
-from tasks.stages.pipeline.preprocess.sample import resplit, sample, stratum
+from tasks.stages.pipeline.preprocess.splits import resplit, sample, stratum
 
 
 @pytest.fixture(scope="module")

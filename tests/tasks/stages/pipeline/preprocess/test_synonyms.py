@@ -6,7 +6,7 @@ from pathlib import Path
 
 from include.sections import Runtime
 from tasks.assets import wordnet_folder
-from tasks.stages.pipeline.preprocess.synonyms import read_synonyms
+from tasks.stages.pipeline.preprocess.augment import read_synonyms
 
 SENSES = """
 can%1:06:00:: 00000001 1 3

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tasks.stages.pipeline.preprocess.words import mask_words, replace_words, shuffle_words
+from tasks.stages.pipeline.preprocess.augment import mask_words, replace_words, shuffle_words
 
 ODD = ["", " ", "good", "?!", "電影", "é", "\U0001f3ac"]
 
