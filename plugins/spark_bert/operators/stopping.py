@@ -1,6 +1,7 @@
 """What stops the containers and pods of stages: the shutdown of a worker, and the Dag housekeeping.
 
-A container also ends with the kill of its Airflow task, which `on_kill` of its operator handles.
+The kill of an Airflow task also does, in `on_kill` of its operator. All of them stop a container with `stop_and_remove`
+in docker_containers.py, and a pod with `delete` in kubernetes_pods.py.
 """
 
 from __future__ import annotations
