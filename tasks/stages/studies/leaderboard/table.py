@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tasks.encoder.labels import from_column
+from tasks.reporting.figures import mean, metric_of
 from tasks.reporting.papers import CONTRADICTIONS, MODELS
-from tasks.reporting.seeds import mean, metric_of
 from tasks.scoring.metrics import Array
 from tasks.scoring.paired import compare
 from tasks.stages.studies.leaderboard.entries import Entry

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.reporting import page
-from tasks.reporting.figures import DASH, in_bytes, or_dash
-from tasks.reporting.markdown import plain, table
+from tasks.reporting.figures import DASH, in_bytes, or_dash, plain, table
 from tasks.stages.studies.study.table import Row
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")

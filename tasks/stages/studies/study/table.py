@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from include.ablations import CONFIGURATIONS, TABLE_5
+from tasks.reporting.figures import mean, metric_of
 from tasks.reporting.papers import METHODS
-from tasks.reporting.seeds import mean, metric_of
 from tasks.stages.studies.study.arms import Arm, by_configuration
 
 BASE = TABLE_5[0]
