@@ -6,17 +6,15 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from include.artifacts import Artifact
-from include.experiment import Experiment
 from include.glue import Task
 from include.named import build
 from include.runs import Run
 from include.stages import BadInput
-from tasks.stages.pipeline.export.predictions_file import PredictionsFile, from_predictions, is_glue
+from tasks.stages.pipeline.export.submission import PredictionsFile, from_predictions, is_glue
 
 
 @dataclass(frozen=True)
@@ -36,20 +34,14 @@ class Member:
     predict: Artifact
 
     def sheet(self) -> PredictionsFile:
-        """Return its predictions as a file for GLUE.
-
-        Raises:
-            BadInput: If the predictions do not match the rows of the test split.
-        """
+        """Return its predictions as a file for GLUE."""
         self._whole_test()
         test = pq.read_table(self.validate.path / "test.parquet", columns=["row"])
         predicted = pq.read_table(self.predict.path / "predictions.parquet", columns=["row", "prediction"])
-        columns = (test["row"], predicted["row"], self._predictions(predicted["prediction"]))
-        return from_predictions(self.task, *(column.to_numpy() for column in columns))
-
-    def _predictions(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return class ids or scores unchanged, and lists of labels as a cell of the task's files."""
-        return pc.binary_join(column, self.task.separator) if self.task.kind == "multilabel" else column
+        values = predicted["prediction"]
+        if self.task.kind == "multilabel":
+            values = pc.binary_join(values, self.task.separator)
+        return from_predictions(self.task, *(column.to_numpy() for column in (test["row"], predicted["row"], values)))
 
     def _whole_test(self) -> None:
         """Raise BadInput if validate has quarantined a test row: GLUE requires a prediction for every row."""
@@ -64,19 +56,6 @@ class Member:
             )
 
 
-def other_runs(experiment: Experiment, run: Run) -> list[Member]:
-    """Find the runs that submission.runs names.
-
-    Args:
-        experiment: The experiment. A name with a slash is a path; any other name is a run in the same folder as `run`.
-        run: The exporting run.
-
-    Raises:
-        BadInput: If a run does not exist, has not finished its predictions, or has failed its gate.
-    """
-    return [_member(name, run) for name in experiment.submission.runs]
-
-
 def refuse_failed_gate(run: Run) -> None:
     """Raise BadInput if the run's model has failed its gate, so that its predictions cannot be exported."""
     gate = run.record()["stages"].get("gate", {})
@@ -84,7 +63,12 @@ def refuse_failed_gate(run: Run) -> None:
         raise BadInput(f"the run {run.folder.name} is not exported: {gate['message']}")
 
 
-def _member(name: str, run: Run) -> Member:
+def find_member(name: str, run: Run) -> Member:
+    """Find a run that submission.runs names: a path if the name has a slash, else a run in the same folder as `run`.
+
+    Raises:
+        BadInput: If the run does not exist, has not finished its predictions, or has failed its gate.
+    """
     other = Run(Path(name) if "/" in name else run.folder.parent / name)
     record = other.record()
     if "experiment" not in record:

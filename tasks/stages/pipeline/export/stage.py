@@ -14,10 +14,14 @@ from include.glue import SUBMISSION_TASKS, TASKS
 from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
-from tasks.stages.pipeline.export.archive import write_archive
-from tasks.stages.pipeline.export.check import Expected, check_submission
-from tasks.stages.pipeline.export.members import Member, other_runs, refuse_failed_gate
-from tasks.stages.pipeline.export.predictions_file import PredictionsFile, is_glue, placeholder
+from tasks.stages.pipeline.export.members import Member, find_member, refuse_failed_gate
+from tasks.stages.pipeline.export.submission import (
+    PredictionsFile,
+    check_submission,
+    is_glue,
+    placeholder,
+    write_archive,
+)
 
 log = logging.getLogger(__name__)
 ARCHIVE = "submission.zip"
@@ -42,7 +46,7 @@ def plan(experiment: Experiment, run: Run) -> Plan:
         BadInput: If this run or another run of the submission has failed its gate.
     """
     refuse_failed_gate(run)
-    return Plan(other_runs(experiment, run))
+    return Plan([find_member(name, run) for name in experiment.submission.runs])
 
 
 def run(context: Context, plan: Plan) -> Outcome:
@@ -64,12 +68,21 @@ def run(context: Context, plan: Plan) -> Outcome:
     files = {file: sheet.encode() for file, sheet in sheets.items()}
     (context.output / own.task.submission).write_bytes(files[own.task.submission])
     write_archive(context.output / ARCHIVE, files)
-    check_submission(context.output / ARCHIVE, {name: Expected(one.task, one.indices) for name, one in sheets.items()})
-    manifest = _manifest(sheets, members) | {"sha256": sha256(context.output / ARCHIVE)}
+    check_submission(context.output / ARCHIVE, sheets)
+    entries = {name: _entry(sheet, members.get(name)) for name, sheet in sorted(sheets.items())}
+    warnings = [text for sheet in sheets.values() for text in _warnings(sheet)]
+    manifest = {"archive": ARCHIVE, "files": entries, "warnings": warnings, "sha256": sha256(context.output / ARCHIVE)}
     write_json(context.output / "submission.json", manifest)
-    for warning in manifest["warnings"]:
+    for warning in warnings:
         log.warning("%s", warning)
-    return Outcome(_result(own, manifest))
+    result = {
+        "rows": entries[own.task.submission]["rows"],
+        "tasks": [entry["task"] for entry in entries.values() if not entry["placeholder"]],
+        "placeholders": [entry["task"] for entry in entries.values() if entry["placeholder"]],
+        "warnings": warnings,
+        "files": {"submission": ARCHIVE, "predictions": own.task.submission, "manifest": "submission.json"},
+    }
+    return Outcome(result)
 
 
 def _by_file(members: list[Member]) -> dict[str, Member]:
@@ -96,12 +109,6 @@ def _placeholders(members: Mapping[str, Member]) -> dict[str, PredictionsFile]:
     return {task.submission: placeholder(task) for task in tasks if task.submission not in members}
 
 
-def _manifest(sheets: Mapping[str, PredictionsFile], members: Mapping[str, Member]) -> dict[str, Any]:
-    files = {name: _entry(sheet, members.get(name)) for name, sheet in sorted(sheets.items())}
-    warnings = [text for sheet in sheets.values() for text in _warnings(sheet)]
-    return {"archive": ARCHIVE, "files": files, "warnings": warnings}
-
-
 def _entry(sheet: PredictionsFile, member: Member | None) -> dict[str, Any]:
     entry: dict[str, Any] = {"task": sheet.task.name, "rows": len(sheet.values), "placeholder": member is None}
     if member is None:
@@ -116,14 +123,3 @@ def _warnings(sheet: PredictionsFile) -> list[str]:
     if task.test_rows in (None, rows):
         return []
     return [f"{task.submission} has {rows} predictions, but GLUE's {task.name} test split has {task.test_rows} rows"]
-
-
-def _result(own: Member, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    files = manifest["files"]
-    return {
-        "rows": files[own.task.submission]["rows"],
-        "tasks": [entry["task"] for entry in files.values() if not entry["placeholder"]],
-        "placeholders": [entry["task"] for entry in files.values() if entry["placeholder"]],
-        "warnings": manifest["warnings"],
-        "files": {"submission": ARCHIVE, "predictions": own.task.submission, "manifest": "submission.json"},
-    }

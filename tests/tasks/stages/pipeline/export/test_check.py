@@ -10,8 +10,7 @@ import pytest
 
 from include.glue import TASKS
 from include.stages import BadInput
-from tasks.stages.pipeline.export.archive import write_archive
-from tasks.stages.pipeline.export.check import Expected, check_submission
+from tasks.stages.pipeline.export.submission import PredictionsFile, check_submission, write_archive
 
 GOOD = {
     "SST-2.tsv": b"index\tprediction\n0\t1\n1\t0\n2\t1\n",
@@ -19,9 +18,9 @@ GOOD = {
     "QNLI.tsv": b"index\tprediction\n0\tentailment\n1\tnot_entailment\n",
 }
 EXPECTED = {
-    "SST-2.tsv": Expected(TASKS["SST-2"], np.arange(3)),
-    "STS-B.tsv": Expected(TASKS["STS-B"], np.arange(2)),
-    "QNLI.tsv": Expected(TASKS["QNLI"], np.arange(2)),
+    "SST-2.tsv": PredictionsFile(TASKS["SST-2"], np.arange(3), []),
+    "STS-B.tsv": PredictionsFile(TASKS["STS-B"], np.arange(2), []),
+    "QNLI.tsv": PredictionsFile(TASKS["QNLI"], np.arange(2), []),
 }
 
 
@@ -101,9 +100,9 @@ def test_glue_counts_without_gaps_and_own_files_as_they_are(tmp_path: Path) -> N
     content = b"index\tprediction\n0\t1\n2\t0\n3\t1\n"
     for name in ("SST-2", "movie-reviews"):
         write_archive(tmp_path / f"{name}.zip", {"a.tsv": content})
-    check_submission(tmp_path / "movie-reviews.zip", {"a.tsv": Expected(TASKS["movie-reviews"], gap)})
+    check_submission(tmp_path / "movie-reviews.zip", {"a.tsv": PredictionsFile(TASKS["movie-reviews"], gap, [])})
     with pytest.raises(BadInput, match="must be numbered from 0 to 2 in order, as in GLUE"):
-        check_submission(tmp_path / "SST-2.zip", {"a.tsv": Expected(TASKS["SST-2"], gap)})
+        check_submission(tmp_path / "SST-2.zip", {"a.tsv": PredictionsFile(TASKS["SST-2"], gap, [])})
 
 
 def test_the_archive_is_flat_and_the_same_every_time(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from include.glue import SUBMISSION_TASKS, TASKS
 from include.stages import BadInput
-from tasks.stages.pipeline.export.predictions_file import from_predictions, placeholder
+from tasks.stages.pipeline.export.submission import from_predictions, placeholder
 
 SST2, STSB, QNLI = TASKS["SST-2"], TASKS["STS-B"], TASKS["QNLI"]
 THREE = np.arange(3)
