@@ -1,10 +1,11 @@
-"""Read the rows of a dataset, and those of the new files."""
+"""Read the rows of a dataset and those of the new files, and write the rows of a version."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TextIO
 
 from include.artifacts import ArtifactStore
@@ -17,7 +18,10 @@ from tasks.sources.files import OwnFiles
 from tasks.sources.normalize import overlap_key, text_key
 from tasks.sources.quarantine import Quarantine
 from tasks.stages.lifecycle.ingest.drop_folder import check_left_alone, drop_folder
-from tasks.stages.lifecycle.ingest.version import Plan, layout, of_files
+from tasks.stages.lifecycle.ingest.version import TABLES, Plan, layout, of_files
+
+#: The separators of TSV, which has no quoting, become spaces. An encoder treats all of them as white space.
+_BLANK = str.maketrans("\t\r\n", "   ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +115,15 @@ def read(source: Source, split: str, task: Task, share: float, quarantine: Quara
             f"{share:g}, and 0 in test){summary.hints}"
         )
     return UsableRows(rows, records, summary.read, quarantine)
+
+
+def write_tables(folder: Path, rows: Mapping[str, Iterable[Row]], task: Task) -> None:
+    """Write train.tsv, dev.tsv and test.tsv into a folder, as `data.source: files` can read them."""
+    names = ["sentence", "sentence2"][: len(task.sentences)]
+    for split, file in TABLES.items():
+        label = [] if split == "test" else ["label"]
+        with (folder / file).open("w", encoding="utf-8", newline="\n") as stream:
+            stream.write("\t".join([*names, *label]) + "\n")
+            for row in rows[split]:
+                fields = [*row.sentences, row.label] if label else row.sentences
+                stream.write("\t".join(field.translate(_BLANK) for field in fields) + "\n")

@@ -1,12 +1,11 @@
-"""A version of a dataset: its plan, version.json, and three tables that `data.source: files` can read."""
+"""A version of a dataset: its plan, its record version.json, and the layout of its tables."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from include.artifacts import ArtifactStore, Manifest
 from include.datasets import Dataset
@@ -15,13 +14,8 @@ from include.glue import SPLITS, Task
 from include.runs import Run
 from include.stages import BadInput
 
-if TYPE_CHECKING:
-    from tasks.stages.lifecycle.ingest.rows import Row
-
 RECORD = "version.json"
-_TABLES = {split: f"{split}.tsv" for split in SPLITS}
-#: The separators of TSV, which has no quoting, become spaces. An encoder treats all of them as white space.
-_BLANK = str.maketrans("\t\r\n", "   ")
+TABLES = {split: f"{split}.tsv" for split in SPLITS}
 
 
 @dataclass(frozen=True)
@@ -58,7 +52,7 @@ def dataset_of(experiment: Experiment, run: Run) -> Dataset:
 def layout(task: Task) -> dict[str, Any]:
     """Return the fields of the data section for a version's tables."""
     columns = {"sentence2": "sentence2"} if len(task.sentences) == 2 else {}
-    return {**_TABLES, "columns": columns, "delimiter": "", "encoding": "utf-8", "label_map": {}}
+    return {**TABLES, "columns": columns, "delimiter": "", "encoding": "utf-8", "label_map": {}}
 
 
 def identity(task: Task) -> dict[str, Any]:
@@ -86,15 +80,3 @@ def record_of(store: ArtifactStore, version: str) -> dict[str, Any]:
         )
     found: dict[str, Any] = json.loads((artifact.path / RECORD).read_text(encoding="utf-8"))
     return found
-
-
-def write_tables(folder: Path, rows: Mapping[str, Iterable[Row]], task: Task) -> None:
-    """Write train.tsv, dev.tsv and test.tsv into a folder."""
-    names = ["sentence", "sentence2"][: len(task.sentences)]
-    for split, file in _TABLES.items():
-        label = [] if split == "test" else ["label"]
-        with (folder / file).open("w", encoding="utf-8", newline="\n") as stream:
-            stream.write("\t".join([*names, *label]) + "\n")
-            for row in rows[split]:
-                fields = [*row.sentences, row.label] if label else row.sentences
-                stream.write("\t".join(field.translate(_BLANK) for field in fields) + "\n")
