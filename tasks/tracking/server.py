@@ -51,7 +51,6 @@ class Server:
                 f"MLFLOW_TRACKING_URI={self._named.rpartition('@')[2]} is not an address that this project can use: "
                 "write that of a server, such as http://mlflow:5000, or of a database, such as sqlite:////srv/mlflow.db"
             )
-
         self._address = self._named or f"sqlite:///{self._folder}/mlflow.db"
 
     @property

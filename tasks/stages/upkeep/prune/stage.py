@@ -41,7 +41,11 @@ def run(context: Context, plan: str) -> Outcome:
     """
     home, asked = context.run.store.root.parent, context.experiment.retention
     kept = referred(home, _versions(home), lambda folder: age(folder) < asked.days)
-    found = list(_unused(home, kept, asked.days))
+    found: list[UnusedFolder] = []
+    for kind, folder in _unused(home, kept):
+        with suppress(FileNotFoundError):  # a stage may commit or remove it in the meantime
+            if age(folder) >= asked.days:
+                found.append(UnusedFolder.at(kind, folder))
     for one in found:
         log.info("unused for %.0f days: %s, %.1f MB", one.days, one.path, one.bytes / 1e6)
     removed, warnings = _remove(found, asked.days) if asked.remove else ([], [])
@@ -88,22 +92,17 @@ def _versions(home: Path) -> list[Version]:
     return versions
 
 
-def _unused(home: Path, kept: References, days: float) -> Iterator[UnusedFolder]:
+def _unused(home: Path, kept: References) -> Iterator[tuple[str, Path]]:
+    """Yield the kind and the path of each folder that nothing refers to."""
     for folder in folders(home / "runs"):
         if folder.name not in kept.runs:
-            yield from _old("runs", folder, days)
+            yield "runs", folder
     for stage in folders(home / "artifacts"):
         for folder in folders(stage):
             if _KEY.fullmatch(folder.name) and (stage.name, folder.name) not in kept.artifacts:
-                yield from _old("artifacts", folder, days)
+                yield "artifacts", folder
             elif _LEFTOVER.fullmatch(folder.name):
-                yield from _old("leftovers", folder, days)
+                yield "leftovers", folder
     for stage in folders(home / "checkpoints"):
         for folder in folders(stage):
-            yield from _old("checkpoints", folder, days)
-
-
-def _old(kind: str, folder: Path, days: float) -> Iterator[UnusedFolder]:
-    with suppress(FileNotFoundError):  # a stage may commit or remove it in the meantime
-        if age(folder) >= days:
-            yield UnusedFolder.at(kind, folder)
+            yield "checkpoints", folder
