@@ -25,13 +25,13 @@ from include.tracing import Origin
 from tasks.refusal import explain
 
 log = logging.getLogger("tasks")
-#: How often an OpenMP thread that waits for the others looks for them before it sleeps. libgomp's own 300,000 times
-#: take 3 ms of a core that another process could use: docs/RESULTS.md has the CPU time of both.
+#: How often a waiting OpenMP thread looks for the others before it sleeps. libgomp's own 300,000 times take 3 ms of a
+#: core that another process could use (docs/RESULTS.md).
 SPINS = "1000"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line says; the exit code."""
+    """Run what the command line says, and return the exit code."""
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _stop)
     try:
@@ -40,7 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
         given = options.experiment
         experiment = load(_experiment_of(options.run) if given is None else given, overrides)
         if options.stage == "fetch":
-            return _fetch(experiment)
+            from tasks.fetch import fetch
+
+            fetch(experiment)
+            return ExitCode.DONE
         return _run(options.stage, experiment, options.run)
     except (StageError, OSError) as error:
         refusal = explain(error, options.run)
@@ -72,13 +75,6 @@ def _experiment_of(folder: Path | None) -> str:
     """The experiment of a run that is under way, else the default one."""
     record = Run(folder).record() if folder else {}
     return json.dumps(record["experiment"]) if "experiment" in record else names()[0]
-
-
-def _fetch(experiment: Experiment) -> int:
-    from tasks.fetch import fetch
-
-    fetch(experiment)
-    return ExitCode.DONE
 
 
 def _stop(signum: int, frame: FrameType | None) -> NoReturn:

@@ -17,12 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def fetch(experiment: Experiment) -> None:
-    """Fetch the encoder, the data and, if the experiment uses it, WordNet, and look for the text for pre-training.
-
-    Raises:
-        BadInput: If a folder or file that the experiment names does not exist, or would not be read.
-        Transient: If a download fails.
-    """
+    """Fetch the encoder, the data and, if the experiment uses it, WordNet, and look for the text for pre-training."""
     _check_path(experiment.data)
     _check_text(experiment.pretraining.text)
     online = experiment.runtime.model_copy(update={"download": True})

@@ -23,21 +23,16 @@ _LASTING = {
 
 
 def explain(error: StageError | OSError, place: Path | None) -> StageError:
-    """Return the error as a stage error whose message names the path and the remedy.
+    """Return the error as a stage error whose message names the path, if need be `place`, and the remedy.
 
-    Args:
-        error: What was raised. A stage error is returned unchanged.
-        place: The folder that the stage was working in; None if it had not opened one.
-
-    Returns:
-        BadInput for errors that another try cannot solve, Transient for all others.
+    It is BadInput for errors that another try cannot solve, and Transient for all others.
     """
     if isinstance(error, StageError):
         return error
     if error.errno in _FULL:
         return Transient(f"no space is left below {place}: free some space and run the stage again (nothing was kept)")
     path = place if error.filename is None else error.filename
-    if error.errno == errno.EROFS:  # as which the kernel mounts a disk again that has had an error
+    if error.errno == errno.EROFS:  # the kernel mounts a disk that has had an error read-only
         return Transient(
             f"{shorten(str(path))}: the file system is read-only: mount it with write access, or choose another path"
         )

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from include import tracing
@@ -46,7 +47,7 @@ _PACKAGES = {stage.name: f"tasks.stages.{group}.{stage.name}" for group, stages 
 def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     """The stage's artifact, made now or found; the run's record points at it, or says why there is none."""
     if STAGES[name].inputs and not run.folder.exists() and DAG_ID not in os.environ:
-        # A name that a person has mistyped must not become a run. An Airflow task has the name of its own run.
+        # A mistyped name must not become a run. An Airflow task has the name of its own run.
         raise BadInput(
             f"there is no run {run.folder}: name one that is there, or run the stage {STAGES[name].inputs[0]} first"
         )
@@ -63,16 +64,17 @@ def run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
 def _run_stage(name: str, experiment: Experiment, run: Run) -> Artifact:
     started = round(time.time(), 3)
     try:
-        run.folder.mkdir(parents=True, exist_ok=True)  # before the work, for where it cannot be the work would be lost
+        run.folder.mkdir(parents=True, exist_ok=True)  # before the work, which would be lost if this failed
         experiment = _described(name, experiment, run)
         with noting():
             artifact, reused = _find_or_make(name, experiment, run, started)
         run.add(artifact, experiment, started, reused)
-        _committed(artifact, run)
+        if hasattr(module := _module(name), "committed"):
+            module.committed(artifact, run)
         return artifact
     except (StageError, OSError) as error:
         refusal = explain(error, run.store.root)
-        with suppress(OSError):  # a full disk is the news, not that it cannot be written down
+        with suppress(OSError):  # report the full disk, not the failure to record it
             run.fail(name, refusal, experiment, started)
         raise refusal from error
     except SystemExit:
@@ -99,7 +101,8 @@ def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -
     stage = STAGES[name]
     inputs = {needed: run.artifact(needed, experiment) for needed in stage.inputs}
     keys = {needed: artifact.manifest.key for needed, artifact in inputs.items()}
-    plan = _plan(name, experiment, run)
+    module = _module(name)
+    plan = module.plan(experiment, run) if hasattr(module, "plan") else None
     fingerprint = _text(plan)
     key = artifact_key(stage.version, stage.key_part(experiment), keys, fingerprint)
     _mark_used(run.folder, *(artifact.path for artifact in inputs.values()), run.store.path(name, key))
@@ -122,9 +125,8 @@ def _mark_used(*folders: Path) -> None:
             os.utime(folder)
 
 
-def _plan(stage: str, experiment: Experiment, run: Run) -> Any:
-    module = importlib.import_module(f"{_PACKAGES[stage]}.stage")
-    return module.plan(experiment, run) if hasattr(module, "plan") else None
+def _module(stage: str) -> ModuleType:
+    return importlib.import_module(f"{_PACKAGES[stage]}.stage")
 
 
 def _text(plan: Any) -> str:
@@ -136,12 +138,6 @@ def _text(plan: Any) -> str:
     return json.dumps(plan, sort_keys=True, default=asdict)
 
 
-def _committed(artifact: Artifact, run: Run) -> None:
-    module = importlib.import_module(f"{_PACKAGES[artifact.manifest.stage]}.stage")
-    if hasattr(module, "committed"):
-        module.committed(artifact, run)
-
-
 def _make(
     experiment: Experiment,
     run: Run,
@@ -151,18 +147,16 @@ def _make(
     plan: Any,
     tell_steps: Callable[[int], None],
 ) -> Artifact:
-    stage = importlib.import_module(f"{_PACKAGES[manifest.stage]}.stage")
-    started = time.monotonic()
+    module, started = _module(manifest.stage), time.monotonic()
     checkpoints = run.store.checkpoints(manifest.stage, progress)
     for name in inputs.keys() - set(_ROWS):
         run.store.find(name, inputs[name].manifest.key, hashed=True)
     with run.store.writing(manifest.stage, manifest.key) as folder:
         try:
             context = Context(experiment, run, inputs, folder, checkpoints, manifest, tell_steps)
-            planned = hasattr(stage, "plan")
-            outcome: Outcome = stage.run(context, plan) if planned else stage.run(context)
+            outcome: Outcome = module.run(context, plan) if hasattr(module, "plan") else module.run(context)
         except BadInput as error:
-            check_unchanged()  # a file that is still being copied is malformed, too
+            check_unchanged()  # a file that is still being copied is malformed as well
             if any(checkpoints.glob("step-*")):
                 again = f"the next try goes on from the checkpoints in {checkpoints}"
                 raise BadInput(f"{error}; {again}: remove that folder to start anew") from error

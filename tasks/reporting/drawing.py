@@ -19,14 +19,7 @@ def save(figure: Figure, file: Path) -> None:
 
 
 def new_axes(title: str, x: str, y: str, size: tuple[float, float]) -> tuple[Figure, Axes]:
-    """Create a figure with one pair of axes.
-
-    Args:
-        title: The title, above the axes.
-        x: The label of the x-axis.
-        y: The label of the y-axis.
-        size: Width and height in inches.
-    """
+    """Create a figure of this width and height in inches, with one pair of axes."""
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
     style_axes(axes, title, x, y)

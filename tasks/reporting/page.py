@@ -13,9 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 def render(template: Path, **values: Any) -> str:
     """Return the HTML of a template that extends page.html.j2. All values are escaped.
 
-    Args:
-        template: The path of the stage's template. It may include other templates from its own folder.
-        **values: The variables of the template.
+    The template may include other templates from its own folder.
     """
     environment = Environment(
         loader=FileSystemLoader([template.parent, Path(__file__).parent]), autoescape=True, undefined=StrictUndefined,

@@ -40,11 +40,7 @@ class Plan:
 
 
 def plan(experiment: Experiment, run: Run) -> Plan:
-    """Find the other runs of the submission.
-
-    Raises:
-        BadInput: If this run or another run of the submission has failed its gate.
-    """
+    """Find the other runs of the submission, of which none may have failed its gate."""
     refuse_failed_gate(run)
     return Plan([find_member(name, run) for name in experiment.submission.runs])
 

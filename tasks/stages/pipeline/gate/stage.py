@@ -25,11 +25,7 @@ def plan(experiment: Experiment, run: Run) -> Mapping[str, float]:
 
 
 def run(context: Context, thresholds: Mapping[str, float]) -> Outcome:
-    """Judge the results of evaluate, and write the verdict whether the model passes or fails.
-
-    Returns:
-        The outcome, with the exit code GATE_FAILED if the model does not pass.
-    """
+    """Judge the results of evaluate, and write the verdict whether the model passes or fails."""
     from tasks.scoring.verdict import verdict_on
 
     verdict = verdict_on(context.inputs["evaluate"].path, context.experiment, context.inputs)
@@ -39,11 +35,9 @@ def run(context: Context, thresholds: Mapping[str, float]) -> Outcome:
     result = {**verdict.as_json(), "files": {"verdict": "verdict.html", "checks": "verdict.json"}}
     if verdict.passed:
         return Outcome(result)
-    return Outcome(result, ExitCode.GATE_FAILED, _message(verdict))
-
-
-def _message(verdict: Verdict) -> str:
-    return f"the model of {verdict.task} did not pass the gate: {'; '.join(verdict.reasons)}{_remedy(verdict)}"
+    reasons = "; ".join(verdict.reasons)
+    message = f"the model of {verdict.task} did not pass the gate: {reasons}{_remedy(verdict)}"
+    return Outcome(result, ExitCode.GATE_FAILED, message)
 
 
 def _remedy(verdict: Verdict) -> str:

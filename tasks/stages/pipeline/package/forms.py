@@ -120,7 +120,7 @@ def export_onnx(model: Classifier, table: TokenTable, file: Path) -> None:
 
 
 def export_openvino(onnx: Path, file: Path) -> None:
-    """Write an ONNX model in OpenVINO's format, with weights in fp32: an .xml file and a .bin file beside it."""
+    """Write an ONNX model in OpenVINO's format, with weights in fp32: an .xml file and a .bin file next to it."""
     import openvino
 
     openvino.save_model(openvino.Core().read_model(onnx), file, compress_to_fp16=False)

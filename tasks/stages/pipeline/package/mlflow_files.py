@@ -41,7 +41,7 @@ def write_mlflow_files(package: Path, task: Task, served: Form, train: str) -> N
 
     Args:
         package: The folder of the package.
-        task: The task, which determines the signature.
+        task: The task.
         served: The form that python_function computes in.
         train: The key of the train artifact.
     """

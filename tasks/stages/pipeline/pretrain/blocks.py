@@ -18,12 +18,7 @@ AT_ONCE = 256  # documents per call of the tokenizer
 
 @dataclass(frozen=True)
 class Block:
-    """A document or a part of one, at most max_length tokens long.
-
-    Attributes:
-        ids: The token ids, including special tokens.
-        text: The text of these tokens.
-    """
+    """The token ids of a document or a part of one, including special tokens, and their text."""
 
     ids: list[int]
     text: str
@@ -33,15 +28,7 @@ class BlockWriter:
     """Cuts documents into blocks of max_length tokens. The last block is shorter: no block contains two documents."""
 
     def __init__(self, encoder: Path, max_length: int) -> None:
-        """Load the tokenizer.
-
-        Args:
-            encoder: The folder of the encoder.
-            max_length: The length of a block in tokens, including special tokens.
-
-        Raises:
-            BadInput: If the tokenizer has no mask token.
-        """
+        """Load the tokenizer of an encoder's folder for blocks of max_length tokens, including special tokens."""
         self._tokenizer = Tokenizer.from_file(str(encoder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length)
@@ -51,11 +38,7 @@ class BlockWriter:
         self._schema = pa.schema({**columns, "input_ids": pa.list_(id_type), "sentence1": pa.string()})
 
     def write(self, documents: Iterable[str], folder: Path) -> dict[str, int]:
-        """Write the blocks of documents to a new folder.
-
-        Returns:
-            The numbers of documents, blocks and tokens, without special tokens.
-        """
+        """Write the blocks of documents to a new folder, and return the numbers of documents, blocks and own tokens."""
         folder.mkdir(parents=True)
         counts, rest = {"documents": 0, "blocks": 0, "tokens": 0}, iter(documents)
         with pa.ipc.new_file(folder / "part-00000.arrow", self._schema) as file:

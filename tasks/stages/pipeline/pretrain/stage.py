@@ -32,13 +32,7 @@ def plan(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context, plan: str) -> Outcome:
-    """Write blocks/ (the text as token ids), model/ (the encoder), metrics.jsonl and training.json.
-
-    Without a text, nothing is written.
-
-    Raises:
-        BadInput: If the text or the encoder cannot be used.
-    """
+    """Write blocks/ (token ids), model/ (the encoder), metrics.jsonl and training.json, if there is a text."""
     from tasks.launching.launch import launch
     from tasks.training.job import Job
     from tasks.training.sampler import planned_steps

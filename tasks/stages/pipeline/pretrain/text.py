@@ -46,13 +46,6 @@ def splits(file: Path, seed: int) -> dict[str, Iterator[str]]:
     """Split the documents at random into train and dev, which has DEV_SHARE of them but at least one.
 
     The whole file is read once before the function returns.
-
-    Args:
-        file: The file.
-        seed: The random seed.
-
-    Raises:
-        BadInput: If the file cannot be read, or if it has fewer than two documents.
     """
     count = sum(1 for _ in documents(file))
     if count < 2:

@@ -36,11 +36,7 @@ def plan(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context, plan: str) -> Outcome:
-    """Write model/, metrics.jsonl and training.json.
-
-    Raises:
-        BadInput: If the data or the encoder cannot be used with the experiment, or if the gate names an empty slice.
-    """
+    """Write model/, metrics.jsonl and training.json."""
     from tasks.scoring.slices import check_gate
     from tasks.training.job import Job
 
