@@ -72,7 +72,6 @@ def _run(stage: str, experiment: Experiment, folder: Path | None) -> int:
 
 
 def _experiment_of(folder: Path | None) -> str:
-    """The experiment of a run that is under way, else the default one."""
     record = Run(folder).record() if folder else {}
     return json.dumps(record["experiment"]) if "experiment" in record else names()[0]
 

@@ -16,26 +16,15 @@ from include.stages import ExitCode
 
 @dataclass(frozen=True)
 class Context:
-    """A stage's surroundings.
-
-    Attributes:
-        experiment: What to do.
-        run: The run that asked; a stage reads other runs through it, and never writes to it.
-        inputs: Stage name to committed artifact, as the stage's row in include/stages.py lists them.
-        output: An empty folder; what is in it when the stage returns becomes the artifact.
-        checkpoints: A folder, for the stage to make, that a stopped stage finds again when it goes on. It is removed
-            when the artifact is committed.
-        manifest: What is known of the artifact's manifest: its key, fingerprint and revision.
-        tell_steps: Tells those who watch the run how many steps the stage will take.
-    """
+    """A stage's surroundings."""
 
     experiment: Experiment
-    run: Run
-    inputs: Mapping[str, Artifact]
-    output: Path
-    checkpoints: Path
-    manifest: Manifest
-    tell_steps: Callable[[int], None] = lambda steps: None
+    run: Run  # through which a stage reads other runs; it never writes to it
+    inputs: Mapping[str, Artifact]  # by stage, as the stage's row in include/stages.py lists them
+    output: Path  # an empty folder; what is in it when the stage returns becomes the artifact
+    checkpoints: Path  # a folder, for the stage to make, that a stopped stage finds again when it goes on
+    manifest: Manifest  # what is known of it: the key, the fingerprint and the revision
+    tell_steps: Callable[[int], None] = lambda steps: None  # tells those who watch the run the number of steps
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """The files outside the store that a stage reads.
 
-The key of an artifact has their digests. A file that is replaced after it was hashed, before or while it is read, would
-put other rows or weights under this key, where later runs find them. So what was hashed is noted, and hashed again once
-it was read.
+The key of an artifact has their digests. A file could be replaced after it was hashed, and put other rows or weights
+under this key. So what was hashed is noted, and hashed again once it was read.
 """
 
 from __future__ import annotations

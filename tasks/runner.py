@@ -130,7 +130,6 @@ def _module(stage: str) -> ModuleType:
 
 
 def _text(plan: Any) -> str:
-    """Return the text by which a plan is part of the artifact's key."""
     if plan is None or isinstance(plan, str):
         return plan or ""
     if hasattr(plan, "fingerprint"):

@@ -36,7 +36,7 @@ def jobs_as_spans(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def _harmless() -> Iterator[None]:
-    """Log any error: Spark's record may lag behind for too long, and a trace is no reason to fail."""
+    """Log any error: a trace is no reason to fail."""
     try:
         yield
     except Exception as error:
@@ -57,7 +57,6 @@ def _is_told(job: Any) -> bool:
 
 
 def _name(job: Any) -> str:
-    """Return the line of code that began a job. For one that Spark began in a thread of its own, that tells nothing."""
     name = str(job.name())
     return "a job of a query" if name.startswith("$anonfun$") else name
 

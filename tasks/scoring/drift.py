@@ -1,7 +1,6 @@
 """Drift: three figures between 0 and 1 for the difference between new rows and the training rows.
 
-They are computed from counts, so rows can be counted in parts, and the training rows need not be at hand. The counts
-are exact: the figures are those of the rows themselves.
+They are computed from counts, so rows can be counted in parts, and the training rows need not be at hand.
 
 Total variation distance: Levin and Peres, Markov Chains and Mixing Times, proposition 4.2. Two-sample
 Kolmogorov-Smirnov statistic: Massey 1951, JASA 46. For two samples of one distribution, one of 100 rows and the other
@@ -149,7 +148,6 @@ def _distance(one: Counter[Any], other: Counter[Any]) -> float:
 
 
 def _distribution(counts: Counter[Any], values: Sequence[Any]) -> list[float]:
-    """Return the share of the rows up to each of the values, which are in ascending order."""
     total = counts.total()
     return [rows / total for rows in accumulate(counts[value] for value in values)]
 

@@ -1,6 +1,6 @@
 """Drift windows of a stream: batches joined until they have enough rows to be compared with the training rows.
 
-They are computed from the tallies of the batches alone, so a stream that is started again finds the same windows.
+They depend on the tallies of the batches alone, so a restarted stream finds the same windows.
 """
 
 from __future__ import annotations
@@ -87,20 +87,13 @@ class DriftWindow:
 def drift_windows(
     tallies: Iterable[Tally], rows: int, references: Mapping[str, Profile], limits: Dataset
 ) -> list[DriftWindow]:
-    """Join batches to windows.
+    """Join consecutive batches to windows.
 
-    A window ends with the batch with which it has enough rows, or before a batch of another version of the model,
-    because its rows are compared with other training rows. In the latter case, it has no figures: those of few rows
-    exceed their limits by chance. The batches after the last window are not part of the result until more follow.
+    A window ends with the batch with which it has `rows` rows, or before a batch of another version of the model. In
+    the latter case, it has no figures: those of few rows exceed their limits by chance. The batches after the last
+    window are not part of the result until more follow, and the batches of earlier windows can be left out.
 
-    Further batches do not change the windows of earlier ones. The batches up to the end of any window can be left out;
-    the other windows remain the same.
-
-    Args:
-        tallies: The tallies of consecutive batches. Batches without labeled rows are ignored.
-        rows: The number of rows that a window needs for a verdict.
-        references: Version of the model to the profile of its training rows, where it is known.
-        limits: The experiment's dataset section.
+    `references` maps a version of the model to the profile of its training rows, where it is known.
     """
     found = []
     for group in _groups(sorted(tallies, key=lambda tally: tally.batch), rows):
@@ -112,7 +105,6 @@ def drift_windows(
 
 
 def _groups(tallies: Iterable[Tally], rows: int) -> Iterator[list[Tally]]:
-    """Yield the batches of each window."""
     group: list[Tally] = []
     for tally in tallies:
         if not tally.profile.rows:

@@ -1,9 +1,9 @@
 """95 % confidence intervals of a metric, given a sample of rows such as the dev split.
 
-Accuracy is a proportion and has Wilson's interval (Wilson 1927). The other metrics are bootstrapped (Efron 1979): the
-rows are drawn 2,000 times with replacement, with a fixed seed, and the interval reaches from the 2.5th to the 97.5th
-percentile of the metric over these draws. Where only the number of rows of each kind matters, these numbers are drawn:
-scipy.stats.bootstrap, which draws rows, takes 4 times as long for 872 rows and 200 times as long for 40,000.
+Accuracy has Wilson's interval (Wilson 1927). The other metrics are bootstrapped (Efron 1979): the rows are drawn 2,000
+times with replacement, with a fixed seed, and the interval reaches from the 2.5th to the 97.5th percentile. Where only
+the number of rows of each kind matters, these numbers are drawn: scipy.stats.bootstrap, which draws rows, takes 4 times
+as long for 872 rows and 200 times as long for 40,000.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interv
 
     Args:
         task: The task.
-        metric: accuracy, f1, matthews, f1_micro, f1_macro, pearson, spearman, or, if all rows have the same label, its
-            recall.
+        metric: A metric of the task, or, if all rows have the same label, its recall.
         labels: Class ids or scores, [n], or zeros and ones, [n, labels].
         predicted: Predictions of the same shape.
     """
@@ -57,14 +56,7 @@ def of_share(right: int, rows: int) -> Interval | None:
 
 
 def of_class_f1(right: int, wrongly: int, missed: int, rows: int) -> Interval | None:
-    """Return the interval of one class's F1, or None if the class neither occurs nor is predicted.
-
-    Args:
-        right: The number of true positives.
-        wrongly: The number of false positives.
-        missed: The number of false negatives.
-        rows: The number of rows of all classes.
-    """
+    """Return the interval of one class's F1, or None if the class neither occurs nor is predicted."""
     if not right + wrongly + missed:
         return None
     counts = np.array([right, wrongly, missed, rows - right - wrongly - missed])
@@ -138,13 +130,7 @@ def f1_of_sets(rows: Floats, labels: Array, predicted: Array, metric: str) -> Fl
 
 
 def correlations(labels: Array, scores: Array, metric: str) -> Floats:
-    """Return the pearson or spearman correlation of each draw, [draws]; NaN where one side is constant.
-
-    Args:
-        labels: True scores, [draws, n].
-        scores: Predicted scores, [draws, n].
-        metric: The metric.
-    """
+    """Return the pearson or spearman correlation of each draw of [draws, n]; NaN where one side is constant."""
     if metric == "spearman":
         labels, scores = stats.rankdata(labels, axis=1), stats.rankdata(scores, axis=1)
     constant = (np.ptp(labels, axis=1) == 0) | (np.ptp(scores, axis=1) == 0)
@@ -155,11 +141,7 @@ def correlations(labels: Array, scores: Array, metric: str) -> Floats:
 
 
 def f1_of(matrices: Floats) -> Floats:
-    """Return F1, as tasks/scoring/metrics.py defines it, of each confusion matrix, [draws].
-
-    Args:
-        matrices: Counts, [draws, classes (label), classes (prediction)].
-    """
+    """Return F1, as metrics.py defines it, of each confusion matrix [draws, classes (label), classes (prediction)]."""
     right = np.diagonal(matrices, axis1=1, axis2=2)
     seen = matrices.sum(axis=1) + matrices.sum(axis=2)
     each = _ratio(2 * right, seen)
@@ -180,6 +162,5 @@ def matthews_of(matrices: Floats) -> Floats:
 
 
 def _ratio(part: Array, whole: Array) -> Floats:
-    """Return part / whole, and 0 where the whole is 0."""
     found: Floats = np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
     return found

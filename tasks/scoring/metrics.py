@@ -1,11 +1,9 @@
 """The metrics of a task, computed from labels and logits by scikit-learn and SciPy.
 
-A metric that cannot be computed is NaN, so that it is never mistaken for a good value. This applies to all metrics if
-there are no rows or a logit is not finite, to correlations if all labels or all scores are equal, and to R2 if all
-labels are equal. Matthews correlation and F1 are 0 by convention for a classifier that predicts a single class.
-
-As in scikit-learn, a mean over classes leaves out those that no row has and that are never predicted, and a mean over
-the labels of a multi-label task is over all of them.
+A metric that cannot be computed is NaN, so that it is never mistaken for a good value: without rows, if a logit is not
+finite, and for correlations and R2 if all labels or scores are equal. Matthews correlation and F1 are 0 by convention
+for a classifier that predicts a single class. As in scikit-learn, a mean over classes leaves out those that no row has
+and that are never predicted, and a mean over the labels of a multi-label task is over all of them.
 """
 
 from __future__ import annotations
@@ -139,13 +137,9 @@ def f1_of_rates(precision: Array, recall: Array) -> Array:
 def baseline(task: Task, labels: Array) -> dict[str, float | None]:
     """Return the best value that a constant answer reaches for each metric; nothing if there are no rows.
 
-    The constant is the best one for these rows, not the most frequent label of the training rows, so no constant model
-    beats the baseline. Precision and recall are left out, because a constant answer can maximize either of them at the
-    expense of the other.
-
-    Args:
-        task: The task.
-        labels: Class ids or scores, [n], or zeros and ones, [n, labels].
+    The constant is the best one for these rows, so no constant model beats the baseline. Precision and recall are left
+    out, because a constant answer can maximize either of them at the expense of the other. Labels are class ids or
+    scores, [n], or zeros and ones, [n, labels].
     """
     if not len(labels):
         return {}
@@ -178,7 +172,6 @@ def _multilabel_baseline(labels: Array) -> dict[str, float | None]:
 
 
 def _regression_baseline(task: Task, labels: Array) -> dict[str, float | None]:
-    """Return the squared errors of the mean and the absolute error of the median, which minimize them."""
     mean, median = (all_metrics(task, labels, np.full((len(labels), 1), of(labels))) for of in (np.mean, np.median))
     errors = {name: mean[name] for name in ("mse", "rmse", "r2")} | {"mae": median["mae"]}
     return {**_CORRELATIONS, **as_json(errors)}

@@ -23,18 +23,16 @@ _FORMULA = ("^([=+@\\t\\r\\n\uff1d\uff0b\uff0d\uff20-])", r"'\1")
 
 
 def answer_columns(kind: Kind, names: Sequence[str], predicted: Array, probabilities: Array | None) -> dict[str, Any]:
-    """Return the columns of a table of predictions.
+    """Return the columns of a table of predictions, as lists of n values by name.
+
+    They are the prediction and, for a classification, its class name, its probability, and the probability of each
+    class. The prediction of a multi-label task is a list of names; the probability of each label follows.
 
     Args:
         kind: The kind of the task.
         names: The names of the labels; empty for a regression.
         predicted: Class ids or scores, [n], or zeros and ones, [n, labels].
         probabilities: The probabilities of all labels, [n, labels]; None for a regression.
-
-    Returns:
-        Column name to values, [n]: the prediction and, for a classification, its class name, its probability, and the
-        probability of each class. The prediction of a multi-label task is a list of names; the probability of each
-        label follows.
     """
     if probabilities is None:
         return {PREDICTION: predicted}
@@ -52,12 +50,9 @@ def predict(kind: Kind, logits: Array, thresholds: Thresholds = ()) -> tuple[Arr
 
 
 def distribution(task: Task, logits: Array) -> dict[str, dict[str, float]]:
-    """Describe what a model predicts: a model that gives every row the same answer shows here first.
+    """Return the share of the rows that each label is predicted for, or the mean and deviation of the scores.
 
-    Returns:
-        "shares", from the name of each label to the share of the rows that it is predicted for; for a regression
-        "predicted", with the mean and the standard deviation ("std") of the scores. Nothing if there are no rows or a
-        logit is not finite.
+    A model that gives every row the same answer shows here first. It is empty without rows or if a logit is not finite.
     """
     if not len(logits) or not np.isfinite(logits).all():
         return {}
@@ -96,13 +91,7 @@ def write_csv(table: pa.Table, file: Path, separator: str, escape: bool = False)
 
 
 def sheet(table: pa.Table, separator: str, escape: bool = False) -> pa.Table:
-    """Return a table for spreadsheets.
-
-    Args:
-        table: The table.
-        separator: What separates the elements of lists of texts, which become texts.
-        escape: Whether to write an apostrophe before texts that a spreadsheet would take for formulas.
-    """
+    """Return a table for spreadsheets: lists become texts, and an apostrophe escapes what looks like a formula."""
     for place, field in enumerate(table.schema):
         column = table.column(place)
         if pa.types.is_list(field.type):

@@ -22,7 +22,6 @@ class ScoredSplit:
     """Labeled rows and the model's logits for them.
 
     Attributes:
-        task: The task.
         rows: Row numbers in the raw file, [n].
         labels: Class ids or scores, [n], or zeros and ones, [n, labels].
         logits: The model's outputs, [n, outputs]; all finite.

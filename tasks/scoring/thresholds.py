@@ -17,14 +17,10 @@ HALF = 0.5
 
 
 def tune(labels: Array, probabilities: Array) -> Array:
-    """Return the threshold of each label with its best F1, [labels].
+    """Return the threshold of each label with its best F1, [labels], given labels and probabilities, [n, labels].
 
     Each lies in the middle between two probabilities that occur; of several that are equally good it is the one closest
     to one half. A label without rows has a threshold of one half.
-
-    Args:
-        labels: Zeros and ones, [n, labels].
-        probabilities: The probability of each label, [n, labels].
     """
     return np.array([_best(*column) for column in zip(labels.T, probabilities.T, strict=True)])
 

@@ -1,10 +1,9 @@
 """The gate's verdict: every value that was compared with a threshold, and a reason for each failure.
 
-The stage gate decides by this verdict, and the report of evaluate shows it. The gate fails closed: a missing threshold
-(own tasks have one of 0, unless gate.beat_baseline is false), a missing or undefined metric, an unknown slice and a
-wrong number of rows are failures. So is a metric of the whole split that does not beat its baseline, unless
-gate.beat_baseline is false. Slices have no baseline, because on the rows of a single label a constant answer is either
-always right or always wrong.
+The gate fails closed: a missing threshold (own tasks have one of 0, unless gate.beat_baseline is false), a missing or
+undefined metric, an unknown slice and a wrong number of rows are failures. So is a metric of the whole split that does
+not beat its baseline, unless gate.beat_baseline is false. Slices have no baseline, because on the rows of a single
+label a constant answer is either always right or always wrong.
 """
 
 from __future__ import annotations
@@ -35,10 +34,8 @@ class Check:
 
     Attributes:
         key: The experiment's field that sets the threshold, such as "gate.accuracy".
-        metric: The name of the metric.
         slice: The slice that it was measured on; "" for the whole dev split.
         value: The measured value; None if it is missing or undefined.
-        threshold: The lowest acceptable value.
         interval: The 95 % interval of the value; None if it is undefined.
         baseline: The best value that a constant answer reaches; None for slices.
         reason: Why the check failed; "" if it passed.
@@ -58,11 +55,7 @@ class Check:
 class Verdict:
     """The decision of the gate. The model passes if there are no reasons against it.
 
-    Attributes:
-        task: The name of the task.
-        rows: The number of rows that were expected, measured, and found in predictions.parquet; None if unknown.
-        checks: The comparisons of metrics with thresholds.
-        reasons: Why the gate failed; empty if it passed.
+    `rows` are the numbers that were expected, measured, and found in predictions.parquet; None if unknown.
     """
 
     task: str
@@ -83,13 +76,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The results of the stage evaluate.
-
-    Attributes:
-        summary: The content of metrics.json.
-        labels: The labels in predictions.parquet, [n] or [n, labels].
-        predicted: The predictions in predictions.parquet, [n] or [n, labels].
-    """
+    """The results of the stage evaluate: metrics.json, and labels and predictions, [n] or [n, labels]."""
 
     summary: Mapping[str, Any]
     labels: Array
@@ -97,13 +84,7 @@ class Evidence:
 
 
 def verdict_on(evaluated: Path, experiment: Experiment, inputs: Mapping[str, Artifact]) -> Verdict:
-    """Judge the files of the stage evaluate, for its own report and for the gate.
-
-    Args:
-        evaluated: The folder with METRICS and PREDICTIONS.
-        experiment: The experiment.
-        inputs: The artifacts of validate and preprocess, of which one knows how many rows the dev split must have.
-    """
+    """Judge the files of the stage evaluate, for its own report and for the gate."""
     summary = json.loads((evaluated / METRICS).read_text(encoding="utf-8"))
     table = pq.read_table(evaluated / PREDICTIONS, columns=["label", "prediction"])
     evidence = Evidence(summary, from_column(table["label"]), from_column(table["prediction"]))
@@ -114,10 +95,7 @@ def verdict_on(evaluated: Path, experiment: Experiment, inputs: Mapping[str, Art
 def judge(experiment: Experiment, evidence: Evidence, expected_rows: int | None) -> Verdict:
     """Compare the evidence with the experiment's thresholds, the baselines, and the thresholds of slices.
 
-    Args:
-        experiment: The experiment, whose gate section sets the thresholds.
-        evidence: The measurements on the dev split.
-        expected_rows: The number of rows that the dev split must have; None if it is unknown, which fails the gate.
+    `expected_rows` is the number of rows that the dev split must have; None, which fails the gate, if it is unknown.
     """
     task, gate, thresholds = experiment.task, experiment.gate, experiment.thresholds
     measured, predicted = evidence.summary.get("rows"), len(evidence.labels)
@@ -162,7 +140,6 @@ def _slice(name: str, threshold: float, evidence: Evidence) -> Check:
 
 
 def _number(value: Any) -> float | None:
-    """Return the value if it is a finite number, else None."""
     usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if usable else None
 
