@@ -141,14 +141,10 @@ class Attention(torch.autograd.Function):
         bias: torch.Tensor | None,
         dtype: torch.dtype,
     ) -> torch.Tensor:
-        """Compute the output of a layer's first half, shaped like the hidden states.
+        """Compute the output of a layer's first half from hidden states, both [batch, tokens, features].
 
-        Args:
-            modules: the modules that hold the parameters.
-            hidden: hidden states, [batch, tokens, features].
-            mask: True where a token may attend to another one, [batch, 1, 1 or tokens, tokens]; None for everywhere.
-            bias: what is added to the attention scores, [batch or 1, heads, tokens, tokens].
-            dtype: the type of the matrix products.
+        The mask is True where a token may attend to another one, [batch, 1, 1 or tokens, tokens]. The bias is added to
+        the attention scores, [batch or 1, heads, tokens, tokens]. Matrix products have the given type.
         """
         rates, projections = (modules.dropout.p, modules.output_dropout.p), (modules.query, modules.key, modules.value)
         output, norm = modules.output, modules.norm

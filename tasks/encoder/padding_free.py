@@ -142,13 +142,8 @@ def flash_attention(
     """Compute flash attention (Dao 2023) for each row of a packed batch.
 
     It calls the operator that torch.nn.attention.varlen.varlen_attn is built on, because that function has no dropout.
-
-    Args:
-        heads: query, key and value in half precision, each [tokens, heads, head size], like the result.
-        packing: the packing of the batch.
-        dropout: dropout probability of the attention weights.
-        scaling: factor for the scores; None for the inverse square root of the head size.
-        reach: number of tokens on either side that a token attends to; -1 for all tokens of its row.
+    Query, key and value in half precision, and the result, are [tokens, heads, head size]. `reach` is the number of
+    tokens on either side that a token attends to; -1 for all tokens of its row.
     """
     query, key, value = heads
     offsets, longest = packing.offsets, packing.mask.shape[1]
