@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,25 +23,11 @@ from spark_bert.operators.base import Outcome
 from spark_bert.operators.failures import Interrupted, Unreachable
 from spark_bert.operators.kubernetes import KubernetesStageOperator
 from tests.plugins.operators.cluster import Cluster, ended, evicted, running, waiting
-from tests.plugins.operators.conftest import execute
+from tests.plugins.operators.conftest import configure, execute
 from tests.plugins.operators.pods import Store, container, context, operator
 
 LOG = "2026-01-02 03:04:05,678 {} tasks.stages.pipeline.train: {}"
 pytestmark = pytest.mark.usefixtures("home")
-
-
-def configure(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What KUBECONFIG does: the client reads that only once."""
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    cluster = Cluster()
-    (tmp_path / "kubeconfig").write_text(json.dumps(cluster.kubeconfig))
-    configure(tmp_path / "kubeconfig", monkeypatch)
-    yield cluster
-    cluster.close()
 
 
 # How it ends: real HTTP and the real client, but a script instead of a kubelet

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,14 +19,12 @@ from spark_bert.operators.failures import Interrupted, Unreachable
 from spark_bert.operators.stopping import end_orphans, find_orphans
 from tests.airflow_home import ROOT
 from tests.plugins.operators.cluster import Cluster, running
-from tests.plugins.operators.conftest import home
 from tests.plugins.operators.daemon import RUN, Daemon, context, operator
 from tests.plugins.operators.pods import RUN as POD_RUN
 from tests.plugins.operators.pods import Store
 from tests.plugins.operators.pods import context as pod_context
 from tests.plugins.operators.pods import operator as pod_operator
 
-__all__ = ["home"]
 pytestmark = pytest.mark.usefixtures("home")
 
 
@@ -110,16 +106,6 @@ def test_an_engine_that_does_not_answer_is_tried_again(monkeypatch: pytest.Monke
         engine.list_workloads()
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    made = Cluster()
-    made.states = [running()]
-    (tmp_path / "kubeconfig").write_text(json.dumps(made.kubeconfig))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
-    yield made
-    made.close()
-
-
 def pod_of(attempt: str, store: Store) -> None:
     """What a try does before it follows the log: attach, or start a pod."""
     where, made = pod_context(store=store, attempt=attempt), pod_operator()
@@ -128,6 +114,7 @@ def pod_of(attempt: str, store: Store) -> None:
 
 
 def test_pods_are_found_and_ended_likewise(cluster: Cluster, database: None) -> None:
+    cluster.states = [running()]
     store = Store()
     pod_of("try-1", store)
     assert list(find_orphans(pods.list_workloads(), airflow(train="running"))) == []
