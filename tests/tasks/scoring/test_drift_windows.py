@@ -7,8 +7,7 @@ import json
 import pytest
 
 from include.sections import Dataset
-from tasks.scoring.drift import Profile
-from tasks.scoring.drift_windows import DriftWindow, Tally, drift_windows
+from tasks.scoring.drift import DriftWindow, Profile, Tally, drift_windows
 
 TRAINED = Profile.of("classification", [("a good film",), ("a bad film",)] * 10, ["good", "bad"] * 10)
 

@@ -54,8 +54,7 @@ def run(context: Context, plan: Plan) -> Outcome:
 
     from tasks.spark import session
     from tasks.stages.labeling.score.database import driver
-    from tasks.stages.labeling.score.files import write_files
-    from tasks.stages.labeling.score.parts import score_parts
+    from tasks.stages.labeling.score.files import score_parts, write_files
     from tasks.stages.labeling.score.table import Counts, read_table
 
     assert context.checkpoints is not None  # set by the runner

@@ -16,8 +16,7 @@ from include.drift_windows import file_name
 from include.experiment import Experiment
 from include.scratch import scratch_folder
 from include.stages import BadInput
-from tasks.scoring.drift import Profile, read_profile
-from tasks.scoring.drift_windows import Tally, drift_windows
+from tasks.scoring.drift import Profile, Tally, drift_windows, read_profile
 from tasks.stages.labeling.stream.label import ASIDE
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,7 @@ from pyspark import TaskContext
 from include.answers import LABEL, PREDICTION, probability_columns
 from tasks.encoder.cleaning import clean_all
 from tasks.inference.labeler import Labeler, text_problem, whole_file, write_parquet
-from tasks.scoring.drift import Profile
-from tasks.scoring.drift_windows import Tally
+from tasks.scoring.drift import Profile, Tally
 from tasks.sources.json_row import BYTES, parse
 
 #: The columns of a labeled row before its texts and the answers.

@@ -22,7 +22,7 @@ from include.stages import BadInput, StageError, Transient
 from tasks.encoder.loading import read_head
 from tasks.inference.chosen_model import Model, chosen, state_of
 from tasks.inference.labeler import Labeler
-from tasks.scoring.drift_windows import Tally
+from tasks.scoring.drift import Tally
 from tasks.spark import keep_workers, place
 from tasks.stages.labeling.stream.batches import CHECKPOINT, TALLY, Batches, close_windows
 from tasks.stages.labeling.stream.heartbeat import Heartbeat
