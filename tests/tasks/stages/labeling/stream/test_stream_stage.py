@@ -143,7 +143,7 @@ def test_what_cannot_be_labeled_is_set_aside_and_the_rest_goes_on(
     assert reasons[("f.parquet", 3)] == "text has bytes that are not UTF-8"
     assert reasons[("d.txt", 1)] == (
         "the file has a name that does not tell its format: put it there again under one that ends in .csv, .tsv, "
-        ".parquet, .jsonl"
+        ".jsonl, .ndjson, .parquet"
     )
     result = artifact.manifest.result
     assert (result["rows_in"], result["rows"], result["aside"]) == (16, 5, 11) and len(aside) == 11
