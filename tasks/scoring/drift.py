@@ -259,7 +259,6 @@ def _groups(tallies: Iterable[Tally], rows: int) -> Iterator[list[Tally]]:
 
 
 def _answers(profile: Profile) -> dict[str, Any]:
-    """Return the shares of the labels, or the mean and the standard deviation of the scores."""
     if profile.kind != "regression":
         return {"labels": {label: round(share, 4) for label, share in profile.shares.items()}}
     mean = sum(score * share for score, share in profile.shares.items())

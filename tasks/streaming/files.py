@@ -1,8 +1,7 @@
 """The rows of the files in a folder as a source of Spark: each file is read once, in the order in which it appeared.
 
-Spark's own source of files forgets files that are older than the newest one it has seen by a week, and takes a file
-while it is still being copied. This one notes every file in a log before Spark hears of it, and an offset is a number
-of lines in that log, so that a batch that is repeated has the same files.
+Spark's own source forgets files that are a week older than the newest one, and takes a file that is still being copied.
+This one notes every file in a log before Spark hears of it, and an offset is a number of lines in that log.
 """
 
 from __future__ import annotations
@@ -145,8 +144,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return now - self._ahead[name][1]
 
     def _known(self) -> list[str]:
-        """Return the names in the log, which only this process extends while it lives."""
-        if self._names is None:
+        if self._names is None:  # only this process extends the log while it lives
             self._names = read_log(self._log)
         return self._names
 

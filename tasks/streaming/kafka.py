@@ -1,17 +1,11 @@
 """A topic of Kafka as a source of Spark's streams, without Java (KafkaSource) or by Spark's own connector (open_topic).
 
-    spark.dataSource.register(KafkaSource)
-    options = {"brokers": "one:9092,two:9092", "topic": "reviews", "rows": 10_000, "starting": "earliest"}
-    spark.readStream.format(KafkaSource.name()).options(**options).load()
-
-- Spark's checkpoint alone says what was read: a batch between two offsets of it always has the same rows, and nothing
-  is committed to Kafka. (Compaction may remove messages before a batch is repeated; this is its purpose.)
+- Spark's checkpoint alone says what was read: a batch between two offsets of it always has the same rows, unless the
+  topic was compacted, and nothing is committed to Kafka.
 - The first batch of a new stream is empty. The checkpoint holds the ends of batches only, so it is this batch that
   writes down where the stream begins.
 - A partition that is added to the topic later is read from offset 0.
-- A batch has at most `rows` messages, divided evenly among the partitions; with the trigger availableNow, the stream
-  ends at the messages that were there when it started.
-- Only messages of committed transactions are read.
+- With the trigger availableNow, the stream ends at the messages that were there when it started.
 - Messages that were deleted before they were read are an error. Nothing is ever skipped in silence.
 """
 
@@ -142,7 +136,6 @@ def divide(rows: int, waiting: dict[str, int]) -> dict[str, int]:
 
 
 def _rows(source: str, messages: Sequence[Message]) -> pa.RecordBatch:
-    """Return messages of a partition as rows."""
     read = [_text(message.value()) for message in messages]
     times = pa.array(map(_time, messages), pa.timestamp("ms", "UTC"))
     columns = [
@@ -156,7 +149,6 @@ def _rows(source: str, messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def _text(value: bytes | None) -> tuple[str | None, str | None]:
-    """Return a message's value as text, or else why there is none."""
     if value is None:
         return None, NO_VALUE
     problem = decoding_problem(value)
@@ -164,7 +156,6 @@ def _text(value: bytes | None) -> tuple[str | None, str | None]:
 
 
 def _time(message: Message) -> int | None:
-    """Return a message's timestamp in milliseconds since 1970."""
     kind, milliseconds = message.timestamp()
     return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
 

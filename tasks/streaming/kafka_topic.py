@@ -150,7 +150,6 @@ class Topic:
                 ) from error
 
     def _refusal(self, part: Range, position: int) -> StageError:
-        """Return why the messages from a position on cannot be read."""
         place, reason = f"{self._name}-{part.partition}", self._reason or f"nothing came for {PATIENCE} seconds"
         self.partitions()  # says so if the topic is gone
         asked = TopicPartition(self._name, part.partition)

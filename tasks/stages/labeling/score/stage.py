@@ -1,8 +1,7 @@
 """The stage score: write the rows of a table with the predictions of a model, as Parquet and in the table's format.
 
-The rows without a text are set aside in aside.jsonl, and the stage checks that no row is lost. First the table is taken
-in, which fixes its rows and their order; then Spark scores it in parts. Both are kept as checkpoints, so that a run
-that was killed goes on with the parts that it lacks.
+First the table is taken in, which fixes its rows and their order; then Spark scores it in parts. Both are kept as
+checkpoints, so that a run that was killed goes on with the parts that it lacks.
 """
 
 from __future__ import annotations

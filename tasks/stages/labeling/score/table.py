@@ -155,13 +155,11 @@ def check_columns(file: str, schema: pa.Schema, texts: Sequence[str], labels: Se
 
 
 def _problems(rows: pa.RecordBatch, texts: Sequence[str], rules: Sequence[str]) -> list[str]:
-    """Return for each row why it cannot be scored, or ""."""
     columns = [rows.column(name).cast(pa.large_binary()).to_pylist() for name in texts]
     return [next(filter(None, (text_problem(value, rules) for value in row)), "") for row in zip(*columns, strict=True)]
 
 
 def _entries(chunk: Chunk, problems: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield what is kept of each row that is set aside."""
     for row in chunk.unreadable:
         yield {"line": row.line, "reason": row.problem, "text": row.text[:_SHOWN]}
     for at, reason in enumerate(problems):

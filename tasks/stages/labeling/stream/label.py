@@ -65,7 +65,6 @@ class LabelRows:
                 yield table
 
     def _texts_of(self, row: bytes | None, problem: str | None) -> tuple[tuple[str, ...], str]:
-        """Return the texts of a row, or why it cannot be labeled."""
         if problem or row is None:
             return (), problem or "no row"
         values, reason = parse(row)

@@ -123,7 +123,6 @@ class BatchLabeler:
             log.warning("batch %d: %d rows set aside: %s", number, times, reason)
 
     def _tally(self, rows: DataFrame, number: int, model: Model, folder: Path) -> Tally:
-        """Let Spark write the files of a batch into the folder."""
         labeler = Labeler(model.trained, self._experiment.prediction, model.version)
         work = LabelRows(labeler, number, self._experiment.streaming.texts, str(folder.absolute()))
         parts = [Tally.from_json(json.loads(row.tally)) for row in rows.mapInArrow(work, "tally string").collect()]

@@ -44,7 +44,6 @@ def run(context: Context, plan: str) -> Outcome:
 
 
 def _result(run: str, folder: Path) -> dict[str, Any]:
-    """Return what the batches and windows of a run add up to."""
     from tasks.stages.labeling.stream.batches import Batches, closed
 
     batches = [manifest for manifest in Batches(folder).after(-1) if manifest["run"] == run]

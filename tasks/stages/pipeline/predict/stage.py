@@ -65,7 +65,6 @@ def _with_kept(validate: Path, found: pa.Table) -> pa.Table:
 
 
 def _summary(found: pa.Table, task: Task) -> dict[str, Any]:
-    """Return the mean score, or the number of rows for which each label is predicted."""
     if task.kind == "regression":
         return {"score_mean": round(pc.mean(found[PREDICTION]).as_py(), 4)}
     labels = found[LABEL] if task.kind == "classification" else pc.list_flatten(found[PREDICTION])
