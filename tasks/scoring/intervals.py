@@ -94,15 +94,11 @@ def resampled_rows(rows: int) -> Iterator[Array]:
 
 
 def resampled_sets(labels: Array, *predicted: Array) -> Iterator[tuple[Floats, list[Array]]]:
-    """Resample the rows of a multi-label task, as cells of a table of all that occurs in a row.
-
-    Args:
-        labels: Zeros and ones, [n, labels].
-        *predicted: The predictions of one or more models, zeros and ones, [n, labels].
+    """Resample the rows of a multi-label task, [n, labels], as cells of a table of all that occurs in a row.
 
     Yields:
         For a part of the RESAMPLES draws, the numbers of rows, [draws, cells], and of each cell the labels and then
-        the predictions, [cells, labels] each.
+        the predictions of each model, [cells, labels] each.
     """
     random, rows = np.random.default_rng(0), len(labels)
     cells, counts = np.unique(np.hstack([labels, *predicted]), axis=0, return_counts=True)
@@ -116,11 +112,7 @@ def resampled_sets(labels: Array, *predicted: Array) -> Iterator[tuple[Floats, l
 def f1_of_sets(rows: Floats, labels: Array, predicted: Array, metric: str) -> Floats:
     """Return f1_micro or f1_macro, as tasks/scoring/metrics.py defines them, of each draw, [draws].
 
-    Args:
-        rows: The number of rows of each cell, [draws, cells].
-        labels: The labels of a cell, zeros and ones, [cells, labels].
-        predicted: The predictions of a cell, zeros and ones, [cells, labels].
-        metric: The metric.
+    It takes the number of rows of each cell, [draws, cells], and labels and predictions, [cells, labels] each.
     """
     right, seen = rows @ (labels * predicted), rows @ (labels + predicted)
     if metric == "f1_micro":

@@ -35,11 +35,7 @@ _CORRELATIONS = {"pearson": 0.0, "spearman": 0.0}
 def all_metrics(task: Task, labels: Array, logits: Array, thresholds: Thresholds = ()) -> dict[str, float]:
     """Compute the metrics that NAMES lists for the kind of the task; NaN where one is undefined.
 
-    Args:
-        task: The task.
-        labels: Class ids or scores, [n], or zeros and ones, [n, labels].
-        logits: The model's outputs, [n, outputs].
-        thresholds: As of `predictions`.
+    Labels are class ids or scores, [n], or zeros and ones, [n, labels]. For the others see `predictions`.
     """
     if not len(labels) or not np.isfinite(logits).all():
         return dict.fromkeys(NAMES[task.kind], math.nan)
@@ -100,11 +96,7 @@ def averages(
 ) -> dict[str, float]:
     """Return averages of precision, recall and F1 over classes, or over the labels of a multi-label task.
 
-    Args:
-        labels: Class ids, [n], or zeros and ones, [n, labels].
-        predicted: Predictions of the same shape.
-        kind: How scikit-learn averages.
-        of: The classes; None for all that rows or predictions have, and for all labels of a multi-label task.
+    If `of` names no classes, they are all that rows or predictions have.
     """
     values = sk.precision_recall_fscore_support(labels, predicted, labels=of, average=kind, zero_division=0)
     return dict(zip(("precision", "recall", "f1"), map(float, values[:3]), strict=True))

@@ -46,13 +46,9 @@ class Comparison:
 
 
 def compare(task: Task, labels: Array, model: Array, champion: Array) -> Comparison:
-    """Compare the predictions of two models.
+    """Compare the predictions of two models, which are like the labels.
 
-    Args:
-        task: The task.
-        labels: Class ids or scores, [n] with n >= 1; or zeros and ones, [n, labels], or [n] for one label alone.
-        model: The challenger's predictions, like the labels.
-        champion: The champion's predictions, like the labels.
+    Labels are class ids or scores, [n] with n >= 1; or zeros and ones, [n, labels], or [n] for one label alone.
     """
     if labels.ndim == 2:
         return _sets(task, labels, model, champion)

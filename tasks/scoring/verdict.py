@@ -53,7 +53,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision of the gate. The model passes if there are no reasons against it.
+    """The decision of the gate on the model of a task. The model passes if there are no reasons against it.
 
     `rows` are the numbers that were expected, measured, and found in predictions.parquet; None if unknown.
     """
@@ -121,8 +121,11 @@ def _metric(task: Task, metric: str, threshold: float, beat_baseline: bool, evid
     found = None if value is None else interval(task, metric, evidence.labels, evidence.predicted)
     constant = baseline(task, evidence.labels).get(metric)
     reason = _reason(metric, value, threshold, found, key)
-    if beat_baseline and not reason:
-        reason = _below_baseline(metric, value, constant)
+    if beat_baseline and not reason and value is not None and constant is not None and value <= constant:
+        reason = (
+            f"{metric} {value:.4f} does not beat its baseline {constant:.4f}, which a constant answer reaches "
+            "(set gate.beat_baseline: false to accept this)"
+        )
     return Check(key, metric, "", value, threshold, found, constant, reason)
 
 
@@ -157,13 +160,3 @@ def _reason(what: str, value: float | None, threshold: float, found: Interval | 
     if found[1] < threshold:
         return f"{reason})"
     return f"{reason}, which includes the threshold: the miss is within chance)"
-
-
-def _below_baseline(metric: str, value: float | None, constant: float | None) -> str:
-    """Return why a value that reaches its threshold fails nevertheless; "" if it beats its baseline."""
-    if value is None or constant is None or value > constant:
-        return ""
-    return (
-        f"{metric} {value:.4f} does not beat its baseline {constant:.4f}, which a constant answer reaches "
-        "(set gate.beat_baseline: false to accept this)"
-    )

@@ -83,17 +83,7 @@ def write_report(
     provenance: Provenance,
     kept: Kept = NOTHING,
 ) -> None:
-    """Draw the plots, and write report.html, which contains them.
-
-    Args:
-        folder: The folder of the files.
-        dev: The scored dev split.
-        summary: The content of metrics.json.
-        verdict: The verdict that the gate will reach.
-        history: The metrics.jsonl of train.
-        provenance: The provenance of the model.
-        kept: The columns of data.keep.
-    """
+    """Draw the plots, and write report.html, which contains them. `history` is the metrics.jsonl of train."""
     task, images = dev.task, {}
     for name, figure in _figures(dev, summary, history).items():
         file = folder / f"{name}.png"

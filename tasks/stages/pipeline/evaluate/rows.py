@@ -44,15 +44,7 @@ def kept_of(file: Path, scored: ScoredSplit) -> Kept:
 def write_results(
     folder: Path, dev: ScoredSplit, summary: Mapping[str, Any], kept: Kept = NOTHING, escape: bool = False
 ) -> None:
-    """Write metrics.json, and the predictions for later stages, for people and for viewers.
-
-    Args:
-        folder: The folder of the files.
-        dev: The scored split.
-        summary: The content of metrics.json.
-        kept: The columns of data.keep.
-        escape: The field prediction.escape_formulas.
-    """
+    """Write the summary as metrics.json, and the predictions for later stages, for people and for viewers."""
     write_json(folder / METRICS, summary)
     pq.write_table(predictions_table(dev), folder / PREDICTIONS)
     write_csv(_listing(dev, kept), folder / "predictions.csv", dev.task.separator, escape)

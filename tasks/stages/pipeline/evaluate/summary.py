@@ -42,10 +42,8 @@ def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
 def summarize(dev: ScoredSplit, heldout: ScoredSplit | None = None, thresholds: Sequence[float] = ()) -> dict[str, Any]:
     """Compute everything that metrics.json contains. Undefined metrics are None.
 
-    Args:
-        dev: The scored dev split, for a multi-label task with thresholds that were tuned on other rows.
-        heldout: The scored held-out split; None if preprocess has not created one.
-        thresholds: The thresholds of a multi-label model, which were tuned on the dev split, [labels].
+    For a multi-label task, dev has thresholds that were tuned on other rows, and `thresholds` are those of the model,
+    [labels], which were tuned on dev.
     """
     task = dev.task
     about = {"task": task.name, "kind": task.kind, "label_names": list(task.label_names), "metric": task.metric}
@@ -110,12 +108,9 @@ def _labels(dev: ScoredSplit, thresholds: Sequence[float]) -> dict[str, Any]:
 
 
 def _entry(at: int, scores: list[Any], counts: Array) -> dict[str, Any]:
-    """Return the metrics of one class with their 95 % intervals, which are None if there are no rows.
+    """Return the metrics of the class with this id and their 95 % intervals, which are None if there are no rows.
 
-    Args:
-        at: The id of the class.
-        scores: The precision, recall, F1 and number of rows of the class.
-        counts: The confusion matrix, [labels, predictions].
+    `scores` are its precision, recall, F1 and number of rows, and `counts` the confusion matrix, [labels, predictions].
     """
     right, labeled, predicted = int(counts[at, at]), int(counts[at].sum()), int(counts[:, at].sum())
     rows = int(counts.sum())

@@ -48,11 +48,7 @@ class PredictionsFile:
 def from_predictions(task: Task, test_rows: Array, rows: Array, predicted: Array) -> PredictionsFile:
     """Create the file for a task's predictions, if every test row has exactly one valid prediction.
 
-    Args:
-        task: The task.
-        test_rows: The numbers of the test rows, in order, [n].
-        rows: The numbers of the predicted rows, in any order, [n].
-        predicted: Class ids, scores, or cells of labels for `rows`, [n].
+    Predictions are class ids, scores, or cells of labels for `rows`, [n], which may be in any order.
     """
     order = np.argsort(rows, kind="stable")
     _same_rows(task, test_rows, rows[order])

@@ -60,11 +60,7 @@ FORMS = (REFERENCE, _ONNX, _INT8, *_OPENVINO)
 def write_forms(model: Classifier, trained: Path, table: TokenTable, package: Path) -> dict[str, str]:
     """Write the files of all forms that the model allows, and return why it does not allow the others, by name.
 
-    Args:
-        model: The model, in evaluation mode.
-        trained: The folder that it was loaded from.
-        table: Rows of which some serve as example inputs.
-        package: The folder of the package.
+    The model, which was loaded from the folder `trained`, is in evaluation mode. Rows of the table serve as examples.
     """
     shutil.copytree(trained, package / REFERENCE.file)
     for form in (_ONNX, _OPENVINO[0]):

@@ -51,14 +51,7 @@ def lacks(form: Form) -> str:
 
 
 def measure_forms(task: Task, dev: TokenTable, package: Path, problems: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Let every form answer the dev rows, and return what package.json says of each.
-
-    Args:
-        task: The task.
-        dev: The dev rows.
-        package: The folder with the files of the forms.
-        problems: Name of a form that cannot be written to the reason.
-    """
+    """Let every form without a problem answer the dev rows, and return what package.json says of each form."""
     models: dict[str, TrainedModel] = {}
     scored: dict[str, ScoredSplit] = {}
 
