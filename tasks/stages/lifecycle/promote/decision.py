@@ -76,16 +76,6 @@ class Answers(BaseModel):
             ) from error
 
 
-def of_comparison(outcome: str) -> Decision:
-    """Return the decision that follows from the outcome of the challenge when no approval is required."""
-    return Decision(decision="approved" if outcome in ("first", "not worse") else "held", by=COMPARISON, at=now())
-
-
-def of_rollback(at: str) -> Decision:
-    """Return the decision for a version that was rolled back at this time."""
-    return Decision(decision="held", by=ROLLBACK, at=at)
-
-
 def of_trial(found: Figures | None, version: str, options: Retraining) -> Decision | None:
     """Return the decision that holds a version back after its trial; None if nothing speaks against the version.
 

@@ -10,7 +10,7 @@ from include.experiment import Experiment
 from include.runs import ANSWERS, Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome
-from tasks.stages.lifecycle.promote.decision import Answers, Decision, of_comparison, of_person, of_rollback, of_trial
+from tasks.stages.lifecycle.promote.decision import COMPARISON, ROLLBACK, Answers, Decision, of_person, of_trial
 from tasks.tracking.champions import Champions, champion_lock
 from tasks.tracking.loading import load, load_package
 from tasks.tracking.registry import ROLLED_BACK, Version, now
@@ -88,11 +88,13 @@ def _decided(context: Context, version: Version, outcome: str, told: Answers) ->
         return of_person(told.approve, version)
     tags, decided_before = version.tags, context.run.record()["stages"].get("promote", {}).get("key")
     if tags.get(ROLLED_BACK, "") > tags.get("promoted", "") and not decided_before:
-        return of_rollback(tags[ROLLED_BACK])
+        return Decision(decision="held", by=ROLLBACK, at=tags[ROLLED_BACK])
     held = None
     if outcome == "not worse":  # otherwise the comparison decides alone, and there was no trial
         held = of_trial(told.trial, version.number, context.experiment.retraining)
-    return held or of_comparison(outcome)
+    return held or Decision(
+        decision="approved" if outcome in ("first", "not worse") else "held", by=COMPARISON, at=now()
+    )
 
 
 def _check(model: str, champion: Version | None, compared: str) -> None:
