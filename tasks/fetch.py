@@ -7,7 +7,6 @@ import os
 
 from include.experiment import Experiment
 from include.folders import check_file, user_path
-from include.sections import Data
 from include.stages import BadInput
 from tasks.assets import encoder_folder, wordnet_folder
 from tasks.sources import open_source
@@ -18,8 +17,16 @@ log = logging.getLogger(__name__)
 
 def fetch(experiment: Experiment) -> None:
     """Fetch the encoder, the data and, if the experiment uses it, WordNet, and look for the text for pre-training."""
-    _check_path(experiment.data)
-    _check_text(experiment.pretraining.text)
+    data, text = experiment.data, experiment.pretraining.text
+    if data.source == "bundled" and data.path:
+        raise BadInput(
+            f"data.path names {data.path}, but the experiment trains on bundled data: choose an experiment for this "
+            "folder, such as sst2 or your own YAML file, name the columns of your own files (TEXT, LABEL), or leave "
+            "data.path (DATA) empty"
+        )
+    # Stages may see data/ at another place than this process does.
+    if text and not (os.environ.get("SPARK_BERT_DATA") and not user_path(text).is_absolute()):
+        check_file(user_path(text), "put the text there, or correct pretraining.text")
     online = experiment.runtime.model_copy(update={"download": True})
     log.info("encoder: %s", encoder_folder(experiment.model.name, online))
     if "synonyms" in experiment.preprocessing.augment:
@@ -28,19 +35,3 @@ def fetch(experiment: Experiment) -> None:
     log.info("data: sha256 %s", source.fingerprint())
     if not experiment.data.is_described:
         describe(experiment)
-
-
-def _check_path(data: Data) -> None:
-    """Raise BadInput if a folder is named that bundled data does not need: someone expects another training."""
-    if data.source == "bundled" and data.path:
-        raise BadInput(
-            f"data.path names {data.path}, but the experiment trains on bundled data: choose an experiment for this "
-            "folder, such as sst2 or your own YAML file, name the columns of your own files (TEXT, LABEL), or leave "
-            "data.path (DATA) empty"
-        )
-
-
-def _check_text(text: str) -> None:
-    """Look for the text for pre-training, unless stages will see data/ at another place than this process does."""
-    if text and not (os.environ.get("SPARK_BERT_DATA") and not user_path(text).is_absolute()):
-        check_file(user_path(text), "put the text there, or correct pretraining.text")

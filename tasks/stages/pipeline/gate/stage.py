@@ -42,9 +42,9 @@ def run(context: Context, thresholds: Mapping[str, float]) -> Outcome:
 
 def _remedy(verdict: Verdict) -> str:
     """Return what helps a model that is not good enough. Other reasons say themselves what to do."""
-    failed = [check for check in verdict.checks if check.reason and check.value is not None]
+    failed = [(check.value, check.threshold) for check in verdict.checks if check.reason and check.value is not None]
     if not failed:
         return ""
-    lower = any(check.value < check.threshold and check.threshold > 0 for check in failed if check.value is not None)
+    lower = any(value < threshold and threshold > 0 for value, threshold in failed)
     ways = ["train longer", "use a larger encoder (model.name)", *(["lower the threshold"] if lower else [])]
     return f". Remedy: {', '.join(ways[:-1])}, or {ways[-1]}"

@@ -44,8 +44,10 @@ def tokenize_splits(
             texts = _clean_texts(rows, name, options.clean)
             if augment is not None and name == "train":
                 texts = texts.mapInArrow(augment, texts.schema)
-            counts[name] = _tokenize(texts, experiment, shipped, output / name)
-            _report(name, counts[name])
+            counts[name] = found = _tokenize(texts, experiment, shipped, output / name)
+            log.info("%s: %d rows, %d tokens, %d partitions", name, found["rows"], found["tokens"], found["partitions"])
+            if found["empty"]:
+                log.warning("%s: %d rows have an empty sentence after cleaning; they are kept", name, found["empty"])
         return counts
 
 
@@ -87,12 +89,6 @@ def _tokenize(texts: DataFrame, experiment: Experiment, tokenizer: str, folder: 
         leftover.unlink()
     totals = {count: sum(parts[count].to_pylist()) for count in COUNTS}
     return totals | {"partitions": parts.num_rows}
-
-
-def _report(split: str, counts: dict[str, int]) -> None:
-    log.info("%s: %d rows, %d tokens, %d partitions", split, counts["rows"], counts["tokens"], counts["partitions"])
-    if counts["empty"]:
-        log.warning("%s: %d rows have an empty sentence after cleaning; they are kept", split, counts["empty"])
 
 
 def cleaned(text: Column, rules: Collection[str]) -> Column:

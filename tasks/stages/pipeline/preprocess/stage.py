@@ -26,9 +26,9 @@ def plan(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context, plan: str) -> Outcome:
-    """Write a folder of token ids for each split. The result counts rows, their windows, and truncated rows.
+    """Write a folder of token ids for each split that has rows.
 
-    There is no folder for test if it has no rows.
+    The result has the counts of all splits, by count and split, and the mean length of an input in tokens.
     """
     experiment = context.experiment
     encoder = encoder_folder(experiment.model.name, experiment.runtime)
@@ -43,7 +43,11 @@ def run(context: Context, plan: str) -> Outcome:
 
     validated = context.inputs["validate"].path
     counts = tokenize_splits(experiment, validated, encoder / "tokenizer.json", context.output)
-    return Outcome(_result(counts, windows=options.long == "windows"))
+    result: dict[str, Any] = {}
+    for key in ("rows", *(("windows",) if options.long == "windows" else ()), "truncated", "empty", "partitions"):
+        result[key] = {name: split[key] for name, split in counts.items()}
+    result["mean_length"] = {name: round(split["tokens"] / split["windows"], 2) for name, split in counts.items()}
+    return Outcome(result)
 
 
 def _surely_fits(encoder: Path, max_length: int) -> bool:
@@ -56,12 +60,3 @@ def _surely_fits(encoder: Path, max_length: int) -> bool:
         return limit is None or bool(limit > max_length + (config.get("pad_token_id") or 0))
     except (ValueError, AttributeError, TypeError):
         return False  # check_encoder says what is wrong
-
-
-def _result(counts: dict[str, dict[str, int]], windows: bool) -> dict[str, Any]:
-    """Return the counts of all splits, by count and split, and the mean length of an input in tokens."""
-    result: dict[str, Any] = {}
-    for key in ("rows", *(("windows",) if windows else ()), "truncated", "empty", "partitions"):
-        result[key] = {name: split[key] for name, split in counts.items()}
-    result["mean_length"] = {name: round(split["tokens"] / split["windows"], 2) for name, split in counts.items()}
-    return result
