@@ -36,12 +36,8 @@ class Linear(NamedTuple):
 def fit(spark: SparkSession, task: Task, features: csr_matrix, targets: Array, weights: Array, folder: Path) -> Linear:
     """Fit a softmax over the classes, a logistic regression for each label, or a linear regression.
 
-    Half the squared weights count as much as the loss of a single row, which is the default of scikit-learn. The
-    features are [rows, features], and the weights of the rows [rows]. Targets are class ids, [rows], zeros and ones,
-    [rows, labels], or numbers, [rows]. The executors can read the folder, in which the rows are written to a file.
-
-    Raises:
-        BadInput: if no row has a class, if all rows or none have a label, or if all rows have the same vector.
+    Half the squared weights count as much as the loss of a single row, which is the default of scikit-learn. Targets
+    are class ids, [rows], zeros and ones, [rows, labels], or numbers, [rows]. The executors can read the folder.
     """
     columns = targets.reshape(len(targets), -1)
     if task.kind != "regression":
@@ -99,10 +95,7 @@ def _check(task: Task, columns: Array) -> None:
 
 
 def _rows(spark: SparkSession, features: csr_matrix, columns: Array, weights: Array, file: Path) -> DataFrame:
-    """Write the rows as MLlib's sparse vectors, and return them in one partition.
-
-    Sums over several partitions depend on the order in which these are finished, so every training would differ.
-    """
+    """Write the rows as MLlib's sparse vectors, in one partition: sums over several vary with the order of these."""
     rows, size = features.shape
     features.sort_indices()  # MLlib refuses others, and the mean of a document's windows has them in any order
     offsets = pa.array(features.indptr, pa.int32())

@@ -24,13 +24,7 @@ _BATCH_TOKENS = 8192
 
 
 def frozen(job: Job, train: TokenTable) -> tuple[Classifier, csr_matrix]:
-    """Return an encoder with a linear head on its pooled output, and this output for all documents.
-
-    The output is the mean of the token embeddings, unless model.pooling says cls. A GPU computes it if there is one.
-
-    Raises:
-        BadInput: if files of the encoder are missing or damaged, or do not fit the documents.
-    """
+    """Return an encoder with a linear head on its pooled output, by default the mean, and this output for all rows."""
     pooling = "mean" if job.head.pooling == "native" else job.head.pooling
     classifier = load_pretrained(job.encoder, replace(job.head, pooling=pooling)).eval().to(rank_device())
     check(train, classifier)
@@ -42,13 +36,7 @@ def frozen(job: Job, train: TokenTable) -> tuple[Classifier, csr_matrix]:
 
 
 def tfidf(job: Job, train: TokenTable) -> tuple[Classifier, csr_matrix]:
-    """Return a linear model on TF-IDF, and the vectors of all documents.
-
-    The inverse document frequencies are computed as MLlib's IDF does.
-
-    Raises:
-        BadInput: if the tokenizer is damaged, or does not fit the documents.
-    """
+    """Return a linear model on TF-IDF, with the document frequencies of MLlib's IDF, and the vectors of all rows."""
     words = open_tokenizer(job.encoder / "tokenizer.json", job.head.max_length).get_vocab_size()
     config = TfidfConfig(vocab_size=words, type_vocab_size=job.head.texts or 1, **job.head.config())
     classifier = Classifier(TfidfForSequenceClassification(config), job.head).eval()

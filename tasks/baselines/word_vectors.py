@@ -28,13 +28,10 @@ _LEAST = 2
 
 
 def write_text_cnn(job: Job, folder: Path) -> Job:
-    """Write the encoder that the training begins with, in transformers' format and with the job's tokenizer.
+    """Write the encoder that the training begins with, and return the training that begins with it.
 
     Everything that word2vec does not learn is drawn from training.seed: the filters, and the vectors of rare tokens,
-    which have the variance of the others, as Kim recommends. Return the training that begins with this encoder.
-
-    Raises:
-        BadInput: if the tokenizer or the data is damaged, or if no token occurs twice, as in a table without rows.
+    which have the variance of the others, as Kim recommends.
     """
     words = open_tokenizer(job.encoder / "tokenizer.json", job.head.max_length).get_vocab_size()
     torch.manual_seed(job.training.seed)
@@ -52,17 +49,13 @@ def write_text_cnn(job: Job, folder: Path) -> Job:
 
 
 def learn(spark: SparkSession, table: TokenTable, seed: int, folder: Path) -> tuple[Array, Array]:
-    """Learn vectors of the tokens of a table, through a file in a folder that the executors can read.
-
-    Return token ids, int64 [tokens], in ascending order, and their vectors, float32 [tokens, embedding_size]. They are
-    the same every time, because there is one partition. Raise BadInput if no token occurs twice.
-    """
+    """Learn vectors of a table's tokens: ids, int64 [tokens], ascending, and float32 [tokens, embedding_size]."""
     rows = [table.ids(row) for row in range(len(table))]
     if not rows or np.bincount(np.concatenate(rows)).max() < _LEAST:
         raise BadInput(f"{table.folder}: no token occurs twice, so there are no word vectors to learn: add rows")
     tokens = pa.array([ids.astype(str).tolist() for ids in rows], pa.list_(pa.string()))
     pq.write_table(pa.table({"tokens": tokens}), folder / "rows.parquet")
-    texts = read_parquet(spark, folder / "rows.parquet").coalesce(1)
+    texts = read_parquet(spark, folder / "rows.parquet").coalesce(1)  # so that the vectors are the same every time
     size = TextCNNConfig().embedding_size
     word2vec = Word2Vec(vectorSize=size, minCount=_LEAST, seed=seed, inputCol="tokens")
     found = sorted((int(row.word), row.vector.toArray()) for row in word2vec.fit(texts).getVectors().collect())

@@ -1,9 +1,7 @@
 """The process that holds the ranks of a training: `python -m tasks.launching.driver FOLDER RANKS`.
 
-The ranks run on this machine or in Spark's executors. It is a process of its own because it waits for its children and
-handles signals, and because Horovod's launcher on Spark prints to stdout. It ends its ranks when its stdin closes,
-which happens when the stage closes it or dies. Horovod is imported in functions, because the stage imports this module
-also for a single rank, which needs no Horovod.
+It is a process of its own because it waits for its children and handles signals, and because Horovod's launcher on
+Spark prints to stdout. It ends its ranks when its stdin closes, which happens when the stage closes it or dies.
 """
 
 from __future__ import annotations
@@ -72,8 +70,8 @@ def _end_with_stdin() -> None:
 def run_here(command: Sequence[str], hosts: str) -> Lost | None:
     """Run Python with these arguments as every rank on this machine, and return the first one that failed, if any.
 
-    When one rank fails, the others are ended. The process must have no other children. The hosts, such as
-    "localhost:2", are names of this machine with the number of their ranks.
+    The process must have no other children. The hosts, such as "localhost:2", are names of this machine with their
+    ranks.
     """
     from tasks.launching.rendezvous import rendezvous
 
@@ -112,9 +110,8 @@ def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> Lost | None:
 def _run_on_spark(folder: str, ranks: int, experiment: Experiment) -> Lost | None:
     """Run each rank as a task of a Spark job; return the first one that failed, or None.
 
-    An executor needs this environment and the project's code and, under the same paths as here, the cache and the
-    artifact store, which it writes. Horovod's services on Spark sign what they send with a key that Spark hands to the
-    tasks. Only the server through which ranks find one another would ask for none.
+    An executor needs the cache and the artifact store, which it writes, under the same paths as here. Horovod's
+    services on Spark sign what they send; only the server through which ranks find one another would ask for no key.
     """
     import horovod.spark
     from horovod.runner import gloo_run

@@ -55,13 +55,8 @@ class LostRank(Transient):
 def launch(job: Job, profiles: Path | None = None) -> None:
     """Train with the experiment's ranks: one in this process, more in processes of their own, here or on Spark.
 
-    After a rank is lost, training continues as runtime.lost_rank says. The profile that runtime.profile asks for is
-    copied to the folder `profiles`.
-
-    Raises:
-        BadInput: a rank raised it, the training needs Horovod and it is not installed, or torch cannot use a GPU.
-        Transient: a rank was lost and training did not continue; the message names the rank.
-        Stopped: SIGTERM or SIGINT stopped the training, after a checkpoint.
+    The profile that runtime.profile asks for is copied to the folder `profiles`. Raise Transient if a rank was lost and
+    runtime.lost_rank does not let training continue, and Stopped if a signal stopped it, after a checkpoint.
     """
     gpus = 0
     if job.training.ranks == "auto":
@@ -93,8 +88,7 @@ def launch(job: Job, profiles: Path | None = None) -> None:
 def with_ranks(job: Job, gpus: int) -> Job:
     """Return the job with a number for training.ranks: `auto` is one rank per GPU of this machine, at least one.
 
-    Where batches have a fixed size, `auto` is the largest such number that divides it. Where the model is divided, it
-    is a number of whole copies of the model, at least one. Raise BadInput if these need more GPUs than there are.
+    Where batches have a fixed size, it divides that size; where the model is divided, it is that of whole copies.
     """
     ranks = _one_for_each(gpus, job) if job.training.ranks == "auto" else job.training.ranks
     compression = job.experiment.communication.compression

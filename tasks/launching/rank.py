@@ -1,7 +1,6 @@
-"""One rank of a training: the only one, in the process of the stage, or one of several, each in its own process.
+"""One rank of a training: the only one, in the stage's process, or `python -m tasks.launching.rank FOLDER`.
 
-The latter is `python -m tasks.launching.rank FOLDER`. Heavy packages are imported inside functions, because the stage
-and the driver import this module without running a rank.
+Heavy packages are imported in functions, because the stage and the driver import this module without running a rank.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def train(job: Job, stop: Path) -> None:
-    """Train in this process, as the rank that Horovod assigned to it, or as the only rank.
-
-    When the file `stop` appears, a checkpoint is written and the function returns. Profiles are written to its folder,
-    in which the ranks also meet.
-    """
+    """Train as the only rank or the one of this process until the file `stop` appears. Profiles go to its folder."""
     from tasks.communication import ranks
     from tasks.training.factory import build_trainer
 
@@ -84,10 +79,7 @@ def _mesh() -> Iterator[None]:
 
 
 def run_rank(folder: str, secret: str = "") -> None:
-    """Train as job.json in the folder describes; write an error to rank-<n>.json there.
-
-    On Spark, `secret` is that of the rendezvous; elsewhere the environment has it.
-    """
+    """Train as job.json says, or write the error to rank-<n>.json; on Spark, `secret` is that of the rendezvous."""
     from horovod.common.exceptions import HorovodInternalError
 
     from tasks.launching import rendezvous

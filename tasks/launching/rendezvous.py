@@ -23,13 +23,7 @@ ADDRESS, PORT = "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"
 
 @contextmanager
 def rendezvous(hosts: str, address: str = "127.0.0.1", interface: str = "lo") -> Iterator[list[dict[str, str]]]:
-    """Yield the environment of each rank, while the server that it names runs.
-
-    Args:
-        hosts: the hosts and how many ranks each of them has, such as "localhost:2".
-        address: the address of this host that the server listens on.
-        interface: the interface through which the ranks exchange gradients.
-    """
+    """Yield the environment of each rank of hosts such as "localhost:2", while the server that it names runs."""
     parsed = parse_hosts(hosts)
     plan: list[SlotInfo] = get_host_assignments(parsed, sum(host.slots for host in parsed))
     secret = secrets.token_urlsafe()

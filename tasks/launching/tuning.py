@@ -19,10 +19,7 @@ ON_GPU = "1"  # Horovod's own
 
 
 def threads(ranks: int) -> int:
-    """Return the number of threads for each of the ranks on this machine, at least one.
-
-    The ranks share the CPUs that affinity and the container's quota (of cgroup v1 or v2) allow.
-    """
+    """Return the threads for each of the ranks, which share the CPUs that affinity and the cgroup's quota allow."""
     return max(1, int(cpu_count()) // ranks)
 
 

@@ -18,22 +18,13 @@ REMEDY = (
 
 
 def load_champion(registry: Registry, store: ArtifactStore) -> tuple[Version, Artifact] | None:
-    """Return the champion and its train artifact, or None if there is no champion yet.
-
-    Raises:
-        BadInput: If one of its files is missing or differs from what was registered.
-        Transient: If MLflow does not answer.
-    """
+    """Return the champion and its train artifact, or None if there is no champion yet."""
     version = registry.champion()
     return None if version is None else (version, load(version, store))
 
 
 def load_package(version: Version, store: ArtifactStore) -> Artifact | None:
-    """Return the package artifact of a version, or None if it is gone.
-
-    Raises:
-        BadInput: If a file is missing or differs from what was registered.
-    """
+    """Return the package artifact of a version, or None if it is gone."""
     package = store.find("package", version.tags.get(PACKAGE, "none"))
     if package is None:
         return None
@@ -42,11 +33,7 @@ def load_package(version: Version, store: ArtifactStore) -> Artifact | None:
 
 
 def load(version: Version, store: ArtifactStore) -> Artifact:
-    """Return the train artifact of a version. Its folder model/ contains the model.
-
-    Raises:
-        BadInput: If a file is missing or differs from what was registered.
-    """
+    """Return the train artifact of a version. Its folder model/ contains the model."""
     if not version.tags.get(TRAIN):
         raise BadInput(
             f"{version} has no tag {TRAIN}, so no run of retrain has registered it: move the alias to one that has it"

@@ -72,11 +72,7 @@ class Record(Recorded):
 
 
 def read(run: Run) -> Record:
-    """Read the record of a run.
-
-    Raises:
-        BadInput: If run.json or arm.json is damaged.
-    """
+    """Read the record of a run."""
     arm = run.folder / ARM
     try:
         told = json.loads(arm.read_text(encoding="utf-8")) if arm.is_file() else {}
@@ -98,12 +94,7 @@ def newest_address(runs: Path) -> str:
 
 
 def others(run: Run, uri: str) -> tuple[dict[str, str], list[str]]:
-    """Return name to state of the home's other runs that have ended and are not tracked, and a line per unreadable run.
-
-    Args:
-        run: The run to leave out.
-        uri: The address of the MLflow.
-    """
+    """Return name to state of the home's other ended runs that are not tracked, and a line per unreadable run."""
     found: dict[str, str] = {}
     warnings: list[str] = []
     for file in sorted(run.folder.parent.glob("*/run.json")):
@@ -120,12 +111,7 @@ def others(run: Run, uri: str) -> tuple[dict[str, str], list[str]]:
 
 
 class Point(NamedTuple):
-    """The value of a metric at a step.
-
-    Attributes:
-        timestamp: When it was measured, or when its artifact was committed, in milliseconds since 1970.
-        step: The optimizer step; 0 for values of the whole run.
-    """
+    """The value of a metric at an optimizer step, or 0 for the whole run, and its time in milliseconds since 1970."""
 
     key: str
     value: float
@@ -140,12 +126,8 @@ class TrackedRun:
     Attributes:
         identity: A digest of the path of the run's folder.
         task: The name of the task. Each task has its own MLflow experiment, because only its runs share metrics.
-        status: FINISHED, FAILED or KILLED; RUNNING if the run is tracked before its end.
         ended: When the run's record was last written, in milliseconds since 1970.
         params: `section.field` to value. MLflow cannot change them later.
-        points: The metrics of train per step, the metrics of evaluate, and the duration of each stage in seconds.
-        tags: All other facts about the run.
-        state: The digest of the run's record.
     """
 
     identity: str
@@ -160,11 +142,7 @@ class TrackedRun:
 
 
 def tracked_run(run: Run, record: Record) -> TrackedRun:
-    """Collect everything that MLflow stores about a run.
-
-    Raises:
-        BadInput: If one of its artifacts is damaged.
-    """
+    """Collect everything that MLflow stores about a run."""
     artifacts = {name: run.store.find(name, entry.key) for name, entry in record.pipeline.items() if entry.key}
     there = {name: artifact for name, artifact in artifacts.items() if artifact is not None}
     return TrackedRun(

@@ -39,8 +39,7 @@ _T = TypeVar("_T")
 class Server:
     """The MLflow of a home: $MLFLOW_TRACKING_URI, or an SQLite database in the home if the variable is not set.
 
-    Raise BadInput if the variable is not the address of a server or of a database. With `promoter`, log in to a server
-    as the user who may move the champion alias, if the deployment has one.
+    With `promoter`, log in as the user who may move the champion alias, if the deployment has one.
     """
 
     def __init__(self, home: Path, promoter: bool = False) -> None:
@@ -82,10 +81,7 @@ class Server:
 
     @contextmanager
     def translate_errors(self, news: str) -> Iterator[None]:
-        """Raise errors of MLflow as Transient, with `news` after the server's address in the message.
-
-        If its database is damaged or of another version, or if the driver of the database is missing, raise BadInput.
-        """
+        """Raise errors of MLflow as Transient with `news` or, if another try cannot help, as BadInput."""
         from alembic.util import CommandError
         from mlflow.exceptions import MlflowException
         from requests import RequestException  # raised by uploads of files
@@ -105,11 +101,7 @@ class Server:
             raise Transient(f"MLflow at {self.uri} {news}: {said[:500]}") from error
 
     def write(self, client: MlflowClient, tracked: TrackedRun) -> Run:
-        """Create or update a run, unless MLflow has it in this state already.
-
-        Raises:
-            Transient: If MLflow does not accept the run.
-        """
+        """Create or update a run, unless MLflow has it in this state already."""
         with self.translate_errors("does not accept the run; try again, or let a later run track it"):
             experiment = self._experiment(client, f"spark-bert/{tracked.task}")
             found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{tracked.identity}'", max_results=1)
@@ -205,10 +197,7 @@ def _log(client: MlflowClient, run: Run, params: dict[str, str], tracked: Tracke
 
 
 def _new_points(client: MlflowClient, run: Run, points: Sequence[Point]) -> list[Point]:
-    """Return each point once that the run does not have yet: servers of MLflow 2 refuse one that they have.
-
-    A try that broke off, or a run that went on, has logged some of them.
-    """
+    """Return each point once that the run lacks, as a try that broke off: MLflow 2 refuses one that it has."""
     there = {
         (key, point.timestamp, point.step)
         for key in run.data.metrics

@@ -23,16 +23,12 @@ SPAN = 0.2
 
 
 def confusion(matrix: Sequence[Sequence[int]]) -> Figure:
-    """Draw a confusion matrix, [labels][predictions], with more classes than a table can show.
-
-    It shows shares of each label's rows. The axes show the ids of the classes, because their names may be in scripts
-    for which matplotlib has no font.
-    """
+    """Draw the shares of each label's rows that got each prediction, for more classes than a table can show."""
     counts = np.asarray(matrix)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     figure, axes = new_axes("Confusion matrix, by the classes' numbers", "predicted", "label", size=(8.2, 7.4))
     image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=1))  # makes small shares visible
-    every = range(0, len(counts), max(len(counts) // 20, 1))
+    every = range(0, len(counts), max(len(counts) // 20, 1))  # ids: matplotlib may lack the font for their names
     axes.set_xticks(every, [str(one) for one in every])
     axes.set_yticks(every, [str(one) for one in every])
     bar = figure.colorbar(image, ax=axes, shrink=0.8, format=PercentFormatter(1, decimals=0))

@@ -35,11 +35,7 @@ class Calibration:
 
 
 def calibrate(scored: ScoredSplit) -> Calibration:
-    """Compute the expected calibration error with bins of equal width.
-
-    The error is the mean over all rows of |accuracy - confidence| of the row's bin (equation 3 in Guo et al. 2017, On
-    Calibration of Modern Neural Networks).
-    """
+    """Compute the expected calibration error (equation 3 in Guo et al. 2017) with bins of equal width."""
     edges = np.linspace(0, 1, BINS + 1)
     places = np.searchsorted(edges, scored.confidence, side="left") - 1
     right = scored.labels == scored.predicted
@@ -79,13 +75,8 @@ class Point:
 class OperatingPoints:
     """The precision-recall curve and the ROC curve, the areas below them, and two operating points.
 
-    Attributes:
-        positive: The name of the positive class, whose id is 1.
-        share: The share of positive rows, which is also the precision of predicting the class for all rows.
-        average_precision: The mean precision, weighted by the increase in recall.
-        roc_auc: The probability that a positive row gets a higher probability than a negative one.
-        points: The threshold of the predictions, and the threshold with the best F1 on these rows.
-        curves: Recall and precision of the one curve, false and true positive rate of the other, [points] each.
+    The positive class has the id 1 and a share of the rows. The points are those of the predictions' threshold and of
+    the one with the best F1. The curves are recall and precision, and false and true positive rate, [points] each.
     """
 
     positive: str

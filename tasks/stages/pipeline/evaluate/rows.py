@@ -109,19 +109,10 @@ def _answers(scored: ScoredSplit) -> dict[str, list[Any]]:
 
 
 def worst(scored: ScoredSplit, kept: Kept = NOTHING, shown: int = MISTAKES) -> list[dict[str, Any]]:
-    """Return the worst mistakes.
+    """Return the worst mistakes: the most confident errors, or the largest ones of a regression.
 
-    For a classification these are the wrong rows with the highest confidence, for a multi-label task those with a wrong
-    label whose probability is farthest from its threshold, and for a regression those with the largest errors.
-
-    Args:
-        scored: The scored split.
-        kept: Columns of the user's file, such as an id. Those that are the text itself are left out.
-        shown: The maximum number of rows.
-
-    Returns:
-        Rows with the keys row, kept, sentences, label, prediction, and confidence or error, worst first. For a
-        multi-label task, label and prediction are lists, followed by the wrong label (worst) and its probability.
+    For a multi-label task they are the rows with the wrong label whose probability is farthest from its threshold, and
+    they have this label and the probability. Kept columns that repeat a text are left out.
     """
     ranked, figures = _ranked(scored)
     places = ranked[:shown].tolist()

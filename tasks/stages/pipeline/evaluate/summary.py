@@ -25,11 +25,7 @@ MOST_CONFUSED = 15  # pairs of a label and a wrong prediction
 
 
 def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
-    """Compute the model's logits for a split in the artifact of preprocess.
-
-    Raises:
-        BadInput: If the split is empty, or if a logit is not finite.
-    """
+    """Compute the model's logits for a split in the artifact of preprocess."""
     table = TokenTable.open(folder)
     if not len(table):
         raise BadInput(f"{folder} contains no rows to evaluate on: add rows to the split and run validate again")
@@ -42,8 +38,7 @@ def score(task: Task, model: Classifier, folder: Path) -> ScoredSplit:
 def summarize(dev: ScoredSplit, heldout: ScoredSplit | None = None, thresholds: Sequence[float] = ()) -> dict[str, Any]:
     """Compute everything that metrics.json contains. Undefined metrics are None.
 
-    For a multi-label task, dev has thresholds that were tuned on other rows, and `thresholds` are those of the model,
-    [labels], which were tuned on dev.
+    A multi-label dev has thresholds tuned on other rows; `thresholds` are those of the model, [labels], tuned on dev.
     """
     task = dev.task
     about = {"task": task.name, "kind": task.kind, "label_names": list(task.label_names), "metric": task.metric}
@@ -90,10 +85,7 @@ def _classifier(dev: ScoredSplit) -> dict[str, Any]:
 
 
 def _labels(dev: ScoredSplit, thresholds: Sequence[float]) -> dict[str, Any]:
-    """Return the metrics of each label, and those of the split with other thresholds.
-
-    These are one half, and those of the model, which look better on these rows than they are.
-    """
+    """Return the metrics of each label, and those of the split at one half and at thresholds tuned on its own rows."""
     others = {"one half": replace(dev, thresholds=None), "tuned on the same rows": dev.at_thresholds(thresholds)}
     counts = multilabel_confusion_matrix(dev.labels, dev.predicted)  # [labels, without or with it, predicted or not]
     scores = precision_recall_fscore_support(dev.labels, dev.predicted, zero_division=0)
@@ -108,10 +100,7 @@ def _labels(dev: ScoredSplit, thresholds: Sequence[float]) -> dict[str, Any]:
 
 
 def _entry(at: int, scores: list[Any], counts: Array) -> dict[str, Any]:
-    """Return the metrics of the class with this id and their 95 % intervals, which are None if there are no rows.
-
-    `scores` are its precision, recall, F1 and number of rows, and `counts` the confusion matrix, [labels, predictions].
-    """
+    """Return the metrics of a class with intervals, from its scores and the confusion matrix, [labels, predictions]."""
     right, labeled, predicted = int(counts[at, at]), int(counts[at].sum()), int(counts[:, at].sum())
     rows = int(counts.sum())
     precision, recall, f1, _ = map(float, scores)

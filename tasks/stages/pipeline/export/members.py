@@ -19,14 +19,7 @@ from tasks.stages.pipeline.export.submission import PredictionsFile, from_predic
 
 @dataclass(frozen=True)
 class Member:
-    """A run with predictions.
-
-    Attributes:
-        run: Its name in submission.runs; "" for the exporting run itself, unless that continues another run.
-        task: Its task.
-        validate: The artifact with its test split.
-        predict: The artifact with its predictions.
-    """
+    """A run with predictions. Its name is "" for the exporting run, unless that continues another run."""
 
     run: str
     task: Task
@@ -64,11 +57,7 @@ def refuse_failed_gate(run: Run) -> None:
 
 
 def find_member(name: str, run: Run) -> Member:
-    """Find a run that submission.runs names: a path if the name has a slash, else a run in the same folder as `run`.
-
-    Raises:
-        BadInput: If the run does not exist, has not finished its predictions, or has failed its gate.
-    """
+    """Find a run that submission.runs names: by its path or, without a slash, in the same folder as `run`."""
     other = Run(Path(name) if "/" in name else run.folder.parent / name)
     record = other.record()
     if "experiment" not in record:

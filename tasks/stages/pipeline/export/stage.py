@@ -46,11 +46,7 @@ def plan(experiment: Experiment, run: Run) -> Plan:
 
 
 def run(context: Context, plan: Plan) -> Outcome:
-    """Write, zip and check the predictions of this run and of the runs in submission.runs.
-
-    With submission.all_tasks, the archive also contains placeholders for all other GLUE tasks. If there is no test
-    split, nothing is written.
-    """
+    """Write, zip and check the predictions of this run and submission.runs, with placeholders for all_tasks."""
     experiment, inputs = context.experiment, context.inputs
     if inputs["predict"].manifest.result.get("rows") == 0:
         log.warning("there is no test file, so there are no predictions to export")

@@ -29,10 +29,7 @@ _UNIX, _READABLE = 3, 0o100644 << 16
 class PredictionsFile:
     """A predictions file in GLUE's format: the header index<TAB>prediction, followed by one line per test row.
 
-    Attributes:
-        task: The task.
-        indices: The numbers of the test rows, [n].
-        values: For each row, a label as written in the task's own files, a cell of labels, or a formatted score; [n].
+    A value is a label as written in the task's own files, a cell of labels, or a formatted score.
     """
 
     task: Task
@@ -46,10 +43,7 @@ class PredictionsFile:
 
 
 def from_predictions(task: Task, test_rows: Array, rows: Array, predicted: Array) -> PredictionsFile:
-    """Create the file for a task's predictions, if every test row has exactly one valid prediction.
-
-    Predictions are class ids, scores, or cells of labels for `rows`, [n], which may be in any order.
-    """
+    """Create the file from class ids, scores, or cells of labels, [n], for every test row once, in any order."""
     order = np.argsort(rows, kind="stable")
     _same_rows(task, test_rows, rows[order])
     return PredictionsFile(task, test_rows, _values(task, predicted[order]))
@@ -105,10 +99,7 @@ def write_archive(archive: Path, files: Mapping[str, bytes]) -> None:
 
 
 def check_submission(archive: Path, expected: Mapping[str, PredictionsFile]) -> None:
-    """Read a submission zip, and raise BadInput at the first line of a file that is not as expected.
-
-    Of what is expected, only the tasks and the indices are used; the values are those of the archive.
-    """
+    """Raise BadInput at the first wrong line of a submission zip. Only tasks and indices of `expected` are used."""
     try:
         with zipfile.ZipFile(archive) as source:
             _check_names(archive, source.namelist(), expected)

@@ -25,13 +25,7 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 @dataclass(frozen=True)
 class Form:
-    """A form of a model.
-
-    Attributes:
-        engine: The library that computes it: "torch", "onnxruntime" or "openvino".
-        precision: In what it computes matrix products: "fp32", "bf16" or "int8".
-        file: Its file in the package; for PyTorch the model's folder, and for OpenVINO the .xml file.
-    """
+    """A form of a model: the library and the precision that compute it, and its file or folder in the package."""
 
     engine: str
     precision: str
@@ -58,10 +52,7 @@ FORMS = (REFERENCE, _ONNX, _INT8, *_OPENVINO)
 
 
 def write_forms(model: Classifier, trained: Path, table: TokenTable, package: Path) -> dict[str, str]:
-    """Write the files of all forms that the model allows, and return why it does not allow the others, by name.
-
-    The model, which was loaded from the folder `trained`, is in evaluation mode. Rows of the table serve as examples.
-    """
+    """Write the files of all forms that the model allows, and return why it does not allow the others, by name."""
     shutil.copytree(trained, package / REFERENCE.file)
     for form in (_ONNX, _OPENVINO[0]):
         (package / form.file).parent.mkdir()
@@ -77,14 +68,10 @@ def write_forms(model: Classifier, trained: Path, table: TokenTable, package: Pa
 
 
 def problem_of(step: Callable[[], object], failed: str) -> str:
-    """Take a step for a form, and return "" or, if it fails, `failed` with the first line of the error.
-
-    A form that a model does not allow must not stop the others. What the machine lacks, such as space on the disk, is
-    not a problem of the form: an OSError is raised.
-    """
+    """Take a step for a form; return "" or, if it fails, `failed` with the first line of the error."""
     try:
         step()
-    except OSError:
+    except OSError:  # what the machine lacks, such as space on the disk, is no problem of the form
         raise
     except Exception as error:  # The libraries raise errors of many kinds.
         log.warning("a form cannot be made", exc_info=error)
@@ -94,10 +81,7 @@ def problem_of(step: Callable[[], object], failed: str) -> str:
 
 
 def export_onnx(model: Classifier, table: TokenTable, file: Path) -> None:
-    """Write a model as ONNX, with any number of rows and tokens.
-
-    Inputs are input_ids, attention_mask and, if the encoder has segments, token_type_ids, all int64 [rows, tokens].
-    The output is logits, float32 [rows, outputs]; for a regression they are scores in the task's own range.
+    """Write a model as ONNX: int64 [rows, tokens] to logits, or scores in their range, float32 [rows, outputs].
 
     The exporter is the one that traces the model. PyTorch's newer one, which analyzes the program, takes ten times as
     long; tests show that traces are right for rows of all lengths, in all families.

@@ -82,8 +82,6 @@ class Fidelity:
     Attributes:
         agreement: The share of the rows with the same answer: the same labels, or nearly the same score.
         largest_change: The largest change of a probability, or of a score as a share of the task's range.
-        metric: The task's metric of the form.
-        metric_loss: By how much that is below the reference's.
     """
 
     agreement: float
@@ -117,15 +115,11 @@ def compare(form: ScoredSplit, reference: ScoredSplit) -> Fidelity:
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of a form on one CPU thread.
+    """The speed of a form on one CPU thread: the median and the bounds over the repeats.
 
     Attributes:
-        rows_per_second: The median over the repeats.
-        lowest: The least rows per second of a repeat.
-        highest: The most.
         times_torch: The median of the ratios to the reference's rows per second in the same repeat.
-        p50: The median time of a single row, in milliseconds.
-        p95: The time that 95 % of the single rows stay below, in milliseconds.
+        p50: The median time of a single row, in milliseconds; p95 is the 95th percentile.
     """
 
     rows_per_second: float

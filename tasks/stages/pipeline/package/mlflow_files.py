@@ -37,14 +37,7 @@ def columns(task: Task) -> list[str]:
 
 
 def write_mlflow_files(package: Path, task: Task, served: Form, train: str) -> None:
-    """Write what MLflow needs to load a package, with the flavors python_function and transformers.
-
-    Args:
-        package: The folder of the package.
-        task: The task.
-        served: The form that python_function computes in.
-        train: The key of the train artifact.
-    """
+    """Write what MLflow needs to load a package, with the flavors python_function and transformers."""
     # The name changes with the code, so that one process can load packages of different versions.
     content = b"".join(Path(str(module.__file__)).read_bytes() for module in _MODULES)
     code = f"{_CODE}_{hashlib.sha256(content).hexdigest()[:8]}"

@@ -1,7 +1,4 @@
-"""The stage package: write the model in several forms, check and time each, and keep those that agree with PyTorch.
-
-To time them again, on another machine for example, remove the artifact.
-"""
+"""The stage package: write the model in several forms, check and time each, and keep those that agree with PyTorch."""
 
 from __future__ import annotations
 
@@ -84,11 +81,7 @@ def _write_examples(package: Path, dev: TokenTable) -> None:
 
 
 def training_profile(task: Task, train: TokenTable) -> Profile:
-    """Count the rows that a model has learned from, with which the rows that it answers are compared to find drift.
-
-    A text that is divided into windows counts once. The copies that augmentation has added do not count, since the rows
-    that the model answers are not changed in that way.
-    """
+    """Count the texts that a model has learned from, to find drift: each once, without the copies of augmentation."""
     from tasks.encoder.tokens import COPY
     from tasks.scoring.drift import Profile
     from tasks.scoring.predictions import label_names

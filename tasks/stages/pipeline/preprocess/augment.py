@@ -52,13 +52,7 @@ def add_copies(rows: DataFrame, methods: Collection[Augmentation]) -> DataFrame:
 
 @dataclass(frozen=True)
 class AugmentPartition:
-    """Changes the texts of a partition's copies; a function for DataFrame.mapInArrow.
-
-    Attributes:
-        seed: The random seed of all copies.
-        mask: The token that replaces a masked word.
-        synonyms: The table of synonyms, which is sent to each executor once; empty if synonyms are not used.
-    """
+    """Changes the texts of a partition's copies; a function for DataFrame.mapInArrow."""
 
     seed: int
     mask: str
@@ -110,10 +104,7 @@ def mask_token(tokenizer: Path) -> str:
 
 
 def replace_words(text: str, synonyms: Mapping[str, Sequence[str]], random: Random) -> str:
-    """Replace SYNONYM_SHARE of the words, and at least one word if any has a synonym, by random synonyms.
-
-    The case of the first letter is preserved.
-    """
+    """Replace SYNONYM_SHARE of the words, at least one if any has a synonym, by random synonyms in the same case."""
     words = _WORD.findall(text)
     known = [number for number, word in enumerate(words) if word.lower() in synonyms]
     wanted = min(max(1, round(SYNONYM_SHARE * len(words))), len(known))
@@ -122,10 +113,7 @@ def replace_words(text: str, synonyms: Mapping[str, Sequence[str]], random: Rand
 
 
 def mask_words(text: str, mask: str, random: Random) -> str:
-    """Replace MASK_SHARE of the words by `mask`. The number is randomly rounded up or down, so that its mean is exact.
-
-    At least one word stays, because a text of masks only has no meaningful label.
-    """
+    """Replace MASK_SHARE of the words by `mask`, rounded at random so that its mean is exact, but never all of them."""
     words = len(_WORD.findall(text))
     wanted = max(0, min(int(MASK_SHARE * words + random.random()), words - 1))
     return _exchange(text, dict.fromkeys(random.sample(range(words), wanted), mask))
@@ -153,12 +141,10 @@ def _like(word: str, synonym: str) -> str:
 
 
 def read_synonyms(folder: Path) -> Synonyms:
-    """Read WordNet (Fellbaum 1998) from the folder with its index.sense and the list of stop words, `english`.
+    """Return the synonyms of each word in its most frequent sense in WordNet (Fellbaum 1998), in lower case.
 
-    Returns:
-        Lower-case word to the other words of its most frequent synset. The word and its synonyms are single uninflected
-        words that occur in this sense in WordNet's tagged texts. Stop words are left out, because WordNet contains no
-        pronouns, prepositions and the like and so knows them only in unrelated senses.
+    All are single uninflected words that occur in this sense in WordNet's tagged texts. Stop words are left out,
+    because WordNet contains no pronouns, prepositions and the like, and so knows them only in unrelated senses.
     """
     stop = _NAMESAKES | set((folder / "english").read_text(encoding="utf-8").split())
     members: dict[Synset, dict[str, None]] = defaultdict(dict)  # a dict is an ordered set
@@ -178,8 +164,7 @@ def read_synonyms(folder: Path) -> Synonyms:
 def _senses(file: Path) -> Iterator[tuple[str, Synset, int]]:
     """Yield word, synset and frequency of each sense of a single word that occurs in the tagged texts.
 
-    A line of index.sense describes one sense (https://wordnet.princeton.edu/documentation/senseidx5wn): its key
-    lemma%type:..., the offset of its synset, its number, and how often it occurs in WordNet's own tagged texts.
+    For the lines of index.sense, see https://wordnet.princeton.edu/documentation/senseidx5wn.
     """
     for line in file.read_text(encoding="utf-8").splitlines():
         key, offset, _, times = line.split()

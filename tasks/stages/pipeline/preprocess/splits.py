@@ -1,7 +1,6 @@
 """The way of the validated rows to token ids on Spark: select, clean, augment and tokenize them.
 
-Sampling and re-splitting are stratified. They rank the rows of a stratum by a seeded hash, so the selection depends on
-the seed and the data only, not on the partitioning of the rows.
+Rows are selected by a seeded hash, so the selection depends on the seed and the data only, not on the partitioning.
 """
 
 from __future__ import annotations
@@ -104,11 +103,8 @@ def cleaned(text: Column, rules: Collection[str]) -> Column:
 
 
 def stratum(task: Task) -> Column:
-    """Return the stratum of a row: its class, or the tenth of the score range that contains its score.
-
-    The rows of a multi-label task are one stratum: most combinations of labels would have too few rows to divide.
-    """
-    if task.kind == "multilabel":
+    """Return the stratum of a row: its class, or the tenth of the score range that contains its score."""
+    if task.kind == "multilabel":  # most combinations of labels would have too few rows to divide
         return F.lit(0)
     if task.score_range is None:
         return F.col("label")
@@ -129,19 +125,8 @@ def resplit(train: DataFrame, dev: DataFrame, test: DataFrame, by: Column, seed:
     """Join train and dev, and split them 8:1:1 within each stratum into train, dev and heldout.
 
     Rows whose text also occurs in test are removed: validate allows them in dev, but they could end up in train here.
-    Texts count as equal by overlap_key, as in validate. Equal texts of one stratum stay in one split, so the
-    proportions are those of different texts. The number of a dev row becomes row + 1 + the highest row of train, so
-    that `row` stays unique.
-
-    Args:
-        train: The validated train split.
-        dev: The validated dev split.
-        test: The validated test split.
-        by: The stratum of a row.
-        seed: The random seed.
-
-    Returns:
-        The new splits "train", "dev" and "heldout".
+    Equal texts of one stratum stay in one split, so the proportions are those of different texts. The number of a dev
+    row becomes row + 1 + the highest row of train, so that `row` stays unique.
     """
     highest = train.agg(F.max("row")).first()
     first_dev_row = 0 if highest is None or highest[0] is None else int(highest[0]) + 1

@@ -1,6 +1,5 @@
 """The stage preprocess: clean, sample, re-split, augment and tokenize on Spark, with one Arrow file per partition.
 
-The files of a split are in its folder and are numbered in the order of `row`. TokenizePartition defines their schema.
 The executors write the files in place, so they need the artifact store under the same path as the driver.
 """
 
@@ -26,10 +25,7 @@ def plan(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context, plan: str) -> Outcome:
-    """Write a folder of token ids for each split that has rows.
-
-    The result has the counts of all splits, by count and split, and the mean length of an input in tokens.
-    """
+    """Write a folder of token ids for each split that has rows."""
     experiment = context.experiment
     encoder = encoder_folder(experiment.model.name, experiment.runtime)
     options = experiment.preprocessing

@@ -1,8 +1,4 @@
-"""Tokenization on Spark: each partition of a split becomes one Arrow file of token ids.
-
-One call of the fast tokenizer encodes a whole batch. The file is an uncompressed Arrow IPC file, which can be
-memory-mapped without copying.
-"""
+"""Tokenization on Spark: each partition of a split becomes an uncompressed Arrow file, which can be memory-mapped."""
 
 from __future__ import annotations
 
@@ -28,15 +24,10 @@ COUNTS = ("rows", "windows", "tokens", "truncated", "empty")
 
 @dataclass(frozen=True)
 class TokenizePartition:
-    """Writes the token ids of one partition; a function for DataFrame.mapInArrow.
+    """Writes the token ids of one partition to part-NUMBER.arrow; a function for DataFrame.mapInArrow.
 
-    Attributes:
-        tokenizer: The name of tokenizer.json that tasks.spark.ship returned.
-        max_length: The maximum length of an input in tokens, including special tokens.
-        stride: The number of tokens that neighboring windows of a long text share; None if long texts are truncated.
-        sentences: The names of the text columns, one or two.
-        label: The type of the labels.
-        folder: The folder for the files part-00000.arrow and so on, which have the numbers of the partitions.
+    The tokenizer is a name that tasks.spark.ship returned. Neighboring windows of a long text share `stride` tokens;
+    without a stride, texts are truncated to max_length tokens, including special tokens.
     """
 
     tokenizer: str

@@ -63,10 +63,8 @@ def run(context: Context, plan: str) -> Outcome:
 def settings(experiment: Experiment) -> Experiment:
     """Return the experiment with pre-training's settings in its training section.
 
-    Early stopping is off, since pre-training runs for all epochs and keeps the best encoder. Sparse gradients of the
-    embeddings are off, because the decoder shares its weights with the word embeddings, whose gradient is thus dense.
-    Fields that only fine-tuning reads have their defaults, so that changing them does not invalidate the checkpoints of
-    a pre-training.
+    Sparse gradients are off, because the decoder shares the weights of the word embeddings. Fields that only
+    fine-tuning reads have their defaults, so that changing them does not invalidate the checkpoints of a pre-training.
     """
     own = experiment.pretraining.model_dump(include={"epochs", "batch_size", "learning_rate", "seed"})
     shared = experiment.training.model_dump(include=set(SHARED_WITH_PRETRAINING))

@@ -24,11 +24,7 @@ _TAG = re.compile(r"</?[A-Za-z!][^>]*>")  # as the rule html of preprocess; the 
 
 
 def documents(file: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, plain or gzip, without HTML tags. Blank lines are skipped.
-
-    Raises:
-        BadInput: If a line is too long or not UTF-8 text, or if the gzip data is damaged. The message names the line.
-    """
+    """Yield the lines of a UTF-8 file, plain or gzip, without HTML tags and blank lines."""
     number = 0
     try:
         with _open(file) as stream:
@@ -43,10 +39,7 @@ def documents(file: Path) -> Iterator[str]:
 
 
 def splits(file: Path, seed: int) -> dict[str, Iterator[str]]:
-    """Split the documents at random into train and dev, which has DEV_SHARE of them but at least one.
-
-    The whole file is read once before the function returns.
-    """
+    """Split the documents at random into train and dev, which has DEV_SHARE of them but at least one."""
     count = sum(1 for _ in documents(file))
     if count < 2:
         raise BadInput(f"{file} contains {count} documents, one per line: at least two are needed, for train and dev")

@@ -1,8 +1,4 @@
-"""The stage train: fine-tune the encoder, on Horovod if there are several ranks, and keep the best model.
-
-A model of another kind (model.kind) is trained instead if the experiment asks for a baseline. It is written in the same
-format, so that no later stage makes a difference.
-"""
+"""The stage train: fine-tune the encoder, on Horovod if there are several ranks, or train a baseline (model.kind)."""
 
 from __future__ import annotations
 

@@ -21,10 +21,7 @@ from tasks.sources.values import python_value
 
 
 def write_kept(names: Sequence[str], source: Source, output: Path) -> None:
-    """Write kept-SPLIT.parquet for evaluate and predict: the columns of data.keep with the number of each row.
-
-    If there is a test file, the dev file may lack some of them.
-    """
+    """Write kept-SPLIT.parquet for evaluate and predict: the columns of data.keep with the number of each row."""
     for split in {"dev", "test"} & set(source.splits):
         rows = pq.read_table(output / f"{split}.parquet", columns=["row"])["row"]
         partial = split == "dev" and "test" in source.splits
@@ -36,14 +33,9 @@ def write_kept(names: Sequence[str], source: Source, output: Path) -> None:
 def kept_columns(
     path: Path, names: Sequence[str], rows: npt.NDArray[np.int64], dialect: Dialect = PLAIN, partial: bool = False
 ) -> pa.Table:
-    """Return columns of a file, in the given order, at some rows. Those of Parquet keep their types, others are text.
+    """Return columns of a file at some rows, [n], ascending. Those of Parquet keep their types, and others are text.
 
-    Args:
-        path: The file.
-        names: The names of the columns.
-        rows: The 0-based numbers of the data rows, in ascending order, [n].
-        dialect: How a text file is written.
-        partial: Whether the file may lack some of the columns, which are then left out.
+    A `partial` file may lack some of the columns, which are then left out.
     """
     header = column_names(path, ", ".join(names), dialect)
     names = [name for name in names if name in header or not partial]

@@ -29,18 +29,11 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class RuleResult:
-    """The result of one rule on one split.
+    """The result of one rule on one split, with the observation in words, and what a failure means or how to fix it.
 
     Attributes:
-        split: train, dev or test.
-        rule: The name of the rule.
-        severity: "critical" or "warning".
-        success: Whether the split satisfies the rule.
-        observed: The number of rows that violate the rule, or the observed value (a number of rows, the columns) if
-            the rule applies to the split as a whole.
+        observed: The number of rows that violate the rule, or the observed value if it applies to the split as a whole.
         rows: The number of rows that were checked; None if the rule applies to the split as a whole.
-        seen: The observation in words.
-        remedy: What a failure means, or how to fix it.
     """
 
     split: str
@@ -59,16 +52,9 @@ class RuleResult:
 
 
 def write_index(docs: Path, title: str, rows: Mapping[str, int], findings: Sequence[RuleResult]) -> None:
-    """Write index.html into the folder with the pages of Great Expectations, in place of their own front page.
+    """Write index.html in place of Great Expectations' own, which has a table that needs scripts from the network.
 
-    That one has a table which needs scripts from the network. The other pages are changed so that they need none: they
-    get a style and a verdict, and say what our columns mean.
-
-    Args:
-        docs: The folder.
-        title: The title of the page.
-        rows: Each split that was checked, with its number of rows.
-        findings: The results of all rules.
+    Its other pages are changed so that they need none: they get a style and a verdict, and say what our columns mean.
     """
     verdicts = {split: _verdict([finding for finding in findings if finding.split == split]) for split in rows}
     pages = {}

@@ -1,7 +1,6 @@
 """The rules of a split, derived from the task's entry in the registry, and their check by Great Expectations.
 
-Each rule is an expectation with a severity: a critical rule stops the run, a warning is reported. Its `meta` describes
-in plain words what was observed, and how to fix a failure.
+A critical rule stops the run, a warning is reported. The `meta` of a rule says what was observed, and the remedy.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ logging.getLogger("great_expectations.data_context.types.base").setLevel(logging
 
 
 def check(frames: Mapping[str, Any], suites: Mapping[str, Sequence[Expectation]], docs: Path) -> list[RuleResult]:
-    """Check the frame of each split, of pandas or of Spark, against its suite, and write Great Expectations' pages.
-
-    The results are in the order of the splits and suites. The links between the pages are relative.
-    """
+    """Check the frame of each split, of pandas or Spark, against its suite, and write Great Expectations' pages."""
     context = _context(docs)
     spark = any(hasattr(frame, "sparkSession") for frame in frames.values())
     sources = context.data_sources
@@ -108,8 +104,7 @@ def _rule(
 ) -> Expectation:
     """Create an expectation with its name, the observation in words, and the remedy for a failure.
 
-    `seen` may contain {bad}, {good} and {rows}: the numbers of rows that violate the rule, that satisfy it, and of all
-    rows. If the rule applies to the split as a whole, it may contain {observed} instead.
+    `seen` may contain {bad}, {good} and {rows}, numbers of rows, or {observed} if the rule applies to the whole split.
     """
     meta = {"rule": name, "seen": seen, "remedy": remedy}
     return kind(severity=severity, meta=meta, notes=f"**{name}** ({severity.value})", **options)

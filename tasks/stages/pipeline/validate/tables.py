@@ -1,9 +1,7 @@
 """Convert records to Parquet: the tables that later stages read, and the facts that the rules check.
 
-Each split is read once, in chunks, into a draft with the table and three facts per row: text_key, overlap_key and
-characters. Texts that occur in more than one row are then found in the keys of all splits: those of two splits are
-compared by overlap_key, those of one split by text_key (tasks/sources/normalize.py). Rows of train that also occur in
-dev or test are removed when the drafts are turned into the tables.
+Each split is read once, in chunks, into a draft with three facts per row. Equal texts are then found in the keys of all
+splits (tasks/sources/normalize.py), and rows of train that also occur in dev or test are removed.
 """
 
 from __future__ import annotations
@@ -38,9 +36,8 @@ _OF_ALL_ROWS = pa.schema([("labels_of_text", pa.int64()), ("overlaps", pa.bool_(
 class Facts:
     """Facts about the n rows of one split's draft that depend on other rows.
 
-    Attributes:
-        labels_of_text: The number of different labels that the row's text has in its split, [n]; 0 in test.
-        also_in: For train, dev and test, and for these, train; each with whether the text occurs there too, [n].
+    labels_of_text counts the labels that a row's text has in its split, [n]; 0 in test. also_in says for train whether
+    the text occurs in dev and in test, [n] each, and for these whether it occurs in train.
     """
 
     labels_of_text: npt.NDArray[np.int64]

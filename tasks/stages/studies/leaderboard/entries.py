@@ -25,15 +25,9 @@ class Entry:
     """A trained and evaluated run.
 
     Attributes:
-        model: What was trained: the name or folder of the encoder, the same and "frozen", "tfidf" or "textcnn".
-        settings: All other fields that the model depends on and that differ from their defaults, by name
-            ("section.field").
-        data: The key of the validated data.
-        validated: When these data were validated first, in seconds since 1970.
-        keys: Stage to the key of its artifact, for train, evaluate and, where there is one, predict.
-        predictions: The file with those of the dev rows.
-        summary: The content of evaluate's metrics.json.
-        training: The content of train's training.json.
+        model: The name or folder of the encoder, the same and "frozen", "tfidf" or "textcnn".
+        settings: The other fields that the model depends on, if they differ from their defaults, by "section.field".
+        validated: When the data were first validated, in seconds since 1970.
         size: The size of the model in bytes.
         rows_per_second: The rows per second that predict has labeled; None if it has not run.
     """
@@ -56,11 +50,8 @@ class Entry:
 def find(runs: Path) -> tuple[list[Entry], list[str]]:
     """Return the evaluated runs of registered tasks, except the arms of ablations, and a line per run that is left out.
 
-    Of runs of the same model and seed, the one whose predict has run counts, and else the last by name. Of a task, only
-    runs on the same data are compared: those on the newest data.
-
-    Raises:
-        BadInput: If there is no such run.
+    Of runs of the same model and seed, one whose predict has run counts, else the last by name; of a task, only runs on
+    the newest data.
     """
     found: dict[str, Entry] = {}
     warnings: list[str] = []

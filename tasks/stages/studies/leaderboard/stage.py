@@ -28,11 +28,7 @@ class Plan:
 
 
 def plan(experiment: Experiment, run: Run) -> Plan:
-    """Find the runs of the home.
-
-    Raises:
-        BadInput: If no run is evaluated.
-    """
+    """Find the runs of the home."""
     return Plan(*find(run.folder.parent))
 
 

@@ -22,10 +22,8 @@ Row = dict[str, Any]
 def summarize(entries: list[Entry], warnings: list[str]) -> dict[str, Any]:
     """Return the content of leaderboard.json.
 
-    A figure of a row is the mean over its seeds, or None if it is missing for one of them; the rows labeled per second
-    are the mean over the runs that have labeled any. "p" is that of the paired comparison with the best model of the
-    task, both with the first seed that they share: McNemar's exact test, or a bootstrap of the metric for a regression.
-    It is None for the best model itself.
+    A figure is the mean over the seeds of a model, or None if one lacks it; the rows labeled per second are the mean
+    over the runs that have labeled any. "p" is that of the paired comparison with the best model, None for that one.
     """
     tasks = []
     for name in sorted({entry.task.name for entry in entries}):
@@ -88,10 +86,7 @@ def _predictions(entry: Entry) -> tuple[Array, Array, Array]:
 
 
 def _papers(task: str, rows: list[Row]) -> list[dict[str, Any]]:
-    """Return the papers' figures for a task, each with the best of our rows that is of the same model, if any.
-
-    The name of an encoder on the hub begins with that of its owner, and the name of a folder with its path.
-    """
+    """Return the papers' figures for a task, each with the best of our rows that is of the same model, if any."""
     return [
         {**claim._asdict(), "ours": next((row for row in rows if Path(row["model"]).name in claim.like), None)}
         for claim in MODELS.get(task, ())

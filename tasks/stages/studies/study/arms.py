@@ -29,13 +29,7 @@ class ArmMetadata(BaseModel):
 
 @dataclass(frozen=True)
 class Arm:
-    """A trained and evaluated run of a study.
-
-    Attributes:
-        keys: Stage to the key of its artifact, for train and evaluate.
-        training: The content of train's training.json. Its seconds are those of the steps, without start-up.
-        summary: The metric, metrics, interval and rows of evaluate's metrics.json.
-    """
+    """A trained and evaluated run of a study, with its training.json and what the study shows of its metrics.json."""
 
     metadata: ArmMetadata
     keys: dict[str, str]
@@ -47,9 +41,6 @@ def find(runs: Path, study: str) -> tuple[list[Arm], list[str]]:
     """Return the arms of a study, sorted by configuration and seed, and a line per run that cannot be read.
 
     If a configuration and seed has several runs, the last one to finish counts.
-
-    Raises:
-        BadInput: If the study has no readable arms. The message lists the studies that exist.
     """
     found, warnings = _all_metadata(runs)
     newest = {(metadata.configuration, metadata.seed): metadata for metadata in found if metadata.study == study}

@@ -78,10 +78,7 @@ def _cells(row: Row, summary: Mapping[str, Any]) -> list[Cell]:
 
 
 def _table_5(summary: Mapping[str, Any]) -> list[list[str]]:
-    """Return each configuration with score, throughput and memory of the paper, and then ours.
-
-    Throughput and memory are relative to the first row of the paper, or to our reference row.
-    """
+    """Return each configuration with score, throughput and memory, relative to the first row: the paper's, and ours."""
     rows = []
     for row in summary["table_5"]:
         claim, ours = row["paper"], row["ours"]

@@ -30,11 +30,7 @@ class Plan:
 
 
 def plan(experiment: Experiment, run: Run) -> Plan:
-    """Find the arms of the study.
-
-    Raises:
-        BadInput: If the study has no arms.
-    """
+    """Find the arms of the study."""
     return Plan(*find(run.folder.parent, experiment.study.name))
 
 

@@ -20,10 +20,8 @@ Row = dict[str, Any]
 def summarize(study: str, arms: list[Arm], warnings: list[str]) -> dict[str, Any]:
     """Return the content of study.json.
 
-    Each row has the configuration, its description, its seeds, the mean of the metric, a 95 % interval, what the
-    interval is computed over ("seeds" or "dev rows"), and the COSTS: training rows per second, rank 0's peak memory in
-    bytes, bytes per step on the wire, and the seconds of training. `relative` compares them with the reference row: the
-    metric as a difference, and costs as relative changes (0.1 is ten percent more).
+    A figure of a row is the mean over its seeds. `relative` compares it with the reference row: the metric as a
+    difference, and costs as relative changes (0.1 is ten percent more).
     """
     metric = arms[0].summary["metric"]
     rows = [_row(name, group, metric) for name, group in by_configuration(arms, list(CONFIGURATIONS))]

@@ -18,10 +18,7 @@ _DAY = 86400
 
 @dataclass(frozen=True)
 class UnusedFolder:
-    """A folder that nothing refers to, with the total size of its files, and the days since its last use.
-
-    Its kind is "runs", "artifacts", "checkpoints", or "leftovers" (of a stage that was killed).
-    """
+    """A folder that nothing refers to, with the total size of its files, and the days since its last use."""
 
     kind: str
     path: Path
@@ -50,11 +47,7 @@ def age(path: Path) -> float:
 
 
 def remove(unused: UnusedFolder, days: float) -> bool:
-    """Remove a folder, and return whether it is gone: it stays if it was used within these days, or is locked.
-
-    Raises:
-        OSError: If the removal is not permitted.
-    """
+    """Remove a folder, and return whether it is gone: it stays if it was used within these days, or is locked."""
     path = unused.path
     if age(path) < days:
         return False

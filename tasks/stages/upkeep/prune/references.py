@@ -30,14 +30,10 @@ class References:
 
 
 def referred(home: Path, versions: Sequence[Version], is_young: Callable[[Path], bool]) -> References:
-    """Find the runs and artifacts that must be kept.
+    """Find the runs and artifacts that must be kept; raise BadInput for a damaged record, whose references are unknown.
 
-    Runs are kept if their folders are young, if a registered version names them, or if they are arms of a study,
-    because a later study compares them again. References are followed: from a run to the runs that it names, and from
-    an artifact to its inputs.
-
-    Raises:
-        BadInput: If a record or a manifest is damaged, because its references are unknown then.
+    Runs are kept if they are young, if a registered version names them, or if they are arms of a study, because a later
+    study compares them again. So is what these refer to.
     """
     store = ArtifactStore(home)
     names = [folder.name for folder in folders(home / "runs") if is_young(folder) or (folder / ARM).is_file()]

@@ -34,11 +34,7 @@ def plan(experiment: Experiment, run: Run) -> str:
 
 
 def run(context: Context, plan: str) -> Outcome:
-    """List the unused folders, and remove them if retention.remove is set.
-
-    Nothing is removed if MLflow does not answer, or if it is not the one that the runs were tracked in, since only that
-    one knows the champions.
-    """
+    """List the unused folders, and remove them if retention.remove is set."""
     home, asked = context.run.store.root.parent, context.experiment.retention
     kept = referred(home, _versions(home), lambda folder: age(folder) < asked.days)
     found: list[UnusedFolder] = []

@@ -53,14 +53,7 @@ def run(context: Context, plan: str) -> Outcome:
 
 
 def upload(publication: Publication, model: Path, card: Path, message: str) -> str:
-    """Upload a model's folder and its card in one commit, and return the address of the commit.
-
-    The repository is created if it does not exist.
-
-    Raises:
-        BadInput: If the hub refuses the token or the name of the repository.
-        Transient: If the hub does not answer.
-    """
+    """Upload a model's folder and its card in one commit, and return the address of the commit."""
     from httpx2 import HTTPError
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled

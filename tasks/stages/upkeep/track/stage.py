@@ -20,13 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be written to the MLflow at the address `uri`.
-
-    Attributes:
-        state: The state of the run.
-        earlier: Name to state of the earlier runs that are not tracked yet.
-        warnings: One line per run that cannot be read.
-    """
+    """What is to be written: the run's state, earlier runs' states by name, and a line per run that cannot be read."""
 
     uri: str
     run: str
@@ -42,12 +36,7 @@ def plan(experiment: Experiment, run: Run) -> Plan:
 
 
 def run(context: Context, plan: Plan) -> Outcome:
-    """Write this run and earlier untracked runs to MLflow; errors of earlier runs only cause warnings.
-
-    Raises:
-        BadInput: If this run has no finished stage.
-        Transient: If MLflow does not accept this run.
-    """
+    """Write this run and earlier untracked runs to MLflow; errors of earlier runs only cause warnings."""
     run = context.run
     server, own = Server(run.store.root.parent), read(run)
     if not own.stages.keys() - {"track"}:
