@@ -1,7 +1,4 @@
-"""All-reduce: all ranks sum all gradients in buckets, sent during the backward pass, and update all weights.
-
-Ranks that share memory keep the weights once: each of them sums and updates its part for all ranks of its host.
-"""
+"""All-reduce: all ranks sum all gradients in buckets, sent during the backward pass, and update all weights."""
 
 from __future__ import annotations
 
@@ -36,23 +33,12 @@ class AllReduce(Exchange):
     def __init__(
         self,
         model: EncoderWithHead,
-        settings: Communication | None,
-        first_compressed: int,
-        hosts: Hosts | None = None,
-        host: Host | None = None,
-        copies: Collection[str] = (),
+        settings: Communication | None,  # how matrices are compressed; None: not at all
+        first_compressed: int,  # the first step with compression, counted from 1
+        hosts: Hosts | None = None,  # which ranks sum among themselves first; None: all are treated alike
+        host: Host | None = None,  # this one, whose ranks share memory (shared_bytes); None: they use Gloo
+        copies: Collection[str] = (),  # weights, by name, whose buckets are also kept in bf16 in shared memory
     ) -> None:
-        """Synchronize the gradients of a model, which has equal weights on all ranks.
-
-        Args:
-            model: the model.
-            settings: how matrices are compressed; None: not at all.
-            first_compressed: the first step with compression, counted from 1.
-            hosts: which ranks share a host and sum among themselves first; None: all ranks are treated alike.
-            host: this host, whose ranks share memory, at least `shared_bytes` of it; None: they use Gloo. Without
-                `hosts`, all ranks are on it, and nothing is compressed.
-            copies: weights, by name, whose buckets are also kept in bf16 in shared memory.
-        """
         super().__init__(model)
         self._layout = flat()
         self.copies: Parameters = {}  # weights rounded to bf16, by name, and as new as the weights
@@ -152,8 +138,7 @@ class AllReduce(Exchange):
     def redistribute(self, states: Sequence[State]) -> State:
         """Give rank r of M new ranks the sum of the residuals of the old ranks r, r + M, ..., so that none is lost.
 
-        The remaining state of compressors is equal on all ranks. With hosts, only the leader of each has residuals.
-        State that the old ranks did not have, because they compressed nothing, is that of a training's first step.
+        The remaining state is equal on all ranks; what the old ranks did not have is that of a training's first step.
         """
         own, before = self.state_dict(), states[0]
         if self._layout.leads:
@@ -198,10 +183,7 @@ def shared_bytes(model: EncoderWithHead, count: int, copies: Collection[str] = (
 
 
 class Bucket:
-    """Parameters whose gradients are sent together, when the backward pass has filled the buffer `gradients`.
-
-    `packed` is the compressor that the settings name, and `compressor` that of the step, which is another one at first.
-    """
+    """Parameters whose gradients are sent together; `packed` is the settings' compressor, `compressor` the step's."""
 
     def __init__(
         self,

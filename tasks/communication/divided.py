@@ -64,10 +64,9 @@ def _all_parts(model: nn.Module, layout: Layout) -> Iterator[tuple[str, Part]]:
 
 
 class DividedModel(Exchange):
-    """Sums the gradients of this rank's parts over the ranks with the same parts, after the last backward pass.
+    """Sums the gradients of this rank's parts over the ranks with the same parts, after the last backward pass."""
 
-    Backward passes of a pipeline fire the hooks of a parameter once per micro-batch, so nothing is sent earlier.
-    """
+    # The backward passes of a pipeline fire a parameter's hooks once per micro-batch, so nothing is sent earlier.
 
     def __init__(self, model: EncoderWithHead, parts: Mapping[str, Part], layout: Layout) -> None:
         super().__init__(model)

@@ -35,16 +35,10 @@ class Owned:
 class Exchange(ABC):
     """Synchronizes gradients, and parameters where these are sharded, over the ranks of a training.
 
-    The loop calls, at every step and in this order:
-
-    1. `begin_step`, before the first forward pass;
-    2. `sync_next_backward`, before the backward pass of the last micro-batch;
-    3. `synchronize_gradients`, after it;
-    4. `norm`;
-    5. `send_parameters` after the optimizer's step, or `discard_step` where the step is skipped.
-
-    Before anything but a forward pass reads the model's weights, the loop calls `receive_parameters`, lets the
-    optimizer catch up, and calls `gather_embeddings`. Every method may communicate, so all ranks call all of them.
+    At every step, the loop calls `begin_step`, `sync_next_backward` before the backward pass of the last micro-batch,
+    `synchronize_gradients` and `norm` after it, then `send_parameters`, or `discard_step` where the step is skipped.
+    Before anything but a forward pass reads the weights, it calls `receive_parameters`, lets the optimizer catch up,
+    and calls `gather_embeddings`. Every method may communicate, so all ranks call all of them.
     """
 
     sharded = False  # whether `parameters` are another part of the model's parameters on every rank
@@ -59,11 +53,7 @@ class Exchange(ABC):
         self.loss_scale, self.stop, self._sending = 1.0, False, False
 
     def begin_step(self, step: int, loss_scale: float, stop: bool) -> None:
-        """Begin a step, counted from 1.
-
-        `loss_scale` is the factor of the loss, and therefore of every gradient. `stop` says whether this rank was asked
-        to stop after the step.
-        """
+        """Begin a step, counted from 1; `stop` says whether this rank was asked to stop after it."""
         self.loss_scale, self.stop, self._sending = loss_scale, stop, False
 
     def sync_next_backward(self) -> None:
@@ -72,10 +62,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def synchronize_gradients(self) -> bool:
-        """Replace every gradient by its sum over the ranks, divided by the loss scale.
-
-        Return whether any rank was asked to stop, equal on all ranks.
-        """
+        """Replace gradients by their sums without the loss scale; return whether any rank was asked to stop."""
 
     def norm(self) -> float | torch.Tensor:
         """Return the norm of the whole model's gradient, equal on all ranks."""
@@ -94,10 +81,7 @@ class Exchange(ABC):
         """Copy all rows of sharded word embeddings into the model, after the optimizer has caught up its own."""
 
     def bytes_received(self) -> dict[Kind, int]:
-        """Return the bytes that this rank has received so far (see Link), by kind of parameter.
-
-        With hosts, they are those of the link between hosts. Of a divided model, they are those of the gradients.
-        """
+        """Return the bytes received so far (see Link), with hosts those between them, by kind of parameter."""
         return {kind: self._links[kind].bytes if kind in self._links else 0 for kind in get_args(Kind)}
 
     def state_dict(self) -> State:
@@ -108,10 +92,7 @@ class Exchange(ABC):
         """Replace the state by one that `state_dict` or `redistribute` returned, after the weights were replaced."""
 
     def redistribute(self, states: Sequence[State]) -> State:
-        """Return this rank's part of the states of another layout's ranks, in their order; warn of what is dropped.
-
-        Where parameters are sharded, the loop also uses it for the optimizer's state.
-        """
+        """Return this rank's part of the states of another layout's ranks, in their order; warn of what is dropped."""
         warn_of_changes(own={}, before=states[0])
         return {}
 
@@ -147,12 +128,7 @@ def warn_of_changes(own: State, before: State) -> None:
 
 
 def by_kind(model: EncoderWithHead) -> dict[Kind, Parameters]:
-    """Group the trained parameters by how they are exchanged.
-
-    Returns:
-        "embeddings": word embeddings with row-sparse gradients, "matrices": the encoder's other parameters of two or
-        more dimensions, "rest": all others. Each group maps names to parameters.
-    """
+    """Group the trained parameters by how they are exchanged; "embeddings" have row-sparse gradients."""
     words, prefix = model.encoder.get_input_embeddings(), model.encoder_prefix
     kinds: dict[Kind, Parameters] = {"embeddings": {}, "matrices": {}, "rest": {}}
     for name, parameter in model.named_parameters():

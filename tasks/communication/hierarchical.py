@@ -1,7 +1,4 @@
-"""Hierarchical sums: inside each host, then across the hosts between their leaders, then a broadcast inside each host.
-
-Only the second part uses the slow link, and only that part is compressed.
-"""
+"""Hierarchical sums: inside each host, then compressed across the hosts between their leaders, then back inside."""
 
 from __future__ import annotations
 

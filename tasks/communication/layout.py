@@ -75,10 +75,8 @@ class Layout(NamedTuple):
         return self.place.data == self.place.tensor == 0
 
     def share(self, batches: Sequence[_T]) -> list[_T]:
-        """Return the batches of the dev split that this rank computes, in the order of the split.
-
-        Ranks that gather weights from one another get the same number, for which some compute a batch of another rank.
-        """
+        """Return the batches of the dev split that this rank computes, in the order of the split."""
+        # Ranks that gather weights from one another compute as many batches, for which some repeat another rank's.
         padding = -len(batches) % self.row_parts if self.mesh.shard > 1 else 0
         own = range(self.rows, len(batches) + padding, self.row_parts)
         return [batches[number % len(batches)] for number in own]

@@ -12,14 +12,10 @@ Handle = int
 
 
 class Link:
-    """Starts collectives and waits for them.
+    """Starts collectives and waits for them. Their names must be unique among those in flight, and equal on all ranks.
 
-    The name of a collective must be unique among those in flight, and equal on all ranks.
-
-    Attributes:
-        bytes: bytes that this rank has received from the others so far. With S bytes on each of N ranks, an all-reduce
-            (a ring) brings 2 (N - 1) / N S, a reduce-scatter half of that, an all-gather (N - 1) S and a broadcast S.
-            Over all ranks, as many bytes are sent as received.
+    `bytes` counts what this rank has received. With S bytes on each of N ranks, an all-reduce (a ring) brings
+    2 (N - 1) / N S, a reduce-scatter half of that, an all-gather (N - 1) S and a broadcast S.
     """
 
     def __init__(self, ranks: hvd.ProcessSet = hvd.global_process_set) -> None:
@@ -50,10 +46,7 @@ class Link:
         return handle
 
     def all_to_all(self, parts: Sequence[torch.Tensor], name: str) -> Handle:
-        """Start to send each of the other ranks its part, fp32 or uint8 [n]; n may differ.
-
-        The result is the concatenation of what the other ranks sent, in the order of the ranks.
-        """
+        """Start to send each other rank its part, fp32 or uint8 [n]; the result joins theirs in their order."""
         others = [part[:0] if rank == self.rank else part for rank, part in enumerate(parts)]
         sizes = torch.tensor([len(part) for part in others], dtype=torch.int32)
         handle: Handle = hvd.alltoall_async(torch.cat(others), sizes, name=name, process_set=self._ranks)
@@ -61,11 +54,8 @@ class Link:
         return handle
 
     def reduce_scatter(self, tensor: torch.Tensor, name: str) -> Handle:
-        """Start to sum a tensor [n], n being a multiple of the number of ranks; each rank receives one part of it.
-
-        Do not touch the tensor before `wait` returns, because the result lies in it. Horovod's own reduce-scatter
-        takes three to four times the CPU time over Gloo: an all-to-all followed by an addition here is cheaper.
-        """
+        """Start to sum a tensor [n], n a multiple of the number of ranks; each rank receives one part, in place."""
+        # Over Gloo, Horovod's own reduce-scatter takes three to four times the CPU time.
         parts = tensor.chunk(self.size)
         handle = self.all_to_all(parts, name)
         self._completions[handle] = lambda received: _add(parts[self.rank], self._count(received))
@@ -100,7 +90,6 @@ def _added(ranks: tuple[int, ...]) -> hvd.ProcessSet:
 
 
 def _add(own: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
-    """Add parts that are as long as this rank's own one, in the order in which they arrived."""
     for part in torch.split(received, len(own)) if len(received) else ():
         own += part
     return own

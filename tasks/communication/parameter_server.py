@@ -1,8 +1,7 @@
 """A sharded parameter server: every rank serves a part of the parameters, and computes with all of them.
 
-Gradients are summed to the rank that serves their parameters. Its optimizer updates this part in fp32, so that its
-moments take 1/N of the memory (as in ZeRO, Rajbhandari et al. 2020). The parameters are gathered by all ranks while
-the next step begins.
+As in ZeRO (Rajbhandari et al. 2020), gradients are summed to the rank whose optimizer updates their parameters in fp32.
+The parameters are gathered by all ranks while the next step begins.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 class ParameterServer(Exchange):
     """Serves shards of all parameters, and rows of word embeddings with row-sparse gradients.
 
-    Without staleness the forward pass of each layer waits for the layer's own parameters. With a staleness of 1 it
-    does not wait: the parameters after step t enter the model when step t + 1 has computed its gradient, which is
-    therefore taken at the parameters after step t - 1 (bounded staleness, Ho et al. 2013).
+    Without staleness the forward pass of each layer waits for the layer's own parameters. With a staleness of 1, the
+    parameters after step t enter the model when step t + 1 has computed its gradient (Ho et al. 2013).
     """
 
     sharded = True
@@ -86,11 +84,8 @@ class ParameterServer(Exchange):
             rows.arrive()
 
     def state_dict(self) -> State:
-        """Return this rank's parts, as <parameter>.master, and the server's momentum, as <parameter>.momentum.
-
-        Parameters in flight are not part of the state, because load_state_dict sends them again. The checkpoint must
-        also keep the model's weights: under staleness they are older, and the next gradient is taken at them.
-        """
+        """Return this rank's parts, as <parameter>.master, and the server's momentum, as <parameter>.momentum."""
+        # Parameters in flight are sent again when it is loaded; under staleness, the model's own weights are older.
         masters = {f"{name}.master": piece for name, piece in self.parameters.items()}
         return masters | (self._momentum.state_dict() if self._momentum else {})
 
@@ -139,10 +134,7 @@ class ParameterServer(Exchange):
 
 
 class ServerMomentum:
-    """The server's momentum on this rank's pieces: g_t = sum of the ranks' gradients + momentum g_(t-1).
-
-    In word embeddings with row-sparse gradients, only the momentum of rows in the gradient changes.
-    """
+    """Momentum on this rank's pieces, or their rows in the gradient: g_t = sum of gradients + momentum g_(t-1)."""
 
     def __init__(self, pieces: Parameters, momentum: float) -> None:
         self._pieces, self._momentum = pieces, momentum
@@ -175,10 +167,7 @@ class ServerMomentum:
 
 
 def join(states: Sequence[State]) -> State:
-    """Join the states of all ranks' parameter servers, or of their optimizers, in the order of the ranks.
-
-    Sharded parameters become flat, [elements], and word embeddings [rows, features]; step counts are scalars.
-    """
+    """Join the states of all ranks in their order: shards become [elements], word embeddings [rows, features]."""
     keys = dict.fromkeys(key for state in states for key in state)
     return {key: _join([state[key] for state in states if key in state]) for key in keys}
 
@@ -195,16 +184,12 @@ def _join(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _arrive(served: Sequence[Served], *_: object) -> None:
-    """Copy parameters in flight into the model; as a forward pre-hook this gets further arguments."""
     for part in served:
         part.arrive()
 
 
 def _units(model: nn.Module) -> list[tuple[list[nn.Module], list[nn.Parameter]]]:
-    """Return groups of modules with the parameters that they read: one group per layer, and one for the rest.
-
-    A layer has all its parameters together, because some encoders use the weights of a module without calling it.
-    """
+    """Group modules by layer, with their parameters: some encoders use weights of modules that they never call."""
     layers = [layer for modules in model.modules() if isinstance(modules, nn.ModuleList) for layer in modules]
     inside = {module for layer in layers for module in layer.modules()}
     outside = [module for module in model.modules() if module not in inside]

@@ -1,7 +1,6 @@
-"""This process among the ranks of its training, and the collectives of a few numbers that any part of it may need.
+"""This process among the ranks of its training, and collectives of a few numbers.
 
-Only Horovod knows of other ranks, and it takes minutes to compile. A single rank therefore does without it: as long as
-Horovod is not initialized, this process is rank 0 of 1.
+Horovod takes minutes to compile, and a single rank does without it: until it is initialized, this is rank 0 of 1.
 """
 
 from __future__ import annotations
@@ -72,6 +71,5 @@ def gather_bytes(own: bytes, name: str) -> list[bytes]:
 
 
 def _horovod() -> Any:
-    """Return Horovod if it is initialized, which implies that it was imported, else None."""
     horovod = sys.modules.get("horovod.torch")
     return horovod if horovod and horovod.is_initialized() else None

@@ -38,7 +38,6 @@ class SparseRows:
         return self._sparse(numbers, values).coalesce()
 
     def _send(self, rows: torch.Tensor) -> None:
-        """Start to send this rank's rows, int32 [rows, 1 + features]."""
         self._handle = self._link.all_gather(rows, self._name)
 
     def _receive(self) -> torch.Tensor:
@@ -49,10 +48,7 @@ class SparseRows:
 
 
 class SharedRows(SparseRows):
-    """Gathers the rows of the ranks of this host in memory that they share: each writes its own, and reads all.
-
-    `link` counts what this rank reads of the others, as of an all-gather.
-    """
+    """Gathers rows in memory that the ranks of this host share; `link` counts what this rank reads of the others."""
 
     def __init__(self, name: str, shape: torch.Size, link: Link, device: torch.device, host: Host) -> None:
         super().__init__(name, shape, link, device)
@@ -97,10 +93,7 @@ def rows_room(features: int, count: int) -> int:
 
 
 class HostRowsFirst(SparseRows):
-    """Sums a row-sparse gradient inside each host, then across the hosts, then sends its rows inside each host.
-
-    `across` is the link of hosts.across. The ranks of `host` gather their rows in its memory; None: they use Gloo.
-    """
+    """Sums inside each host, in its memory or by Gloo, then across the hosts, then sends the rows inside each host."""
 
     def __init__(
         self, name: str, shape: torch.Size, hosts: Hosts, across: Link, device: torch.device, host: Host | None = None

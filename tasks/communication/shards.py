@@ -13,11 +13,7 @@ from tasks.communication.rows import SparseRows
 
 
 class Served(ABC):
-    """Some of the model's parameters, of which every rank keeps and updates a part; all ranks compute with the whole.
-
-    Every step calls `add` for each gradient, then `receive`, then `send` when the optimizer has updated the pieces,
-    and `arrive` before the parameters are read.
-    """
+    """Parameters of which every rank keeps and updates a part, and with which all ranks compute."""
 
     parameters: tuple[torch.Tensor, ...]  # the whole parameters of the model
     pieces: Parameters  # this rank's part of each, by name: fp32, whose grad is the sum of the ranks' gradients

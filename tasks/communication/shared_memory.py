@@ -1,11 +1,8 @@
 """Memory that the ranks of one host share, and the sockets over which they tell each other what they did with it.
 
-A rank writes into the memory and then sends a message; the ranks that have received it may read. Sender and receiver
-hold the same lock of the kernel, one after the other, so that all that was written before the message is visible after
-it, on processors that reorder writes (aarch64) as well. A rank that waits sleeps in the kernel and leaves its processor
-to those that compute.
-
-Nothing outlives the ranks, however they end: the file in /dev/shm never has a name, and those of sockets are abstract.
+Sender and receiver of a message hold the same lock of the kernel, so that what was written into the memory before it is
+visible after it, also on processors that reorder writes (aarch64). Nothing outlives the ranks, however they end: the
+file in /dev/shm never has a name, and those of sockets are abstract.
 """
 
 from __future__ import annotations
@@ -70,10 +67,7 @@ class Host:
             mate.send(_EVENT.pack(event, value), deadline)
 
     def wait(self, event: int) -> list[float]:
-        """Wait for an event of all other ranks, and return what they told with it, in the order of the ranks.
-
-        Raises HorovodInternalError if one of them has ended, or was silent for too long.
-        """
+        """Wait for an event of all other ranks; return their values. Raises HorovodInternalError if one is lost."""
         deadline = _deadline()
         return [mate.receive(event, deadline) for mate in self._mates]
 
@@ -139,11 +133,7 @@ class Mate:
 
 
 def share_memory(size: int, by_host: Sequence[int]) -> Host | None:
-    """Let the ranks of each host share `size` bytes. All ranks call this, with the number of ranks on each host.
-
-    Returns:
-        This host; None on all ranks, after a warning, if the ranks of any host cannot share memory.
-    """
+    """Let the ranks of each host share `size` bytes; all ranks call it, and get None if any of them cannot."""
     name = secrets.token_bytes(16)
     with closing(socket.socket(socket.AF_UNIX)) as listener:
         listener.bind(_address(name))
@@ -185,7 +175,6 @@ def _meet(size: int, host: range, names: Sequence[bytes], listener: socket.socke
 def _connections(
     host: range, names: Sequence[bytes], listener: socket.socket, stack: ExitStack
 ) -> Iterator[tuple[int, socket.socket]]:
-    """Connect to the ranks before this one, and accept those after it."""
     own = ranks.rank()
     for rank in range(host.start, own):
         connection = stack.enter_context(socket.socket(socket.AF_UNIX))

@@ -13,10 +13,7 @@ from tasks.communication.shared_memory import Host, aligned
 
 
 class SharedSum(Compressor):
-    """Sums a bucket's gradient over the ranks of this host: each rank a part of it, when all have written theirs.
-
-    `link` counts what this rank reads of the others, as of an all-reduce.
-    """
+    """Sums a gradient over the ranks of this host, each a part of it; `link` counts what a rank reads of the others."""
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device, host: Host) -> None:
         super().__init__(name, shapes, link, device)
@@ -62,10 +59,6 @@ class SharedWeights:
     """The weights of a bucket and their moments, which the ranks of a host keep once. Each rank updates its part."""
 
     def __init__(self, parameters: Parameters, gradient: SharedSum, host: Host, copies: bool) -> None:
-        """Move the values of parameters, equal on all ranks, into memory that these share.
-
-        The parameters are in the order of their gradients in the bucket, which may hold more behind them.
-        """
         self.owned: dict[str, Owned] = {}  # the parameters, by name
         self.copies: Parameters = {}  # the parameters in bf16, by name, if there are copies
         self._gradients: Parameters = {}
@@ -73,7 +66,7 @@ class SharedWeights:
         weights, means, squares = (host.take(elements) for _ in range(3))
         self._weights, self._part = weights, gradient.part
         self._copy = host.take(elements, torch.bfloat16) if copies else None
-        start = 0
+        start = 0  # the gradients of the bucket have the same order; it may hold more behind them
         for name, parameter in parameters.items():
             end = start + parameter.numel()
             values = weights[start:end]

@@ -1,10 +1,9 @@
 """Checkpoints on disk: one folder per checkpoint, which is complete or absent however the training ends.
 
-step-<n>/ holds shared.safetensors (tensors that are equal on all ranks), rank-<r>.safetensors (tensors of one rank),
-values.json and best/, the best model so far. Where the model is divided among ranks, part-<r>.safetensors of several
-ranks hold together what is in shared.safetensors otherwise, every element once. The files are written into a hidden
-folder; the manifest, with the size and sha256 of every file, is written last, and one rename makes the folder a
-checkpoint. All ranks see the same file system, and all of them call every method.
+step-<n>/ holds shared.safetensors (tensors that are equal on all ranks) or, of a divided model, part-<r>.safetensors,
+rank-<r>.safetensors (tensors of one rank), values.json and best/, the best model so far. The files are written into a
+hidden folder, the manifest last, which one rename makes a checkpoint. All ranks see the same file system, and call
+every method.
 """
 
 from __future__ import annotations
@@ -52,10 +51,6 @@ class Checkpoints:
     """The checkpoints of one training."""
 
     def __init__(self, folder: Path, every: int, rank: int, best: Path) -> None:
-        """Keep checkpoints every `every` steps, or only when the training is stopped if it is 0.
-
-        They also hold the folder `best` of the best model so far.
-        """
         self.folder, self.every = folder, every
         self._rank, self._best = rank, best
 
@@ -64,10 +59,7 @@ class Checkpoints:
         return self.every > 0 and step % self.every == 0
 
     def write(self, step: int, snapshot: Snapshot) -> None:
-        """Write a checkpoint, and remove all but the newest KEPT.
-
-        When the disk is full, a warning is logged and the checkpoint before this one remains the newest.
-        """
+        """Write a checkpoint, and remove all but the newest KEPT. On a full disk, warn and go on without it."""
         started = time.monotonic()
         fresh = self.folder / f".step-{step}"
         whole = (
@@ -82,10 +74,7 @@ class Checkpoints:
             log.warning("step %d has no checkpoint in %s: the training continues without it", step, self.folder)
 
     def newest(self, same: dict[str, str]) -> int:
-        """Return the step of the newest complete checkpoint whose values contain `same`, 0 when there is none.
-
-        Newer checkpoints are renamed to unusable-step-<n>, and the log says why.
-        """
+        """Return the step of the newest usable checkpoint, or 0; newer ones are renamed to unusable-step-<n>."""
         step = self._choose(same) if self._rank == 0 else 0
         return int(sum_over_ranks([step], "checkpoint.newest")[0])
 
@@ -129,7 +118,6 @@ class Checkpoints:
         return 0
 
     def _together(self, work: Callable[[], None]) -> bool:
-        """Do this rank's work; return whether it succeeded on all ranks."""
         failed = 0
         try:
             work()
@@ -169,7 +157,6 @@ def _own(rank: int) -> str:
 
 
 def _unusable(folder: Path, same: dict[str, str]) -> str | None:
-    """Return why a training cannot continue from a checkpoint, None when it can."""
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         file = damaged(folder, files)
@@ -193,10 +180,7 @@ def save_pieces(tensors: State, place_of: PlaceOf | None, file: Path) -> None:
 
 
 def load_pieces(files: Iterable[Path], place_of: PlaceOf | None, device: torch.device) -> State:
-    """Return the parts that `place_of` names of all tensors in the files, each put together from its pieces.
-
-    Raises KeyError with what the files lack of a tensor.
-    """
+    """Return the parts that `place_of` names of all tensors in the files. Raises KeyError if these lack some."""
     found: dict[str, Assembly] = {}
     for file in files:
         with safe_open(file, "pt") as content:
@@ -214,7 +198,6 @@ def load_pieces(files: Iterable[Path], place_of: PlaceOf | None, device: torch.d
 def _add(
     found: dict[str, Assembly], name: str, piece: torch.Tensor, described: dict[str, Any], place: Place | None
 ) -> None:
-    """Add a piece, which its file describes unless it is a whole tensor, to the part of a tensor."""
     begin = (0,) * piece.ndim
     if place is None or not piece.ndim:  # the optimizer's count of steps has no parts
         whole = tuple(described.get("whole", piece.shape))
@@ -232,7 +215,7 @@ class Assembly:
 
     @property
     def complete(self) -> bool:
-        """Whether the pieces fill the part. Of two pieces that overlap, both are the same."""
+        """Whether the pieces fill the part."""
         return sum(self._filled.values()) == self.values.numel()
 
     def add(self, piece: torch.Tensor, offset: tuple[int, ...]) -> None:

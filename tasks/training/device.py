@@ -22,10 +22,7 @@ _REMEDY = f"or train on the CPU, with an empty {_VISIBLE} in the environment"
 
 @cache
 def usable_gpus() -> int:
-    """Return the number of GPUs of this machine that torch computes on, without taking memory of any.
-
-    Raises BadInput if there are GPUs, and torch, which was built for GPUs, cannot use them.
-    """
+    """Return the number of GPUs that torch computes on, without taking their memory. Raises BadInput if it cannot."""
     if os.environ.get(_VISIBLE) in ("", "-1"):
         return 0
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]

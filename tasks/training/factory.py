@@ -50,11 +50,10 @@ _NO_FUSED_LAYERS = (
 
 
 def build_trainer(job: Job, stopping: Callable[[], bool], scratch: Path | None = None) -> Trainer:
-    """Load data and model, and build the trainer of this process, which is one of the training's ranks.
+    """Load data and model, and build the trainer of this rank. Raises BadInput if they do not fit each other.
 
     `stopping` returns whether this rank was asked to stop. `scratch` is a folder that all ranks see, and that is
-    removed after them: profiles are written there, and ranks that divide the model meet there. Raises BadInput if
-    encoder, data and experiment do not fit each other.
+    removed after them: profiles are written there, and ranks that divide the model meet there.
     """
     training, layout = job.training, layout_of(job.experiment.parallel)
     assert ranks.connected() or not job.uses_horovod, "Horovod is not initialized"
@@ -125,10 +124,7 @@ def _load(
 
 
 def prepare_model(model: EncoderWithHead, job: Job, device: torch.device) -> EncoderWithHead:
-    """Move the model to the device and make it what the experiment asks for. Raises BadInput where it cannot be.
-
-    An encoder that supports no packing, or has no layers that can be fused, is trained without, and rank 0 says so.
-    """
+    """Move the model to the device and make it what the experiment asks for. Raises BadInput where it cannot be."""
     training, kind = job.training, model.encoder.config.model_type
     model = model.to(device)
     if training.lora_rank and job.objective == "labels":

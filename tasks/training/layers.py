@@ -1,8 +1,4 @@
-"""The layers of an encoder of any architecture: their levels, freezing, recomputing, and compiling.
-
-A compiled layer has a few large kernels in the place of many small ones: a GPU computes a layer of a short batch faster
-than Python can start the layer's operations one by one.
-"""
+"""The layers of an encoder of any architecture: their levels, freezing, recomputing, and compiling."""
 
 from __future__ import annotations
 
@@ -32,9 +28,7 @@ _REMEDY = "install it, as `make setup` does, or write training.compiled_layers: 
 def layers_of(encoder: nn.Module) -> list[tuple[nn.Module, ...]]:
     """Return the modules of each layer, from the lowest layer to the top one.
 
-    The layers are the items of the module list with the most parameters. Other lists of the same length hold further
-    parts of the same layers (as in XLM); lists inside a layer are ignored. ALBERT's layers share their weights, so
-    it has one layer here.
+    They are the items of the largest module list; lists of the same length hold further parts of the same layers (XLM).
     """
     lists = {name: module for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)}
     outer = [modules for name, modules in lists.items() if not any(name.startswith(f"{other}.") for other in lists)]
@@ -46,9 +40,7 @@ def layers_of(encoder: nn.Module) -> list[tuple[nn.Module, ...]]:
 def levels(encoder: nn.Module) -> dict[str, int]:
     """Return the level of every parameter by name: 0 for embeddings, 1 for the lowest layer, and so on.
 
-    All embedding tables and the modules before the layers count as embeddings. Modules after the layers, such as a
-    last norm, count as part of the top layer. (So does DeBERTa's norm of relative positions: two vectors.) The pooler
-    of BERT and others has no level, because it is a part of the head.
+    Modules after the layers, such as a last norm, are part of the top layer. The pooler, part of the head, has none.
     """
     layers = [[p for part in layer for p in part.parameters()] for layer in layers_of(encoder)]
     number = {parameter: at for at, layer in enumerate(layers, 1) for parameter in layer}
@@ -79,8 +71,7 @@ def freeze(encoder: nn.Module, layers: int) -> None:
 def recompute_activations(encoder: PreTrainedModel) -> None:
     """Store only the input of each layer, and recompute its activations in the backward pass (Chen et al. 2016).
 
-    Random state and autocast are restored for the second pass. The current `forward` of the layers is wrapped, so
-    replace layers before this call. Raises BadInput if the layers of the encoder cannot run twice.
+    It wraps the layers' current `forward`, so replace layers before. Raises BadInput if the layers cannot run twice.
     """
     kind = encoder.config.model_type
     if kind in FILL_A_CACHE:
@@ -94,15 +85,10 @@ def recompute_activations(encoder: PreTrainedModel) -> None:
 
 
 def compile_layers(encoder: PreTrainedModel, backend: str = "inductor") -> None:
-    """Let torch compile what each layer does in training, when the layer is first called.
+    """Let torch compile what each layer does in training, when the layer is first called; evaluations are too rare.
 
-    A few compilations serve all layers and any number of rows and tokens, and later trainings find the code in the
-    cache folder. Evaluations use the layers' own passes: they are too rare to pay for other code. Replace what the
-    layers compute before this call, and wrap them after it.
-
-    Raises:
-        BadInput: the compiler needs a C++ compiler or Python's headers, and there are none; the layers cannot share
-            code; or nothing can be written into the cache folder.
+    A few compilations serve all layers and shapes, and later trainings. Replace layers before this call, and wrap them
+    after it. Raises BadInput without a compiler or a cache folder, or if layers cannot share code.
     """
     kind = encoder.config.model_type
     if kind in FILL_A_CACHE:
@@ -127,7 +113,7 @@ def missing_tool() -> str:
 
 
 def _keep_code(folder: Path) -> None:
-    """Keep compiled code in a folder, unless the user has named one. By itself, torch takes one that may be emptied."""
+    """Keep code in a folder, unless the user has named one. By itself, torch takes one that may be emptied."""
     if os.environ.get(_CACHE) in (None, default_cache_dir()):  # torch itself sets the variable when it is imported
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -34,10 +34,7 @@ LINES = 200  # about the number of training lines in metrics.jsonl
 
 @dataclass(frozen=True)
 class Trainer:
-    """One rank's part of a training, whose parts factory.py builds.
-
-    The rank that leads writes model/, metrics.jsonl and training.json into job.output.
-    """
+    """One rank's part of a training, whose parts factory.py builds; the rank that leads writes the output."""
 
     job: Job
     stopping: Callable[[], bool]  # whether this rank was asked to stop
@@ -212,11 +209,8 @@ class Trainer:
         }
 
     def bytes_received(self, last: RankBatch) -> dict[str, int]:
-        """Return the bytes that rank 0 has received: by kind of parameter, and "all" together.
-
-        "dense" is what the sum of all gradients in fp32 would have brought to as many ranks as the training began with;
-        of what this rank has, if ranks divide the model.
-        """
+        """Return the bytes that rank 0 has received, by kind of parameter and "all" together."""
+        # "dense" is what sums of all gradients in fp32 would have brought to as many ranks as the training began with.
         ranks = self.job.ranks // self.job.experiment.parallel.ranks
         dense = 2 * 4 * self.elements() * last.step * (ranks - 1) // ranks
         received = {str(kind): count for kind, count in self.meter.totals.bytes.items()}

@@ -29,9 +29,8 @@ def binary_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, settings: L
 
 
 def focal(logits: torch.Tensor, labels: torch.Tensor, settings: Loss) -> torch.Tensor:
-    """Return -(1 - p)^gamma log p, p being the probability of the row's own class, [batch].
+    """Return -(1 - p)^gamma log p, p being the probability of the row's own class, [batch] (Lin et al. 2017).
 
-    This is formula 4 of Lin et al. 2017, whose alpha is the weight of the row. With a gamma of 0 it is cross-entropy.
     Of a multi-label task it is the mean over all labels, p being the probability that the label applies or not.
     """
     if labels.ndim == 2:
@@ -70,10 +69,9 @@ LOSSES: dict[str, LossFunction] = {
 
 
 class Criterion:
-    """What fine-tuning minimizes: the sum of the rows' weighted losses over the sum of the rows' weights.
+    """What fine-tuning minimizes: the rows' losses, weighted by class, over the sum of their weights.
 
-    The weight of a row is that of its class, or 1. The mean is that of torch.nn.CrossEntropyLoss(weight) for every kind
-    of loss, and for any number of ranks that share the rows.
+    The mean is that of torch.nn.CrossEntropyLoss(weight) for every kind of loss, and for any number of ranks.
     """
 
     def __init__(self, loss: Loss, task: Task, labels: Array) -> None:

@@ -57,20 +57,13 @@ class Masking:
             )
 
     def count(self, ids: Array) -> float:
-        """Return the number of tokens of a row that are hidden on average over the steps.
-
-        A row of special tokens alone counts as 1, so that the mean of a batch never divides by 0.
-        """
+        """Return the number of tokens of a row that are hidden on average, and 1 for a row of special tokens alone."""
         words = self._words(ids[self.vocabulary.ordinary[ids]])
         number = len(np.unique(words))
         return len(words) / number * self._hidden_words(number) if number else 1.0
 
     def hide(self, ids: Array, step: int, row: int) -> tuple[Array, Array]:
-        """Hide tokens of a row, given the step and the row's position in its split.
-
-        Every word is hidden with the same probability. Returns the ids that the model sees, [tokens], and the labels,
-        [tokens]: the true id where a token is hidden, IGNORED elsewhere.
-        """
+        """Hide words of a row at a step; return the ids that the model sees and the labels, [tokens] each."""
         random = np.random.default_rng([self.seed, step, row])
         candidates = np.flatnonzero(self.vocabulary.ordinary[ids])
         words = self._words(ids[candidates])
@@ -85,7 +78,6 @@ class Masking:
         return seen, labels
 
     def _words(self, ids: Array) -> Array:
-        """Return the number of each token's word, counted from 0; without whole_words every token is a word."""
         starts = ~self.vocabulary.continues[ids] if self.whole_words else np.ones(len(ids), bool)
         starts[:1] = True  # a row may begin inside a word
         words: Array = np.cumsum(starts) - 1

@@ -39,17 +39,14 @@ class Totals:
 
 
 class Meter:
-    """Measures a training between two readings. A reading sums over the ranks, so all ranks read at the same time.
+    """Measures a training between two readings, which sum over the ranks: all read at the same time."""
 
-    `totals`, the sums of all readings, are restored from a checkpoint before the meter's own state.
-    """
-
-    def __init__(self, received: Callable[[], dict[Kind, int]], spent: float = 0, counts: bool = True) -> None:
-        """Start to measure a training that has taken `spent` seconds before its first step.
-
-        `received` returns the bytes that this process has received so far. `counts` says whether this rank counts its
-        rows; of several that compute the same ones, one does.
-        """
+    def __init__(
+        self,
+        received: Callable[[], dict[Kind, int]],  # the bytes that this process has received so far
+        spent: float = 0,  # seconds that the training has taken before its first step
+        counts: bool = True,  # whether this rank counts its rows; of several that compute the same ones, one does
+    ) -> None:
         self.totals = Totals(list(received()), spent)
         self._received, self._counts = received, counts
         self._clock = time.monotonic()
@@ -159,8 +156,7 @@ class Phase:
 class Phases:
     """The time that each phase takes on this rank, since this process began the training, as a sum over its steps.
 
-    A GPU computes while Python goes on, so that its time counts where Python waits for it next. What an exchange
-    sends during the backward pass counts as backward; `exchange` is the wait for the rest.
+    On a GPU, it counts where Python waits next. What is sent during the backward pass counts as backward, not exchange.
     """
 
     def __init__(self) -> None:

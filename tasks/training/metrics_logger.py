@@ -33,10 +33,7 @@ class MetricsLogger:
         self._step = 0
 
     def write(self, batch: RankBatch, values: dict[str, float], details: Mapping[str, Any] | None = None) -> None:
-        """Append a line to metrics.jsonl, with the time in seconds since 1970.
-
-        `values` are training metrics, which have a "loss", or metrics of the dev split. `details` are finite.
-        """
+        """Append metrics of the training, which have a "loss", or of the dev split, and finite details."""
         if "loss" in values:
             self._text = f"loss {values['loss']:.4f}, {values['rows_per_second']:.0f} rows/s"
             self._bar.set_postfix_str(self._text, refresh=False)

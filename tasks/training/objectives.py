@@ -81,10 +81,8 @@ class FineTuning(Objective):
         return self.criterion.losses(logits, batch.labels)
 
     def score(self, layout: Layout) -> Scores:
-        """Return the task's metrics, the loss and the predictions on the whole split, computed in fp32.
-
-        The ranks compute different windows of a document, so the windows are gathered first and then pooled.
-        """
+        """Return the task's metrics, the loss and the predictions on the whole split, computed in fp32."""
+        # The ranks compute different windows of a document, so windows are gathered first and then pooled.
         batches = layout.share(length_batches(self.dev.lengths, batch_tokens=BATCH_TOKENS))
         own = np.concatenate([np.zeros(0, np.int64), *batches])
         outputs = [batch_logits(self.model, self.dev, indices) for indices in batches]

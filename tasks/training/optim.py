@@ -19,10 +19,8 @@ from tasks.training.row_adamw import BETAS, EPSILON, RowAdamW, Setting
 def settings(model: EncoderWithHead, training: Training) -> dict[str, Setting]:
     """Return the settings of every trained parameter, by name.
 
-    The learning rate of the head is `head_rate` times that of the schedule. The top layer of the encoder has the
-    schedule's rate, and each lower layer has `layer_decay` times the rate of the layer above it (Howard and Ruder
-    2018; ELECTRA's fine-tuning). Parameters of one dimension, which are biases and norms, have no weight decay, nor
-    have parameters with "bias" in their name, such as MPNet's table of relative positions.
+    A layer has `layer_decay` times the rate of the one above it (Howard and Ruder 2018), and the head `head_rate` times
+    that of the top layer. Biases, norms, and MPNet's table of relative positions have no weight decay.
     """
     level = {f"{model.encoder_prefix}{name}": number for name, number in levels(model.encoder).items()}
     top = max(level.values())
@@ -36,11 +34,7 @@ def settings(model: EncoderWithHead, training: Training) -> dict[str, Setting]:
 
 
 class Optimizer:
-    """AdamW (Loshchilov and Hutter 2019): fused for most parameters, by rows for those with row-sparse gradients.
-
-    Rows must be caught up before they are read: those of a batch before its forward pass, and all rows before
-    anything else reads them.
-    """
+    """AdamW (Loshchilov and Hutter 2019); rows with sparse gradients must be caught up before they are read."""
 
     def __init__(
         self,
@@ -106,10 +100,7 @@ class Optimizer:
         return state
 
     def load_state_dict(self, state: State) -> None:
-        """Replace moments and step counts. The parameters must have been replaced before.
-
-        A state of rows also becomes one of a dense parameter and the reverse: a single rank on a GPU has no rows.
-        """
+        """Replace moments and step counts, after the parameters; those of rows also fit dense parameters."""
         for name, rows in self._rows.items():
             rows.load_state_dict(part_of(state, name))
         for name, tensor in self._dense.items():
@@ -127,10 +118,7 @@ class Optimizer:
 
 
 def clipping(norm: float | torch.Tensor, limit: float, scale: float | torch.Tensor) -> float | torch.Tensor:
-    """Return what a gradient is divided by, so that its norm is at most the limit, and without the loss scale.
-
-    `scale` is the loss scale that gradient and norm still contain. Numbers may be scalars on a device.
-    """
+    """Return the divisor that limits the norm of a gradient, and removes the loss scale, which both still contain."""
     if isinstance(norm, torch.Tensor):
         return torch.clamp(norm / limit, min=scale)
     return max(float(scale), norm / limit)
@@ -144,13 +132,13 @@ def learning_rate(step: int, steps: int, training: Training) -> float:
 
 
 class MovingAverage:
-    """Averages the trained parameters over the steps, with exponentially decreasing weights.
+    """Averages the trained parameters over the steps, with exponentially decreasing weights; a decay of 0 averages
+    nothing.
 
         a_t = (1 - decay) (w_t + decay w_(t-1) + decay^2 w_(t-2) + ...) / (1 - decay^t)
 
-    The divisor corrects the bias towards the first steps (Kingma and Ba 2015, section 7.2), so that a_1 = w_1 and the
-    pretrained weights are not part of the average. With a decay of 0 nothing is averaged and nothing is stored. Unlike
-    torch's AveragedModel, it corrects the bias, swaps weights in place, and copies no frozen ones.
+    The divisor corrects the bias towards the first steps (Kingma and Ba 2015, section 7.2). torch's AveragedModel
+    has none, swaps no weights in place, and copies frozen ones.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:

@@ -1,9 +1,7 @@
 """Number formats of forward and backward passes, the loss scale, and what happens when a gradient is not finite.
 
-Where Python needs the norm of a gradient to go on, it waits until the device has computed it, and then the device waits
-for Python to send it the next operations. On a device that Python runs ahead of, the finite check and the loss scale
-are therefore tensors of the device (DeviceGuard, DeviceLossScale), and the optimizer's kernels read there whether to
-skip the step.
+A device that Python runs ahead of would wait whenever Python asks it for a norm. There, the finite check and the loss
+scale are therefore tensors of the device, where the optimizer's kernels read whether to skip the step.
 """
 
 from __future__ import annotations
@@ -57,10 +55,7 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 
 class LossScale:
-    """The factor of the loss that keeps small gradients from vanishing in fp16 (Micikevicius et al. 2018).
-
-    It is halved when a gradient overflows and doubled after GROWTH_STEPS steps without an overflow. Otherwise it is 1.
-    """
+    """The factor of the loss that keeps small gradients from vanishing in fp16 (Micikevicius et al. 2018)."""
 
     value: float | torch.Tensor
 

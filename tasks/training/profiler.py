@@ -22,10 +22,7 @@ Profiler = Callable[[int], AbstractContextManager[Callable[[], None]]]
 
 
 def build_profiler(job: Job, folder: Path | None, rank: int, device: torch.device, shares_memory: bool) -> Profiler:
-    """Build what records the profile that runtime.profile asks for, into a folder if there is one.
-
-    `shares_memory` says whether all ranks exchange gradients in shared memory, of which Horovod knows nothing.
-    """
+    """Build what records the profile that runtime.profile asks for, into a folder if there is one."""
     kind = job.experiment.runtime.profile
     if kind == "none" or folder is None:
         return _nothing
@@ -45,7 +42,6 @@ def _nothing(steps: int) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _operations(steps: int, file: Path, device: torch.device) -> Iterator[Callable[[], None]]:
-    """Record the operations of torch on this rank, and write them as soon as the recorded steps are done."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     first, count = middle(steps)
     warmup = min(WARMUP, first)

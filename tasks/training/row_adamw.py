@@ -68,10 +68,8 @@ class RowAdamW:
 
     @torch.no_grad()
     def catch_up(self, rows: torch.Tensor | None = None) -> None:
-        """Apply the postponed updates of these rows, int64 [n], or of all rows. Ranks may do so at different times.
-
-        Each operation is rounded as IEEE 754 prescribes, so a row's values do not depend on the rows around it.
-        """
+        """Apply the postponed updates of these rows, int64 [n], or of all rows. Ranks may do so at different times."""
+        # Each operation is rounded as IEEE 754 prescribes, so a row's values do not depend on the rows around it.
         behind = self._postponed[-1] < 1
         chosen = behind.nonzero().squeeze(1) if rows is None else rows[behind[rows]]
         for part in torch.split(chosen, _ROWS):
@@ -109,7 +107,6 @@ class RowAdamW:
         return {"step": torch.tensor(float(self._steps)), "exp_avg": self._mean, "exp_avg_sq": self._square}
 
     def _postpone(self, rate: float, first_correction: float, second_correction: float) -> None:
-        """Add a step without a gradient to the postponed updates of every row."""
         decay, plain, harmonic, first, root = self._postponed
         kept = 1 - rate * self._setting.weight_decay
         torch.threshold_(first.mul_(BETAS[0]), _FORGOTTEN, 0.0)

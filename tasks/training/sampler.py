@@ -1,7 +1,4 @@
-"""Which rows form a batch, and which of them a rank computes: a function of the data and the experiment alone.
-
-Where Python runs ahead of the device, a thread prepares the batches (Prefetch).
-"""
+"""Which rows form a batch, and which of them a rank computes: a function of the data and the experiment alone."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ DEPTH = 3  # micro-batches that are prepared beforehand
 
 @dataclass(frozen=True)
 class RankBatch:
-    """One rank's part of a batch.
-
-    If a batch has fewer rows than there are parts, a rank without rows takes one and gives it the weight 0.
-    """
+    """One rank's part of a batch. If there are fewer rows than parts, a rank without rows has one of weight 0."""
 
     step: int  # counted from 1
     epoch: float  # passes over the training split after this step
@@ -43,8 +37,7 @@ class RankBatch:
     def micro_batches(self, count: int) -> list[RankBatch]:
         """Split the rows into `count` micro-batches, or one per row if there are fewer; their losses add up.
 
-        All ranks get the same number, because those that gather weights run every pass together: a rank with fewer rows
-        takes one again, with the weight 0.
+        All ranks get the same number, as those that gather weights need: one with fewer rows repeats one with weight 0.
         """
         most = math.ceil(self.rows / self.parts)
         pieces = np.array_split(self.indices, min(count, most))
@@ -56,12 +49,15 @@ class Sampler:
     """Iterates over a rank's parts of all batches. The batches do not depend on the number of ranks."""
 
     def __init__(
-        self, lengths: Array, terms: Array, batching: Batching, training: Training, part: int, parts: int
+        self,
+        lengths: Array,  # the tokens of each training row
+        terms: Array,  # what each row adds to the divisor of a batch's mean loss
+        batching: Batching,
+        training: Training,
+        part: int,
+        parts: int,
     ) -> None:
-        """Plan the batches, of which this rank computes the part with the number `part`.
-
-        `lengths` are the tokens of each training row, and `terms` what each adds to the divisor of a batch's mean loss.
-        """
+        """Plan the batches, of which this rank computes the part with the number `part`."""
         self._lengths, self._terms, self._batching, self._training = lengths, terms, batching, training
         self._part, self._parts = part, parts
         self._done = 0
@@ -147,8 +143,8 @@ def planned_steps(job: Job) -> int:
 def epoch_batches(lengths: Array, batching: Batching, training: Training, epoch: int) -> list[Array]:
     """Return the batches of one epoch in the order of training, as positions of rows.
 
-    Static batches are shuffled rows. Other kinds sort a pool of shuffled rows by length before they divide it, so that
-    a batch holds rows of nearly equal length, and other rows in every epoch.
+    Other kinds than static sort a pool of shuffled rows by length before they divide it, so that a batch holds rows of
+    nearly equal length, and other rows in every epoch.
     """
     random = np.random.default_rng([training.seed, epoch])
     order = random.permutation(len(lengths))
@@ -196,10 +192,7 @@ def _usual_rows(lengths: Array, batching: Batching, training: Training) -> int:
 
 
 def evaluation_steps(counts: list[int], steps: int, evaluations: int) -> set[int]:
-    """Return the last step of each of the `evaluations` parts of every epoch, and the last step of all.
-
-    `counts` are the steps of each epoch, and `steps` those of the whole training, which may end within the last one.
-    """
+    """Return the last step of each part of every epoch, which have `counts` steps, and the last of all `steps`."""
     ends = np.arange(1, evaluations + 1) / evaluations
     starts = np.cumsum([0, *counts[:-1]])
     due = np.concatenate([start + np.round(count * ends) for start, count in zip(starts, counts, strict=True)])

@@ -13,11 +13,7 @@ BATCH_TOKENS = 2048  # small enough for every rank to get rows of a dev split of
 
 
 class BestModel:
-    """The best model so far, which lies on disk, and the number of evaluations since.
-
-    `selection` is the selection metric, of which larger values are better, `metric` the task's main metric, and `step`
-    the step of that evaluation, 0 before the first one.
-    """
+    """The best model so far, which lies on disk, its metrics and step, and the number of evaluations since."""
 
     def __init__(self, folder: Path, patience: int) -> None:
         self.folder = folder
@@ -27,10 +23,7 @@ class BestModel:
         self.evaluations_since = 0
 
     def improves(self, selection: float, metric: float, step: int) -> bool:
-        """Record an evaluation, and return whether it is the best so far. The first one always is.
-
-        An undefined (NaN) selection metric is worse than any other. `metric` is the task's main metric.
-        """
+        """Record an evaluation; return whether its selection metric is the largest so far. NaN is the smallest."""
         was_undefined = math.isnan(self.selection) and not math.isnan(selection)
         if self.step == 0 or selection > self.selection or was_undefined:
             self.selection, self.metric, self.step, self.evaluations_since = selection, metric, step, 0

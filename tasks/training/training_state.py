@@ -1,17 +1,10 @@
 """What a checkpoint holds of a training, as named parts, and how a training continues from it.
 
-A checkpoint is written after a step's update and before its evaluation, which is repeated. On the same layout (the
-number of ranks on each host, and how they divide the model) and with the same number of threads, the losses from there
-on equal those of an uninterrupted training to the bit; on a GPU, some sums vary in their last bit in any training. On
-another layout,
-
-- weights, optimizer, loss scale, sampler, best model and metrics.jsonl continue unchanged: batches hold the same rows;
-- the state of the exchange, such as the residuals of compressors, is redistributed to the new ranks
-  (Exchange.redistribute), and a warning names what is dropped or missing.
-
-With another world size or mesh, or with a GPU instead of a CPU or the reverse, the random numbers of every rank are
-seeded anew, from the seed, its rank and the step. With another world size or mesh, the mean loss in the next line of
-metrics.jsonl also covers only the steps since the checkpoint.
+A checkpoint is written after a step's update and before its evaluation, which is repeated. On the same layout (ranks on
+each host, and how they divide the model) and number of threads, the losses from there on equal those of an
+uninterrupted training to the bit, but for some sums of a GPU. On another layout, batches still hold the same rows; the
+state of the exchange is redistributed (Exchange.redistribute), random numbers are seeded anew, as on another kind of
+device, and the next mean loss in metrics.jsonl covers only the steps since the checkpoint.
 """
 
 from __future__ import annotations
@@ -46,11 +39,8 @@ SECTIONS = ("model", "pretraining", "batching", "loss", "training", "communicati
 
 
 def identity(job: Job) -> dict[str, str]:
-    """Return what a checkpoint must share with the training that continues from it.
-
-    These are hashes of the data and of the experiment without the number of ranks, and the checkpoint's format. Fields
-    with default values stay out, so that a new field does not make a checkpoint useless.
-    """
+    """Return hashes of the data and of the experiment without ranks, and the format, which a checkpoint must share."""
+    # Fields with default values stay out, so that a new field does not make a checkpoint useless.
     config = non_defaults(job.experiment, SECTIONS)
     config.pop("training.ranks", None)
     data = {str(file.relative_to(job.data)): sha256(file) for file in sorted(job.data.rglob("*.arrow"))}
@@ -124,7 +114,6 @@ class TrainingState:
         return place.written if place else self.layout.has_first_copy and self.layout.place.shard == 0
 
     def _place(self, key: str) -> Place | None:
-        """Return where the part of a tensor of `shared` lies that this rank has of a divided model."""
         name = key.partition(".")[2]
         place = self.places.get(name) or self.places.get(name.rpartition(".")[0])  # which is a moment of the optimizer
         return place or (None if key in self._keys else ABSENT)
@@ -189,7 +178,6 @@ class RandomState:
 
 
 def _described(hosts: Sequence[int], mesh: Mesh) -> str:
-    """Return a layout in words, as "ranks: 4, hosts: 2, tensor: 2"."""
     axes = "".join(f", {axis}: {size}" for axis, size in mesh._asdict().items() if axis != "data" and size > 1)
     return f"ranks: {sum(hosts)}, hosts: {len(hosts)}{axes}"
 

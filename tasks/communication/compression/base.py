@@ -1,8 +1,4 @@
-"""The interface of compressors, and what they share: error feedback, and sums of codes.
-
-A compressor with `ErrorFeedback` keeps what it has not sent. One that is `Coded` only says how to encode and decode a
-gradient; one that is `Recoded` also encodes the sum again, so that traffic does not grow with the number of ranks.
-"""
+"""The interface of compressors, and what they share: error feedback, and sums of codes."""
 
 from __future__ import annotations
 
@@ -19,16 +15,11 @@ GATHERED = 2  # up to this many ranks, an all-gather brings no more bytes, and t
 
 
 class Compressor(ABC):
-    """Sums one bucket's gradient over the ranks of a link.
-
-    Every step calls `start` (while the backward pass still runs), `proceed` when all buckets have started, then
-    `finish`, and `discard_step` when the step is then skipped.
-    """
+    """Sums a bucket's gradient over a link: every step calls `start`, `proceed` when all have started, `finish`."""
 
     _handle: Handle = -1
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device) -> None:
-        """Compress a bucket of parameters of these shapes, whose gradients are on `device`, over a link."""
         self.name, self.shapes, self.link, self.device = name, tuple(shapes), link, device
 
     @property
@@ -71,11 +62,7 @@ class Uncompressed(Compressor):
 
 
 class ErrorFeedback(Compressor):
-    """Keeps the part of a step's gradient that was not sent, and adds it to the gradient of the next step.
-
-    At any time, what this rank has sent plus the residual equals the sum of its gradients (Seide et al. 2014;
-    Karimireddy et al. 2019).
-    """
+    """Adds what a step has not sent to the next step's gradient (Seide et al. 2014; Karimireddy et al. 2019)."""
 
     def __init__(self, name: str, shapes: Sequence[torch.Size], link: Link, device: torch.device) -> None:
         super().__init__(name, shapes, link, device)
@@ -129,9 +116,8 @@ class Coded(ErrorFeedback):
 class Recoded(Coded):
     """Every rank sums one shard of the gradient, and sends the code of the sum (DoubleSqueeze, Tang et al. 2019).
 
-    Each rank sends the codes of the other shards to the ranks that sum them. It adds its own shard without encoding
-    it, and keeps the error of the code of the sum as the residual of that shard. With codes of S bytes, each of N
-    ranks receives 2 (N - 1) / N S; an all-gather would bring (N - 1) S.
+    It adds its own shard without encoding it, and keeps the error of the sum's code as the residual of that shard. With
+    codes of S bytes, each of N ranks receives 2 (N - 1) / N S; an all-gather would bring (N - 1) S.
     """
 
     block: int  # elements that are encoded together; shards begin at its multiples
@@ -167,7 +153,6 @@ class Recoded(Coded):
         return torch.cat([self.decode(code, count) for code, count in zip(codes, self._lengths(), strict=True)])
 
     def _lengths(self) -> list[int]:
-        """Return the number of elements of each rank's shard; the last ranks may have none."""
         ranks = self.link.size
         length = -(-self.elements // (self.block * ranks)) * self.block
         ends = [min(rank * length, self.elements) for rank in range(ranks + 1)]

@@ -13,12 +13,10 @@ PEAK = 256.0  # the largest number of fp16, 65504, is 255 times as large
 
 
 class Half(Compressor):
-    """Sums in fp16, scaled by a power of two, so that scaling does not round.
+    """Sums in fp16, scaled so that the largest element of the last sum becomes about PEAK divided by the ranks.
 
-    The scale maps the largest element of the last sum, which all ranks know, to PEAK divided by the number of ranks.
-    Elements 255 times as large, and their sum, still fit; elements of 2^-30 of the largest still count with a few
-    ranks. If an element overflows, all ranks receive infinity and skip the step. Without a usable last sum (in the
-    first step, and after sums that were zero or not finite) the sum is sent in fp32.
+    Elements 255 times as large, and their sum, still fit; elements of 2^-30 of the largest still count. If one
+    overflows, all ranks receive infinity and skip the step. Without a usable last sum, the sum is in fp32.
     """
 
     scale = 0.0  # 0: unknown

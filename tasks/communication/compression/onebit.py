@@ -33,11 +33,7 @@ class OneBit(Recoded):
 
 
 def pack(bits: torch.Tensor) -> torch.Tensor:
-    """Pack bool [n], n being a multiple of 8, eight per byte.
-
-    The first eighth becomes the lowest bit of every byte, the second eighth the next bit, and so on, so that vector
-    instructions work on long contiguous rows.
-    """
+    """Pack bool [n], n a multiple of 8, eight per byte: the first eighth becomes the lowest bit of every byte."""
     first, *others = bits.view(torch.uint8).chunk(8)
     code = first.clone()
     for place, row in enumerate(others, start=1):

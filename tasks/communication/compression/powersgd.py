@@ -90,7 +90,6 @@ class PowerSGD(ErrorFeedback):
         return residual
 
     def _matrices(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Return views of the matrices that are sent as a product, and of those that are sent whole."""
         chosen = list(zip(_split(flat, self._flat), self._narrow, strict=True))
         return [view for view, narrow in chosen if narrow], [view for view, narrow in chosen if not narrow]
 

@@ -33,11 +33,8 @@ class TopK(Coded):
 
 
 def largest(sizes: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the positions of the `count` largest of sizes [n]; NaN counts as the largest.
-
-    Elements below a threshold, estimated so that twice as many pass, are dropped before torch.topk. This takes a fifth
-    of the time for 1 % of 4 million elements. Where too few pass, topk sees all elements.
-    """
+    """Return the positions of the `count` largest of sizes [n]; NaN counts as the largest."""
+    # About twice as many elements pass the threshold: topk of these takes a fifth of the time for 1 % of 4 million.
     sample = sizes[::STRIDE]
     threshold = sample.topk(min(len(sample), 2 * count // STRIDE + 1), sorted=False).values.amin()
     candidates = (~(sizes < threshold)).nonzero().squeeze(1)  # NaN is not smaller

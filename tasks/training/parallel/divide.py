@@ -52,10 +52,7 @@ class Division:
 
 
 def divide(model: EncoderWithHead, layout: Layout, device: torch.device, folder: Path) -> Division:
-    """Keep this rank's part of a model, which has equal weights on all ranks. All ranks call it.
-
-    They meet in the folder, which is to be removed after them. Raises BadInput if the encoder cannot be divided so.
-    """
+    """Keep this rank's part of a model. All ranks call it, and meet in the folder. May raise BadInput."""
     skeleton, classifier = _without_values(model), cast(Classifier, model)
     if layout.mesh.tensor > 1:
         check_tensor(model, layout.mesh.tensor)

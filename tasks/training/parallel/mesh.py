@@ -60,10 +60,7 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _connect(layout: Layout, device: torch.device, folder: Path) -> None:
-    """Let the ranks meet through a file that only this user can read, and not through a port that anyone can reach.
-
-    Its name is drawn by rank 0, and Horovod tells it to the others.
-    """
+    """Let the ranks meet through a file that only this user can read, and not through a port that anyone can reach."""
     if len(ranks.ranks_by_host()) == 1:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     elif interface := os.environ.get("HOROVOD_GLOO_IFACE"):

@@ -1,8 +1,4 @@
-"""Dividing the layers of an encoder among ranks, through which the micro-batches of a step go (Huang et al. 2019).
-
-A stage is transformers' own model without the layers of the other stages. Above the first stage, what the stage before
-has computed takes the place of the embeddings.
-"""
+"""Dividing the layers of an encoder among ranks, through which the micro-batches of a step go (Huang et al. 2019)."""
 
 from __future__ import annotations
 
@@ -82,10 +78,7 @@ def keep_stage(model: Classifier, layout: Layout) -> None:
 
 
 class Pipeline:
-    """The stage that is the objective's model, with a schedule for each shape, which receivers know beforehand.
-
-    All stages see the same shapes in the same order, so that they make and forget the same schedules.
-    """
+    """The stage that is the objective's model, and a schedule per shape; all stages see the same shapes."""
 
     def __init__(
         self, objective: Objective, layout: Layout, mesh: DeviceMesh, settings: Parallel, precision: Precision
@@ -96,10 +89,7 @@ class Pipeline:
         self._loss_scale: float | torch.Tensor = 1.0
 
     def step(self, batch: Batch, weight: float, loss_scale: float | torch.Tensor) -> torch.Tensor:
-        """Run the forward and backward passes of a batch; return its loss on the last stage, and 0 on others.
-
-        `weight` is the factor of each row's loss, and `loss_scale` that of all gradients.
-        """
+        """Run both passes of a batch; each row's loss has the factor `weight`. Only the last stage returns a loss."""
         batch, weights = self._padded(batch, weight)
         self._loss_scale = loss_scale
         rows, length = batch.input_ids.shape
@@ -132,7 +122,6 @@ class Pipeline:
         return (losses * weights).sum() * self._loss_scale
 
     def _padded(self, batch: Batch, weight: float) -> tuple[Batch, torch.Tensor]:
-        """Return the batch with equally large micro-batches, and the weight of each row, 0 for what is added."""
         (rows, length), (own, before) = self.shape(batch), batch.input_ids.shape
         weights = torch.full((rows,), weight, device=batch.input_ids.device)
         weights[own:] = 0
@@ -163,10 +152,7 @@ class Stage(nn.Module):
         token_type_ids: torch.Tensor,
         labels: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the losses of the rows, [rows], on the last stage, else hidden states, fp32 [rows, tokens, hidden].
-
-        `hidden` is what the stage before has computed; on the first stage, the token ids.
-        """
+        """Return the rows' losses, [rows], on the last stage, else hidden states, fp32 [rows, tokens, hidden]."""
         with autocast(self._precision, self.device):
             if self._layout.is_last_stage:
                 receive(self.model, hidden)

@@ -1,7 +1,6 @@
 """Dividing the matrices of layers among ranks, by attention heads and features (Shoeybi et al. 2019, Megatron-LM).
 
-transformers has no plans for these families, so they are here: which module of a layer is divided by its outputs
-("column") and which by its inputs ("row"), whose outputs are summed. Word embeddings are divided by features.
+transformers has no plans for these families. Word embeddings are divided by features.
 """
 
 from __future__ import annotations
