@@ -158,7 +158,7 @@ platform-test: setup-dev ## the platform that make up starts, on a Docker engine
 
 pictures: setup ## take the pictures of README and docs again: needs chromium, and takes about ten minutes
 	@scripts/environment.sh airflow pictures
-	@.venv/airflow/bin/python -m scripts.pictures
+	@.venv/airflow/bin/python -m tests.e2e.pictures
 
 clean: ## remove the environments and what was built; runs and models stay
 	rm -rf .venv dist build

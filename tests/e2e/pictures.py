@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from include.ablations import TABLE_5, day
-from scripts.camera import Camera, camera
+from tests.e2e.camera import Camera, camera
 from tests.e2e.server import ROOT, Call, airflow_ui, own_checkout, service, to_end, trigger, wait_for
 
 IMAGES = ROOT / "docs/images"
