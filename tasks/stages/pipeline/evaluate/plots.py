@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from tasks.reporting.drawing import BLUE, GRAY, INK, RED, new_axes, style_axes
 from tasks.scoring.metrics import Array
-from tasks.stages.pipeline.evaluate.probabilities import Calibration, OperatingPoints
+from tasks.stages.pipeline.evaluate.probabilities import OperatingPoints
 
 #: With more points than this, a smoothed loss is drawn over the raw one, and the points of a scatter plot are fainter.
 MANY = 60
@@ -48,28 +49,29 @@ def operating(found: OperatingPoints) -> Figure:
     left.axhline(found.share, color=GRAY, linestyle="--", linewidth=1)
     right.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1)
     for point, marker in zip(found.points, "o^", strict=True):
-        style = {"color": RED, "markersize": 6, "linestyle": "", "label": f"{point.about} ({point.threshold:.3f})"}
-        left.plot(point.recall, point.precision, marker, **style)
-        right.plot(point.false_positive_rate, point.recall, marker, **style)
+        label = f"{point['about']} ({point['threshold']:.3f})"
+        style = {"color": RED, "markersize": 6, "linestyle": "", "label": label}
+        left.plot(point["recall"], point["precision"], marker, **style)
+        right.plot(point["false_positive_rate"], point["recall"], marker, **style)
     left.legend(frameon=False, fontsize=8.5, loc="lower left")
     style_axes(left, f"Precision and recall (average precision {found.average_precision:.4f})", "recall", "precision")
     style_axes(right, f"ROC (area {found.roc_auc:.4f})", "false positive rate", "true positive rate")
     return figure
 
 
-def reliability(calibration: Calibration) -> Figure:
+def reliability(calibration: Mapping[str, Any]) -> Figure:
     """Draw the accuracy and the rows of each confidence bin; the diagonal is a perfectly calibrated model."""
     figure = Figure(figsize=(5.2, 4.2), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    bins = calibration.bins
-    middles, widths = [(one.low + one.high) / 2 for one in bins], [one.high - one.low for one in bins]
-    upper.bar(middles, [one.accuracy for one in bins], widths, color=BLUE, alpha=0.75, edgecolor="white")
+    bins = pd.DataFrame(calibration["bins"])
+    middles, widths = (bins["low"] + bins["high"]) / 2, bins["high"] - bins["low"]
+    upper.bar(middles, bins["accuracy"], widths, color=BLUE, alpha=0.75, edgecolor="white")
     upper.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1, zorder=3)
-    upper.plot([one.confidence for one in bins], [one.accuracy for one in bins], ".", color=RED)
-    upper.set_xlim(min(one.low for one in bins), 1)
+    upper.plot(bins["confidence"], bins["accuracy"], ".", color=RED)
+    upper.set_xlim(bins["low"].min(), 1)
     upper.set_ylim(0, 1.02)
-    lower.bar(middles, [one.rows for one in bins], widths, color=GRAY, edgecolor="white")
-    style_axes(upper, f"Reliability (ECE {calibration.ece:.4f})", "", "accuracy")
+    lower.bar(middles, bins["rows"], widths, color=GRAY, edgecolor="white")
+    style_axes(upper, f"Reliability (ECE {calibration['ece']:.4f})", "", "accuracy")
     style_axes(lower, "", "confidence", "rows")
     return figure
 
@@ -93,50 +95,27 @@ def errors(labels: Array, scores: Array) -> Figure:
     return figure
 
 
-@dataclass(frozen=True)
-class Curves:
-    """The training loss, and the loss and the metric of the dev split, each with the steps of its values."""
-
-    steps: list[int] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    dev_steps: list[int] = field(default_factory=list)
-    dev_metrics: list[float] = field(default_factory=list)
-    dev_loss_steps: list[int] = field(default_factory=list)
-    dev_losses: list[float] = field(default_factory=list)
+def read_curve(file: Path, name: str) -> pd.Series[float]:
+    """Return the finite values of a metrics.jsonl with this name, such as "loss" or "dev_loss", by step."""
+    lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    found = {line["step"]: line[name] for line in lines if line.get(name) is not None}  # null: it was not finite
+    return pd.Series(found, dtype=float)
 
 
-def read_curves(file: Path, metric: str) -> Curves:
-    """Read the curves from a metrics.jsonl, whose lines have either the training loss or results on the dev split."""
-    curves = Curves()
-    for text in file.read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        for value, steps, values in (
-            (line.get("loss"), curves.steps, curves.losses),
-            (line.get(metric), curves.dev_steps, curves.dev_metrics),
-            (line.get("dev_loss"), curves.dev_loss_steps, curves.dev_losses),
-        ):
-            if value is not None:  # null stands for a value that was not finite
-                steps.append(line["step"])
-                values.append(value)
-    return curves
-
-
-def training(curves: Curves, metric: str) -> Figure:
+def training(train: pd.Series[float], dev: pd.Series[float], metrics: pd.Series[float], metric: str) -> Figure:
     """Draw the training loss and the dev loss over the steps and, next to them, the dev metric."""
     figure = Figure(figsize=(9.4, 3.3), layout="constrained")
     left, right = figure.subplots(1, 2)
-    many = len(curves.losses) > MANY
-    label = None if many else "train"
-    left.plot(
-        curves.steps, curves.losses, color=BLUE, linewidth=0.8 if many else 1.4, alpha=0.35 if many else 1, label=label
-    )
-    if many:
-        left.plot(curves.steps, _smooth(curves.losses), color=BLUE, linewidth=1.6, label="train (smoothed)")
-    left.plot(curves.dev_loss_steps, curves.dev_losses, "o-", color=RED, markersize=4, linewidth=1.4, label="dev")
-    right.plot(curves.dev_steps, curves.dev_metrics, "o-", color=RED, markersize=4, linewidth=1.4)
+    if len(train) > MANY:
+        left.plot(train, color=BLUE, linewidth=0.8, alpha=0.35)
+        left.plot(train.ewm(alpha=0.1).mean(), color=BLUE, linewidth=1.6, label="train (smoothed)")
+    else:
+        left.plot(train, color=BLUE, linewidth=1.4, label="train")
+    left.plot(dev, "o-", color=RED, markersize=4, linewidth=1.4, label="dev")
+    right.plot(metrics, "o-", color=RED, markersize=4, linewidth=1.4)
     left.set_ylim(bottom=0)
-    if curves.dev_metrics:
-        right.set_ylim(*_limits(curves.dev_metrics))
+    if len(metrics):
+        right.set_ylim(*_limits(metrics.min(), metrics.max()))
     for axes in (left, right):
         axes.set_xlim(left=0)
     style_axes(left, "Loss", "step", "loss")
@@ -145,18 +124,8 @@ def training(curves: Curves, metric: str) -> Figure:
     return figure
 
 
-def _limits(values: Sequence[float]) -> tuple[float, float]:
+def _limits(low: float, high: float) -> tuple[float, float]:
     """Return the limits of an axis for a metric, at least SPAN apart: a smaller change would look like a large one."""
-    low, high = min(values), max(values)
     margin = max(SPAN - (high - low), 0.1 * (high - low)) / 2
     top = min(high + margin, max(1.0, high))
     return min(low - margin, top - SPAN), top
-
-
-def _smooth(values: Sequence[float]) -> list[float]:
-    """Return the exponential moving average with Adam's bias correction."""
-    smoothed, mean = [], 0.0
-    for step, value in enumerate(values, 1):
-        mean = 0.9 * mean + 0.1 * value
-        smoothed.append(mean / (1 - 0.9**step))
-    return smoothed

@@ -15,36 +15,22 @@ BINS = 15  # as Guo et al. (2017)
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
-@dataclass(frozen=True)
-class Bin:
-    """The rows whose confidence is in the interval (low, high], with their mean confidence and their accuracy."""
+def calibrate(scored: ScoredSplit) -> dict[str, Any]:
+    """Return the expected calibration error (equation 3 in Guo et al. 2017), and the bins that contain rows.
 
-    low: float
-    high: float
-    rows: int
-    confidence: float
-    accuracy: float
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """The expected calibration error, and the reliability bins that contain rows."""
-
-    ece: float
-    bins: list[Bin]
-
-
-def calibrate(scored: ScoredSplit) -> Calibration:
-    """Compute the expected calibration error (equation 3 in Guo et al. 2017) with bins of equal width."""
+    A bin has the rows whose confidence is in (low, high], their mean confidence and their accuracy.
+    """
     edges = np.linspace(0, 1, BINS + 1)
     places = np.searchsorted(edges, scored.confidence, side="left") - 1
     right = scored.labels == scored.predicted
     bins = []
     for place in np.unique(places):
         inside = places == place
-        mean, accuracy = float(scored.confidence[inside].mean()), float(right[inside].mean())
-        bins.append(Bin(float(edges[place]), float(edges[place + 1]), int(inside.sum()), mean, accuracy))
-    return Calibration(sum(one.rows * abs(one.accuracy - one.confidence) for one in bins) / len(scored), bins)
+        bounds = {"low": float(edges[place]), "high": float(edges[place + 1]), "rows": int(inside.sum())}
+        means = {"confidence": float(scored.confidence[inside].mean()), "accuracy": float(right[inside].mean())}
+        bins.append(bounds | means)
+    gaps = sum(one["rows"] * abs(one["accuracy"] - one["confidence"]) for one in bins)
+    return {"ece": gaps / len(scored), "bins": bins}
 
 
 def by_confidence(scored: ScoredSplit) -> list[dict[str, Any]]:
@@ -60,18 +46,6 @@ def by_confidence(scored: ScoredSplit) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Point:
-    """The metrics if the positive class is predicted from a probability threshold on."""
-
-    about: str
-    threshold: float
-    precision: float
-    recall: float
-    false_positive_rate: float
-    f1: float
-
-
-@dataclass(frozen=True)
 class OperatingPoints:
     """The precision-recall curve and the ROC curve, the areas below them, and two operating points.
 
@@ -83,7 +57,7 @@ class OperatingPoints:
     share: float
     average_precision: float
     roc_auc: float
-    points: list[Point]
+    points: list[dict[str, Any]]
     curves: tuple[tuple[Array, Array], tuple[Array, Array]]
 
     def as_json(self) -> dict[str, Any]:
@@ -108,8 +82,15 @@ def operating_points(scored: ScoredSplit) -> OperatingPoints | None:
     return OperatingPoints(scored.task.label_names[1], float(labels.mean()), average, area, points, curves)
 
 
-def _point(about: str, threshold: float, labels: Array, chosen: Array) -> Point:
+def _point(about: str, threshold: float, labels: Array, chosen: Array) -> dict[str, Any]:
+    """Return the metrics if the positive class is predicted from a probability on, for the chosen rows."""
     hits = int((labels[chosen] == 1).sum())
     precision, recall = hits / max(int(chosen.sum()), 1), hits / int((labels == 1).sum())
-    false = (int(chosen.sum()) - hits) / int((labels == 0).sum())
-    return Point(about, threshold, precision, recall, false, float(f1_of_rates(np.array(precision), np.array(recall))))
+    return {
+        "about": about,
+        "threshold": threshold,
+        "precision": precision,
+        "recall": recall,
+        "false_positive_rate": (int(chosen.sum()) - hits) / int((labels == 0).sum()),
+        "f1": float(f1_of_rates(np.array(precision), np.array(recall))),
+    }

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from include.artifacts import Artifact
 from include.glue import GENERIC, SPLITS
 from tasks.context import Context
 from tasks.reporting import drawing, page
@@ -17,7 +15,7 @@ from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.thresholds import FOLDS
 from tasks.scoring.verdict import Verdict
 from tasks.stages.pipeline.evaluate import plots
-from tasks.stages.pipeline.evaluate.probabilities import calibrate, operating_points
+from tasks.stages.pipeline.evaluate.probabilities import operating_points
 from tasks.stages.pipeline.evaluate.rows import NOTHING, Kept, worst
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -34,29 +32,10 @@ PLOTS = {
 }
 
 
-@dataclass(frozen=True)
-class Provenance:
-    """Where the model comes from.
-
-    Attributes:
-        data: A readable name of the data: a registered task, or the folder of the user's files.
-        run: The name of the run that created the report. Runs that reuse the artifact also reuse the report.
-        facts: Title to settings, which the report shows at its end.
-    """
-
-    data: str
-    run: str
-    facts: Mapping[str, Mapping[str, Any]]
-
-
-def provenance_of(context: Context) -> Provenance:
-    """Return the provenance of the model that the run evaluates."""
-    data = context.experiment.data
-    name = f"{Path(data.path).name or data.path} ({data.task})" if data.task in GENERIC else data.task
-    return Provenance(name, context.run.folder.name, _facts(context.inputs))
-
-
-def _facts(inputs: Mapping[str, Artifact]) -> dict[str, dict[str, Any]]:
+def provenance_of(context: Context) -> dict[str, Any]:
+    """Return where the model comes from: a name of the data, the run, and the facts at the report's end."""
+    chosen, inputs = context.experiment.data, context.inputs
+    name = f"{Path(chosen.path).name or chosen.path} ({chosen.task})" if chosen.task in GENERIC else chosen.task
     train = inputs["train"].manifest
     settings = {
         "encoder": train.part["model"]["name"],
@@ -71,7 +50,8 @@ def _facts(inputs: Mapping[str, Artifact]) -> dict[str, dict[str, Any]]:
     if source["source"] == "files":
         data["files"] = ", ".join(source[split] for split in SPLITS)
     data |= {f"{split} rows": count for split, count in rows.items()}
-    return {"Training": settings, "Data and provenance": {**data, **keys, "code revision": train.revision}}
+    facts = {"Training": settings, "Data and provenance": {**data, **keys, "code revision": train.revision}}
+    return {"data": name, "run": context.run.folder.name, "facts": facts}
 
 
 def write_report(
@@ -80,7 +60,7 @@ def write_report(
     summary: Mapping[str, Any],
     verdict: Verdict,
     history: Path,
-    provenance: Provenance,
+    provenance: Mapping[str, Any],
     kept: Kept = NOTHING,
 ) -> None:
     """Draw the plots, and write report.html, which contains them. `history` is the metrics.jsonl of train."""
@@ -99,9 +79,10 @@ def write_report(
 def _figures(dev: ScoredSplit, summary: Mapping[str, Any], history: Path) -> dict[str, Figure]:
     """Draw the plots for the task's kind."""
     task = dev.task
-    figures = {"training": plots.training(plots.read_curves(history, task.metric), task.metric)}
+    train, losses, metrics = (plots.read_curve(history, name) for name in ("loss", "dev_loss", task.metric))
+    figures = {"training": plots.training(train, losses, metrics, task.metric)}
     if task.kind == "classification":
-        figures["reliability"] = plots.reliability(calibrate(dev))
+        figures["reliability"] = plots.reliability(summary["calibration"])
         if task.outputs > READABLE:
             figures["confusion"] = plots.confusion(summary["confusion"])
         if found := operating_points(dev):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ def _classifier(dev: ScoredSplit) -> dict[str, Any]:
         "averages": {kind: averages(dev.labels, dev.predicted, kind) for kind in ("macro", "weighted")},
         "confusion": counts.tolist(),
         "most_confused": _most_confused(names, counts),
-        "calibration": asdict(calibrate(dev)),
+        "calibration": calibrate(dev),
         "confidence": by_confidence(dev),
         "operating": operating and operating.as_json(),
     }

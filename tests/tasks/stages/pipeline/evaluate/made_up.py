@@ -1,4 +1,4 @@
-"""Provenance-up scored splits: three words to forty, some of them wrong."""
+"""Made-up scored splits: three words to forty, some of them wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.verdict import Evidence, judge
 from tasks.stages.pipeline.evaluate import report
-from tasks.stages.pipeline.evaluate.report import Provenance
 from tasks.stages.pipeline.evaluate.rows import NOTHING, Kept, write_results
 from tasks.stages.pipeline.evaluate.summary import summarize
 
@@ -23,7 +22,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "Training": {"encoder": "all-MiniLM-L6-v2", "seed": 1, "epochs": 3.0, "ranks": 2},
     "Data and provenance": {"train artifact": "0123456789abcdef", "code revision": "f00ba4"},
 }
-PROVENANCE = Provenance("tickets (classification)", "manual__2026-11-22", FACTS)
+PROVENANCE = {"data": "tickets (classification)", "run": "manual__2026-11-22", "facts": FACTS}
 
 
 def write_report(

@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -96,8 +97,8 @@ def test_both_directions_of_bad_calibration_are_explained(sst2: ScoredSplit, tmp
 
 @pytest.mark.parametrize("values", [[0.7512, 0.7533], [0.97, 0.999], [0.5], [0.2, 0.9], [-0.01, 0.02]])
 def test_a_small_change_of_a_metric_looks_small(values: list[float]) -> None:
-    found = plots.Curves(dev_steps=[*range(len(values))], dev_metrics=values)
-    low, high = plots.training(found, "accuracy").axes[1].get_ylim()
+    none = pd.Series([], dtype=float)
+    low, high = plots.training(none, none, pd.Series(values), "accuracy").axes[1].get_ylim()
     assert high - low >= 0.2 - 1e-9 and low < min(values) and max(values) <= high <= 1
 
 
@@ -149,10 +150,10 @@ def test_predictions(sst2: ScoredSplit, stsb: ScoredSplit, tmp_path: Path, histo
 
 
 def test_curves_are_read(history: Path) -> None:
-    found = plots.read_curves(history, "accuracy")
-    assert (len(found.steps), found.losses[:2]) == (100, [1.0, 0.5])
-    assert (found.dev_steps, found.dev_metrics) == ([50, 100], [0.8, 0.9])
-    assert (found.dev_loss_steps, found.dev_losses) == ([50, 100], [0.6, 0.5])
+    losses = plots.read_curve(history, "loss")
+    assert (len(losses), losses.tolist()[:2]) == (100, [1.0, 0.5])
+    assert plots.read_curve(history, "accuracy").to_dict() == {50: 0.8, 100: 0.9}
+    assert plots.read_curve(history, "dev_loss").to_dict() == {50: 0.6, 100: 0.5}
 
 
 def page_of(folder: Path, dev: ScoredSplit, history: Path) -> str:

@@ -135,16 +135,16 @@ def test_accuracy_of_the_most_confident() -> None:
 def test_calibration_by_hand() -> None:
     calibration = calibrate(scored([0, 1, 0, 1], [0.95, 0.95, 0.05, 0.7]))
     # three rows of confidence .95, two of them right; one of .7, right
-    assert [one.rows for one in calibration.bins] == [1, 3]
-    assert calibration.bins[1].accuracy == pytest.approx(2 / 3)
-    assert calibration.ece == pytest.approx((3 * abs(2 / 3 - 0.95) + 1 * abs(1 - 0.7)) / 4)
+    assert [one["rows"] for one in calibration["bins"]] == [1, 3]
+    assert calibration["bins"][1]["accuracy"] == pytest.approx(2 / 3)
+    assert calibration["ece"] == pytest.approx((3 * abs(2 / 3 - 0.95) + 1 * abs(1 - 0.7)) / 4)
 
 
 def test_a_certain_model_falls_into_the_last_bin() -> None:
     logits = np.array([[0.0, 1000.0], [1000.0, 0.0]])
     certain = ScoredSplit(TASKS["SST-2"], np.arange(2), np.array([1, 0]), logits, [("a",), ("b",)])
     calibration = calibrate(certain)
-    assert (calibration.ece, calibration.bins[0].high) == (0, 1)
+    assert (calibration["ece"], calibration["bins"][0]["high"]) == (0, 1)
 
 
 def test_the_surest_mistakes_come_first() -> None:
@@ -170,8 +170,8 @@ def test_thresholds_against_counting() -> None:
     assert found.roc_auc == pytest.approx(7 / 9)  # of nine pairs, .7 stands above .6 and .4
     assert found.average_precision == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
     half, best = found.points
-    assert (half.precision, half.recall, half.false_positive_rate) == pytest.approx((2 / 3, 2 / 3, 1 / 3))
-    assert (best.threshold, best.precision, best.recall) == pytest.approx((0.4, 3 / 4, 1))
+    assert (half["precision"], half["recall"], half["false_positive_rate"]) == pytest.approx((2 / 3, 2 / 3, 1 / 3))
+    assert (best["threshold"], best["precision"], best["recall"]) == pytest.approx((0.4, 3 / 4, 1))
 
 
 def test_no_thresholds_for_one_class_or_three() -> None:
