@@ -25,7 +25,7 @@ from benchmarks.scaling.trace import Layout, rows_gradient
 from tasks.communication.all_reduce import AllReduce
 from tasks.communication.buckets import group_by_size
 from tasks.communication.exchange import by_kind
-from tasks.communication.hierarchical import Hosts
+from tasks.communication.hosts import Hosts
 from tasks.encoder.models import EncoderWithHead
 from tasks.launching.tuning import keep_freed_memory
 

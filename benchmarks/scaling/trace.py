@@ -14,7 +14,7 @@ import torch
 from benchmarks.scaling.compute import WORDS
 from include.sections import Communication
 from tasks.communication.all_reduce import Bucket
-from tasks.communication.hierarchical import Hosts
+from tasks.communication.hosts import Hosts
 from tasks.communication.link import Handle, Link
 from tasks.communication.rows import HostRowsFirst, SparseRows
 

@@ -25,8 +25,8 @@ from tasks.training.job import Job
 from tasks.training.loss import Criterion
 from tasks.training.meter import memory_use
 from tasks.training.metrics_logger import METRICS
+from tasks.training.objectives import LOSS
 from tasks.training.sampler import check
-from tasks.training.selection import LOSS
 
 log = logging.getLogger(__name__)
 _ENCODERS = {"tfidf": tfidf, "frozen": frozen}

@@ -14,13 +14,12 @@ from tasks.communication.buckets import GradientBuffer, group_by_size
 from tasks.communication.compression import compressor
 from tasks.communication.compression.base import Compressor, Uncompressed
 from tasks.communication.exchange import Exchange, Parameters, by_kind, total_norm, warn_of_changes
-from tasks.communication.hierarchical import GlooInside, HostFirst, Hosts
+from tasks.communication.hosts import GlooInside, HostFirst, Hosts, SharedSum, SharedWeights, room
 from tasks.communication.layout import flat
 from tasks.communication.link import Link
 from tasks.communication.ranks import sum_over_ranks
 from tasks.communication.rows import HostRowsFirst, SharedRows, SparseRows, rows_room
 from tasks.communication.shared_memory import Host
-from tasks.communication.shared_sum import SharedSum, SharedWeights, room
 from tasks.communication.state import State, prefixed
 from tasks.encoder.models import EncoderWithHead
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tasks.communication.hierarchical import Hosts
+from tasks.communication.hosts import Hosts
 from tasks.communication.link import Link
 from tasks.communication.shared_memory import Host, aligned
 

@@ -69,7 +69,7 @@ def _horovod(job: Job) -> Iterator[None]:
 
 @contextmanager
 def _mesh() -> Iterator[None]:
-    from tasks.training.parallel.mesh import disconnect, lost_ranks_told
+    from tasks.training.parallel.divide import disconnect, lost_ranks_told
 
     try:
         with lost_ranks_told():

@@ -26,13 +26,11 @@ from tasks.training.layers import compile_layers, freeze, layers_of, recompute_a
 from tasks.training.loop import Trainer
 from tasks.training.meter import Meter, Phases
 from tasks.training.metrics_logger import MetricsLogger
-from tasks.training.objectives import Objective, build_objective
-from tasks.training.optim import MovingAverage, Optimizer, settings
+from tasks.training.objectives import BestModel, Objective, build_objective
+from tasks.training.optim import MovingAverage, Optimizer, Setting, settings
 from tasks.training.precision import DeviceGuard, DeviceLossScale, LossScale, NonFiniteGuard, Precision, resolve
 from tasks.training.profiler import build_profiler
-from tasks.training.row_adamw import Setting
 from tasks.training.sampler import Prefetch, RankBatch, Sampler, check_batch_size
-from tasks.training.selection import BestModel
 from tasks.training.training_state import RandomState, TrainingState, Weights, identity
 
 if TYPE_CHECKING:
@@ -159,7 +157,7 @@ def build_exchange(
     """Build the exchange of a training that uses Horovod, has `steps` steps, and has `hosts` ranks on each host."""
     # These modules import Horovod, which need not be installed for a single rank.
     from tasks.communication.all_reduce import AllReduce, shared_bytes
-    from tasks.communication.hierarchical import Hosts
+    from tasks.communication.hosts import Hosts
     from tasks.communication.parameter_server import ParameterServer
     from tasks.communication.shared_memory import share_memory
 

@@ -20,12 +20,11 @@ from tasks.training.checkpoint import Checkpoints
 from tasks.training.job import Job
 from tasks.training.meter import Meter, Phases, memory_use
 from tasks.training.metrics_logger import METRICS, MetricsLogger
-from tasks.training.objectives import Objective
+from tasks.training.objectives import BestModel, Objective
 from tasks.training.optim import MovingAverage, Optimizer, clipping, learning_rate
 from tasks.training.precision import LossScale, NonFiniteGuard, Precision, autocast
 from tasks.training.profiler import Profiler
 from tasks.training.sampler import RankBatch, Sampler
-from tasks.training.selection import BestModel
 from tasks.training.training_state import TrainingState
 
 log = logging.getLogger(__name__)

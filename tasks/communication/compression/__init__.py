@@ -1,4 +1,4 @@
-"""Compressors: sums of gradients over the ranks with fewer bytes. One interface (base.py), one file per compressor."""
+"""Compressors: sums of gradients over the ranks with fewer bytes, behind one interface (base.py)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from functools import partial
 import torch
 
 from include.sections import Communication
-from tasks.communication.compression.base import Compressor, Uncompressed
-from tasks.communication.compression.fp16 import Half
-from tasks.communication.compression.onebit import OneBit
+from tasks.communication.compression.base import Compressor, Half, Uncompressed
+from tasks.communication.compression.coded import OneBit, Quantized, TopK
 from tasks.communication.compression.powersgd import PowerSGD
-from tasks.communication.compression.quantize import Quantized
-from tasks.communication.compression.topk import TopK
 from tasks.communication.link import Link
 
-#: The compressors by the name that communication.compression gives them: a new one is a file and a row here.
+#: The compressors by the name that communication.compression gives them: a new one is a class and a row here.
 COMPRESSORS: dict[str, Callable[[Communication], Callable[..., Compressor]]] = {
     "none": lambda settings: Uncompressed,
     "fp16": lambda settings: Half,

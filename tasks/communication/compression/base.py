@@ -1,17 +1,15 @@
-"""The interface of compressors, and what they share: error feedback, and sums of codes."""
+"""The interface of compressors, sums in fp32 and fp16, and error feedback."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 
 from tasks.communication.link import Handle, Link
 from tasks.communication.state import State
-
-GATHERED = 2  # up to this many ranks, an all-gather brings no more bytes, and takes one trip and one rounding
 
 
 class Compressor(ABC):
@@ -86,74 +84,41 @@ class ErrorFeedback(Compressor):
         self.residual = state["residual"].to(self.device)
 
 
-class Coded(ErrorFeedback):
-    """Sends a code of gradient plus residual. The codes are gathered, and every rank adds what they decode to."""
-
-    @abstractmethod
-    def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """Encode fp32 [n] as uint8, whose length depends on n alone. NaN and infinity must decode to such again."""
-
-    @abstractmethod
-    def decode(self, code: torch.Tensor, count: int) -> torch.Tensor:
-        """Decode a code of `count` elements to fp32 [count]."""
-
-    def start(self, gradient: torch.Tensor) -> None:
-        """Send the code of gradient plus residual."""
-        wanted = gradient.add_(self.residual)
-        code = self.encode(wanted)
-        self.keep(wanted - self.decode(code, self.elements))
-        self._handle = self.link.all_gather(code, self.name)
-
-    def finish(self) -> torch.Tensor:
-        """Decode the ranks' codes, and add them."""
-        first, *others = self.link.wait(self._handle).chunk(self.link.size)
-        total = self.decode(first, self.elements)
-        for code in others:
-            total += self.decode(code, self.elements)
-        return total
+PEAK = 256.0  # the largest number of fp16, 65504, is 255 times as large
 
 
-class Recoded(Coded):
-    """Every rank sums one shard of the gradient, and sends the code of the sum (DoubleSqueeze, Tang et al. 2019).
+class Half(Compressor):
+    """Sums in fp16, scaled so that the largest element of the last sum becomes about PEAK divided by the ranks.
 
-    It adds its own shard without encoding it, and keeps the error of the sum's code as the residual of that shard. With
-    codes of S bytes, each of N ranks receives 2 (N - 1) / N S; an all-gather would bring (N - 1) S.
+    Elements 255 times as large, and their sum, still fit; elements of 2^-30 of the largest still count. If one
+    overflows, all ranks receive infinity and skip the step. Without a usable last sum, the sum is in fp32.
     """
 
-    block: int  # elements that are encoded together; shards begin at its multiples
+    scale = 0.0  # 0: unknown
 
     def start(self, gradient: torch.Tensor) -> None:
-        """Send each of the other ranks the code of the shard that it sums."""
-        if self.link.size <= GATHERED:
-            super().start(gradient)
-            return
-        shards = torch.split(gradient.add_(self.residual), self._lengths())
-        codes = [self.encode(shard) for shard in shards]
-        sent = [self.decode(code, len(shard)) for code, shard in zip(codes, shards, strict=True)]
-        self._own = shards[self.link.rank].clone()
-        self.keep(gradient - torch.cat(sent))
-        self._sizes = [len(code) for code in codes]
-        self._handle = self.link.all_to_all(codes, self.name)
-
-    def proceed(self) -> None:
-        """Sum this rank's shard, and send the code of the sum to all ranks."""
-        if self.link.size <= GATHERED:
-            return
-        for code in self.link.wait(self._handle).chunk(self.link.size - 1):
-            self._own += self.decode(code, len(self._own))
-        code = self.encode(self._own)
-        torch.split(self.residual, self._lengths())[self.link.rank].copy_(self._own - self.decode(code, len(self._own)))
-        self._handle = self.link.all_gather(code, f"{self.name}.sum")
+        """Start the all-reduce."""
+        wire = gradient.mul_(self.scale).half() if self.scale else gradient
+        self._handle = self.link.all_reduce(wire, self.name)
 
     def finish(self) -> torch.Tensor:
-        """Decode the codes of the sums."""
-        if self.link.size <= GATHERED:
-            return super().finish()
-        codes = torch.split(self.link.wait(self._handle), self._sizes)
-        return torch.cat([self.decode(code, count) for code, count in zip(codes, self._lengths(), strict=True)])
+        """Wait for the sum, and derive the scale of the next step from it."""
+        total = self.link.wait(self._handle).float()
+        if self.scale:
+            total /= self.scale
+        self.scale = self._fitting(float(total.abs().amax()))
+        return total
 
-    def _lengths(self) -> list[int]:
-        ranks = self.link.size
-        length = -(-self.elements // (self.block * ranks)) * self.block
-        ends = [min(rank * length, self.elements) for rank in range(ranks + 1)]
-        return [end - start for start, end in pairwise(ends)]
+    def state_dict(self) -> State:
+        """Return the scale."""
+        return {"scale": torch.tensor(self.scale)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Replace the scale."""
+        self.scale = float(state["scale"])
+
+    def _fitting(self, largest: float) -> float:
+        if largest == 0 or not math.isfinite(largest):
+            return 0.0
+        digits = math.floor(math.log2(PEAK / largest)) - math.ceil(math.log2(self.link.size))
+        return 2.0 ** min(max(digits, -126), 126)  # the powers of two whose inverse is a normal fp32 number

@@ -14,12 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.communication import shared_memory
-from tasks.communication.hierarchical import GlooInside, HostFirst, Hosts
+from tasks.communication.hosts import GlooInside, HostFirst, Hosts, SharedSum, room
 from tasks.communication.link import Link
 from tasks.communication.ranks import ranks_by_host
 from tasks.communication.rows import HostRowsFirst, rows_room
 from tasks.communication.shared_memory import share_memory
-from tasks.communication.shared_sum import SharedSum, room
 from tasks.launching.launch import launch
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job

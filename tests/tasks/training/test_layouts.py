@@ -15,10 +15,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tasks.communication import hierarchical
+from tasks.communication import hosts as communication_hosts
 from tasks.communication.all_reduce import AllReduce
 from tasks.communication.exchange import SingleRank
-from tasks.communication.hierarchical import Hosts
+from tasks.communication.hosts import Hosts
 from tasks.communication.layout import Layout, Mesh
 from tasks.communication.ranks import ranks_by_host
 from tasks.communication.state import State
@@ -78,7 +78,7 @@ def stop_and_go_on(folder: Path) -> None:
     """On every rank of the layout that the folder is named for."""
     hosts = Hosts(ranks_by_host())  # for all trainings of this process: Horovod refuses sets of the same ranks
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hierarchical, "Hosts", lambda _: hosts)
+        patch.setattr(communication_hosts, "Hosts", lambda _: hosts)
         for communication in COMMUNICATIONS:
             train_as(communication, folder)
 

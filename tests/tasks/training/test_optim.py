@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from include.sections import Training
-from tasks.training.optim import Optimizer, learning_rate
-from tasks.training.row_adamw import Setting
+from tasks.training.optim import Optimizer, Setting, learning_rate
 
 SETTINGS = {"weight": Setting(1.0, 0.1), "bias": Setting(0.5, 0.0), "rows": Setting(2.0, 0.01)}
 SHAPES = {"weight": (4, 3), "bias": (4,), "rows": (10, 3)}

@@ -32,7 +32,7 @@ from tasks.training.checkpoint import load_pieces, save_pieces
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loop import Trainer
-from tasks.training.parallel.mesh import disconnect, lost_ranks_told
+from tasks.training.parallel.divide import disconnect, lost_ranks_told
 from tasks.training.parallel.pipeline import check_pipeline
 from tasks.training.parallel.tensor import check_tensor
 from tests.tasks.encoder.families import family

@@ -21,9 +21,9 @@ from tasks.launching.launch import launch
 from tasks.training import precision
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
+from tasks.training.objectives import LOSS, BestModel
 from tasks.training.precision import GROWTH_STEPS, PATIENCE, LossScale, NonFiniteGuard, autocast
 from tasks.training.sampler import planned_steps
-from tasks.training.selection import LOSS, BestModel
 from tests.tasks.launching.jobs import lines, losses, make_job
 
 

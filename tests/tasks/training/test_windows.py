@@ -14,7 +14,7 @@ from tasks.scoring.metrics import all_metrics
 from tasks.training.factory import build_trainer
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
-from tasks.training.selection import BATCH_TOKENS, LOSS
+from tasks.training.objectives import BATCH_TOKENS, LOSS
 from tests.tasks.encoder.samples import stories, tiny_encoder, tokenizer, write_split
 from tests.tasks.launching.jobs import lines, make_job
 from tests.tasks.launching.ranks import on_ranks

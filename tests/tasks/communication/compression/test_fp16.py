@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tasks.communication.compression.fp16 import Half
+from tasks.communication.compression.base import Half
 from tasks.communication.link import Link
 from tests.tasks.communication.compression.samples import CPU, step
 

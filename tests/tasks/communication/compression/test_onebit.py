@@ -3,17 +3,17 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tasks.communication.compression.onebit import BLOCK, OneBit, pack, unpack
+from tasks.communication.compression.coded import OneBit, pack, unpack
 from tasks.communication.link import Link
 from tests.tasks.communication.compression.samples import CPU, step
 
 
 def test_the_round_trip_against_numpy() -> None:
-    values = np.random.default_rng(0).normal(size=(3, BLOCK)).astype(np.float32)
+    values = np.random.default_rng(0).normal(size=(3, OneBit.block)).astype(np.float32)
     expected = np.where(values >= 0, 1, -1) * np.abs(values).mean(axis=1, keepdims=True)
-    compressor = OneBit("onebit", [torch.Size([3 * BLOCK])], Link(), CPU)
-    decoded = compressor.decode(compressor.encode(torch.from_numpy(values).flatten()), 3 * BLOCK)
-    np.testing.assert_allclose(decoded.numpy().reshape(3, BLOCK), expected, rtol=1e-6)
+    compressor = OneBit("onebit", [torch.Size([3 * OneBit.block])], Link(), CPU)
+    decoded = compressor.decode(compressor.encode(torch.from_numpy(values).flatten()), 3 * OneBit.block)
+    np.testing.assert_allclose(decoded.numpy().reshape(3, OneBit.block), expected, rtol=1e-6)
 
 
 def test_by_hand() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tasks.communication.compression.base import Recoded
+from tasks.communication.compression.coded import Recoded
 from tasks.communication.link import Link
 from tests.tasks.communication.compression.samples import ELEMENTS, SHAPES, descend, gradient, make, step
 from tests.tasks.launching.ranks import on_ranks

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tasks.communication.compression.topk import TopK, largest
+from tasks.communication.compression.coded import TopK, largest
 from tasks.communication.link import Link
 from tests.tasks.communication.compression.samples import CPU, step
 
