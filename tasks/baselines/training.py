@@ -6,13 +6,12 @@ import json
 import logging
 import math
 import time
-from typing import Any
 
 import torch
 
 from include.artifacts import write_json
 from include.scratch import scratch_folder
-from tasks.baselines.regression import Linear, fit
+from tasks.baselines.regression import fit
 from tasks.baselines.vectors import frozen, tfidf
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.loading import copy_tokenizer
@@ -45,18 +44,33 @@ def train(job: Job) -> None:
         criterion = Criterion(experiment.loss, experiment.task, labels)
         log.info("fitting %d features to %d rows", vectors.shape[1], len(labels))
         weights = criterion.weights(labels)
-        _set_head(model, fit(spark, experiment.task, vectors, _targets(model, labels), weights, scratch))
+        found = fit(spark, experiment.task, vectors, _targets(model, labels), weights, scratch)
+        with torch.no_grad():
+            model.output_layer.weight.copy_(torch.tensor(found.weights))
+            model.output_layer.bias.copy_(torch.tensor(found.biases))
         seconds = time.monotonic() - started
     logits = predict_logits(model, dev)
-    found = dev.labels[dev.documents]
-    metrics = {**all_metrics(experiment.task, found, logits), LOSS: criterion.mean(logits, found)}
+    wanted = dev.labels[dev.documents]
+    metrics = {**all_metrics(experiment.task, wanted, logits), LOSS: criterion.mean(logits, wanted)}
     numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
     where = {"step": 1, "epoch": 1.0, "time": round(time.time(), 3)}
     line = {**where, **numbers, **distribution(experiment.task, logits)}
     (job.output / METRICS).write_text(json.dumps(line) + "\n", encoding="utf-8")
     model.save(job.output / "model")
     copy_tokenizer(job.encoder, job.output / "model", model, job.head.max_length)
-    write_json(job.output / "training.json", _summary(job, numbers, len(labels), seconds, model.device))
+    summary = {  # as far as it has a meaning without steps
+        "metric": experiment.task.metric,
+        "best": numbers[experiment.task.metric],
+        "rows_per_second": round(len(labels) / seconds, 1),
+        "seconds": round(seconds, 1),
+        **memory_use(model.device),
+        "ranks": 1,
+        "threads": torch.get_num_threads(),
+        "device": model.device.type,
+        "precision": "fp32",
+        "torch": torch.__version__,
+    }
+    write_json(job.output / "training.json", summary)
 
 
 def _targets(model: Classifier, labels: Array) -> Array:
@@ -65,28 +79,3 @@ def _targets(model: Classifier, labels: Array) -> Array:
         return labels
     low, high = model.spec.score_range
     return (labels - low) / (high - low) - 0.5
-
-
-@torch.no_grad()
-def _set_head(model: Classifier, found: Linear) -> None:
-    layer = model.output_layer
-    layer.weight.copy_(torch.tensor(found.weights))
-    layer.bias.copy_(torch.tensor(found.biases))
-
-
-def _summary(
-    job: Job, metrics: dict[str, float | None], rows: int, seconds: float, device: torch.device
-) -> dict[str, Any]:
-    """Return the content of training.json, as far as it has a meaning without steps."""
-    return {
-        "metric": job.experiment.task.metric,
-        "best": metrics[job.experiment.task.metric],
-        "rows_per_second": round(rows / seconds, 1),
-        "seconds": round(seconds, 1),
-        **memory_use(device),
-        "ranks": 1,
-        "threads": torch.get_num_threads(),
-        "device": device.type,
-        "precision": "fp32",
-        "torch": torch.__version__,
-    }

@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 from unittest import mock
 
@@ -41,7 +40,8 @@ class Lost(NamedTuple):
 def main(folder: str, ranks: int) -> int:
     """Run the ranks; return 0 if all of them succeeded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the stage as well, which then closes stdin
-    signal.signal(signal.SIGTERM, _stop)  # Horovod's launcher on Spark replaces it
+    # This ends the ranks on the way. Horovod's launcher on Spark replaces it.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(ExitCode.STOPPED))
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
         experiment = Job.read(Path(folder, JOB)).experiment
@@ -56,10 +56,6 @@ def main(folder: str, ranks: int) -> int:
         write_json(Path(folder, LOST), lost._asdict())
         return 1
     return 0
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    sys.exit(ExitCode.STOPPED)  # which ends the ranks on the way
 
 
 def _end_with_stdin() -> None:

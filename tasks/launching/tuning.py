@@ -37,10 +37,13 @@ def set_cycle(gpus: int) -> None:
 
 def tune_heap(divided: bool) -> None:
     """Prefer speed, or little memory for ranks that divide a model: it was too large for one of them."""
-    if divided:
-        return_large_blocks()
-    else:
+    if not divided:
         keep_freed_memory()
+        return
+    # Large blocks are mapped separately, and returned to the system when they are freed. Otherwise glibc soon takes all
+    # blocks of up to 32 MB from its heap, which then grows by the layers that are gathered and the gradients received.
+    _set(_MMAP_THRESHOLD, _LARGE)
+    _set(_TRIM_THRESHOLD, 2 * _LARGE)  # glibc's own ratio
 
 
 def keep_freed_memory() -> None:
@@ -51,16 +54,6 @@ def keep_freed_memory() -> None:
     """
     _set(_MMAP_MAX, 0)
     _set(_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def return_large_blocks() -> None:
-    """Let glibc map large blocks separately, and return them to the system when they are freed.
-
-    Otherwise it soon takes all blocks of up to 32 MB from its heap, which then grows by the layers that are gathered
-    and the gradients that are received.
-    """
-    _set(_MMAP_THRESHOLD, _LARGE)
-    _set(_TRIM_THRESHOLD, 2 * _LARGE)  # glibc's own ratio
 
 
 def _set(parameter: int, value: int) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from include.secrets import LOGIN, PROMOTER, VARIABLE
@@ -33,7 +33,6 @@ _SETTINGS = {
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 #: What errors of a database say that another try does not solve.
 _LASTING = ("is not a database", "is malformed", "Can't locate revision", "out-of-date database schema")
-_T = TypeVar("_T")
 
 
 class Server:
@@ -103,7 +102,9 @@ class Server:
     def write(self, client: MlflowClient, tracked: TrackedRun) -> Run:
         """Create or update a run, unless MLflow has it in this state already."""
         with self.translate_errors("does not accept the run; try again, or let a later run track it"):
-            experiment = self._experiment(client, f"spark-bert/{tracked.task}")
+            name, files = f"spark-bert/{tracked.task}", None if self._named else f"{self._folder}/artifacts"
+            known = client.get_experiment_by_name(name)
+            experiment = str(known.experiment_id if known else client.create_experiment(name, files))
             found = client.search_runs([experiment], f"tags.`{IDENTITY}` = '{tracked.identity}'", max_results=1)
             run = found[0] if found else None
             if run is None or run.data.tags.get(STATE) != tracked.state:
@@ -115,12 +116,6 @@ class Server:
         info = run.info
         page = f"{self.uri.rstrip('/')}/#/experiments/{info.experiment_id}/runs/{info.run_id}"
         return page if self.uri.startswith("http") else ""
-
-    def _experiment(self, client: MlflowClient, name: str) -> str:
-        found = client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
-        return str(client.create_experiment(name, None if self._named else f"{self._folder}/artifacts"))
 
 
 def _is_address(text: str) -> bool:
@@ -207,5 +202,5 @@ def _new_points(client: MlflowClient, run: Run, points: Sequence[Point]) -> list
     return [point for place, point in found.items() if place not in there]
 
 
-def _chunks(values: Sequence[_T], size: int) -> Iterator[Any]:
+def _chunks(values: Sequence[Any], size: int) -> Iterator[Any]:
     return (values[start : start + size] for start in range(0, len(values), size))

@@ -45,7 +45,14 @@ class PredictionsFile:
 def from_predictions(task: Task, test_rows: Array, rows: Array, predicted: Array) -> PredictionsFile:
     """Create the file from class ids, scores, or cells of labels, [n], for every test row once, in any order."""
     order = np.argsort(rows, kind="stable")
-    _same_rows(task, test_rows, rows[order])
+    found = rows[order]
+    for problem, wrong in (
+        ("is predicted twice", found[1:][found[1:] == found[:-1]]),
+        ("has no prediction", np.setdiff1d(test_rows, found)),
+        ("is predicted but not in the test split", np.setdiff1d(found, test_rows)),
+    ):
+        if wrong.size:
+            raise BadInput(f"{task.name}: test row {wrong[0]} {problem}: run the stage predict again")
     return PredictionsFile(task, test_rows, _values(task, predicted[order]))
 
 
@@ -61,16 +68,6 @@ def placeholder(task: Task) -> PredictionsFile:
 def is_glue(task: Task) -> bool:
     """Return whether a GLUE submission contains a file for this task."""
     return task.name in SUBMISSION_TASKS
-
-
-def _same_rows(task: Task, expected: Array, found: Array) -> None:
-    for problem, rows in (
-        ("is predicted twice", found[1:][found[1:] == found[:-1]]),
-        ("has no prediction", np.setdiff1d(expected, found)),
-        ("is predicted but not in the test split", np.setdiff1d(found, expected)),
-    ):
-        if rows.size:
-            raise BadInput(f"{task.name}: test row {rows[0]} {problem}: run the stage predict again")
 
 
 def _values(task: Task, predicted: Array) -> list[str]:
@@ -145,12 +142,8 @@ def _check_line(label: str, line: str, index: int, task: Task) -> None:
     if fields[0] != str(index):
         raise BadInput(f"{label}: the index is {fields[0]!r}, not {index}")
     if task.kind == "regression":
-        _check_score(label, fields[1], task)
+        low, high = task.score_range or (float("-inf"), float("inf"))
+        if not _SCORE.fullmatch(fields[1]) or not low - _ROUNDING <= float(fields[1]) <= high + _ROUNDING:
+            raise BadInput(f"{label}: {fields[1]!r} is not a score from {low} to {high} with {DECIMALS} decimals")
     elif unknown := set(task.labels_in(fields[1])) - set(task.labels):
         raise BadInput(f"{label}: {min(unknown)!r} is not a label of {task.name} ({', '.join(task.labels)})")
-
-
-def _check_score(label: str, text: str, task: Task) -> None:
-    low, high = task.score_range or (float("-inf"), float("inf"))
-    if not _SCORE.fullmatch(text) or not low - _ROUNDING <= float(text) <= high + _ROUNDING:
-        raise BadInput(f"{label}: {text!r} is not a score from {low} to {high} with {DECIMALS} decimals")

@@ -43,7 +43,10 @@ def write_mlflow_files(package: Path, task: Task, served: Form, train: str) -> N
     code = f"{_CODE}_{hashlib.sha256(content).hexdigest()[:8]}"
     _write_code(package / "code" / code)
     names = (*_MLFLOW, "numpy", "pandas", "tokenizers", *_LIBRARIES[served.engine])
-    _write_environment(package, [f"{name}=={metadata.version(name).partition('+')[0]}" for name in names])
+    requirements = [f"{name}=={metadata.version(name).partition('+')[0]}\n" for name in names]
+    (package / "requirements.txt").write_text("".join(requirements), encoding="utf-8")
+    environment = f"python: {platform.python_version()}\ndependencies:\n- -r requirements.txt\n"
+    (package / "python_env.yaml").write_text(environment, encoding="utf-8")
     _write_mlmodel(package, task, served, train, code)
 
 
@@ -55,12 +58,6 @@ def _write_code(folder: Path) -> None:
         shutil.copyfile(str(module.__file__), file)
     for part in (folder, *folder.iterdir()):
         (part / "__init__.py").write_text('"""A part of what loads the package."""\n', encoding="utf-8")
-
-
-def _write_environment(package: Path, requirements: list[str]) -> None:
-    (package / "requirements.txt").write_text("".join(f"{line}\n" for line in requirements), encoding="utf-8")
-    lines = (f"python: {platform.python_version()}", "dependencies:", "- -r requirements.txt")
-    (package / "python_env.yaml").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _write_mlmodel(package: Path, task: Task, served: Form, train: str, code: str) -> None:

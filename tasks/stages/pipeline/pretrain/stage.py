@@ -82,16 +82,12 @@ def _cut(experiment: Experiment, encoder: Path, folder: Path) -> dict[str, Any]:
     counts = {split: writer.write(texts, folder / split) for split, texts in splits(file, options.seed).items()}
     for split, count in counts.items():
         log.info("%s: %d documents, %d blocks, %d tokens", split, *count.values())
-    fixed = experiment.batching.kind in ("length", "static")
-    _check(counts["train"]["blocks"], counts["dev"]["blocks"], options.batch_size if fixed else 1, file)
-    return {name: {split: count[name] for split, count in counts.items()} for name in ("documents", "blocks", "tokens")}
-
-
-def _check(train: int, dev: int, batch_size: int, file: Path) -> None:
-    if not dev:
+    if not counts["dev"]["blocks"]:
         raise BadInput(f"{file}: the tokenizer knows no word of the dev documents: add more text")
-    if train < batch_size:
+    blocks, fixed = counts["train"]["blocks"], experiment.batching.kind in ("length", "static")
+    if blocks < (options.batch_size if fixed else 1):
         raise BadInput(
-            f"pretraining.batch_size is {batch_size}, but {file} has only {train} blocks to train on: reduce the "
-            "batch size, or add more text"
+            f"pretraining.batch_size is {options.batch_size}, but {file} has only {blocks} blocks to train on: reduce "
+            "the batch size, or add more text"
         )
+    return {name: {split: count[name] for split, count in counts.items()} for name in ("documents", "blocks", "tokens")}

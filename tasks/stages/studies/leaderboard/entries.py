@@ -83,19 +83,16 @@ def _read(run: Run) -> Iterator[Entry]:
     for stage in (name for name in _MAKERS if name in stages):
         fields |= flatten(run.artifact(stage).manifest.part)
     kind, name, seed = fields.pop("model.kind"), fields.pop("model.name"), fields.pop("training.seed")
+    model = {"encoder": name, "frozen": f"{name}, frozen"}.get(kind, kind)
     settings = {name: value for name, value in fields.items() if value != _DEFAULTS[name]}
     keys = {stage: stages[stage]["key"] for stage in ("train", "evaluate", "predict") if stage in stages}
     yield Entry(
-        run.folder.name, experiment.task, _model(kind, name), seed, settings,
+        run.folder.name, experiment.task, model, seed, settings,
         data.manifest.key, max(data.manifest.modified.values(), default=0) / 1e9,
         keys, evaluate.path / "predictions.parquet", _json(evaluate, "metrics.json"), _json(train, "training.json"),
         sum(file.stat().st_size for file in (train.path / "model").rglob("*") if file.is_file()),
         stages.get("predict", {}).get("result", {}).get("rows_per_second"),
     )  # fmt: skip
-
-
-def _model(kind: str, name: str) -> str:
-    return {"encoder": name, "frozen": f"{name}, frozen"}.get(kind, kind)
 
 
 def _json(artifact: Artifact, file: str) -> dict[str, Any]:

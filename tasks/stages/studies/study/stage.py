@@ -37,7 +37,7 @@ def plan(experiment: Experiment, run: Run) -> Plan:
 def run(context: Context, plan: Plan) -> Outcome:
     """Compare the arms, and write the report."""
     from tasks.reporting import drawing
-    from tasks.stages.studies.study import plots, report
+    from tasks.stages.studies.study import report
     from tasks.stages.studies.study.table import summarize
 
     name, folder = context.experiment.study.name, context.output
@@ -46,7 +46,7 @@ def run(context: Context, plan: Plan) -> Outcome:
     summary = summarize(name, plan.arms, plan.warnings)
     write_json(folder / "study.json", summary)
     (folder / "study.md").write_text(report.markdown(summary), encoding="utf-8")
-    drawn = {"metric": plots.intervals(summary), "tradeoff": plots.tradeoff(summary)}
+    drawn = {"metric": report.intervals(summary), "tradeoff": report.tradeoff(summary)}
     images: dict[str, Path] = {}
     for title, figure in drawn.items():
         if figure is not None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from include.artifacts import MANIFEST, ArtifactStore, read_manifest
 from include.datasets import Dataset
 from include.runs import ARM, Run
-from tasks.stages.upkeep.prune.folders import folders
 from tasks.tracking.loading import EVALUATE, PACKAGE, TRAIN
 from tasks.tracking.registry import Version
 
@@ -21,19 +21,11 @@ _Key = tuple[str, str]
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class References:
-    """The names of the runs that are kept, and the stages and keys of the artifacts that are kept."""
-
-    runs: set[str]
-    artifacts: set[tuple[str, str]]
-
-
-def referred(home: Path, versions: Sequence[Version], is_young: Callable[[Path], bool]) -> References:
-    """Find the runs and artifacts that must be kept; raise BadInput for a damaged record, whose references are unknown.
+def referred(home: Path, versions: Sequence[Version], is_young: Callable[[Path], bool]) -> tuple[set[str], set[_Key]]:
+    """Return the names of the runs, and stage and key of the artifacts, that must be kept.
 
     Runs are kept if they are young, if a registered version names them, or if they are arms of a study, because a later
-    study compares them again. So is what these refer to.
+    study compares them again. So is what these refer to. Raise BadInput for a damaged record: it may refer to anything.
     """
     store = ArtifactStore(home)
     names = [folder.name for folder in folders(home / "runs") if is_young(folder) or (folder / ARM).is_file()]
@@ -42,7 +34,14 @@ def referred(home: Path, versions: Sequence[Version], is_young: Callable[[Path],
     keys = [key for name in runs for key in _artifacts_of(_record(home, name), store)]
     keys += [(stage, version.tags[tag]) for version in versions for stage, tag in _TAGS.items() if tag in version.tags]
     keys += [("ingest", key) for folder in folders(home / "datasets") for key in Dataset(home, folder.name).versions()]
-    return References(set(runs), set(_closure(keys, lambda key: _inputs_of(store, key))))
+    return set(runs), set(_closure(keys, lambda key: _inputs_of(store, key)))
+
+
+def folders(path: Path) -> list[Path]:
+    """Return the folders in a folder, sorted by name; empty if it does not exist. Symbolic links are left out."""
+    with suppress(FileNotFoundError), os.scandir(path) as entries:
+        return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    return []
 
 
 def _closure(first: Iterable[_T], more: Callable[[_T], Iterable[_T]]) -> list[_T]:

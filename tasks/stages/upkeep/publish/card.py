@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,48 +20,23 @@ from tasks.reporting.page import figure
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What the artifacts of a run say of its model.
-
-    Attributes:
-        summary: The content of metrics.json.
-        rows: The rows of each split after cleaning.
-        data: The key and the fingerprint of the validated data.
-        settings: The parts of the experiment that train used.
-        preprocessing: The part that preprocess used.
-        thresholds: For a multi-label task, the probability from which each label is predicted, in their order.
-        revision: That of the code that trained the model.
-    """
-
-    summary: Mapping[str, Any]
-    gate: Mapping[str, Any]
-    rows: Mapping[str, int]
-    data: Mapping[str, str]
-    training: Mapping[str, Any]
-    settings: Mapping[str, Mapping[str, Any]]
-    preprocessing: Mapping[str, Any]
-    thresholds: Sequence[float]
-    revision: str
-
-    @classmethod
-    def of(cls, inputs: Mapping[str, Artifact]) -> Evidence:
-        """Read the artifacts of validate, preprocess, train, evaluate and gate."""
-        made = {name: artifact.manifest for name, artifact in inputs.items()}
-        return cls(
-            json.loads((inputs["evaluate"].path / "metrics.json").read_text(encoding="utf-8")),
-            made["gate"].result,
-            made["preprocess"].result["rows"],
-            {"version": made["validate"].key, "fingerprint": made["validate"].fingerprint},
-            made["train"].result,
-            made["train"].part,
-            made["preprocess"].part["preprocessing"],
-            read_head(inputs["train"].path / "model").thresholds,
-            made["train"].revision,
-        )
+def evidence_of(inputs: Mapping[str, Artifact]) -> dict[str, Any]:
+    """Return what the artifacts of validate, preprocess, train, evaluate and gate say of a model."""
+    made = {name: artifact.manifest for name, artifact in inputs.items()}
+    return {
+        "summary": json.loads((inputs["evaluate"].path / "metrics.json").read_text(encoding="utf-8")),
+        "gate": made["gate"].result,
+        "rows": made["preprocess"].result["rows"],  # of each split, after cleaning
+        "data": {"version": made["validate"].key, "fingerprint": made["validate"].fingerprint},
+        "training": made["train"].result,
+        "settings": made["train"].part,
+        "preprocessing": made["preprocess"].part["preprocessing"],
+        "thresholds": read_head(inputs["train"].path / "model").thresholds,
+        "revision": made["train"].revision,
+    }
 
 
-def model_card(experiment: Experiment, evidence: Evidence, base: BaseModel, name: str) -> str:
+def model_card(experiment: Experiment, evidence: Mapping[str, Any], base: BaseModel, name: str) -> str:
     """Return the text of the card, whose examples load the model by its name."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -71,13 +45,13 @@ def model_card(experiment: Experiment, evidence: Evidence, base: BaseModel, name
     environment.filters |= {"figure": figure, "cell": _cell}
     text = environment.get_template(TEMPLATE.name).render(
         name=name, task=experiment.task, data=_data_name(experiment), base=base, evidence=evidence,
-        metrics=list(_metrics(experiment.task, evidence.summary)), weakest=_weakest(evidence.summary),
+        metrics=list(_metrics(experiment.task, evidence["summary"])), weakest=_weakest(evidence["summary"]),
         needs_code=experiment.model.pooling != "native",
     )  # fmt: skip
     return f"---\n{_header(experiment, evidence, base)}\n---\n\n{text}"
 
 
-def _header(experiment: Experiment, evidence: Evidence, base: BaseModel) -> str:
+def _header(experiment: Experiment, evidence: Mapping[str, Any], base: BaseModel) -> str:
     """Return the YAML that the hub reads."""
     task, hub = experiment.task, experiment.task.hub if experiment.data.source in ("glue", "hub") else None
     where: dict[str, Any] = {
@@ -87,7 +61,7 @@ def _header(experiment: Experiment, evidence: Evidence, base: BaseModel) -> str:
         "dataset_split": hub.dev if hub else "dev",
         "dataset_config": hub.config if hub else None,
     }
-    values = evidence.summary["metrics"].items()
+    values = evidence["summary"]["metrics"].items()
     results = [EvalResult(**where, metric_type=name, metric_value=value) for name, value in values if value is not None]
     data = ModelCardData(
         base_model=base.hub or None,

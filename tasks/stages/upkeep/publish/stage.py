@@ -31,7 +31,7 @@ def plan(experiment: Experiment, run: Run) -> str:
 def run(context: Context, plan: str) -> Outcome:
     """Write the card and, if the experiment names a repository, upload it with the model."""
     from tasks.encoder.base_model import base_model, recorded
-    from tasks.stages.upkeep.publish.card import Evidence, model_card
+    from tasks.stages.upkeep.publish.card import evidence_of, model_card
 
     experiment, model = context.experiment, context.inputs["train"].path / "model"
     if experiment.model.kind != "encoder":
@@ -42,7 +42,7 @@ def run(context: Context, plan: str) -> Outcome:
     publication, card = experiment.publication, context.output / CARD
     base = recorded(model) or base_model(experiment.model.name, experiment.runtime)
     name = publication.repository or "path/to/the/model"
-    card.write_text(model_card(experiment, Evidence.of(context.inputs), base, name), encoding="utf-8")
+    card.write_text(model_card(experiment, evidence_of(context.inputs), base, name), encoding="utf-8")
     result = {"repository": publication.repository, "files": {"card": CARD}}
     if not publication.repository:
         log.info("publication.repository is empty, so nothing was uploaded")

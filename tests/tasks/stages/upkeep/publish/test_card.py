@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,29 +12,29 @@ from include.named import build
 from include.sections import Runtime
 from tasks.encoder.base_model import BaseModel, base_model, recorded
 from tasks.encoder.spec import BASE_MODEL
-from tasks.stages.upkeep.publish.card import Evidence, model_card
+from tasks.stages.upkeep.publish.card import model_card
 
 STSB = {"data": {"task": "STS-B", "source": "glue", "path": "glue"}, "model": {"pooling": "mean"}}
 PART = {"about": "up to 9 words", "rows": 40, "metric": "pearson", "pearson": 0.5}
-EVIDENCE = Evidence(
-    summary={
+EVIDENCE: dict[str, Any] = {
+    "summary": {
         "metrics": {"pearson": 0.75, "spearman": None}, "interval": [0.7, 0.8], "baseline": {"pearson": None},
         "rows": 1500, "slices": {"length:short": PART, "length:long": {**PART, "about": "x|y", "pearson": None}},
     },
-    gate={"checks": [{"key": "gate.pearson", "value": 0.75, "threshold": 0.7}]},
-    rows={"train": 5749, "dev": 1500, "test": 1379},
-    data={"version": "0123456789abcdef", "fingerprint": "f00d"},
-    training={"precision": "fp32", "compression": "none", "ranks": 2, "torch": "2.13.0"},
-    settings={
+    "gate": {"checks": [{"key": "gate.pearson", "value": 0.75, "threshold": 0.7}]},
+    "rows": {"train": 5749, "dev": 1500, "test": 1379},
+    "data": {"version": "0123456789abcdef", "fingerprint": "f00d"},
+    "training": {"precision": "fp32", "compression": "none", "ranks": 2, "torch": "2.13.0"},
+    "settings": {
         "model": {"pooling": "mean"},
         "training": {
             "epochs": 3, "batch_size": 32, "learning_rate": 5e-5, "seed": 1, "lora_rank": 8, "lora_targets": "all",
         },
     },
-    preprocessing={"max_length": 64, "clean": ["html", "lowercase"]},
-    thresholds=(0.4, 0.6),
-    revision="abc",
-)  # fmt: skip
+    "preprocessing": {"max_length": 64, "clean": ["html", "lowercase"]},
+    "thresholds": (0.4, 0.6),
+    "revision": "abc",
+}  # fmt: skip
 BASE = base_model("all-MiniLM-L6-v2", Runtime())
 
 
@@ -56,16 +57,16 @@ def test_a_regression_of_pairs() -> None:
 def test_a_card_says_what_happens_to_long_texts() -> None:
     cut = " ".join(model_card(build(STSB, "test"), EVIDENCE, BASE, "me/similarity").split())
     assert "Inputs of more than 64 tokens are truncated." in cut and "windows" not in cut
-    divided = {**EVIDENCE.preprocessing, "long": "windows", "stride": 16}
-    card = model_card(build(STSB, "test"), replace(EVIDENCE, preprocessing=divided), BASE, "me/similarity")
+    divided = {**EVIDENCE["preprocessing"], "long": "windows", "stride": 16}
+    card = model_card(build(STSB, "test"), {**EVIDENCE, "preprocessing": divided}, BASE, "me/similarity")
     assert "into windows of that length, of which neighbors share 16 tokens" in " ".join(card.split())
 
 
 def test_several_labels_have_their_thresholds() -> None:
     data = {"task": "multi-label", "source": "files", "path": "data/films", "labels": ["acting", "plot"]}
-    summary = {**EVIDENCE.summary, "metrics": {"f1_micro": 0.75}, "baseline": {}}
+    summary = {**EVIDENCE["summary"], "metrics": {"f1_micro": 0.75}, "baseline": {}}
     wanted = build({"data": data, "model": {"pooling": "native"}}, "test")
-    card = model_card(wanted, replace(EVIDENCE, summary=summary), BASE, "me/films")
+    card = model_card(wanted, {**EVIDENCE, "summary": summary}, BASE, "me/films")
     assert "thresholds that were tuned on other rows" in card
     assert "assigns any of 2 labels to a text" in " ".join(card.split())
     assert "| 1 | plot | 0.6000 |" in card and 'model="me/films", top_k=None)' in card
@@ -77,7 +78,7 @@ def test_a_native_head_needs_no_code_of_the_model() -> None:
 
 
 def test_texts_that_were_not_cleaned_have_no_rules() -> None:
-    plain = replace(EVIDENCE, preprocessing={"max_length": 64, "clean": []})
+    plain = {**EVIDENCE, "preprocessing": {"max_length": 64, "clean": []}}
     assert "cleaned" not in model_card(build(STSB, "test"), plain, BASE, "me/similarity")
 
 
