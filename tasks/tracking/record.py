@@ -54,21 +54,11 @@ class Record(Recorded):
         return "FINISHED" if self.stages.keys() & {"export", "promote"} or self.arm else "KILLED"
 
     @property
-    def has_ended(self) -> bool:
-        """Whether the run has probably ended: it has finished or failed, or its own tracking has been tried."""
-        return bool(self.pipeline) and (self.status != "KILLED" or "track" in self.stages)
-
-    @property
     def state(self) -> str:
         """A digest of 16 hexadecimal digits that changes whenever there is something new to track."""
         stages = {name: entry.model_dump(exclude=_UNTRACKED) for name, entry in self.pipeline.items()}
         whole = json.dumps([self.experiment, stages, self.arm, self.status], sort_keys=True)
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
-
-    def is_tracked(self, uri: str) -> bool:
-        """Return whether the run has itself written this state to the MLflow at this address."""
-        result = self.stages["track"].result if "track" in self.stages else {}
-        return (result.get("state"), result.get("uri")) == (self.state, uri)
 
 
 def read(run: Run) -> Record:
@@ -105,7 +95,10 @@ def others(run: Run, uri: str) -> tuple[dict[str, str], list[str]]:
         except (BadInput, OSError) as error:
             warnings.append(f"{file.parent.name} is not tracked: {error}")
             continue
-        if record.has_ended and not record.is_tracked(uri):
+        track = record.stages.get("track")
+        written = track and track.result.get("state") == record.state and track.result.get("uri") == uri
+        ended = record.status != "KILLED" or track  # a run whose own tracking was tried has probably ended
+        if record.pipeline and ended and not written:
             found[file.parent.name] = record.state
     return found, warnings
 

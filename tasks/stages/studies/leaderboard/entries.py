@@ -9,7 +9,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from include.artifacts import Artifact
 from include.experiment import Experiment
 from include.glue import GENERIC, Task
 from include.runs import ARM, Run
@@ -85,19 +84,16 @@ def _read(run: Run) -> Iterator[Entry]:
     kind, name, seed = fields.pop("model.kind"), fields.pop("model.name"), fields.pop("training.seed")
     model = {"encoder": name, "frozen": f"{name}, frozen"}.get(kind, kind)
     settings = {name: value for name, value in fields.items() if value != _DEFAULTS[name]}
+    summary = json.loads((evaluate.path / "metrics.json").read_bytes())
+    training = json.loads((train.path / "training.json").read_bytes())
     keys = {stage: stages[stage]["key"] for stage in ("train", "evaluate", "predict") if stage in stages}
     yield Entry(
         run.folder.name, experiment.task, model, seed, settings,
         data.manifest.key, max(data.manifest.modified.values(), default=0) / 1e9,
-        keys, evaluate.path / "predictions.parquet", _json(evaluate, "metrics.json"), _json(train, "training.json"),
+        keys, evaluate.path / "predictions.parquet", summary, training,
         sum(file.stat().st_size for file in (train.path / "model").rglob("*") if file.is_file()),
         stages.get("predict", {}).get("result", {}).get("rows_per_second"),
     )  # fmt: skip
-
-
-def _json(artifact: Artifact, file: str) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads((artifact.path / file).read_text(encoding="utf-8"))
-    return values
 
 
 def _of_one_data(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
