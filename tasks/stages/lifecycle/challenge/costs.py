@@ -18,15 +18,7 @@ ROWS, WARM_UP = 100, 10
 
 @dataclass(frozen=True)
 class Cost:
-    """One cost of the challenger ("model") and the champion, and the budget for it.
-
-    Attributes:
-        name: "latency" or "size".
-        unit: "ms" or "MB" (10^6 bytes).
-        champion: The cost of the champion; None if there is no champion.
-        budget: The maximum for the challenger; None if there is no limit.
-        reason: Why the challenger exceeds the budget; "" if it does not.
-    """
+    """One cost of the challenger ("model") and the champion, its budget, and the reason if it exceeds that."""
 
     name: str
     unit: str
@@ -51,8 +43,7 @@ def costs(models: Mapping[str, ScoredModel], options: Retraining) -> list[Cost]:
 def milliseconds(models: Mapping[str, ScoredModel]) -> dict[str, float]:
     """Return the median time from token ids to logits for a single text, on one CPU thread, in the served forms.
 
-    A single thread makes machines comparable and is least affected by other processes, although more threads would be
-    faster. For the same reason, the models take turns with each text. The texts are evenly spread over the dev split.
+    A single thread is least affected by other processes. So that all models are, they take turns with each text.
     """
     rows = len(next(iter(models.values())).table.documents)
     taken: dict[str, list[float]] = {name: [] for name in models}

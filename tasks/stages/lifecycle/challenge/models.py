@@ -32,13 +32,7 @@ from tasks.scoring.scored import ScoredSplit
 
 @dataclass(frozen=True)
 class ScoredModel:
-    """A model's folder and its predictions for the dev rows.
-
-    Attributes:
-        served: The form of the model that is served, on one thread; PyTorch for a champion without a package.
-        table: The dev rows, tokenized by the model's own tokenizer.
-        scored: The dev rows with the model's logits.
-    """
+    """A model's folder, its served form on one thread, and the dev rows as it tokenizes them and with its logits."""
 
     folder: Path
     served: Backend
@@ -59,11 +53,7 @@ def load_models(context: Context, champion: Mapping[str, str]) -> dict[str, Scor
 
 
 def load_challenger(task: Task, dev: TokenTable, folder: Path, package: Path, predictions: Path) -> ScoredModel:
-    """Load the challenger, with the tokenized dev rows and the predictions of evaluate.
-
-    Raises:
-        BadInput: If the predictions are for other rows.
-    """
+    """Load the challenger, with the tokenized dev rows and the predictions of evaluate."""
     found = pq.read_table(predictions).sort_by("row")
     rows = dev.rows[dev.documents]
     order = np.argsort(rows, kind="stable")
@@ -79,13 +69,7 @@ def load_challenger(task: Task, dev: TokenTable, folder: Path, package: Path, pr
 def load_champion(
     task: Task, dev: TokenTable, validated: Path, champion: Mapping[str, str], store: ArtifactStore
 ) -> ScoredModel:
-    """Load the champion, and predict the dev rows, cleaned as in its own training.
-
-    The texts of `dev` are cleaned as in this run; those of the file `validated` are as they were.
-
-    Raises:
-        BadInput: If the champion's files are missing or damaged, or if it was trained for another task.
-    """
+    """Load the champion, and predict the dev rows. The raw texts in `validated` are cleaned as in its training."""
     name, folder = f"the champion, version {champion['version']} of {champion['model']}", Path(champion["folder"])
     try:
         store.find("train", champion["train"], hashed=True)  # raises BadInput if a file is damaged
@@ -127,13 +111,7 @@ def _sentences(validated: Path, dev: TokenTable, task: Task) -> list[list[str]]:
 def retokenize(
     table: TokenTable, sentences: Sequence[list[str]], tokenizer: Path, max_length: int, stride: int | None = None
 ) -> TokenTable:
-    """Tokenize the documents of a table, whose columns of sentences are given, with the tokenizer of another model.
-
-    Neighboring windows of a long text share `stride` tokens; without a stride, long texts are truncated.
-
-    Raises:
-        BadInput: If the file of the tokenizer is damaged.
-    """
+    """Tokenize the documents of a table, whose columns of sentences are given, with the tokenizer of another model."""
     try:
         other = tokens.open_tokenizer(tokenizer, max_length, stride)
     except Exception as error:  # tokenizers raises no narrower type

@@ -27,13 +27,10 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Lost:
-    """The rows on which one model is worse than the other.
+    """The rows on which one model is worse than the other: their number, and the first of them.
 
-    Attributes:
-        count: The number of all of them.
-        rows: The first ones, with the keys row, sentences, label and prediction (the worse model's), and either
-            confidence (the worse model's) or other (the better model's prediction). For a multi-label task, labels and
-            predictions are texts with commas.
+    A row has row, sentences, label and prediction (the worse model's), and confidence or other (the better model's
+    prediction). For a multi-label task, labels and predictions are texts with commas.
     """
 
     count: int
@@ -56,9 +53,8 @@ def disagreements(model: ScoredSplit, champion: ScoredSplit | None) -> dict[str,
 def rows_lost(loser: ScoredSplit, winner: ScoredSplit, shown: int = SHOWN) -> Lost:
     """Return the rows on which the loser is worse than the winner; all are counted, and the first ones are described.
 
-    For a classification, these are the rows that only the winner has right, in descending order of the loser's
-    confidence. For a regression, these are the rows on which the loser's error is larger, and for a multi-label task
-    those on which the loser has more labels wrong, in descending order of the difference.
+    These are the rows of a classification that only the winner has right, by the loser's confidence; otherwise those on
+    which the loser's error is larger, by the difference.
     """
     if loser.task.kind == "classification":
         lost = (loser.predicted != loser.labels) & (winner.predicted == winner.labels)

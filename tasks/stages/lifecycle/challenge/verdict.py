@@ -17,14 +17,7 @@ from tasks.stages.lifecycle.challenge.costs import Cost
 
 @dataclass(frozen=True)
 class MarginCheck:
-    """A comparison on some rows, and its margin.
-
-    Attributes:
-        about: A description of the rows.
-        key: The experiment's field that sets the margin.
-        margin: The largest accepted loss of the metric.
-        reason: Why the challenger is refused; "" if it is not.
-    """
+    """A comparison on some rows with the margin that a field sets, and why the challenger is refused, if it is."""
 
     about: str
     key: str
@@ -41,11 +34,8 @@ class Verdict:
     Attributes:
         outcome: The outcome over all dev rows; "first" if there is no champion to compare with.
         champion: The content of champion.json.
-        metric: The task's selection metric.
-        metrics: All metrics of "model" (the challenger) and "champion"; None where a metric is undefined, and for a
-            missing champion.
+        metrics: All metrics of "model" and "champion"; None where one is undefined, and for a missing champion.
         whole: The comparison over all dev rows; None if there is no champion.
-        reasons: Why the challenger is refused; empty if it passes.
     """
 
     outcome: paired.Outcome | Literal["first"]
@@ -106,9 +96,7 @@ def judge(
 ) -> Verdict:
     """Compare the challenger with the champion, which champion.json names, and its costs with their budgets.
 
-    The challenger is refused if it is worse on a slice. Undecided slices have no effect: slices are small and serve to
-    detect losses beyond the margin, not to exclude them. The slice of a label also detects a classifier that keeps its
-    overall accuracy by predicting a single class.
+    Undecided slices have no effect: slices are small and serve to detect losses beyond the margin, not to exclude them.
     """
     metrics = {"model": as_json(model.metrics()), "champion": as_json(champion.metrics()) if champion else None}
     whole = None

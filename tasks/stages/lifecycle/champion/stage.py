@@ -20,11 +20,9 @@ class Plan:
     """The champion; all fields but the name of the registered model are "" if there is none yet.
 
     Attributes:
-        version: The number of the version.
         train: The key of the artifact of train. Those of evaluate and package follow.
         run: The name of the run that has registered the version.
         sha256: The digest of train's manifest.
-        package_sha256: The digest of package's manifest.
     """
 
     model: str

@@ -24,11 +24,7 @@ _LEFT_ALONE = 30.0
 
 
 def drop_folder(name: str) -> Dropped:
-    """Return the folder of new files that dataset.drop names.
-
-    Raises:
-        BadInput: If the field is not set, or if the folder does not exist.
-    """
+    """Return the folder of new files that dataset.drop names."""
     if not name:
         raise BadInput("dataset.drop is not set: name the folder for new files")
     folder = user_path(name)
@@ -38,13 +34,10 @@ def drop_folder(name: str) -> Dropped:
 
 
 def new_files(folder: Dropped, known: Collection[str]) -> dict[str, str]:
-    """Find the files in a folder whose sha256 is not known yet, and return name to sha256, each content once.
+    """Return name to sha256 of the files whose sha256 is not known yet, each content once.
 
-    Hidden files and files that end in .part or .tmp are ignored. So are links and files with a name that is not UTF-8,
-    but with a warning.
-
-    Raises:
-        Transient: If a file may still be being copied.
+    Hidden and unfinished files (.part, .tmp) are ignored; so are links and files with a name that is not UTF-8, with a
+    warning. Raise Transient if a file may still be being copied.
     """
     found: dict[str, str] = {}
     for file in sorted(folder.iterdir()):
@@ -80,8 +73,7 @@ def _check_settled(file: Dropped, seconds: float = _SETTLED, remark: str = "") -
 def set_aside(file: Dropped, digest: str, reason: str) -> None:
     """Move a malformed file to refused/<first 16 digits of its sha256>/, and write reason.txt next to it.
 
-    A file that no longer exists or no longer has this sha256 is not moved, because another run has moved it or a person
-    has corrected it. If the folder cannot be written, the file stays, and every later run reports it again.
+    A file that is gone or has another sha256 is not moved: another run has moved it, or a person has corrected it.
     """
     if not file.is_file() or sha256(file) != digest:
         return

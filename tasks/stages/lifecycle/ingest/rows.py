@@ -52,7 +52,6 @@ class Inputs:
         known: Split to the rows of the last version or, for the first version, of the experiment's own data.
         files: Name of a new file to its usable rows, which are training rows.
         refused: Name of a malformed file to the error. None of its rows are used.
-        warnings: One sentence per irregularity of the sources that was corrected while reading.
     """
 
     known: Mapping[str, list[Row]]
@@ -62,14 +61,9 @@ class Inputs:
 
 
 def read_inputs(experiment: Experiment, store: ArtifactStore, plan: Plan, quarantine: TextIO) -> Inputs:
-    """Read everything that a plan names. A malformed new file does not affect the others.
+    """Read everything that a plan names, and write unusable rows to the quarantine, one JSON object per line.
 
-    Rows of dev and test that also occur in train are kept here; validate removes them. Rows that cannot be used are
-    written to the quarantine, one JSON object per line.
-
-    Raises:
-        BadInput: If the experiment's own data or the last version is malformed.
-        Transient: If a file is malformed and may still be being copied.
+    A malformed new file does not affect the others. Rows of dev and test that also occur in train are kept here.
     """
 
     def usable(source: Source, split: str) -> UsableRows:
@@ -100,11 +94,7 @@ def read_inputs(experiment: Experiment, store: ArtifactStore, plan: Plan, quaran
 
 
 def read(source: Source, split: str, task: Task, share: float, quarantine: Quarantine) -> UsableRows:
-    """Read the usable rows of a split.
-
-    Raises:
-        BadInput: If more than this share of the rows, between 0 and 1, cannot be used.
-    """
+    """Read the usable rows of a split; raise BadInput if more than this share, from 0 to 1, cannot be used."""
     records = list(quarantine.usable(source.records(split), task))
     rows = [Row(one.sentences, one.label, text_key(one.sentences), overlap_key(one.sentences)) for one in records]
     summary = quarantine.summary(task)

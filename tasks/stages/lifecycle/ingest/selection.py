@@ -22,11 +22,9 @@ OUTCOMES = ("added", "duplicate", "known", "conflict", "in_dev", "in_test")
 def select(
     known: Mapping[str, Sequence[Row]], files: Iterable[UsableRows], task: Task
 ) -> tuple[list[Row], dict[str, int]]:
-    """Select the new rows to add.
+    """Return the new rows to add, in order, and the number of rows for each of OUTCOMES.
 
-    A row whose label contradicts that of a known row or of another new row with the same text is quarantined, because
-    it is unknown which label is right. Of equal new rows, only the first one is added. Return the rows to add, in
-    order, and the number of rows for each of OUTCOMES.
+    A row that contradicts another one with the same text is quarantined: it is unknown which label is right.
     """
     files = list(files)
     split_of = {row.overlap: f"in_{split}" for split in ("test", "dev") for row in known[split]}

@@ -1,8 +1,7 @@
 """The stage ingest: create a new version of a dataset from the last version and the new files in the drop folder.
 
-The artifact is the version. Once it is committed, the dataset's record names it as the last version
-(include/datasets.py). If the drift is above a limit, the version is refused: the figures are kept as evidence, and the
-record is not changed. Malformed files are moved away, so that they affect neither other files nor later runs.
+The artifact is the version. Once it is committed, the dataset's record names it as the last version. If the drift is
+above a limit, the version is refused: the figures are kept as evidence, and the record is not changed.
 """
 
 from __future__ import annotations
@@ -30,13 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def plan(experiment: Experiment, run: Run) -> Plan:
-    """Find the last version and the new files.
-
-    Raises:
-        BadInput: If there is no drop folder, if the experiment leaves open what the labels are, or if the dataset
-            belongs to another task.
-        Transient: If a file may still be being copied.
-    """
+    """Find the last version and the new files."""
     if not experiment.data.is_described:
         raise BadInput(
             "a dataset needs a data.task with data.labels or data.score_range, since rows that arrive later could have "
@@ -109,7 +102,6 @@ def _write(
     context: Context, plan: Plan, inputs: Inputs, rows: Mapping[str, Sequence[Row]], result: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Write the tables and the record of the version, and return the result."""
-    assert context.manifest is not None  # set by the runner
     version, task = context.manifest.key, context.experiment.task
     whole = {**result, "new": True, "version": version, "rows": {split: len(part) for split, part in rows.items()}}
     earlier = record_of(context.run.store, plan.parent)["known_files"] if plan.parent else []
@@ -130,11 +122,7 @@ def _write(
 
 
 def committed(artifact: Artifact, run: Run) -> None:
-    """Make a new version the last version of the dataset, and move malformed files away.
-
-    Raises:
-        Transient: If the dataset has got another version in the meantime.
-    """
+    """Make a new version the last version of the dataset, and move malformed files away."""
     manifest = artifact.manifest
     result, files = manifest.result, Plan.of(manifest).files
     if result["new"]:

@@ -20,12 +20,9 @@ TABLES = {split: f"{split}.tsv" for split in SPLITS}
 
 @dataclass(frozen=True)
 class Plan:
-    """What a version is made from.
+    """What a version is made from: its parent, the version that new rows are added to, and sha256 of new files by name.
 
-    Attributes:
-        parent: The version that new rows are added to; "" for the first version.
-        source: The fingerprint of the experiment's own data, which the first version starts from; "" for later ones.
-        files: Name to sha256 of the new files.
+    The first version has no parent, and the fingerprint of the experiment's own data as its source.
     """
 
     parent: str
@@ -67,11 +64,7 @@ def identity(task: Task) -> dict[str, Any]:
 
 
 def record_of(store: ArtifactStore, version: str) -> dict[str, Any]:
-    """Read the version.json of a version.
-
-    Raises:
-        BadInput: If the version is missing or damaged.
-    """
+    """Read the version.json of a version."""
     artifact = store.find("ingest", version)
     if artifact is None:
         raise BadInput(

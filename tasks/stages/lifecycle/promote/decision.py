@@ -21,7 +21,6 @@ class Decision(BaseModel):
     Attributes:
         decision: "rejected" is a person's, and "held" follows an undecided comparison, a rollback or a trial.
         by: The person's name, "comparison", "rollback" or "trial"; "" if no one decided.
-        at: The time in ISO 8601.
         timed_out: Whether no one decided in time, which counts as a rejection.
     """
 
@@ -56,10 +55,7 @@ class Figures(BaseModel):
 
 
 class Answers(BaseModel):
-    """What Airflow tells promote; None if there was no such task.
-
-    Nothing in the run's folder is believed, because every stage may write there.
-    """
+    """What Airflow tells promote. The run's folder is not believed, because every stage may write there."""
 
     approve: Answer | None = None
     trial: Figures | None = None
@@ -77,11 +73,7 @@ class Answers(BaseModel):
 
 
 def of_trial(found: Figures | None, version: str, options: Retraining) -> Decision | None:
-    """Return the decision that holds a version back after its trial; None if nothing speaks against the version.
-
-    Raises:
-        BadInput: If there are no figures of this version.
-    """
+    """Return the decision that holds a version back after its trial; None if nothing speaks against the version."""
     if not (options.trial_texts and options.min_agreement):
         return None
     if found is None:
@@ -103,11 +95,7 @@ def of_trial(found: Figures | None, version: str, options: Retraining) -> Decisi
 
 
 def of_person(answer: Answer | None, version: Version) -> Decision:
-    """Return a person's decision about the version.
-
-    Raises:
-        BadInput: If there is no decision, or if it is about another version.
-    """
+    """Return a person's decision about the version."""
     if answer is None:
         raise BadInput(
             "retraining.approval requires a person's decision, and Airflow knows of none: clear the Airflow task "

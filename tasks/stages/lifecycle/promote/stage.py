@@ -20,13 +20,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """What the decision depends on.
+    """What the decision depends on: Airflow's answers as JSON, and the number of the champion; "" where there is none.
 
-    Attributes:
-        answers: What Airflow has told, as JSON.
-        champion: The number of the champion; "" if there is none.
-        promoted: When the version was promoted last; "" if it never was.
-        rolled_back: When it was rolled back last; it may be promoted again after that.
+    A version that was rolled back after it was promoted last may be promoted again.
     """
 
     answers: str
