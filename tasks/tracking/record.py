@@ -169,7 +169,7 @@ def _steps(artifacts: Mapping[str, Artifact]) -> Iterator[Point]:
 
 def _totals(stages: Mapping[str, Entry], artifacts: Mapping[str, Artifact]) -> Iterator[Point]:
     for name, artifact in artifacts.items():
-        result, made = stages[name].result, int((artifact.path / MANIFEST).stat().st_mtime * 1000)
+        result, made = stages[name].result, _time(artifact)
         if name == "train":
             wanted = {key: result.get(key) for key in _TRAINING}
             yield from (Point(f"training/{key}", value, made, 0) for key, value in _numbers(wanted))
@@ -200,3 +200,7 @@ def _tags(run: Run, record: Record, artifacts: Mapping[str, Artifact]) -> dict[s
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     return ((key, float(value)) for key, value in values.items() if isinstance(value, int | float))
+
+
+def _time(artifact: Artifact) -> int:
+    return int((artifact.path / MANIFEST).stat().st_mtime * 1000)
