@@ -160,10 +160,12 @@ def _steps(artifacts: Mapping[str, Artifact]) -> Iterator[Point]:
     """Yield the points of train's metrics.jsonl, whose lines have either training values or dev metrics."""
     if "train" not in artifacts:
         return
-    for line in (artifacts["train"].path / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+    folder = artifacts["train"].path
+    made = (folder / MANIFEST).stat().st_mtime
+    for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         values = json.loads(line)
         step, group = values.pop("step"), "train" if "loss" in values else "dev"
-        measured = int(values.pop("time") * 1000)
+        measured = int(values.pop("time", made) * 1000)  # trainings of version 0.2.0 recorded no times
         yield from (Point(f"{group}/{key}", value, measured, step) for key, value in _numbers(values))
 
 

@@ -12,9 +12,9 @@ from include.runs import Run
 from include.stages import PIPELINE, STAGES, ExitCode
 
 STEPS = [
-    {"step": 1, "epoch": 0.5, "time": 1700000000.1, "loss": 0.7, "rows_per_second": 90.0, "grad_norm": None},
+    {"step": 1, "epoch": 0.5, "loss": 0.7, "rows_per_second": 90.0, "grad_norm": None},
     {"step": 2, "epoch": 1.0, "time": 1700000000.123, "loss": 0.4, "rows_per_second": 110.0, "grad_norm": 1.5},
-    {"step": 2, "epoch": 1.0, "time": 1700000000.2, "accuracy": 0.8, "dev_loss": 0.5, "shares": {"positive": 1.0}},
+    {"step": 2, "epoch": 1.0, "accuracy": 0.8, "dev_loss": 0.5, "shares": {"positive": 1.0}},
 ]
 FORM = {
     "name": "torch-fp32", "engine": "torch", "precision": "fp32", "file": "model", "offered": True, "times_torch": 1.0,
