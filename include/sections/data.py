@@ -41,9 +41,7 @@ class Data(Section):
         "and test. A relative path starts from the checkout. For data.source glue and files.",
     )
     train: str = Field("train.tsv", description="The training file in the folder data.path. For data.source files.")
-    dev: str = Field(
-        "dev.tsv", description="The labeled file for metrics and gate in the folder data.path. For data.source files."
-    )
+    dev: str = Field("dev.tsv", description="The file for metrics and gate in data.path. For data.source files.")
     test: str = Field(
         "test.tsv",
         description="The file to predict, in the folder data.path. Its labels are not read. If there is no test.tsv, "
@@ -60,9 +58,7 @@ class Data(Section):
         description="The character between columns, such as ; or the word tab. If empty, a comma in CSV files and a "
         "tab in TSV files. For data.source files.",
     )
-    encoding: str = Field(
-        "utf-8", description="The encoding of CSV and TSV files, such as cp1252. For data.source files."
-    )
+    encoding: str = Field("utf-8", description="Encoding of CSV and TSV files, such as cp1252. For data.source files.")
     keep: tuple[str, ...] = Field(
         (),
         description="Columns that are copied from test, and from dev if it has them, to the predictions, for example "
@@ -87,8 +83,7 @@ class Data(Section):
         "multi-label.",
     )
     score_range: tuple[float, float] | None = Field(
-        None,
-        description="The lowest and highest score, such as [0, 5]. If empty, those of train and dev. For regression.",
+        None, description="Lowest and highest score, such as [0, 5]. If empty, those of train and dev. For regression."
     )
 
     @property
@@ -156,9 +151,7 @@ class Validation(Section):
     engine: Literal["auto", "pandas", "spark"] = Field(
         "auto", description="The engine that checks the data. auto: Spark for one million rows or more, else pandas."
     )
-    max_quarantine: Share = Field(
-        0.01, description="Largest share of a split's rows that may be unusable and set aside, between 0 and 1."
-    )
+    max_quarantine: Share = Field(0.01, description="Share of a split's rows that may be set aside as unusable.")
     max_overlap: Share = Field(
         0.05,
         description="Largest share of the dev or test rows whose text may also occur in train, between 0 and 1. Texts "
@@ -191,9 +184,7 @@ class Preprocessing(Section):
         "divided into overlapping windows, each a training row with the label of the text, and predicted by the mean "
         "of the windows' logits. Not for pairs.",
     )
-    stride: int = Field(
-        32, ge=0, le=256, description="Number of tokens that neighboring windows share, at most half of max_length."
-    )
+    stride: int = Field(32, ge=0, le=256, description="Tokens that neighboring windows share, at most max_length / 2.")
     seed: Seed = Field(0, description="Random seed of sampling, of splitting again and of augmentation.")
 
     @property

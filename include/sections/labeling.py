@@ -66,38 +66,22 @@ class Streaming(_Texts):
     The limits of drift are those of the section dataset.
     """
 
-    name: str = Field(
-        "stream", pattern="^[A-Za-z0-9_-]+$", description="The name of the stream, whose state is in streams/NAME."
-    )
+    name: str = Field("stream", pattern="^[A-Za-z0-9_-]+$", description="The stream, whose state is in streams/NAME.")
     source: Literal["files", "kafka", "kafka-java"] = Field(
         "files",
         description="Where the rows come from. kafka-java: a topic of Kafka, read by Spark's own connector, which the "
         "deployment adds to Spark.",
     )
-    folder: str = Field(
-        "", description="Folder into which files (CSV, TSV, Parquet, JSON Lines) are put, each under a new name."
-    )
-    settle: float = Field(
-        1, ge=0, description="Seconds for which a file must not have changed before it is read. For files."
-    )
-    brokers: str = Field(
-        "", description="Kafka's brokers, separated by commas.", examples=["kafka-1:9092,kafka-2:9092"]
-    )
-    topic: str = Field(
-        "", description="The topic, whose messages are JSON objects with the columns as fields. For Kafka."
-    )
-    starting: Literal["earliest", "latest"] = Field(
-        "earliest", description="The messages with which a new stream begins. For Kafka."
-    )
-    continuous: bool = Field(
-        False, description="Run until stopped. Otherwise the stage ends with the rows that are there when it starts."
-    )
+    folder: str = Field("", description="Folder for files (CSV, TSV, Parquet, JSON Lines), each under a new name.")
+    settle: float = Field(1, ge=0, description="Seconds that a file must stay unchanged before it is read. For files.")
+    brokers: str = Field("", description="Kafka's brokers, comma-separated.", examples=["kafka-1:9092,kafka-2:9092"])
+    topic: str = Field("", description="The topic. Its messages are JSON objects with columns as fields. For Kafka.")
+    starting: Literal["earliest", "latest"] = Field("earliest", description="Where a new stream begins. For Kafka.")
+    continuous: bool = Field(False, description="Run until stopped. Otherwise, end with the rows that are there.")
     interval: float = Field(1, gt=0, description="Seconds between two checks for new rows. For a continuous stream.")
     batch_rows: int = Field(10_000, ge=1, description="Maximum number of messages per batch. For Kafka.")
     batch_files: int = Field(100, ge=1, description="Maximum number of files per batch. For files.")
-    window_rows: int = Field(
-        1000, ge=1, description="Number of rows that are compared with the training rows at a time to find drift."
-    )
+    window_rows: int = Field(1000, ge=1, description="Number of rows that are checked for drift at a time.")
 
 
 class Serving(Section):
@@ -111,9 +95,7 @@ class Serving(Section):
     host: str = Field("127.0.0.1", description="The address that the service listens on.")
     port: int = Field(8000, ge=0, le=65535, description="The port that the service listens on; 0 for any free port.")
     threads: int = Field(0, ge=0, description="Number of CPU threads of the model; 0 for one per core.")
-    batch_tokens: int = Field(
-        512, ge=64, le=2**20, description="Maximum number of tokens that are computed together, including padding."
-    )
+    batch_tokens: int = Field(512, ge=64, le=2**20, description="Maximum number of tokens per batch with padding.")
     queue_tokens: int = Field(
         131072,
         ge=512,
@@ -123,10 +105,6 @@ class Serving(Section):
     max_rows: int = Field(1000, ge=1, description="Maximum number of texts per request.")
     max_bytes: int = Field(1_000_000, ge=1000, description="Maximum size of a request's body in bytes.")
     deadline: float = Field(10, gt=0, description="Seconds after which a request is given up, including its body.")
-    shadow: Share = Field(
-        0, description="Share of requests, chosen at random, that the challenger computes for comparison only."
-    )
-    canary: Share = Field(
-        0, description="Share of requests that the challenger answers instead of the champion, chosen by their id."
-    )
+    shadow: Share = Field(0, description="Share of requests, chosen at random, that the challenger computes as well.")
+    canary: Share = Field(0, description="Share of requests, chosen by their id, that the challenger answers.")
     poll: float = Field(2, gt=0, description="Seconds between two checks of the aliases champion and challenger.")

@@ -26,15 +26,9 @@ class Communication(Section):
         description="Compression of the gradients of weight matrices, with error feedback. It saves time only if the "
         "network is slower than the loopback interface. Not for strategy parameter-server.",
     )
-    compression_start: Share = Field(
-        0.1, description="Share of the training steps, between 0 and 1, that run before compression starts."
-    )
-    topk_share: PositiveShare = Field(
-        0.01, description="Share of the gradient's elements that is sent. For compression topk."
-    )
-    powersgd_rank: int = Field(
-        4, ge=1, le=256, description="Rank of the low-rank approximation. For compression powersgd."
-    )
+    compression_start: Share = Field(0.1, description="Share of the training steps before compression starts.")
+    topk_share: PositiveShare = Field(0.01, description="Share of the gradient that is sent. For compression topk.")
+    powersgd_rank: int = Field(4, ge=1, le=256, description="Rank of the approximation. For compression powersgd.")
     server_momentum: Fraction = Field(
         0.0,
         description="Momentum that the parameter server adds to the gradients; the Spark-BERT paper uses 0.9. 0: none. "
@@ -51,12 +45,8 @@ class Communication(Section):
 class Parallel(Section):
     """How ranks divide a model that is too large for one of them. On CPUs, this takes longer."""
 
-    tensor: _Parts = Field(
-        1, description="Number of ranks that divide each layer's matrices, by attention heads and features."
-    )
-    pipeline: _Parts = Field(
-        1, description="Number of stages, one per rank, into which the layers are divided. Micro-batches pass them."
-    )
+    tensor: _Parts = Field(1, description="Number of ranks that divide each layer, by attention heads and features.")
+    pipeline: _Parts = Field(1, description="Number of stages, one per rank, into which the layers are divided.")
     shard: int = Field(
         1,
         ge=1,
@@ -99,9 +89,7 @@ class Runtime(Section):
         "checkpoint; restart: training resumes at once with the same number of ranks; shrink: with the remaining "
         "ranks. After three losses without a new checkpoint in between, the stage fails.",
     )
-    download: bool = Field(
-        False, description="Let stages download missing models and data. Otherwise, `make fetch` does so beforehand."
-    )
+    download: bool = Field(False, description="Let stages download missing models and data. Else, run `make fetch`.")
     profile: Literal["none", "torch", "horovod"] = Field(
         "none",
         description="Record a few steps in the middle of each training in a file that Perfetto opens, in profiles/ of "

@@ -30,9 +30,7 @@ class Gate(Section):
     f1_micro: _Threshold = Field(
         None, description="Lowest acceptable micro F1 on dev, over all labels of all rows. For data.task multi-label."
     )
-    f1_macro: _Threshold = Field(
-        None, description="Lowest acceptable mean of the labels' F1 scores on dev. For data.task multi-label."
-    )
+    f1_macro: _Threshold = Field(None, description="Lowest acceptable macro F1 on dev. For data.task multi-label.")
     pearson: _Threshold = Field(None, description="Lowest acceptable Pearson correlation coefficient on dev.")
     spearman: _Threshold = Field(None, description="Lowest acceptable Spearman correlation coefficient on dev.")
     beat_baseline: bool = Field(
@@ -80,9 +78,7 @@ class Prediction(Section):
 class Submission(Section):
     """The contents of the submission zip."""
 
-    all_tasks: bool = Field(
-        False, description="Write the files of all eleven GLUE tasks, with placeholders for tasks without a run."
-    )
+    all_tasks: bool = Field(False, description="Write the files of all GLUE tasks, with placeholders for missing runs.")
     runs: tuple[str, ...] = Field((), description="Names of other runs whose predictions are included in the same zip.")
 
 
@@ -101,6 +97,4 @@ class Publication(Section):
 class Study(Section):
     """The arms that one report compares. The pipeline does not read this section."""
 
-    name: str = Field(
-        "", description="The name of the study: its task, and a digest of the overrides that all its arms share."
-    )
+    name: str = Field("", description="The name of the study: its task, and a digest of its overrides.")

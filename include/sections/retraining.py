@@ -16,13 +16,9 @@ class Dataset(Section):
     docs/RETRAIN.md lists the measurements.
     """
 
-    name: str = Field(
-        "", pattern="^[A-Za-z0-9_-]*$", description="The name of the dataset. If empty, the name of the task is used."
-    )
+    name: str = Field("", pattern="^[A-Za-z0-9_-]*$", description="Name of the dataset. If empty, that of the task.")
     drop: str = Field("", description="The folder into which new files (CSV, TSV or Parquet) are put.")
-    drift_rows: int = Field(
-        100, ge=1, description="Smallest number of new rows to reject for drift. For fewer, it is only reported."
-    )
+    drift_rows: int = Field(100, ge=1, description="Smallest number of new rows to reject for drift.")
     max_label_drift: Share = Field(
         0.2,
         description="Largest accepted change of the label distribution, between 0 and 1. For classes it is the total "
@@ -56,42 +52,29 @@ class Retraining(Section):
     max_latency: float = Field(
         0, ge=0, description="Largest accepted median latency in milliseconds per row on one CPU thread. 0: no limit."
     )
-    max_size: float = Field(
-        0, ge=0, description="Largest accepted size of the model's files in megabytes (10^6 bytes). 0: no limit."
-    )
+    max_size: float = Field(0, ge=0, description="Largest accepted size of the model in megabytes. 0: no limit.")
     trial_texts: int = Field(
         0,
         ge=0,
         description="Number of texts that the deployment's service answers with both the new version and the champion "
         "before the decision. It needs serving.shadow. 0: no trial.",
     )
-    trial_minutes: float = Field(
-        60, gt=0, le=1440, description="Minutes after which the trial ends, even with fewer texts."
-    )
+    trial_minutes: float = Field(60, gt=0, le=1440, description="Minutes after which the trial ends at the latest.")
     min_agreement: Share = Field(
         0,
         description="Smallest accepted share of the trial's texts for which the new version agrees with the champion. "
         "With a smaller share, or fewer texts than trial_texts, the version is registered but not promoted. "
         "0: no limit.",
     )
-    approval: bool = Field(
-        False, description="Let a person approve or reject the promotion. Otherwise the comparison decides."
-    )
-    timeout_hours: float = Field(
-        72, gt=0, le=96, description="Hours to wait for a person's decision. After that the promotion is rejected."
-    )
+    approval: bool = Field(False, description="Let a person decide on the promotion. Otherwise the comparison decides.")
+    timeout_hours: float = Field(72, gt=0, le=96, description="Hours after which an undecided promotion is rejected.")
     rollout_minutes: float = Field(
-        10,
-        gt=0,
-        le=1440,
-        description="Minutes for the service to answer with a promoted version, or it is rolled back.",
+        10, gt=0, le=1440, description="Minutes for the service to answer with a promoted version. Else, it is undone."
     )
 
 
 class Retention(Section):
     """What the stage `prune` regards as unused, and whether it removes it. No other stage reads this section."""
 
-    days: int = Field(
-        30, ge=7, description="Days without use after which something is removed. No run takes as long as 7 days."
-    )
+    days: int = Field(30, ge=7, description="Days without use after which something is removed.")
     remove: bool = Field(False, description="Remove what is unused. Otherwise it is only listed.")

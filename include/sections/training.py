@@ -68,9 +68,7 @@ class Batching(Section):
         "many rows of similar length as fit into batch_tokens; tiers: 128, 64, 32 or 16 rows, depending on their mean "
         "length; static: training.batch_size random rows, padded to preprocessing.max_length.",
     )
-    batch_tokens: int = Field(
-        4096, ge=512, le=2**24, description="Maximum number of tokens per step with padding. For kind tokens."
-    )
+    batch_tokens: int = Field(4096, ge=512, le=2**24, description="Maximum of padded tokens per step. For kind tokens.")
     padding_free: bool = Field(
         False,
         description="Concatenate the rows of a batch into one sequence of tokens, so that no padding is computed. It "
@@ -99,33 +97,23 @@ class Loss(Section):
     focal_gamma: float = Field(
         2.0, ge=0, le=10, description="Gamma of the focal loss: the larger, the less well-classified rows contribute."
     )
-    huber_delta: float = Field(
-        1.0, gt=0, description="Error, in units of the score, from which the Huber loss grows linearly."
-    )
+    huber_delta: float = Field(1.0, gt=0, description="Error in scores from which the Huber loss grows linearly.")
 
 
 class Training(Section):
     """Fine-tuning of the model."""
 
-    epochs: _Epochs = Field(
-        2, description="Number of passes over the training split. Fractions such as 0.5 are allowed."
-    )
-    batch_size: _Rows = Field(
-        32, description="Number of rows per step, over all ranks. For batching.kind length and static."
-    )
+    epochs: _Epochs = Field(2, description="Passes over the training split. Fractions such as 0.5 are allowed.")
+    batch_size: _Rows = Field(32, description="Rows per step, over all ranks. For batching.kind length and static.")
     learning_rate: _LearningRate = Field(5e-5, description="Peak learning rate of the schedule.")
-    weight_decay: Share = Field(
-        0.01, description="Weight decay of AdamW. It does not apply to biases and normalization layers."
-    )
+    weight_decay: Share = Field(0.01, description="Weight decay of AdamW, except for biases and normalization layers.")
     warmup: Share = Field(
         0.06, description="Share of the steps in which the learning rate rises. After that it falls linearly to 0."
     )
     layer_decay: PositiveShare = Field(
         1.0, description="Factor of the learning rate from each layer to the one below. 1: all have the same rate."
     )
-    head_rate: float = Field(
-        1.0, gt=0, le=1000, description="Learning rate of the head, as a multiple of that of the encoder's top layer."
-    )
+    head_rate: float = Field(1.0, gt=0, le=1000, description="Learning rate of the head, relative to the top layer's.")
     freeze_layers: int = Field(
         0, ge=0, le=100, description="Number of the lowest layers that are not trained, nor the embeddings below."
     )
@@ -136,9 +124,7 @@ class Training(Section):
         description="Rank of LoRA's adapters. If it is not 0, only the adapters and the head are trained, which "
         "usually needs a higher learning rate. The saved model contains the adapters.",
     )
-    lora_alpha: int = Field(
-        16, ge=1, description="Scale of LoRA's adapters: their output is multiplied by lora_alpha / lora_rank."
-    )
+    lora_alpha: int = Field(16, ge=1, description="Scale of LoRA's adapters, which is divided by lora_rank.")
     lora_targets: Literal["attention", "all"] = Field(
         "attention",
         description="The linear layers that get LoRA's adapters. attention: those of attention; all: also those of the "
@@ -150,21 +136,15 @@ class Training(Section):
         "Momentum and weight decay of the steps without a word are applied when it occurs again. The result equals "
         "that of dense AdamW up to rounding, unless gradients are as small as 1e-8.",
     )
-    accumulation: int = Field(
-        1, ge=1, le=1024, description="Number of micro-batches per step of each rank. More of them need less memory."
-    )
-    clip_norm: float = Field(
-        1.0, gt=0, description="Largest norm of the gradient of all parameters together. A larger one is scaled down."
-    )
+    accumulation: int = Field(1, ge=1, le=1024, description="Micro-batches per step and rank. More need less memory.")
+    clip_norm: float = Field(1.0, gt=0, description="Norm of the whole gradient above which it is scaled down.")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto",
         description="Number format of the forward and backward pass. auto: bf16 if the GPUs or CPUs of all ranks "
         "compute in it, else fp16 on GPUs that compute in that, else fp32. Weights are always kept in fp32. With fp16, "
         "the loss is scaled dynamically.",
     )
-    fused_layers: bool = Field(
-        True, description="Use faster code on a CPU: for dropout, and in bf16 for padded layers of BERT and MPNet."
-    )
+    fused_layers: bool = Field(True, description="Use faster CPU code, for dropout and bf16 layers of BERT and MPNet.")
     compiled_layers: bool = Field(
         False,
         description="Compile the encoder's layers with torch.compile, in place of fused_layers. The first training "
@@ -187,9 +167,7 @@ class Training(Section):
         "(accuracy for most, which says little if a class is rare); loss: by the loss; or by a metric of the gate, "
         "such as f1.",
     )
-    patience: int = Field(
-        4, ge=0, description="Number of evaluations without improvement after which training stops. 0: never."
-    )
+    patience: int = Field(4, ge=0, description="Evaluations without improvement after which training stops. 0: never.")
     average_decay: Fraction = Field(
         0.0, description="Decay per step of the weights' exponential moving average, which is then kept. 0: none."
     )
