@@ -11,36 +11,42 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from include import sections
 from include.glue import GENERIC, TASKS, Task
 from include.rules import problems
+from include.sections.base import Section
+from include.sections.data import Data, Preprocessing, Validation
+from include.sections.labeling import Scoring, Serving, Streaming
+from include.sections.ranks import Communication, Parallel, Runtime
+from include.sections.results import Gate, Prediction, Publication, Study, Submission
+from include.sections.retraining import Dataset, Retention, Retraining
+from include.sections.training import Batching, Loss, Model, Pretraining, Training
 
 
-class Experiment(sections.Section):
+class Experiment(Section):
     """The whole configuration of a run, and the rules that concern more than one section."""
 
-    data: sections.Data = sections.Data()
-    validation: sections.Validation = sections.Validation()
-    model: sections.Model = sections.Model()
-    preprocessing: sections.Preprocessing = sections.Preprocessing()
-    pretraining: sections.Pretraining = sections.Pretraining()
-    batching: sections.Batching = sections.Batching()
-    loss: sections.Loss = sections.Loss()
-    training: sections.Training = sections.Training()
-    communication: sections.Communication = sections.Communication()
-    parallel: sections.Parallel = sections.Parallel()
-    gate: sections.Gate = sections.Gate()
-    prediction: sections.Prediction = sections.Prediction()
-    submission: sections.Submission = sections.Submission()
-    publication: sections.Publication = sections.Publication()
-    scoring: sections.Scoring = sections.Scoring()
-    serving: sections.Serving = sections.Serving()
-    streaming: sections.Streaming = sections.Streaming()
-    dataset: sections.Dataset = sections.Dataset()
-    retraining: sections.Retraining = sections.Retraining()
-    retention: sections.Retention = sections.Retention()
-    study: sections.Study = sections.Study()
-    runtime: sections.Runtime = sections.Runtime()
+    data: Data = Data()
+    validation: Validation = Validation()
+    model: Model = Model()
+    preprocessing: Preprocessing = Preprocessing()
+    pretraining: Pretraining = Pretraining()
+    batching: Batching = Batching()
+    loss: Loss = Loss()
+    training: Training = Training()
+    communication: Communication = Communication()
+    parallel: Parallel = Parallel()
+    gate: Gate = Gate()
+    prediction: Prediction = Prediction()
+    submission: Submission = Submission()
+    publication: Publication = Publication()
+    scoring: Scoring = Scoring()
+    serving: Serving = Serving()
+    streaming: Streaming = Streaming()
+    dataset: Dataset = Dataset()
+    retraining: Retraining = Retraining()
+    retention: Retention = Retention()
+    study: Study = Study()
+    runtime: Runtime = Runtime()
 
     @property
     def task(self) -> Task:

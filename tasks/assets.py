@@ -28,7 +28,7 @@ from pathlib import Path
 from include.artifacts import sha256, sync, write_json
 from include.folders import user_folder
 from include.scratch import scratch_folder
-from include.sections import Runtime
+from include.sections.ranks import Runtime
 from include.stages import BadInput, Transient
 from include.text import shorten
 from tasks import outside

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 import horovod.torch as hvd
 import torch
 
-from include.sections import Communication
+from include.sections.ranks import Communication
 from tasks.communication.buckets import GradientBuffer, group_by_size
 from tasks.communication.compression import compressor
 from tasks.communication.compression.base import Compressor, Uncompressed

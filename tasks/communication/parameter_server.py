@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from include.sections import Communication
+from include.sections.ranks import Communication
 from tasks.communication.buckets import GradientBuffer, group_by_size
 from tasks.communication.exchange import Exchange, Kind, Parameters, by_kind, total_norm
 from tasks.communication.layout import flat

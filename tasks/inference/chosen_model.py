@@ -10,7 +10,7 @@ from typing import Literal
 from include.experiment import Experiment
 from include.folders import user_folder
 from include.runs import Run
-from include.sections import Prediction
+from include.sections.results import Prediction
 from include.stages import BadInput
 from tasks import outside
 from tasks.encoder.loading import read_head

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from include.glue import Kind
-from include.sections import Dataset
+from include.sections.retraining import Dataset
 from include.stages import BadInput
 
 #: The file of a package that contains the profile of the training rows.

@@ -12,7 +12,7 @@ from typing import Any
 from include.experiment import Experiment
 from include.glue import AUTO, TASKS
 from include.named import build, merge
-from include.sections import Data
+from include.sections.data import Data
 from include.stages import BadInput
 from include.text import is_blank
 from tasks.sources import open_source

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from include.datasets import is_finished
 from include.folders import Dropped
-from include.sections import FORMATS
+from include.sections.data import FORMATS
 from include.stages import BadInput
 from tasks.sources import limits
 from tasks.sources.json_row import written

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from include.glue import Task, losses_for
-from include.sections import Loss
+from include.sections.training import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array, send
 

@@ -7,7 +7,7 @@ import pytest
 from include.experiment import Experiment
 from include.glue import SPLITS, SUBMISSION_TASKS, TASKS
 from include.named import build
-from include.sections import Data
+from include.sections.data import Data
 from include.stages import BadInput
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from include.experiment import Experiment
 from include.named import load
-from include.sections import Training
+from include.sections.training import Training
 from include.stages import PIPELINE, STAGES, StageError, parse_result, result_line
 
 

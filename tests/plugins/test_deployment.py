@@ -17,7 +17,7 @@ import yaml
 
 from include.named import load
 from include.secrets import KAFKA, LOGIN, SERVING, VARIABLE
-from include.sections import Serving
+from include.sections.labeling import Serving
 from include.stages import STAGES
 from spark_bert.deployment.containers import CODE
 from spark_bert.operators.base import GRACE

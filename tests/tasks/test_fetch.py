@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from include.named import load
-from include.sections import Runtime
+from include.sections.ranks import Runtime
 from include.stages import BadInput
 from tasks import assets
 from tasks.fetch import fetch

@@ -16,7 +16,7 @@ from airflow.sdk import Context, Param
 
 from include.experiment import Experiment
 from include.named import build, load, merge, names, read
-from include.sections import Section
+from include.sections.base import Section
 from include.stages import PIPELINE, STAGES, BadInput, flatten
 from spark_bert.deployment.inputs import masters
 

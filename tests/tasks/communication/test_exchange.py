@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from include.sections import Communication
+from include.sections.ranks import Communication
 from tasks.communication import buckets
 from tasks.communication.all_reduce import AllReduce, shared_bytes
 from tasks.communication.exchange import Exchange, SingleRank, by_kind, total_norm

@@ -13,7 +13,7 @@ from scipy import stats
 
 from include.artifacts import write_json
 from include.glue import Kind
-from include.sections import Dataset
+from include.sections.retraining import Dataset
 from include.stages import BadInput
 from tasks.scoring.drift import PROFILE, Profile, measure, read_profile
 

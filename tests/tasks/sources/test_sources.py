@@ -10,7 +10,7 @@ import pytest
 
 from include.experiment import Experiment
 from include.glue import SPLITS, TASKS
-from include.sections import Data
+from include.sections.data import Data
 from include.stages import BadInput
 from tasks.sources import Record, Source, open_source
 from tasks.sources.files import OwnFiles

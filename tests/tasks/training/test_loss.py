@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 from include.experiment import Experiment
 from include.glue import LOSSES as ROWS
 from include.glue import TASKS
-from include.sections import Loss
+from include.sections.training import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array
 from tasks.training.loss import LOSSES, Criterion, balanced_weights, focal

@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, DateType, DecimalType, TimestampNTZType,
 
 from include.folders import check_file, user_path
 from include.secrets import DATABASE, VARIABLE
-from include.sections import Scoring
+from include.sections.labeling import Scoring
 from include.stages import BadInput, Transient
 from tasks.sources.table import Chunk, parquet_chunks
 from tasks.spark import place

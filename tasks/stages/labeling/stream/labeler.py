@@ -17,7 +17,7 @@ from include.artifacts import write_json
 from include.experiment import Experiment
 from include.folders import user_path
 from include.runs import Run
-from include.sections import Streaming
+from include.sections.labeling import Streaming
 from include.stages import BadInput, StageError, Transient
 from tasks.encoder.loading import read_head
 from tasks.inference.chosen_model import Model, chosen, state_of

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource
 from include.answers import MODEL_VERSION, reserved
 from include.artifacts import write_json
 from include.folders import user_path
-from include.sections import Streaming
+from include.sections.labeling import Streaming
 from include.stages import BadInput
 from tasks.stages.labeling.stream.batches import CHECKPOINT
 from tasks.stages.labeling.stream.label import COLUMNS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from include.sections import Retraining
+from include.sections.retraining import Retraining
 from tasks.inference.runner import Runner
 from tasks.stages.lifecycle.challenge.models import ScoredModel
 

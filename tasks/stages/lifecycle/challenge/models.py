@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from include.artifacts import ArtifactStore
 from include.glue import Task
-from include.sections import Prediction
+from include.sections.results import Prediction
 from include.stages import BadInput
 from tasks.context import Context
 from tasks.encoder import tokens

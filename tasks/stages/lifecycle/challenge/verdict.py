@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from include.sections import Retraining
+from include.sections.retraining import Retraining
 from tasks.scoring import paired
 from tasks.scoring.metrics import as_json
 from tasks.scoring.paired import Comparison

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from include.glue import Task
-from include.sections import Dataset
+from include.sections.retraining import Dataset
 from tasks.scoring import drift
 from tasks.stages.lifecycle.ingest.rows import Row, UsableRows
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ValidationError
 
 from include.runs import ANSWERS
-from include.sections import Retraining
+from include.sections.retraining import Retraining
 from include.stages import BadInput
 from tasks.tracking.registry import Version, now
 

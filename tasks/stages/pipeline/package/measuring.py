@@ -16,7 +16,7 @@ import numpy as np
 import openvino
 
 from include.glue import Task
-from include.sections import Prediction
+from include.sections.results import Prediction
 from tasks.encoder.batching import Array, Batch, TokenTable
 from tasks.inference.packaged_backends import LARGEST_CHANGE, computes
 from tasks.inference.runner import Backend, Runner, batches

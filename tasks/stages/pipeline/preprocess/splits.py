@@ -17,7 +17,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from include.experiment import Experiment
 from include.glue import Task
-from include.sections import Cleaning
+from include.sections.data import Cleaning
 from include.stages import BadInput
 from tasks.encoder.cleaning import clean_all
 from tasks.encoder.labels import TYPES

@@ -12,7 +12,7 @@ from typing import Any
 from include.experiment import Experiment
 from include.folders import user_path
 from include.runs import Run
-from include.sections import Loss, Model, Training
+from include.sections.training import Loss, Model, Training
 from include.stages import SHARED_WITH_PRETRAINING, BadInput
 from tasks import outside
 from tasks.assets import encoder_fingerprint, encoder_folder

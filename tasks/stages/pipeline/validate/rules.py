@@ -21,7 +21,7 @@ from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.metadata_types import FailureSeverity
 
 from include.glue import Task
-from include.sections import Validation
+from include.sections.data import Validation
 from tasks.sources.quarantine import QuarantineSummary
 from tasks.stages.pipeline.validate.report import RuleResult
 from tasks.stages.pipeline.validate.tables import checked_schema, sentence_columns

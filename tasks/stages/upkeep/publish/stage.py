@@ -12,7 +12,7 @@ from pathlib import Path
 
 from include.experiment import Experiment
 from include.runs import Run
-from include.sections import Publication
+from include.sections.results import Publication
 from include.stages import BadInput, Transient
 from tasks.context import Context, Outcome
 

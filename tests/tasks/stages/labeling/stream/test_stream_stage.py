@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from include.artifacts import Artifact, locked
 from include.named import build
 from include.runs import Run
-from include.sections import Streaming
+from include.sections.labeling import Streaming
 from include.stages import BadInput, Transient
 from tasks.runner import run_stage
 from tasks.scoring.drift import PROFILE, Profile

@@ -9,7 +9,7 @@ import pytest
 from markupsafe import escape
 
 from include.glue import TASKS
-from include.sections import Retraining
+from include.sections.retraining import Retraining
 from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
 from tasks.stages.lifecycle.challenge.costs import Cost

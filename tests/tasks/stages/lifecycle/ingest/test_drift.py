@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from include.glue import TASKS
-from include.sections import Dataset
+from include.sections.retraining import Dataset
 from include.stages import ExitCode
 from tasks.sources import Record
 from tasks.sources.quarantine import Quarantine

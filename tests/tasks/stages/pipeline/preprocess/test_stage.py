@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 from include.artifacts import Artifact
 from include.named import build
 from include.runs import Run
-from include.sections import Runtime
+from include.sections.ranks import Runtime
 from include.stages import BadInput
 from tasks.assets import wordnet_folder
 from tasks.context import Outcome

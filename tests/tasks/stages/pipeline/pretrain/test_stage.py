@@ -13,7 +13,7 @@ from include.artifacts import Artifact, Manifest, artifact_key
 from include.experiment import Experiment
 from include.named import build
 from include.runs import Run
-from include.sections import Loss
+from include.sections.training import Loss
 from include.stages import STAGES, BadInput
 from tasks.encoder.loading import load_trained
 from tasks.runner import run_stage

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from include.named import build
-from include.sections import Runtime
+from include.sections.ranks import Runtime
 from tasks.encoder.base_model import BaseModel, base_model, recorded
 from tasks.encoder.spec import BASE_MODEL
 from tasks.stages.upkeep.publish.card import model_card
