@@ -102,7 +102,8 @@ class Fidelity:
 
 def compare(form: ScoredSplit, reference: ScoredSplit) -> Fidelity:
     """Compare a form with the reference, row by row."""
-    if form.task.score_range is not None:
+    if form.task.kind == "regression":
+        assert form.task.score_range is not None  # every regression has one
         low, high = form.task.score_range
         changes = np.abs(form.predicted - reference.predicted) / (high - low)
         same, largest = changes <= SAME_SCORE, changes.max()

@@ -48,12 +48,13 @@ def test_labels_and_probabilities_must_stay(form: np.ndarray, reference: np.ndar
     assert reason in reasons and bool(reasons) == bool(reason)
 
 
-def test_a_row_agrees_if_all_its_labels_do() -> None:
+@pytest.mark.parametrize("score_range", [None, (0.0, 5.0)], ids=["labels", "labels, and a range that has no meaning"])
+def test_a_row_agrees_if_all_its_labels_do(score_range: tuple[float, float] | None) -> None:
     reference = np.where(RANDOM.random((1000, 3)) < 0.5, 1e-3, -1e-3)
     form = reference.copy()
     form[:3, 2] *= -1
     names = ("a", "b", "c")
-    task = dataclasses.replace(TASKS["multi-label"], labels=names, label_names=names)
+    task = dataclasses.replace(TASKS["multi-label"], labels=names, label_names=names, score_range=score_range)
     splits = [ScoredSplit(task, np.arange(1000), (reference > 0).astype(int), one, ()) for one in (form, reference)]
     assert compare(*splits).agreement == 0.997
 
