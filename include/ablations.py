@@ -80,10 +80,8 @@ def arm(configuration: Configuration, seed: int, overrides: Mapping[str, Any]) -
     """Return the changes that an arm makes to its task's named experiment, as values by "section.field".
 
     Every arm has two ranks unless the overrides set another number: a single rank exchanges no gradients that could be
-    compressed, and the meaning of auto depends on the machine.
-
-    Raises:
-        BadInput: if an override sets a field that the configuration, the task or the seed determines.
+    compressed, and the meaning of auto depends on the machine. Raise BadInput if an override sets a field that the
+    configuration, the task or the seed determines.
     """
     decided = {**dict.fromkeys(configuration.changes, f"the configuration {configuration.id}"), **_DECIDED}
     for key in overrides:

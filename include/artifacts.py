@@ -28,34 +28,25 @@ from include.stages import BadInput, Transient
 log = logging.getLogger(__name__)
 
 MANIFEST, LOCK = "manifest.json", "lock"
-Files = dict[str, tuple[int, str]]
+Files = dict[str, tuple[int, str]]  # bytes and sha256 of each file, by relative path
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of an artifact's manifest.json.
-
-    Attributes:
-        part: the part of the experiment that it was made from.
-        inputs: the keys of the artifacts that it was made from, by stage.
-        fingerprint: hash of what it was made from outside the store (raw files, pretrained weights).
-        exit_code: how the stage ended. Evidence of a failure is committed too, but is no input.
-        files: bytes and sha256 of each file, by relative path.
-        modified: when each file was last changed before it was hashed, in nanoseconds since 1970, by relative path.
-    """
+    """The content of an artifact's manifest.json."""
 
     stage: str
     key: str
     version: int
-    part: dict[str, Any]
-    inputs: dict[str, str]
-    fingerprint: str
+    part: dict[str, Any]  # of the experiment
+    inputs: dict[str, str]  # the keys of the artifacts that it was made from, by stage
+    fingerprint: str  # of what it was made from outside the store (raw files, pretrained weights)
     revision: str
     result: dict[str, Any] = field(default_factory=dict)
-    exit_code: int = 0
+    exit_code: int = 0  # evidence of a failure is committed, but is no input
     message: str = ""
     files: Files = field(default_factory=dict)
-    modified: dict[str, int] = field(default_factory=dict)
+    modified: dict[str, int] = field(default_factory=dict)  # when each file was changed last, in ns since 1970
 
 
 @dataclass(frozen=True)

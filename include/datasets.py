@@ -51,11 +51,7 @@ class Dataset:
             ) from error
 
     def accept(self, version: str, parent: str) -> None:
-        """Make a version, which adds rows to its parent if it has one, the latest, unless the history has it.
-
-        Raises:
-            Transient: if the parent is no longer the latest version.
-        """
+        """Make a version the latest, unless the history has it. Raise Transient if its parent no longer is."""
         with locked(self.folder):
             versions = self.versions()
             if version in versions:

@@ -6,11 +6,7 @@ from typing import Any
 
 
 def in_short(window: dict[str, Any]) -> dict[str, Any]:
-    """Return what a result, a notice or an event says of a window, given the content of its file.
-
-    Raises:
-        KeyError: if it is not that of a window.
-    """
+    """Return what a result, a notice or an event says of a window, given its file's content, or raise KeyError."""
     first, last = window["first"], window["last"]
     return {
         "window": f"batches {first} to {last}",

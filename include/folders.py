@@ -48,11 +48,7 @@ def open_folder(root: Path, *names: str, make: bool = False) -> Iterator[int]:
 
 
 def open_file(root: Path, *names: str) -> BinaryIO:
-    """Open the file root/names[0]/names[1]/... for reading, as `open_folder` does.
-
-    Raises:
-        OSError: if the file is missing, if it is not a regular file, or if it or a folder above it is a link.
-    """
+    """Open the file root/names[0]/... for reading. Raise OSError unless it is a regular file, reached without links."""
     *folders, name = names
     with open_folder(root, *folders) as folder:
         return os.fdopen(_open_regular(_one_level(name), os.O_RDONLY, folder), "rb")
@@ -103,8 +99,7 @@ def _one_level(name: str) -> str:
 def make_owned_folder(root: Path, folder: Path, owner: tuple[int, int]) -> None:
     """Create a folder at or below a root, and give it, but not its files, to an owner (uid, gid) if it belongs to root.
 
-    Raises:
-        BadInput: if a link or a file is in the place of the folder or of one between it and the root.
+    Raise BadInput if a link or a file is in its place, or in that of a folder between it and the root.
     """
     try:
         with open_folder(root, *folder.relative_to(root).parts, make=True) as descriptor:

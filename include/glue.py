@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+#: A row has one label, its class; any number of labels; or a score.
 Kind = Literal["classification", "multilabel", "regression"]
 Metric = Literal["accuracy", "f1", "matthews", "f1_micro", "f1_macro", "pearson", "spearman"]
 SPLITS = ("train", "dev", "test")
@@ -46,53 +47,31 @@ class Split:
 
 @dataclass(frozen=True)
 class Hub:
-    """The same task in the data set `glue` of the Hugging Face hub, whose label ids equal the class ids used here.
+    """The same task in the data set `glue` of the Hugging Face hub, whose label ids equal the class ids used here."""
 
-    Attributes:
-        config: name of the data set's configuration.
-        sentences: names of the text columns there; empty if they equal those of the task.
-    """
-
-    config: str
+    config: str  # the name of the data set's configuration
     dev: str = "validation"
     test: str = "test"
-    sentences: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()  # the text columns there; none if they are those of the task
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task: its data, labels and selection metric.
+    """A task: its data, labels and selection metric."""
 
-    Attributes:
-        name: name of the task, as GLUE spells it.
-        kind: classification (each row has one label, its class), multilabel (each row has any number of labels) or
-            regression (the label is a score).
-        sentences: names of the text columns, one or two.
-        label: name of the label column in train and dev.
-        metric: the selection metric, which decides about the gate and the best checkpoint.
-        submission: name of the task's prediction file in the submission zip.
-        labels: the labels as the files write them, in the order of their class ids; empty for a regression.
-        label_names: the same labels in words, for reports.
-        separator: the text between the labels of a multilabel row in the files.
-        score_range: lowest and highest score of a regression.
-        gate: default threshold of the selection metric.
-        splits: the files by split ("train", "dev" and "test"); empty if the experiment names them.
-        test_rows: number of rows of the published test file; None if there is no such file.
-    """
-
-    name: str
+    name: str  # as GLUE spells it
     kind: Kind
-    sentences: tuple[str, ...]
-    label: str
-    metric: Metric
-    submission: str
-    labels: tuple[str, ...] = ()
-    label_names: tuple[str, ...] = ()
-    separator: str = "|"
-    score_range: tuple[float, float] | None = None
-    gate: float | None = None
-    splits: dict[str, Split] = field(default_factory=dict)
-    test_rows: int | None = None
+    sentences: tuple[str, ...]  # the text columns, one or two
+    label: str  # the label column in train and dev
+    metric: Metric  # the selection metric, which decides about the gate and the best checkpoint
+    submission: str  # the task's prediction file in the submission zip
+    labels: tuple[str, ...] = ()  # as the files write them, in the order of their class ids; none for a regression
+    label_names: tuple[str, ...] = ()  # the same labels in words, for reports
+    separator: str = "|"  # between the labels of a multilabel row in the files
+    score_range: tuple[float, float] | None = None  # lowest and highest score of a regression
+    gate: float | None = None  # the default threshold of the selection metric
+    splits: dict[str, Split] = field(default_factory=dict)  # by name; none if the experiment names the files
+    test_rows: int | None = None  # of the published test file
     hub: Hub | None = None
 
     @property
@@ -114,10 +93,7 @@ class Task:
 
 
 def _splits(folder: str, train: str, test: str, header: bool = True) -> dict[str, Split]:
-    """Return the common layout <folder>/{train,dev,test}.tsv, from the names of the columns.
-
-    They are separated by spaces; ~ stands for a space inside a name. The test file always has a header.
-    """
+    """Return the common layout. Spaces separate the names of the columns, and ~ stands for a space inside a name."""
     files = {"train": (train, header), "dev": (train, header), "test": (test, True)}
     return {
         name: Split(f"{folder}/{name}.tsv", tuple(column.replace("~", " ") for column in columns.split()), has_header)

@@ -46,12 +46,7 @@ class Line(NamedTuple):
 def configure(level: int = logging.INFO, origin: tracing.Origin | None = None) -> None:
     """Log to stderr, in the format that $SPARK_BERT_LOG_FORMAT names.
 
-    Args:
-        level: the lowest level that is logged.
-        origin: the run, stage and trace that the lines of this process are part of, if any.
-
-    Raises:
-        BadInput: if there is no such format. Lines are text then.
+    Lines in JSON say which run, stage and trace (`origin`) they are part of. Raise BadInput if there is no such format.
     """
     wanted = os.environ.get(VARIABLE) or "text"
     handler = logging.StreamHandler(sys.stderr)

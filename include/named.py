@@ -31,14 +31,9 @@ def names() -> list[str]:
 
 
 def load(source: str, overrides: Iterable[str] = ()) -> Experiment:
-    """Read an experiment.
+    """Read an experiment by its name, from a YAML or JSON file, or from inline JSON. Raise BadInput if it is wrong.
 
-    Args:
-        source: the name of a named experiment, the path of a YAML or JSON file, or inline JSON.
-        overrides: texts of `section.field=value`, one or more in each, which replace values of the source.
-
-    Raises:
-        BadInput: if a key or a value is wrong.
+    Overrides are texts of `section.field=value`, one or more in each, which replace values of the source.
     """
     label = "the experiment" if source.lstrip().startswith("{") else f"experiment {source}"
     return build(merge(read(source), parse_overrides(overrides)), label)
@@ -83,8 +78,7 @@ def merge(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, 
 def build(values: Mapping[str, Any], label: str) -> Experiment:
     """Make an experiment from its values, {"section": {"field": value}}. Missing fields have their defaults.
 
-    Raises:
-        BadInput: if values are wrong. The message lists the problems after the label.
+    Raise BadInput with all problems after the label if values are wrong.
     """
     try:
         return Experiment.model_validate(values)

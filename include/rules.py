@@ -16,21 +16,13 @@ if TYPE_CHECKING:
 
 
 class _Exclusion(NamedTuple):
-    """Fields that have no other values in a case.
-
-    Attributes:
-        when: whether it is the case.
-        fields: the fields ("training.ranks").
-        why: what follows the name and the value of a field in the message.
-        instead: how the message ends.
-        fits: the values that the fields may have; if empty, only their defaults.
-    """
+    """Fields that have no other values in a case."""
 
     when: Callable[[Experiment], object]
     fields: tuple[str, ...]
-    why: str
-    instead: str = "write {name}: {fits}"
-    fits: tuple[object, ...] = ()
+    why: str  # what follows the name and the value of a field in the message
+    instead: str = "write {name}: {fits}"  # how the message ends
+    fits: tuple[object, ...] = ()  # the values that the fields may have; if empty, only their defaults
 
 
 _BASELINES = {

@@ -146,12 +146,7 @@ class Run:
     ) -> None:
         """Record why a stage made nothing, unless the run points at what it made before.
 
-        Args:
-            stage: the name of the stage.
-            error: what is wrong.
-            experiment: what the stage was given; None if that is what is wrong.
-            started: when the stage began, in seconds since 1970; None: just now.
-            told: the variables by which a stage knows its Dag run.
+        The experiment is None if that is what is wrong, and `told` has the variables that name the Dag run.
         """
         if not self.record()["stages"].get(stage, {}).get("key"):
             entry = {"key": "", "exit_code": int(error.exit_code), "message": str(error), **_until_now(started)}
@@ -227,20 +222,13 @@ def descendants(stage: str) -> set[str]:
 
 
 class AtWork(BaseModel):
-    """A stage at work.
-
-    Attributes:
-        key: the key of the artifact that the stage makes.
-        progress: the key of its checkpoints, where a training writes metrics.jsonl until its artifact is committed.
-        since: when this try began, in seconds since 1970.
-        planned_steps: the steps of a training, once they are known. It may stop early.
-    """
+    """A stage at work."""
 
     stage: str
-    key: str
-    progress: str
-    since: float
-    planned_steps: int | None = None
+    key: str  # of the artifact that it makes
+    progress: str  # the key of its checkpoints, where a training writes metrics.jsonl until its artifact is committed
+    since: float  # when this try began, in seconds since 1970
+    planned_steps: int | None = None  # of a training, once they are known; it may stop early
 
 
 @contextmanager

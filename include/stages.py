@@ -50,55 +50,32 @@ _SMALL: _Limits = {"memory": "1g", "cpus": 1, "tmp": "512m"}
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: what it does, what it reads and writes, and what its container needs.
+    """One stage: what it does, what it reads and writes, and what its container needs."""
 
-    Attributes:
-        name: the name of its package below tasks/stages, and of its folder in the artifact store.
-        version: raised when the same inputs would give another output; part of the artifact's key.
-        does: one line for help texts and the Airflow UI.
-        reads: the sections ("training") or fields ("model.name") of the experiment that change its output.
-        inputs: the stages whose artifacts it reads.
-        switch: the field without which it makes nothing, or "".
-        may_change: the fields in `reads` that may change between a stopped try and the one that continues it.
-        records: the other runs whose records it reads: none, those that submission.runs names, or all.
-        writes: the folders of the home that it writes in addition to its artifact and its run's record.
-        sees: the folders of the home that it reads in addition to artifacts.
-        cache: whether it reads downloaded models and corpora, and may download missing ones.
-        image: the container image that holds what it needs; only `train` has Horovod.
-        spark: whether it works on Spark, and so may need to reach a cluster.
-        mlflow: whether it uses MLflow: a server, or else the database below the home, which it writes.
-        uploads: whether it writes to the Hugging Face hub.
-        promotes: whether it moves the champion's alias there, for which a login of its own may be needed.
-        limits: the limits of its container, as $SPARK_BERT_LIMITS writes them.
-    """
-
-    name: str
-    version: int
-    does: str
-    reads: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    switch: str = ""
-    may_change: tuple[str, ...] = ()
-    records: Literal["none", "named", "all"] = "none"
-    writes: tuple[Literal["datasets", "runs", "streams"], ...] = ()
-    sees: tuple[Literal["datasets"], ...] = ()
-    cache: bool = False
-    image: Literal["data", "train"] = "data"
-    spark: bool = False
-    mlflow: bool = False
-    uploads: bool = False
-    promotes: bool = False
-    limits: _Limits = field(default_factory=lambda: _SMALL)
+    name: str  # of its package below tasks/stages, and of its folder in the artifact store
+    version: int  # raised when the same inputs would give another output; part of the artifact's key
+    does: str  # for help texts and the Airflow UI
+    reads: tuple[str, ...] = ()  # the sections ("training") or fields ("model.name") that change its output
+    inputs: tuple[str, ...] = ()  # the stages whose artifacts it reads
+    switch: str = ""  # the field without which it makes nothing
+    may_change: tuple[str, ...] = ()  # the fields in `reads` that may differ in the try that continues a stopped one
+    records: Literal["none", "named", "all"] = "none"  # of other runs that it reads; submission.runs names them
+    writes: tuple[Literal["datasets", "runs", "streams"], ...] = ()  # of the home, besides artifact and record
+    sees: tuple[Literal["datasets"], ...] = ()  # the folders of the home that it reads in addition to artifacts
+    cache: bool = False  # whether it reads downloaded models and corpora, and may download missing ones
+    image: Literal["data", "train"] = "data"  # only `train` has Horovod
+    spark: bool = False  # whether it works on Spark, and so may need to reach a cluster
+    mlflow: bool = False  # whether it uses MLflow: a server, or else the database below the home, which it writes
+    uploads: bool = False  # whether it writes to the Hugging Face hub
+    promotes: bool = False  # whether it moves the champion's alias, for which a login of its own may be needed
+    limits: _Limits = field(default_factory=lambda: _SMALL)  # as $SPARK_BERT_LIMITS writes them
 
     def part(self, experiment: Experiment) -> dict[str, Any]:
         """Return the part of an experiment that changes the stage's output, as JSON values."""
         return experiment.part(self._names(experiment))
 
     def key_part(self, experiment: Experiment) -> dict[str, Any]:
-        """Return the fields of the part that differ from their defaults, by name ("section.field").
-
-        An artifact's key is made of them, so a new field with a default does not change the keys of artifacts.
-        """
+        """Return the fields of the part that differ from their defaults, of which an artifact's key is made."""
         return non_defaults(experiment, self._names(experiment))
 
     def resume_part(self, experiment: Experiment) -> dict[str, Any]:
@@ -106,10 +83,8 @@ class Stage:
         return {name: value for name, value in self.key_part(experiment).items() if name not in self.may_change}
 
     def differences(self, made: dict[str, Any], experiment: Experiment) -> dict[str, tuple[Any, Any]]:
-        """Return the old and the new value of each field in which an experiment differs from the part of an artifact.
-
-        A field that the part lacks had its default value.
-        """
+        """Return the old and the new value of each field in which an experiment differs from an artifact's part."""
+        # A field that the part lacks had its default value.
         default = type(experiment)().part(self._names(experiment))
         before, now = flatten(default) | flatten(made), flatten(self.part(experiment))
         return {name: (before.get(name), value) for name, value in now.items() if before.get(name) != value}

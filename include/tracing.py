@@ -44,33 +44,19 @@ _LAST = 1 << 63  # nanoseconds since 1970
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the spans of a process belong.
+    """Where the spans of a process belong."""
 
-    Attributes:
-        trace: the id of their trace, 32 hexadecimal digits.
-        parent: the id of the span that the process is part of, 16 hexadecimal digits, or "" if there is none.
-        resource: what the process is, as OpenTelemetry's resource attributes.
-    """
-
-    trace: str
-    parent: str
-    resource: dict[str, Value]
+    trace: str  # an id of 32 hexadecimal digits
+    parent: str  # the id of the span that the process is part of, 16 hexadecimal digits, or "" if there is none
+    resource: dict[str, Value]  # what the process is, as OpenTelemetry's resource attributes
 
     @classmethod
     def of_stage(cls, folder: Path | None, stage: str) -> Self:
-        """Return the origin of a stage's spans.
-
-        The trace is that of $TRACEPARENT. Without a scheduler, the path of the run's folder determines it.
-        """
+        """Return the origin of a stage's spans: that of $TRACEPARENT, or without a scheduler, of the run's folder."""
         told = {name: os.environ[variable] for name, variable in VARIABLES.items() if os.environ.get(variable)}
         run = {"run": folder.name} if folder else {}
-        resource: dict[str, Value] = {
-            "service.name": SERVICE,
-            **run,
-            "stage": stage,
-            **told,
-            "host.name": socket.gethostname(),
-        }
+        resource: dict[str, Value] = {"service.name": SERVICE, **run, "stage": stage, **told}
+        resource["host.name"] = socket.gethostname()
         match = _TRACEPARENT.fullmatch(os.environ.get(TRACEPARENT, ""))
         if match:
             return cls(match[1], match[2], resource)
@@ -86,23 +72,16 @@ class Origin:
 
 @dataclass
 class Span:
-    """A span. Times are in nanoseconds since 1970.
-
-    Attributes:
-        trace: the id of its trace, 32 hexadecimal digits; "" if this process does not record.
-        parent: the id of the span that it is part of, 16 hexadecimal digits, or "".
-        resource: what the process is that records it.
-        error: why it has failed; None if it has not.
-    """
+    """A span. Times are in nanoseconds since 1970, and ids are those of Origin."""
 
     name: str
-    trace: str
+    trace: str  # "" if this process does not record
     parent: str
     attributes: dict[str, Value]
     resource: dict[str, Value]
     start: int
     end: int = 0
-    error: str | None = None
+    error: str | None = None  # why it has failed
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
@@ -170,11 +149,7 @@ def take_over(file: Path) -> None:
 
 
 def read(line: bytes) -> list[Span]:
-    """Return the spans in a line of a file.
-
-    Raises:
-        ValueError: if the line is no such request: a full disk may have cut it off, or something else has written it.
-    """
+    """Return the spans in a line of a file. Raise ValueError if it is no such request, such as one that was cut off."""
     try:
         return [
             _read_span(content, group["resource"])

@@ -37,11 +37,7 @@ def metric_of(summaries: Sequence[Mapping[str, Any]], name: str) -> dict[str, An
     """Return the mean of a metric, its 95 % interval, and what that is computed over: "seeds" or "dev rows".
 
     The interval is that of the mean over the seeds if they differ, and otherwise that of the first seed: a regression
-    is the same with every seed, which says nothing of its precision.
-
-    Args:
-        summaries: The content of evaluate's metrics.json for each seed.
-        name: The name of the metric.
+    is the same with every seed, which says nothing of its precision. The summaries are evaluate's metrics.json of each.
     """
     values = [summary["metrics"].get(name) for summary in summaries]
     if len(set(values)) == 1:

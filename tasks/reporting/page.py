@@ -11,10 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
 def render(template: Path, **values: Any) -> str:
-    """Return the HTML of a template that extends page.html.j2. All values are escaped.
-
-    The template may include other templates from its own folder.
-    """
+    """Return the HTML of a template that extends page.html.j2. All values are escaped."""
     environment = Environment(
         loader=FileSystemLoader([template.parent, Path(__file__).parent]), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,

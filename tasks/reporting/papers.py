@@ -12,45 +12,30 @@ from include.ablations import TABLE_5
 
 
 class MethodClaim(NamedTuple):
-    """A row of table 5, for SST-2 with BERT-base, in percent.
-
-    Attributes:
-        accuracy: The accuracy.
-        throughput: The increase in throughput over the first row.
-        memory: The decrease in memory from the first row.
-    """
+    """A row of table 5, for SST-2 with BERT-base, in percent."""
 
     accuracy: float
-    throughput: float
-    memory: float
+    throughput: float  # the increase over the first row
+    memory: float  # the decrease from the first row
 
 
-METHODS = dict(
-    zip(
-        TABLE_5,
-        (
-            MethodClaim(90.5, 0.0, 0.0),
-            MethodClaim(91.2, 12.3, 8.5),
-            MethodClaim(91.8, 18.7, 37.0),
-            MethodClaim(92.2, 24.5, 42.5),
-            MethodClaim(92.7, 37.2, 58.3),
-        ),
-        strict=True,
-    )
+_TABLE_5 = (
+    MethodClaim(90.5, 0.0, 0.0),
+    MethodClaim(91.2, 12.3, 8.5),
+    MethodClaim(91.8, 18.7, 37.0),
+    MethodClaim(92.2, 24.5, 42.5),
+    MethodClaim(92.7, 37.2, 58.3),
 )
+METHODS = dict(zip(TABLE_5, _TABLE_5, strict=True))
 
 
 class ModelClaim(NamedTuple):
-    """A claimed metric of a model or framework.
-
-    Attributes:
-        like: The models of our rows that are of the same kind.
-    """
+    """A claimed metric of a model or framework."""
 
     table: str
     name: str
     value: float
-    like: tuple[str, ...] = ()
+    like: tuple[str, ...] = ()  # the models of our rows that are of the same kind
 
 
 MODELS: dict[str, tuple[ModelClaim, ...]] = {

@@ -26,13 +26,9 @@ Floats = npt.NDArray[np.float64]
 
 
 def interval(task: Task, metric: str, labels: Array, predicted: Array) -> Interval | None:
-    """Return the interval of a metric, or None if the metric is undefined.
+    """Return the interval of a metric (or of recall, if all rows have the same label), or None if it is undefined.
 
-    Args:
-        task: The task.
-        metric: A metric of the task, or, if all rows have the same label, its recall.
-        labels: Class ids or scores, [n], or zeros and ones, [n, labels].
-        predicted: Predictions of the same shape.
+    Labels and predictions are class ids or scores, [n], or zeros and ones, [n, labels].
     """
     if not len(labels) or not np.isfinite(predicted).all():
         return None
@@ -74,7 +70,6 @@ def _middle(values: Floats) -> Interval | None:
 
 
 def _resampled(task: Task, metric: str, labels: Array, predicted: Array) -> Floats:
-    """Return the metric of each resample, [RESAMPLES]."""
     if task.kind == "multilabel":
         draws = resampled_sets(labels, predicted)
         return np.concatenate([f1_of_sets(rows, truth, said, metric) for rows, (truth, said) in draws])
@@ -96,9 +91,8 @@ def resampled_rows(rows: int) -> Iterator[Array]:
 def resampled_sets(labels: Array, *predicted: Array) -> Iterator[tuple[Floats, list[Array]]]:
     """Resample the rows of a multi-label task, [n, labels], as cells of a table of all that occurs in a row.
 
-    Yields:
-        For a part of the RESAMPLES draws, the numbers of rows, [draws, cells], and of each cell the labels and then
-        the predictions of each model, [cells, labels] each.
+    Yield for each part of the RESAMPLES draws the numbers of rows, [draws, cells], and of each cell the labels and the
+    predictions of each model, [cells, labels] each.
     """
     random, rows = np.random.default_rng(0), len(labels)
     cells, counts = np.unique(np.hstack([labels, *predicted]), axis=0, return_counts=True)
@@ -110,10 +104,7 @@ def resampled_sets(labels: Array, *predicted: Array) -> Iterator[tuple[Floats, l
 
 
 def f1_of_sets(rows: Floats, labels: Array, predicted: Array, metric: str) -> Floats:
-    """Return f1_micro or f1_macro, as tasks/scoring/metrics.py defines them, of each draw, [draws].
-
-    It takes the number of rows of each cell, [draws, cells], and labels and predictions, [cells, labels] each.
-    """
+    """Return f1_micro or f1_macro of each draw, [draws], from what `resampled_sets` yields."""
     right, seen = rows @ (labels * predicted), rows @ (labels + predicted)
     if metric == "f1_micro":
         right, seen = right.sum(axis=1, keepdims=True), seen.sum(axis=1, keepdims=True)

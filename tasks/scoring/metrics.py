@@ -48,16 +48,9 @@ def all_metrics(task: Task, labels: Array, logits: Array, thresholds: Thresholds
 
 
 def predictions(kind: Kind, logits: Array, thresholds: Thresholds = ()) -> Array:
-    """Return what a model predicts.
+    """Return class ids (int64) or scores (float64), [n], or zeros and ones (int64), [n, labels], from [n, outputs].
 
-    Args:
-        kind: The kind of the task.
-        logits: The model's outputs, [n, outputs].
-        thresholds: For a multi-label task, the probabilities from which labels are predicted, [labels] or [n, labels];
-            empty or None for one half.
-
-    Returns:
-        Class ids (int64) or scores (float64), [n], or zeros and ones (int64), [n, labels].
+    Labels of a multi-label task are predicted from the probabilities `thresholds`, [labels] or [n, labels], or 0.5.
     """
     if kind == "regression":
         return logits[:, 0].astype(np.float64)
@@ -77,12 +70,7 @@ def probabilities(kind: Kind, logits: Array) -> Array:
 
 
 def multilabel_metrics(labels: Array, predicted: Array) -> dict[str, float]:
-    """Compute the metrics of a multi-label task from zeros and ones, [n, labels] with n >= 1.
-
-    They are micro F1, over all labels of all rows; macro F1, the mean of the labels' F1; the share of rows with exactly
-    the right labels; and the Hamming loss, the share of wrong decisions. The F1 of a label that neither occurs nor is
-    predicted is 0, as in scikit-learn.
-    """
+    """Compute the metrics of a multi-label task from zeros and ones, [n, labels] with n >= 1."""
     return {
         "f1_micro": averages(labels, predicted, "micro")["f1"],
         "f1_macro": averages(labels, predicted, "macro")["f1"],
@@ -94,10 +82,7 @@ def multilabel_metrics(labels: Array, predicted: Array) -> dict[str, float]:
 def averages(
     labels: Array, predicted: Array, kind: Literal["micro", "macro", "weighted"], of: list[int] | None = None
 ) -> dict[str, float]:
-    """Return averages of precision, recall and F1 over classes, or over the labels of a multi-label task.
-
-    If `of` names no classes, they are all that rows or predictions have.
-    """
+    """Return averages of precision, recall and F1 over classes (by default all that occur) or labels."""
     values = sk.precision_recall_fscore_support(labels, predicted, labels=of, average=kind, zero_division=0)
     return dict(zip(("precision", "recall", "f1"), map(float, values[:3]), strict=True))
 

@@ -24,32 +24,21 @@ Outcome = Literal["worse", "not worse", "undecided"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of the challenger (model) with the champion on some rows. Undefined values are None.
+    """The comparison of the challenger (model) with the champion on some rows. Undefined values are None."""
 
-    Attributes:
-        metric: Accuracy, or the task's metric for a regression or several labels.
-        difference: The challenger's metric minus the champion's, with its 95 % interval.
-        p: The two-sided p-value of the paired test for the hypothesis that there is no difference.
-        only_model: The number of rows that only the challenger has right; None unless accuracy is compared.
-        only_champion: The number of rows that only the champion has right.
-    """
-
-    metric: str
+    metric: str  # accuracy, or the task's metric for a regression or several labels
     rows: int
     model: float | None
     champion: float | None
-    difference: float | None = None
-    interval: Interval | None = None
-    p: float | None = None
-    only_model: int | None = None
+    difference: float | None = None  # the challenger's metric minus the champion's
+    interval: Interval | None = None  # of the difference
+    p: float | None = None  # of the two-sided paired test for the hypothesis that there is no difference
+    only_model: int | None = None  # rows that only the challenger has right; None unless accuracy is compared
     only_champion: int | None = None
 
 
 def compare(task: Task, labels: Array, model: Array, champion: Array) -> Comparison:
-    """Compare the predictions of two models, which are like the labels.
-
-    Labels are class ids or scores, [n] with n >= 1; or zeros and ones, [n, labels], or [n] for one label alone.
-    """
+    """Compare the predictions of two models: as labels, class ids or scores, [n], or zeros and ones, [n, labels]."""
     if labels.ndim == 2:
         return _sets(task, labels, model, champion)
     if task.kind == "regression":

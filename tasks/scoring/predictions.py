@@ -26,13 +26,8 @@ def answer_columns(kind: Kind, names: Sequence[str], predicted: Array, probabili
     """Return the columns of a table of predictions, as lists of n values by name.
 
     They are the prediction and, for a classification, its class name, its probability, and the probability of each
-    class. The prediction of a multi-label task is a list of names; the probability of each label follows.
-
-    Args:
-        kind: The kind of the task.
-        names: The names of the labels; empty for a regression.
-        predicted: Class ids or scores, [n], or zeros and ones, [n, labels].
-        probabilities: The probabilities of all labels, [n, labels]; None for a regression.
+    class. The prediction of a multi-label task is a list of names; the probability of each label follows. `predicted`
+    and `probabilities` are what `predict` returns.
     """
     if probabilities is None:
         return {PREDICTION: predicted}

@@ -19,23 +19,14 @@ from tasks.scoring.metrics import Array, all_metrics, predictions, probabilities
 
 @dataclass(frozen=True)
 class ScoredSplit:
-    """Labeled rows and the model's logits for them.
-
-    Attributes:
-        rows: Row numbers in the raw file, [n].
-        labels: Class ids or scores, [n], or zeros and ones, [n, labels].
-        logits: The model's outputs, [n, outputs]; all finite.
-        sentences: The texts, one or two per row.
-        thresholds: For a multi-label task, the probabilities from which labels are predicted, [n, labels]; None for
-            one half.
-    """
+    """Labeled rows and the model's logits for them."""
 
     task: Task
-    rows: Array
-    labels: Array
-    logits: Array
+    rows: Array  # row numbers in the raw file, [n]
+    labels: Array  # class ids or scores, [n], or zeros and ones, [n, labels]
+    logits: Array  # [n, outputs]; all finite
     sentences: Sequence[tuple[str, ...]]
-    thresholds: Array | None = None
+    thresholds: Array | None = None  # from which labels of a multi-label task are predicted, [n, labels]; None: 0.5
 
     @classmethod
     def of(cls, task: Task, table: TokenTable, logits: Array) -> Self:

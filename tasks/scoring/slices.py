@@ -20,21 +20,13 @@ RECALL = "recall"
 
 @dataclass(frozen=True)
 class Slice:
-    """A named part of the rows.
+    """A named part of the rows."""
 
-    Attributes:
-        name: The name as used in gate.slices, such as "length:short".
-        about: A description of its bounds.
-        mask: Whether each row belongs to the slice, [n].
-        metrics: The metrics that are computed on it. A threshold in gate.slices applies to the first one.
-        label: The label of a multi-label task that the slice is about, whose other labels do not count; None for all.
-    """
-
-    name: str
-    about: str
-    mask: Array
-    metrics: tuple[str, ...]
-    label: int | None = None
+    name: str  # as in gate.slices, such as "length:short"
+    about: str  # its bounds in words
+    mask: Array  # whether each row belongs to the slice, [n]
+    metrics: tuple[str, ...]  # that are computed on it; a threshold in gate.slices applies to the first one
+    label: int | None = None  # the only label of a multi-label task that counts; None for all
 
     def of(self, answers: Array) -> Array:
         """Return the slice of labels or predictions, [n] or [n, labels]."""

@@ -30,36 +30,24 @@ METRICS, PREDICTIONS = "metrics.json", "predictions.parquet"
 
 @dataclass(frozen=True)
 class Check:
-    """The comparison of one value with its threshold.
+    """The comparison of one value with its threshold. What is missing or undefined is None."""
 
-    Attributes:
-        key: The experiment's field that sets the threshold, such as "gate.accuracy".
-        slice: The slice that it was measured on; "" for the whole dev split.
-        value: The measured value; None if it is missing or undefined.
-        interval: The 95 % interval of the value; None if it is undefined.
-        baseline: The best value that a constant answer reaches; None for slices.
-        reason: Why the check failed; "" if it passed.
-    """
-
-    key: str
+    key: str  # the experiment's field that sets the threshold, such as "gate.accuracy"
     metric: str
-    slice: str
+    slice: str  # "" for the whole dev split
     value: float | None
     threshold: float
     interval: Interval | None
-    baseline: float | None
-    reason: str
+    baseline: float | None  # the best value that a constant answer reaches; None for slices
+    reason: str  # why the check failed; "" if it passed
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision of the gate on the model of a task. The model passes if there are no reasons against it.
-
-    `rows` are the numbers that were expected, measured, and found in predictions.parquet; None if unknown.
-    """
+    """The decision of the gate on the model of a task. The model passes if there are no reasons against it."""
 
     task: str
-    rows: dict[str, int | None]
+    rows: dict[str, int | None]  # the numbers that were expected, measured, and found in predictions.parquet
     checks: list[Check]
     reasons: list[str]
 
