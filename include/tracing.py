@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 Value = str | bool | int | float
 
@@ -146,6 +146,18 @@ def take_over(file: Path) -> None:
         if _recording:
             _append(_recording.file, file.read_bytes())
         file.unlink()
+
+
+def read_part(file: BinaryIO, start: int, most: int) -> tuple[list[Span], int]:
+    """Return the spans in at most so many bytes of a file, from `start` on, and the number of damaged lines."""
+    file.seek(start)
+    spans, damaged = list[Span](), 0
+    for line in file.read(most).splitlines():
+        try:
+            spans += read(line)
+        except ValueError:
+            damaged += 1
+    return spans, damaged
 
 
 def read(line: bytes) -> list[Span]:

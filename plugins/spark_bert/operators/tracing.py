@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from include.folders import open_file
-from include.tracing import FOLDER, SERVICE, TRACEPARENT, VARIABLES, Span, read
+from include.tracing import FOLDER, SERVICE, TRACEPARENT, VARIABLES, Span, read_part
 from spark_bert.deployment.places import run_folder, run_name
 
 if TYPE_CHECKING:
@@ -26,10 +26,7 @@ _MOST = 16 << 20  # bytes of a file that are read
 
 
 def environment(context: Context) -> dict[str, str]:
-    """Return the variables that tell a stage which try of its Airflow task it is, and of which span it is part.
-
-    The span is that of the Airflow task. If Airflow records none, only the trace of the Dag run is known.
-    """
+    """Return the variables that tell a stage the try of its Airflow task, and the span or trace that it is part of."""
     ti = context["ti"]
     carrier: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(carrier)
@@ -52,35 +49,20 @@ class StageSpans:
         if not trace.get_current_span().is_recording():
             return
         try:
-            if spans := list(map(_span, self._read())):
-                exporter = _exporter()
-                exporter.export(spans)
+            written, damaged = list[Span](), 0
+            with suppress(FileNotFoundError), open_file(self._file.parents[2], *self._file.parts[-3:]) as file:
+                written, damaged = read_part(file, self._before, _MOST)
+            if damaged:
+                log.warning("%d lines of the stage's spans are damaged and are not exported", damaged)
+            if written:
+                # Of the kind that Airflow uses. OpenTelemetry's variables configure it.
+                name = os.environ.get("OTEL_TRACES_EXPORTER", "otlp")
+                (entry,) = entry_points(group="opentelemetry_traces_exporter", name=name)
+                exporter: SpanExporter = entry.load()()
+                exporter.export(list(map(_span, written)))
                 exporter.shutdown()
         except Exception:  # an exporter may raise anything, and a trace is no reason to fail
             log.warning("the spans in %s were not exported", self._file, exc_info=True)
-
-    def _read(self) -> list[Span]:
-        """Return the spans of this try. The stage can put anything there, so no link is followed."""
-        spans, damaged, lines = list[Span](), 0, list[bytes]()
-        with suppress(FileNotFoundError), open_file(self._file.parents[2], *self._file.parts[-3:]) as file:
-            file.seek(self._before)
-            lines = file.read(_MOST).splitlines()
-        for line in lines:
-            try:
-                spans += read(line)
-            except ValueError:  # a full disk may have cut it off
-                damaged += 1
-        if damaged:
-            log.warning("%d lines of the stage's spans are damaged and are not exported", damaged)
-        return spans
-
-
-def _exporter() -> SpanExporter:
-    """Return an exporter of the kind that Airflow uses. OpenTelemetry's variables configure it."""
-    name = os.environ.get("OTEL_TRACES_EXPORTER", "otlp")
-    (entry,) = entry_points(group="opentelemetry_traces_exporter", name=name)
-    exporter: SpanExporter = entry.load()()
-    return exporter
 
 
 def _span(written: Span) -> ReadableSpan:

@@ -11,7 +11,7 @@ from typing import Any
 
 from include.folders import open_file
 from include.stages import STAGES
-from include.tracing import FOLDER, Span, read
+from include.tracing import FOLDER, Span, read_part
 from spark_bert.deployment.places import home
 from spark_bert.web.panel.parameters import Chosen
 
@@ -27,8 +27,7 @@ _Path = tuple[str, ...]
 def read_trace(row: Chosen) -> dict[str, Any]:
     """Return the spans of each stage of a run that has written any. Times are in seconds, since 1970.
 
-    Spans of the same name within the same part of a stage share a row: the jobs of one line of code, or the tries of a
-    stage. A stage is `cut` if the beginning of its file is left out.
+    Spans of the same name within the same part of a stage, such as the tries of a stage, share a row.
     """
     found = {stage: _read(row.run, stage) for stage in STAGES}
     spans = [span for spans, _ in found.values() for span in spans]
@@ -37,16 +36,11 @@ def read_trace(row: Chosen) -> dict[str, Any]:
 
 
 def _read(run: str, stage: str) -> tuple[list[Span], bool]:
-    """Return the spans in a stage's file, and whether it has more. Lines that are no spans are ignored."""
-    spans, start, lines = list[Span](), 0, list[bytes]()
+    """Return the spans in a stage's file, and whether its beginning is left out. Damaged lines are ignored."""
     with suppress(OSError, ValueError), open_file(home() / "runs", run, FOLDER, f"{stage}.jsonl") as file:
         start = max(0, file.seek(0, 2) - _MOST)
-        file.seek(start)
-        lines = file.read(_MOST).splitlines()
-    for line in lines:
-        with suppress(ValueError):
-            spans += read(line)
-    return spans, start > 0
+        return read_part(file, start, _MOST)[0], start > 0
+    return [], False
 
 
 def _stage(stage: str, spans: Sequence[Span], drawn: Collection[int], cut: bool) -> dict[str, Any]:
