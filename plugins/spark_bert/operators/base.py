@@ -42,10 +42,8 @@ class StageOperator(BaseOperator):
     """Runs a stage and returns its result. Each runtime implements `run_stage`.
 
     Args:
-        stage: the name of the stage.
         experiment_of: returns the experiment of the run, or raises BadInput if the run's params make no valid one.
         told: returns environment variables for the stage besides those of its run.
-        kwargs: the arguments of BaseOperator.
     """
 
     template_fields: Sequence[str] = ("command",)
@@ -87,10 +85,7 @@ class StageOperator(BaseOperator):
         return []
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Set the command, which Airflow shows under Rendered Templates, and the variables.
-
-        What is wrong with the experiment is raised by `execute`, because Airflow folds the log up to there.
-        """
+        """Set the command and the variables. `execute` refuses the experiment: Airflow folds the log up to there."""
         self.variables = {DAG_ID: context["dag_run"].dag_id, RUN_ID: context["dag_run"].run_id}
         if (index := getattr(context.get("ti"), "map_index", -1)) >= 0:
             self.variables[MAP_INDEX] = str(index)
@@ -120,7 +115,9 @@ class StageOperator(BaseOperator):
         finally:
             spans.export()
         if outcome.code != ExitCode.DONE:
-            self._push_result_of_failure(outcome, context)
+            with suppress(StageError):  # a stage that refuses prints a result that names its verdict or Data Docs
+                self.result = parse_result(outcome.line)
+                context["ti"].xcom_push(key="return_value", value=self.result)
             raise failure(self.stage, outcome)
         try:
             self.result = parse_result(outcome.line)
@@ -144,21 +141,6 @@ class StageOperator(BaseOperator):
                     raise AirflowSkipException(f"{name} was refused already: {error}")
             run.fail(self.stage, error, experiment, told=self.variables)
         raise AirflowFailException(str(error))
-
-    def _push_result_of_failure(self, outcome: Outcome, context: Context) -> None:
-        """Push the result if there is one: a stage that refuses prints a result that names its verdict or Data Docs."""
-        with suppress(StageError):
-            self.result = parse_result(outcome.line)
-            context["ti"].xcom_push(key="return_value", value=self.result)
-
-
-def generation(context: Context) -> str:
-    """Return a text that is the same for all retries of an Airflow task and changes when the task is cleared.
-
-    It takes two numbers to recognize every clear. Clearing raises the maximum number of tries unless the Airflow task
-    is running, and it raises the Dag run's number of clears unless the user keeps the state of the run.
-    """
-    return f"{context['ti'].max_tries}.{context['dag_run'].clear_number}"
 
 
 def failure(stage: str, outcome: Outcome) -> AirflowException:

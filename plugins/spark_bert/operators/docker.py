@@ -20,17 +20,9 @@ from requests import RequestException
 from spark_bert.deployment.containers import environment, image, user
 from spark_bert.deployment.limits import limits, out_of_memory
 from spark_bert.deployment.places import deployment, this_run
-from spark_bert.operators.base import Outcome, StageOperator, generation
-from spark_bert.operators.docker_containers import (
-    CONFLICT,
-    STOPPING,
-    container_names,
-    host_config,
-    name_prefix,
-    remove,
-    stop_and_remove,
-)
-from spark_bert.operators.failures import Interrupted, Unreachable
+from spark_bert.operators import docker_containers as containers
+from spark_bert.operators.base import Outcome, StageOperator
+from spark_bert.operators.failures import Interrupted, Unreachable, generation
 from spark_bert.operators.stage_log import forward_log
 from spark_bert.operators.stopping import keeps_containers, outlives_worker
 
@@ -73,25 +65,22 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
             reason = self._follow()
             state = self.cli.inspect_container(self.name)["State"]
             lines = self.cli.logs(self.name, stdout=True, stderr=False).decode("utf-8", "replace").splitlines()
-            remove(self.cli, self.name)
+            containers.remove(self.cli, self.name)
         return container_outcome(self.stage, state, lines[-1] if lines else "", reason)
 
     def on_kill(self) -> None:
-        """Stop the stage and remove its container. Raise Interrupted if the container is to outlive this worker.
-
-        The daemon continues the stop even if this worker is killed.
-        """
+        """Stop the stage and remove its container. Raise Interrupted if the container is to outlive this worker."""
         if not self.hook.client_created:
             return
         if outlives_worker(self.ti):
             raise Interrupted(f"the worker is shut down; {self.name} keeps running, and the next try attaches to it")
-        self.log.info("stopping the container %s", self.name)
-        stop_and_remove(self.cli, self.name, self.grace)
+        self.log.info("stopping the container %s", self.name)  # the daemon continues even if this worker is killed
+        containers.stop_and_remove(self.cli, self.name, self.grace)
 
     def _identify(self, context: Context) -> None:
         self.ti = ti = context["ti"]
         digest = hashlib.sha256("\n".join([ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index)]).encode()).hexdigest()
-        self.instance = f"{name_prefix()}{self.stage}.{digest[:16]}."
+        self.instance = f"{containers.name_prefix()}{self.stage}.{digest[:16]}."
         self.name = f"{self.instance}{ti.id}"  # ti.id is different for every try
         self.labels = {
             "spark-bert.deployment": deployment(),
@@ -106,7 +95,7 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
     def _attach(self) -> bool:
         """Attach to a container that does this work, if there is one, and stop the others of the task instance."""
         attached = False
-        for name in [name for name in container_names(self.cli) if name.startswith(self.instance)]:
+        for name in [name for name in containers.container_names(self.cli) if name.startswith(self.instance)]:
             if not attached and self._is_attachable(name):
                 self.log.info("attaching to the container %s of an earlier try", name)
                 if name != self.name:
@@ -114,20 +103,19 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
                 attached = True
             else:
                 self.log.info("stopping the container %s, which does other work or is stopping", name)
-                stop_and_remove(self.cli, name, self.grace)
+                containers.stop_and_remove(self.cli, name, self.grace)
         return attached
 
     def _is_attachable(self, name: str) -> bool:
-        """Return whether the container does the same work and is running or has succeeded, but is not being stopped."""
         found = self.cli.inspect_container(name)
         config, state = found["Config"], found["State"]
         same = (config["Cmd"], config["Image"]) == (self.command, self.image)
         same = same and self.labels.items() <= config["Labels"].items()
         sound = state["Running"] or (state["Status"] == "exited" and state["ExitCode"] == 0)
-        return bool(same and sound and not name.endswith(STOPPING))
+        return bool(same and sound and not name.endswith(containers.STOPPING))
 
     def _create(self, context: Context) -> None:
-        sandbox = host_config(self.stage, self.experiment, this_run(context).folder)
+        sandbox = containers.host_config(self.stage, self.experiment, this_run(context).folder)
         container = {
             "image": self.image,
             "command": self.command,
@@ -164,7 +152,6 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Translate errors of the daemon into a retry or a failure, with a message that names the remedy."""
         try:
             yield
         except ImageNotFound as error:
@@ -177,7 +164,7 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
                 f"the container {self.name} was stopped, removed or taken over while {self.stage} ran"
             ) from error
         except APIError as error:
-            if error.is_client_error() and error.status_code != CONFLICT:
+            if error.is_client_error() and error.status_code != containers.CONFLICT:
                 raise AirflowFailException(f"the daemon refuses the container: {error.explanation}") from error
             raise AirflowException(
                 f"the daemon reported an error, another try may succeed: {error.explanation}"
@@ -193,8 +180,6 @@ class DockerStageOperator(StageOperator, DockerOperator):  # type: ignore[misc]
 
 
 class _Chunks(io.RawIOBase):
-    """Makes a file of the stream of byte strings that Docker's client yields."""
-
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = filter(None, chunks)
         self._rest = b""
@@ -210,11 +195,8 @@ class _Chunks(io.RawIOBase):
 
 
 def container_outcome(stage: str, state: dict[str, Any], line: str, reason: str) -> Outcome:
-    """Return how the stage ended, from the state of its container as the daemon describes it.
-
-    Raise AirflowFailException if the stage exceeded the memory limit, because another try would have the same limit.
-    """
-    if state["OOMKilled"] and state["ExitCode"]:
+    """Return how the stage ended, from the state of its container as the daemon describes it."""
+    if state["OOMKilled"] and state["ExitCode"]:  # another try would have the same limit
         raise AirflowFailException(out_of_memory(stage))
     return Outcome(state["ExitCode"], line, reason or state["Error"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from docker.api import APIClient
@@ -15,17 +15,7 @@ from requests import RequestException
 
 from include.experiment import Experiment
 from include.secrets import VARIABLE
-from spark_bert.deployment.containers import (
-    SECRETS,
-    drop_folder,
-    gpus,
-    network,
-    prepare_folders,
-    readable,
-    secrets,
-    wants_gpus,
-    writable,
-)
+from spark_bert.deployment import containers
 from spark_bert.deployment.limits import limits
 from spark_bert.deployment.places import deployment
 from spark_bert.operators.base import GRACE
@@ -71,10 +61,8 @@ def _workload(cli: APIClient, container: dict[str, Any]) -> Workload:
 def stop_and_remove(cli: APIClient, name: str, grace: int) -> None:
     """Stop a container and remove it, unless it has been renamed since its name was listed.
 
-    The container is first given a name that ends with STOPPING. From then on, no try attaches to it, and no other
-    caller sends it a signal, because a training would abort its checkpoint on a second SIGTERM. A caller that finds a
-    container with such a name waits for its end instead, for at most twice the grace, which is the time between SIGTERM
-    and SIGKILL in seconds.
+    Once its name ends with STOPPING, no try attaches to it, and no other caller sends it a signal, because a training
+    would abort its checkpoint on a second SIGTERM. Others wait for its end, for at most twice the grace in seconds.
     """
     stopping = name.removesuffix(STOPPING) + STOPPING
     with suppress(NotFound):
@@ -100,13 +88,13 @@ def remove(cli: APIClient, name: str) -> None:
 
 def host_config(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
     """Return the sandbox of a stage's container, as the arguments of docker's `create_host_config`."""
-    limit = limits(stage)
+    limit, gpus = limits(stage), containers.gpus() if containers.wants_gpus(stage) else 0
     return {
         "init": True,  # an init process forwards signals to the stage and reaps orphaned processes
         "read_only": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
-        "network_mode": network(stage, experiment),
+        "network_mode": containers.network(stage, experiment),
         "ipc_mode": "private",
         "mounts": _mounts(stage, experiment, run),
         # It has the option exec because Java extracts native libraries into /tmp and loads them from there.
@@ -116,7 +104,7 @@ def host_config(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]
         "nano_cpus": int(min(limit.cpus, os.cpu_count() or 1) * 1e9),
         "pids_limit": limit.pids,
         "shm_size": limit.shm,
-        "device_requests": [DeviceRequest(count=gpus(), capabilities=[["gpu"]])] if wants_gpus(stage) else [],
+        "device_requests": [DeviceRequest(count=gpus, capabilities=[["gpu"]])] if gpus else [],
         "log_config": LogConfig(type="json-file", config={"max-size": "20m", "max-file": "3"}),
     }
 
@@ -124,22 +112,16 @@ def host_config(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]
 def _mounts(stage: str, experiment: Experiment, run: Path) -> list[Mount]:
     """Return the mounts of the stage, and create the folders that it writes into.
 
-    The folder with all runs is mounted instead of the run's own folder. The engine follows a link in the path of a
-    mount, and a process that may write into the folder of the runs could replace one run's folder by a link to any
-    place on the host. A link below a mount is harmless, because it is resolved inside the container.
+    All runs are mounted, not the run's own folder: the engine would follow a link that another stage has put in its
+    place. A link below a mount is harmless, because it is resolved inside the container.
     """
-    prepare_folders(stage, experiment, run)
+    containers.prepare_folders(stage, experiment, run)
     runs = run.parent
-    write = [runs if folder == run else folder for folder in writable(stage, experiment, run)]
-    read = {path: target for path, target in readable(stage, experiment, run).items() if not path.is_relative_to(runs)}
-    drop = drop_folder(stage, experiment)
-    secret = {name: Path(os.environ[VARIABLE], name) for name in secrets(stage, experiment)}
-    return [
-        *(Mount(str(folder), str(folder), type="bind") for folder in write),
-        *(Mount(str(target), str(path), type="bind", read_only=path != drop) for path, target in read.items()),
-        *(
-            Mount(str(SECRETS / name), str(file), type="bind", read_only=True)
-            for name, file in secret.items()
-            if file.is_file()
-        ),
-    ]
+    write = [runs if folder == run else folder for folder in containers.writable(stage, experiment, run)]
+    read = containers.readable(stage, experiment, run).items()
+    drop = containers.drop_folder(stage, experiment)
+    secrets = [Path(os.environ[VARIABLE], name) for name in containers.secrets(stage, experiment)]
+    mounts: list[tuple[Path, PurePath, bool]] = [(folder, folder, False) for folder in write]
+    mounts += [(path, target, path != drop) for path, target in read if not path.is_relative_to(runs)]
+    mounts += [(file, containers.SECRETS / file.name, True) for file in secrets if file.is_file()]
+    return [Mount(str(to), str(path), type="bind", read_only=read_only) for path, to, read_only in mounts]

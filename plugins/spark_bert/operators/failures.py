@@ -32,10 +32,8 @@ class Interrupted(AirflowException):
 class StageRetries(RetryPolicy):
     """Retries with growing delays, and more often after an unreachable engine than after a failed stage.
 
-    A stage that crashes gets FAILURE_RETRIES more tries. While a Docker daemon or a cluster is unreachable, all RETRIES
-    are used, which takes more than six minutes, enough for a machine to restart. An interruption does not count as a
-    failure of the stage. The delays are random within limits, so that tasks that have failed together do not all retry
-    at the same moment.
+    All RETRIES take more than six minutes, enough for a machine to restart. The delays are random within limits, so
+    that tasks that have failed together do not all retry at the same moment.
     """
 
     def evaluate(
@@ -51,7 +49,7 @@ class StageRetries(RetryPolicy):
             )
         if isinstance(exception, Interrupted):
             return RetryDecision.retry(_delay(_FIRST_DELAY, 0), "the stage was interrupted")
-        failures = _count_failure(max_tries, context)
+        failures = _count_failure(context)
         if failures > FAILURE_RETRIES:
             return RetryDecision.fail(f"the stage has failed {failures} times")
         return RetryDecision.retry(
@@ -59,16 +57,21 @@ class StageRetries(RetryPolicy):
         )
 
 
-def _count_failure(max_tries: int, context: Context | None) -> int:
-    """Return how often the stage has failed since its Airflow task was last cleared, including this failure.
+def generation(context: Context) -> str:
+    """Return a text that is the same for all retries of an Airflow task and changes when the task is cleared.
 
-    The key of the count identifies the clear: clearing raises the maximum number of tries, or, if the Airflow task is
-    running, only the Dag run's number of clears.
+    It takes two numbers to recognize every clear. Clearing raises the maximum number of tries unless the Airflow task
+    is running, and it raises the Dag run's number of clears unless the user keeps the state of the run.
     """
+    return f"{context['ti'].max_tries}.{context['dag_run'].clear_number}"
+
+
+def _count_failure(context: Context | None) -> int:
+    """Return how often the stage has failed since its Airflow task was last cleared, including this failure."""
     store = context["task_state_store"] if context else None
     if context is None or store is None:
         return 1
-    key = f"failures.{max_tries}.{context['dag_run'].clear_number}"
+    key = f"failures.{generation(context)}"
     before = store.get(key)
     failures = before + 1 if isinstance(before, int) else 1
     store.set(key, failures)

@@ -1,11 +1,9 @@
 """Run a command (`python guard.py GRACE COMMAND...`) and make sure that none of its processes outlives it.
 
 The caller holds the other end of this process's stdin. When the caller ends, even by SIGKILL, the pipe closes, and this
-process stops the command as it does on SIGTERM. Process groups or sessions would not be enough to find the descendants,
-because Horovod starts its ranks in sessions of their own, and Spark its JVM. Therefore this process is the subreaper of
-its descendants: the kernel makes every orphan among them its child.
-
-The exit code is that of the command (128 + n after signal n), or 143 if it was stopped. The module works only on Linux.
+process stops the command as it does on SIGTERM. It is the subreaper of its descendants, so the kernel makes each orphan
+its child: Horovod starts its ranks, and Spark its JVM, in sessions of their own. GRACE is the time between SIGTERM and
+SIGKILL in seconds. The exit code is the command's, 128 + n after signal n, or 143 if it was stopped. Linux only.
 """
 
 from __future__ import annotations
@@ -25,10 +23,7 @@ _STOPPED = 128 + signal.SIGTERM
 
 
 def main(grace: float, command: list[str]) -> int:
-    """Run the command until it ends, this process gets a SIGTERM, or the caller ends, and return the exit code.
-
-    The grace is the time between SIGTERM and SIGKILL in seconds.
-    """
+    """Run the command until it ends, this process gets a SIGTERM, or the caller ends, and return the exit code."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "this process cannot become the subreaper of the stage's processes")
     awaited = {signal.SIGTERM, signal.SIGCHLD}
@@ -65,10 +60,7 @@ def _reap(stage: int) -> int | None:
 
 
 def _end_all(stage: int, grace: float) -> None:
-    """Send SIGTERM to the stage, then to the processes that it leaves, and SIGKILL to all that outlive the grace.
-
-    The stage is stopped first, because it may need its own processes to save its state.
-    """
+    """Send SIGTERM to the stage, which may need its processes to save its state, then to these, and SIGKILL to all."""
     deadline = time.monotonic() + grace
     _signal(_living(stage), signal.SIGTERM)
     while _living(stage) and time.monotonic() < deadline:

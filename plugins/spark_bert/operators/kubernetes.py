@@ -27,8 +27,8 @@ from include.stages import ExitCode
 from spark_bert.deployment.containers import gpus, image, network, prepare_folders, wants_gpus
 from spark_bert.deployment.limits import VARIABLE, limits, out_of_memory
 from spark_bert.deployment.places import deployment, run_folder, run_name
-from spark_bert.operators.base import Outcome, StageOperator, generation
-from spark_bert.operators.failures import Interrupted, Unreachable
+from spark_bert.operators.base import Outcome, StageOperator
+from spark_bert.operators.failures import Interrupted, Unreachable, generation
 from spark_bert.operators.kubernetes_pods import GONE, delete, pod_annotations, pod_attributes, take_over
 from spark_bert.operators.stage_log import forward_log, parse_log_tail
 from spark_bert.operators.stopping import keeps_containers, outlives_worker
@@ -40,12 +40,9 @@ _REFUSED = (403, 422)  # HTTP statuses for a missing permission and an invalid p
 class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
     """Runs a stage in a pod. If the worker is lost, the next try attaches to the pod.
 
-    A task instance has at most one pod at a time. The pod's labels identify the task instance and its generation, so
-    that an Airflow task starts a new pod after it was cleared. An annotation identifies the try that owns the pod, and
-    only this try deletes it.
-
-    The log of a pod merges stdout and stderr. The result is the last line of the log that is a JSON object, because a
-    stage prints its result last. This needs no XCom sidecar, and it has no limit of 4 KiB as a termination message has.
+    A task instance has at most one pod at a time. An annotation identifies the try that owns the pod, and only this
+    try deletes it. The result is the last line of the pod's log that is a JSON object: this needs no XCom sidecar, and
+    has no limit of 4 KiB as a termination message has.
     """
 
     template_fields: Sequence[str] = ("command", "image", "namespace")
@@ -130,7 +127,6 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
             )  # fmt: skip
 
     def _configure_pod(self, context: Context) -> None:
-        """Set the attributes of KubernetesPodOperator that depend on the run."""
         self.ti = ti = context["ti"]
         run = run_folder(ti.dag_id, run_name(ti))
         prepare_folders(self.stage, self.experiment, run)  # otherwise the kubelet creates them as root
@@ -170,7 +166,6 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Translate errors of the cluster into a retry or a failure, with a message that names the remedy."""
         try:
             yield
         except PodLaunchFailedException as error:
@@ -208,14 +203,11 @@ def is_stale(pod: V1Pod, wanted: V1Pod) -> bool:
 
 
 def pod_outcome(stage: str, pod: V1Pod, log: list[str]) -> Outcome:
-    """Return how the stage ended, from its pod and the last lines of the pod's log.
-
-    Raise AirflowFailException if the stage exceeded the memory limit, because another try would have the same limit.
-    """
+    """Return how the stage ended, from its pod and the last lines of the pod's log."""
     line, reason = parse_log_tail(log)
     status = get_container_status(pod, KubernetesPodOperator.BASE_CONTAINER_NAME)
     ended = status.state.terminated if status else None
-    if ended and ended.reason == "OOMKilled":
+    if ended and ended.reason == "OOMKilled":  # another try would have the same limit
         raise AirflowFailException(out_of_memory(stage))
     if pod.status.reason:  # Evicted, NodeLost, Shutdown, ...: not caused by the stage
         return Outcome(ExitCode.TRANSIENT, "", f"the cluster ended its pod: {pod.status.reason}, {pod.status.message}")

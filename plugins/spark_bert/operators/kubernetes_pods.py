@@ -1,7 +1,4 @@
-"""The pods of stages on a Kubernetes cluster: their sandbox, and how they are listed, taken over and deleted.
-
-An annotation holds the id of the try that owns the pod. A try that attaches to the pod replaces it by its own id.
-"""
+"""The pods of stages on a Kubernetes cluster: their sandbox, and how they are listed, taken over and deleted."""
 
 from __future__ import annotations
 
@@ -21,24 +18,14 @@ from urllib3.exceptions import HTTPError
 from include.experiment import Experiment
 from include.secrets import VARIABLE
 from include.stages import BadInput
-from spark_bert.deployment.containers import (
-    SECRETS,
-    drop_folder,
-    environment,
-    gpus,
-    readable,
-    secrets,
-    user,
-    wants_gpus,
-    writable,
-)
+from spark_bert.deployment import containers
 from spark_bert.deployment.limits import limits
 from spark_bert.deployment.places import cache, deployment, home
 from spark_bert.operators.failures import Unreachable
 from spark_bert.operators.stopping import Workload
 
 _PREFIX = "spark-bert/"
-_OWNER = f"{_PREFIX}owner"
+_OWNER = f"{_PREFIX}owner"  # the annotation with the id of the try that owns the pod
 GONE, _CHANGED = 404, 409  # HTTP statuses
 #: The variable in which a deployment maps folders to the PersistentVolumeClaims that hold them, as JSON:
 #: {"/data": "glue"}.
@@ -79,10 +66,9 @@ def take_over(client: CoreV1Api, pod: V1Pod, owner: UUID) -> None:
 
 
 def delete(client: CoreV1Api, pod: V1Pod, owner: str | None, grace: int) -> None:
-    """Delete a pod, whose stage has a grace of some seconds to end, unless it is gone or has another owner by now.
+    """Delete a pod with a grace in seconds, unless it is gone or has another owner by now.
 
-    The request applies only to the version of the pod whose owner was checked. If a try takes the pod over in between,
-    the cluster rejects the request, and the owner is checked again.
+    If a try takes the pod over after the check of its owner, the cluster rejects the request, and it is checked again.
     """
     name, namespace = pod.metadata.name, pod.metadata.namespace
     for _ in range(10):
@@ -104,9 +90,9 @@ def delete(client: CoreV1Api, pod: V1Pod, owner: str | None, grace: int) -> None
 
 def pod_attributes(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
     """Return the sandbox of a stage's pod, as attributes of KubernetesPodOperator."""
-    drop, limit = drop_folder(stage, experiment), limits(stage)
-    mounts = [_mount(folder, folder, read_only=False) for folder in writable(stage, experiment, run)]
-    for path, target in readable(stage, experiment, run).items():
+    drop, limit = containers.drop_folder(stage, experiment), limits(stage)
+    mounts = [_mount(folder, folder, read_only=False) for folder in containers.writable(stage, experiment, run)]
+    for path, target in containers.readable(stage, experiment, run).items():
         mounts.append(_mount(path, target, read_only=path != drop))
     scratch = {
         "tmp": {"sizeLimit": _quantity(limit.tmp)},
@@ -116,14 +102,14 @@ def pod_attributes(stage: str, experiment: Experiment, run: Path) -> dict[str, A
     claimed = sorted({mount.name for mount in mounts})
     volumes += [k8s.V1Volume(name=name, persistent_volume_claim={"claimName": name}) for name in claimed]
     mounts += [k8s.V1VolumeMount(name="tmp", mount_path="/tmp"), k8s.V1VolumeMount(name="shm", mount_path="/dev/shm")]
-    uid, gid = user()
-    if keys := secrets(stage, experiment):
+    uid, gid = containers.user()
+    if keys := containers.secrets(stage, experiment):
         items = [{"key": key, "path": key} for key in keys]
         secret = {"secretName": os.environ[VARIABLE], "defaultMode": 0o440, "items": items, "optional": True}
         volumes.append(k8s.V1Volume(name="secrets", secret=secret))
-        mounts.append(k8s.V1VolumeMount(name="secrets", mount_path=str(SECRETS), read_only=True))
+        mounts.append(k8s.V1VolumeMount(name="secrets", mount_path=str(containers.SECRETS), read_only=True))
     return {
-        "env_vars": [*(k8s.V1EnvVar(*pair) for pair in environment(stage, experiment).items()), _ADDRESS],
+        "env_vars": [*(k8s.V1EnvVar(*pair) for pair in containers.environment(stage, experiment).items()), _ADDRESS],
         "volumes": volumes,
         "volume_mounts": mounts,
         "container_resources": _resources(stage),
@@ -149,10 +135,10 @@ def _resources(stage: str) -> k8s.V1ResourceRequirements:
     limit = limits(stage)
     memory = {"memory": _quantity(limit.memory)}
     most = {**memory, "cpu": f"{limit.cpus:g}"}
-    if wants_gpus(stage):
-        if gpus() < 0:
+    if containers.wants_gpus(stage):
+        if containers.gpus() < 0:
             raise BadInput("SPARK_BERT_GPUS=all is not possible on Kubernetes: write the number of GPUs per training")
-        most["nvidia.com/gpu"] = str(gpus())
+        most["nvidia.com/gpu"] = str(containers.gpus())
     return k8s.V1ResourceRequirements(limits=most, requests={**memory, "cpu": f"{min(limit.cpus, 1):g}"})
 
 

@@ -1,7 +1,4 @@
-"""What a stage has read and made, in OpenLineage's terms: raw data, artifacts, and versions of registered models.
-
-Only Airflow's OpenLineage provider asks for it, if a transport is configured.
-"""
+"""What a stage has read and made, in OpenLineage's terms: raw data, artifacts, and versions of registered models."""
 
 from __future__ import annotations
 
@@ -11,12 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from airflow.providers.openlineage.extractors import OperatorLineage
+from openlineage.client import facet_v2 as facets
 from openlineage.client.event_v2 import Dataset, InputDataset, OutputDataset
-from openlineage.client.facet_v2 import (
-    dataset_version_dataset,
-    output_statistics_output_dataset,
-    tags_run,
-)
 
 from include.experiment import Experiment
 from include.runs import Run
@@ -32,16 +25,15 @@ _FILES = "file"
 def lineage(stage: str, experiment: Experiment, run: Run, result: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
     """Return the lineage of a stage that has ended. The result is empty if it made nothing."""
     tags = {"run": run.folder.name, "stage": stage, "mlflow_run": result.get("mlflow_run", "")}
-    named = [tags_run.TagsRunFacetFields(key, str(value), NAMESPACE) for key, value in tags.items() if value]
+    named = [facets.tags_run.TagsRunFacetFields(key, str(value), NAMESPACE) for key, value in tags.items() if value]
     return OperatorLineage(
         inputs=[*_raw_data(stage, experiment), *_artifacts_and_models(stage, run, result)],
         outputs=list(_made(stage, result)),
-        run_facets={"tags": tags_run.TagsRunFacet(tags=named)},
+        run_facets={"tags": facets.tags_run.TagsRunFacet(tags=named)},
     )
 
 
 def _raw_data(stage: str, experiment: Experiment) -> Iterator[Dataset]:
-    """Yield what the stage has read from outside the artifact store."""
     reads, paths = STAGES[stage].reads, list(named_paths(stage, experiment))
     data, model = experiment.data, experiment.model.name
     for path in paths:
@@ -57,7 +49,6 @@ def _raw_data(stage: str, experiment: Experiment) -> Iterator[Dataset]:
 
 
 def _artifacts_and_models(stage: str, run: Run, result: Mapping[str, Any]) -> Iterator[Dataset]:
-    """Yield the artifacts of earlier stages and the registered models that the stage has read."""
     stages = run.record()["stages"]
     for name in STAGES[stage].inputs:
         if key := stages.get(name, {}).get("key"):
@@ -75,11 +66,12 @@ def _made(stage: str, result: Mapping[str, Any]) -> Iterator[Dataset]:
     if "artifact" in result:
         rows = result.get("rows")
         count = sum(rows.values()) if isinstance(rows, dict) and stage == "validate" else rows
-        facets: dict[str, Any] = {}
+        of_output: dict[str, Any] = {}
         if isinstance(count, int):
-            facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(count)
+            statistics = facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(count)
+            of_output["outputStatistics"] = statistics
         path = str(result["artifact"])
-        yield OutputDataset(_FILES, path, facets=_version(path.rpartition("/")[2]), outputFacets=facets)
+        yield OutputDataset(_FILES, path, facets=_version(path.rpartition("/")[2]), outputFacets=of_output)
     if "folder" in result and stage == "stream":
         yield OutputDataset(_FILES, str(result["folder"]))
     if stage in ("register", "promote", "rollback") and result.get("version"):
@@ -87,7 +79,7 @@ def _made(stage: str, result: Mapping[str, Any]) -> Iterator[Dataset]:
 
 
 def _version(version: object) -> dict[str, Any]:
-    return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(str(version))}
+    return {"version": facets.dataset_version_dataset.DatasetVersionDatasetFacet(str(version))}
 
 
 def _registry() -> str:

@@ -46,25 +46,12 @@ class ProcessStageOperator(StageOperator):
                 f"there is no Python environment of the stages at {self.command[0]}: create it with `make setup`, "
                 "or set SPARK_BERT_CHECKOUT to a checkout that has one"
             )
-        self._process = subprocess.Popen(
+        self._process = process = subprocess.Popen(
             [sys.executable, "-I", str(_GUARD), str(self.grace), *self.command],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, encoding="utf-8", errors="backslashreplace",
             cwd=REPOSITORY, env=environment(self.stage, self.experiment) | self.variables, start_new_session=True,
         )  # fmt: skip
-        return self._follow(self._process)
-
-    def on_kill(self) -> None:
-        """Ask the guard to stop all processes of the stage. It does so even if this worker is killed meanwhile."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-
-    def wait(self) -> None:
-        """Wait until no process of the stage is left. Its log has to be read meanwhile, as `run_stage` does."""
-        if self._process is not None:
-            self._process.wait()
-
-    def _follow(self, process: subprocess.Popen[str]) -> Outcome:
         assert process.stdin and process.stdout and process.stderr
         with ThreadPoolExecutor(1) as pool:
             last_line = pool.submit(deque[str], process.stdout, 1)
@@ -76,12 +63,19 @@ class ProcessStageOperator(StageOperator):
         code = process.returncode
         return Outcome(code if code >= 0 else 128 - code, "".join(last_line.result()).rstrip("\n"), reason)
 
+    def on_kill(self) -> None:
+        """Ask the guard to stop all processes of the stage. It does so even if this worker is killed meanwhile."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> None:
+        """Wait until no process of the stage is left. Its log has to be read meanwhile, as `run_stage` does."""
+        if self._process is not None:
+            self._process.wait()
+
 
 def environment(stage: str, experiment: Experiment) -> dict[str, str]:
-    """Return the environment variables of the stage: some of the worker's, and the location of the code.
-
-    It gets the secrets that its container would get. MLflow's address is one of them, because it may hold a login.
-    """
+    """Return the worker's variables that the stage may have, with the secrets that its container would get."""
     needed = needed_secrets(stage, experiment)
     withheld = {variable for file, variables in VARIABLES.items() if file not in needed for variable in variables}
     if not needed:

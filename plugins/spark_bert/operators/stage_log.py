@@ -16,10 +16,7 @@ _LONGEST_JSON = 1 << 20  # characters of a line in JSON, which cannot be read in
 
 
 def forward_log(stream: IO[str], log: Logger) -> str:
-    """Log every line of a stage's log with its own level, and return the last error message, or else the last line.
-
-    What a line in JSON says besides its message, such as the id of its trace, becomes fields of the log record.
-    """
+    """Log every line of a stage's log with its own level, and return the last error message, or else the last line."""
     error = line = ""
     while text := stream.readline(_LONGEST):
         if text.startswith(JSON_START) and not text.endswith("\n"):

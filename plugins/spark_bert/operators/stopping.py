@@ -1,7 +1,6 @@
-"""What stops the containers and pods of stages: the shutdown of a worker, and the Dag housekeeping.
+"""What stops the containers and pods of stages besides `on_kill`: the shutdown of a worker, and the Dag housekeeping.
 
-The kill of an Airflow task also does, in `on_kill` of its operator. All of them stop a container with `stop_and_remove`
-in docker_containers.py, and a pod with `delete` in kubernetes_pods.py.
+They stop a container with `stop_and_remove` in docker_containers.py, and a pod with `delete` in kubernetes_pods.py.
 """
 
 from __future__ import annotations
@@ -52,9 +51,7 @@ def keeps_containers() -> bool:
 def outlives_worker(ti: Any) -> bool:
     """Return whether the container of a task instance keeps running after its Airflow task got a SIGTERM.
 
-    It does if the deployment keeps containers and the SIGTERM does not come from a user who wants the Airflow task to
-    end. An Airflow task that a user has cleared, marked or deleted is not in the state `running`. If the state is
-    unknown, the worker has lost the connection to Airflow.
+    An Airflow task that a user has cleared, marked or deleted, and whose container therefore ends, is not `running`.
     """
     return keeps_containers() and _state(ti) in ("running", "unknown")
 
@@ -62,8 +59,7 @@ def outlives_worker(ti: Any) -> bool:
 def _state(ti: Any) -> str:
     """Return the state of the task instance in Airflow's database, or "unknown" if Airflow does not answer.
 
-    The request is sent from another thread. The signal may have interrupted this thread in the middle of another
-    request, whose answer has to be read before this one's, and which cannot be read while this thread waits.
+    The request is sent from another thread, because the signal may have interrupted this one in the middle of another.
     """
     pool = ThreadPoolExecutor(1)
     request = pool.submit(ti.get_task_states, ti.dag_id, ti.map_index, task_ids=[ti.task_id], run_ids=[ti.run_id])
@@ -84,10 +80,8 @@ def may_outlive() -> bool:
 def end_orphans() -> list[str]:
     """Stop every container or pod of this deployment whose Airflow task has ended, and return their names.
 
-    The state in Airflow's database decides. After the loss of a worker, the state stays `running` until the heartbeat
-    has been missing for five minutes. An Airflow task that waits for a retry is left alone, because its next try
-    attaches to the container. The workloads are listed before the states are read, so a task that has ended cannot have
-    a try that attaches to a listed workload. Only a clear starts another try, and that try starts a new container.
+    The workloads are listed before the states are read, so a task that has ended cannot have a try that attaches to a
+    listed workload: only a clear starts another try, and that try starts a new container.
     """
     if not may_outlive():
         return []

@@ -34,7 +34,8 @@ class Task:
         return self.store.get(key)
 
     def fails(self, error: Exception) -> RetryDecision:
-        context = cast(Context, {"task_state_store": self, "dag_run": SimpleNamespace(clear_number=self.clears)})
+        dag_run = SimpleNamespace(clear_number=self.clears)
+        context = cast(Context, {"task_state_store": self, "dag_run": dag_run, "ti": self})
         decision = StageRetries().evaluate(error, self.attempt, self.max_tries, context)
         self.attempt += 1
         return decision

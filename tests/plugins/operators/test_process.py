@@ -320,14 +320,13 @@ def test_run_folders_are_safe_and_distinct(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_evidence_outlives_a_refusal(interpreter: Interpreter) -> None:
     """What a failed gate printed is the task's XCom all the same."""
 
-    class Instance:
-        def xcom_push(self, key: str, value: object) -> None:
-            pushed[key] = value
-
     pushed: dict[str, object] = {}
-    gate = operator(stage="gate")
-    gate._push_result_of_failure(Outcome(3, '{"passed": false}', ""), {"ti": Instance()})  # type: ignore[typeddict-item]
-    gate._push_result_of_failure(Outcome(1, "no JSON", ""), {"ti": Instance()})  # type: ignore[typeddict-item]
+    now = context(xcom_push=lambda key, value: pushed.update({key: value}))
+    gate = operator(interpreter("""print('{"passed": false}')\nraise SystemExit(3)"""), stage="gate")
+    with pytest.raises(AirflowFailException):
+        execute(gate, now)
+    with pytest.raises(AirflowException, match="crashed with exit code 1"):
+        execute(operator(interpreter("print('no JSON')\nraise SystemExit(1)"), stage="gate"), now)
     assert pushed == {"return_value": {"passed": False}} and gate.result == {"passed": False}
 
 
