@@ -34,15 +34,12 @@ def require_dag_access(dag_id: str, request: Request, user: Annotated[Any, Depen
 
 
 def may_read(request: Request, user: Annotated[Any, Depends(current_user)]) -> MayRead:
-    """Return a function that says whether the user who is logged in may read the runs of a Dag.
-
-    A run that no Dag made has the Dag id "". Only users who may read all Dags see it.
-    """
+    """Return a function that says whether the user who is logged in may read the runs of a Dag."""
     from airflow.api_fastapi.app import get_auth_manager
 
     @cache
     def may(dag_id: str) -> bool:
-        if not dag_id:
+        if not dag_id:  # no Dag made the run, so only users who may read all Dags see it
             return bool(get_auth_manager().is_authorized_dag(method="GET", user=user))
         try:
             require_dag_access(dag_id, request, user)

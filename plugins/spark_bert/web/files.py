@@ -1,9 +1,7 @@
 """The web app that serves files of artifacts, read-only, to users who may read the Dag of the run.
 
-The run's record names the artifact of each stage. Of an artifact, the app serves only the files that the stage's result
-lists under "files", for example the report but not the weights of a model. Stages write the records and the artifacts,
-so the app does not trust any path in them: it opens every folder and file without following links, and it sends the
-file that it has opened.
+It serves only what the stage's result lists under "files", such as the report but not the weights. Stages write records
+and artifacts, so it trusts no path in them: it follows no links, and sends the file that it has opened.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from spark_bert.web.access import current_user
@@ -18,7 +18,7 @@ from spark_bert.web.panel import champions, compare, datasets, evaluation, leade
 
 #: Each page's title, by its name. The page NAME is the module static/NAME.js.
 PAGES = {"runs": "Runs", "run": "Run", "rows": "Rows", "compare": "Compare", "models": "Models", "data": "Data"}
-#: The function that answers each route below api/, by its name. Every one only reads.
+#: The function that answers each route below api/, by its name. All only read.
 ROUTES: dict[str, Callable[..., dict[str, Any]]] = {
     "runs": table.select_runs,
     "run": run_page.describe,
@@ -75,21 +75,8 @@ CARDS: list[dict[str, Any]] = [
 
 
 class _Finite(JSONResponse):
-    """JSON in which infinite numbers and NaN, which stages may write, are null."""
-
     def render(self, content: Any) -> bytes:
-        try:
-            return super().render(content)
-        except ValueError:  # looking at every number of every answer would take longer
-            return super().render(_finite(content))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(_finite, value))
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return to_json(content, inf_nan_mode="null")  # stages may write infinite numbers and NaN
 
 
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)

@@ -1,7 +1,4 @@
-"""The history of the registered models, from the records of the runs that challenged, promoted, and rolled back.
-
-MLflow is not asked: a run that looks for the champion, or makes another version the champion, says so in its record.
-"""
+"""The history of the registered models, from the records of the runs that challenged, promoted, and rolled back."""
 
 from __future__ import annotations
 
@@ -50,8 +47,6 @@ class _Challenge(BaseModel):
 
 
 class _Promotion(BaseModel):
-    """The result of promote, which may also be that the version is not promoted."""
-
     promoted: bool
     model: str
     version: str
@@ -110,10 +105,7 @@ class _Reign(NamedTuple):
 
 
 def describe(rows: Readable, model: str = "") -> dict[str, Any]:
-    """Return the champion and the history of each registered model, the model with the newest event first.
-
-    If a model is named, only that one is returned, with its whole history.
-    """
+    """Return the champion and the history of each registered model, or the whole history of the one that is named."""
     histories: dict[str, list[_Event]] = defaultdict(list)
     for event in sorted(_events(rows), key=lambda event: event.time):
         histories[event.model].append(event)
@@ -135,14 +127,13 @@ def _model(name: str, events: Sequence[_Event], runs: Mapping[str, Row], most: i
         "champion": _champion(reigns[-1], events, runs) if reigns and reigns[-1].version else None,
         "reigns": [reign._asdict() for reign in reigns],
         "challengers": [[event.time, event.found["metrics"].get("model")] for event in challenges],
-        "events": [_as_json(event) for event in shown[:most]],
+        "events": [
+            {**event.found, "kind": event.kind, "time": event.time, "version": event.version, "href": event.href}
+            | event.row.source
+            for event in shown[:most]
+        ],
         "total": len(shown),
     }
-
-
-def _as_json(event: _Event) -> dict[str, Any]:
-    about = {"kind": event.kind, "time": event.time, "version": event.version, "href": event.href}
-    return {**event.found, **about, **event.row.source}
 
 
 def _champion(reign: _Reign, events: Sequence[_Event], runs: Mapping[str, Row]) -> dict[str, Any]:
@@ -174,7 +165,6 @@ def _sighting(event: _Event) -> tuple[float, str, str] | None:
 
 
 def _scores(event: _Event) -> Iterator[tuple[str, float]]:
-    """Yield the versions whose metric was measured, and the metric."""
     if event.kind == "challenge":
         versions = {"model": event.version, "champion": event.found["champion"]}
         for name, score in event.found["metrics"].items():

@@ -1,7 +1,4 @@
-"""The columns of the table of runs, and where each gets its value.
-
-The fields of the experiment and the metrics of dev are columns by themselves.
-"""
+"""The columns of the table of runs, among them all fields of the experiment and metrics of dev, and their values."""
 
 from __future__ import annotations
 

@@ -67,8 +67,7 @@ def compare(rows: Several) -> dict[str, Any]:
 def select_rows(rows: Several, only: str = "", page: Page = 1) -> dict[str, Any]:
     """Return a page of the dev rows that exactly one of the runs has right, and in `counts` how many each has right.
 
-    No score is quite right. Of a regression these are all rows, those first whose predictions lie furthest apart, and
-    instead of being right, a run's prediction is nearest to the label. `only` names the run that has the rows right.
+    In a regression, these are all rows, and a run is right if its prediction is the nearest to the label.
     """
     of_all = [_answers(str(home()), read_record(row.run).key("evaluate")) for row in rows]
     same = _together(rows, of_all)
@@ -101,7 +100,6 @@ def _results(rows: Sequence[Row], metrics: Sequence[str], same_rows: bool) -> It
 
 
 def _best(key: str, values: Sequence[Any]) -> list[int]:
-    """Return the places of the best values; [] if it is not known which are better, or if none is."""
     known = [one for one in values if is_number(one)]
     if key not in _HIGHER | _LOWER or len(known) < 2 or min(known) == max(known):
         return []
@@ -133,11 +131,7 @@ def _together(rows: Sequence[Row], answers: Sequence[Answers]) -> list[int]:
 
 
 def _pair(one: Answers, other: Answers) -> dict[str, Any]:
-    """Return the paired comparison of two models on the same rows.
-
-    `value` is the difference of the shares of rows that are right, or of the Pearson correlations of scores, with its
-    95 % `interval` and `p`. Scores have no numbers of rows that only one model has right.
-    """
+    """Return the difference of the shares of rows that are right, or of the Pearson correlations of scores."""
     if not one.scores:
         only_one, only_other = len(one.right - other.right), len(other.right - one.right)
         found = of_answers(only_one, only_other, len(one.rows))

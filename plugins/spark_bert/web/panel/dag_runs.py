@@ -44,11 +44,7 @@ class DagRuns:
         self._last: datetime | None = None
 
     def states(self) -> Mapping[str, DagRunState]:
-        """Return the state of each Dag run, and of each index of a mapped task group that has not ended.
-
-        A run was stopped if Airflow skipped what was left of it, as it does when a person marks the run as failed or
-        its time is over. After a failure of a task, those behind it are `upstream_failed`.
-        """
+        """Return the state of each Dag run, and of each index of a mapped task group that has not ended."""
         from airflow.models.dagrun import DagRun
         from sqlalchemy import func, select
 
@@ -70,6 +66,7 @@ class DagRuns:
             of_run = Task.dag_id == DagRun.dag_id, Task.run_id == DagRun.run_id
             return select(Task.id).where(*of_run, Task.state == state).exists()
 
+        # Airflow skips what is left when a person marks a run as failed or its time is over, but not after a failure.
         stopped = and_(DagRun.state == "failed", has_task("skipped"), ~has_task("upstream_failed"))
         statement = select(DagRun.dag_id, DagRun.run_id, DagRun.state, stopped, DagRun.updated_at)
         rows = _execute(statement.where(DagRun.updated_at >= since) if since else statement)

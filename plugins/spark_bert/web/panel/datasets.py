@@ -31,14 +31,10 @@ class _Figure(BaseModel):
 
 
 class _Drift(BaseModel):
-    """The content of drift.json."""
-
     figures: list[_Figure] = []
 
 
 class _Ingest(BaseModel):
-    """The result of ingest."""
-
     new: bool
     dataset: str
     version: str
@@ -48,8 +44,6 @@ class _Ingest(BaseModel):
 
 
 class _Window(BaseModel):
-    """A window of a stream."""
-
     first: int
     last: int
     model_version: str = ""
@@ -62,10 +56,7 @@ class _Window(BaseModel):
 
 
 def describe(rows: Readable, may: May, dataset: str = "", stream: str = "") -> dict[str, Any]:
-    """Return the datasets and the streams; if one is named, only that one, with more of its versions or windows.
-
-    What removed runs have left is shown to users who may read all Dags.
-    """
+    """Return the datasets and the streams; if one is named, only that one, with more of its versions or windows."""
     return {
         "datasets": [] if stream else list(_datasets(rows, dataset)),
         "streams": [] if dataset else list(_streams({row.run: row for row in rows}, may(""), stream)),
@@ -81,19 +72,14 @@ def _datasets(rows: Iterable[Row], chosen: str) -> Iterator[dict[str, Any]]:
     for name, of_dataset in found.items():
         if chosen in ("", name):
             told = [one for one in of_dataset if one["new"] or one["refusal"] or one["refused"]]
+            listed = read_json(home() / "datasets", name, "versions.json")[0].get("versions")
             yield {
                 "dataset": name,
-                "current": _current(name),
+                "current": str(listed[0]) if isinstance(listed, list) and listed else "",
                 "looked": of_dataset[0]["time"],
                 "versions": told[: LONG if chosen else SHORT],
                 "total": len(told),
             }
-
-
-def _current(dataset: str) -> str:
-    """Return the last version of a dataset; "" if it is not known."""
-    listed = read_json(home() / "datasets", dataset, "versions.json")[0].get("versions")
-    return str(listed[0]) if isinstance(listed, list) and listed else ""
 
 
 @lru_cache(maxsize=1 << 12)
@@ -116,7 +102,7 @@ def _ingest(root: str, row: Row) -> dict[str, Any] | None:
 
 
 def _streams(runs: Mapping[str, Row], all_dags: bool, chosen: str) -> Iterator[dict[str, Any]]:
-    """Yield the streams and their windows, the newest first."""
+    """Yield the streams and their windows, the newest first; if `all_dags`, also what removed runs have left."""
     for stream in list_names(home() / "streams"):
         if chosen in ("", stream) and not is_unwritable(stream):
             files = list_windows(stream)

@@ -26,17 +26,14 @@ def read_evaluation(row: Chosen) -> dict[str, Any]:
 
 def select_rows(
     row: Chosen,
-    q: Text = "",
+    q: Text = "",  # words of the row's texts
     label: Text = "",
     prediction: Text = "",
     slice_: Annotated[str, Query(alias="slice", max_length=200)] = "",
     wrong: bool = False,
     page: Page = 1,
 ) -> dict[str, Any]:
-    """Return a page of the dev rows, the most confident predictions first, or the largest errors of a regression.
-
-    Empty parameters select all rows. `q` are words of their texts, and `wrong` selects only mistakes.
-    """
+    """Return a page of the dev rows, the most confident predictions first, or the largest errors of a regression."""
     words = q.lower().split()
     found = [
         row

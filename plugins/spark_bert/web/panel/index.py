@@ -19,20 +19,10 @@ from include.stages import STAGES
 from include.text import is_unwritable
 from spark_bert.deployment.places import home
 from spark_bert.web.links import address
+from spark_bert.web.panel import records
 from spark_bert.web.panel.columns import DEFAULTS, METRIC, find_values
 from spark_bert.web.panel.dag_runs import DagRuns, DagRunState
-from spark_bert.web.panel.records import (
-    Champion,
-    Entry,
-    find_champion,
-    is_number,
-    mapping,
-    outcome_of,
-    read_at_work,
-    read_record,
-    seconds_since_1970,
-    state_of,
-)
+from spark_bert.web.panel.records import Champion, Entry, mapping, read_record
 
 #: A run that no Dag made counts as running for this time after the last sign of a stage at work, in seconds, because a
 #: stage that was killed leaves its record behind.
@@ -132,7 +122,6 @@ class Index:
         return _with_state(row or Row(name), dag_run)
 
     def _enter_home(self) -> None:
-        """Forget everything if the home is another one."""
         root = str(home() / "runs")  # a Path for each run would take longer than the rest
         if self._root != root:
             self._root, self._looked, self._rows = root, 0.0, {}
@@ -180,13 +169,13 @@ def _row(name: str, stamp: Stamp) -> Row:
     record = read_record(name)
     entries = {stage: entry for stage, entry in record.stages.items() if stage in STAGES}
     scores = mapping(entries["evaluate"].result.get("metrics")) if "evaluate" in entries else {}
-    metrics = {intern(name): value for name, value in islice(scores.items(), _METRICS) if is_number(value)}
+    metrics = {intern(name): value for name, value in islice(scores.items(), _METRICS) if records.is_number(value)}
     return Row(
         name,
         record.dag_id,
         record.run_id,
         changed=stamp[0] / 1e9,
-        state=state_of(outcome_of(entries)),
+        state=records.state_of(records.outcome_of(entries)),
         begun=bool(record.experiment),
         metrics=metrics,
         values=find_values(record.experiment, metrics, entries),
@@ -194,14 +183,13 @@ def _row(name: str, stamp: Stamp) -> Row:
             stage: entry._replace(result={name: entry.result.get(name) for name in ("seconds", "rows_per_second")})
             for stage, entry in entries.items()
         },
-        champion=find_champion(entries),
+        champion=records.find_champion(entries),
         # A record is first written when a stage has ended.
         damaged=stamp != _NO_RECORD and (not entries or any(one.exit_code is None for one in entries.values())),
     )
 
 
 def _with_state(row: Row, dag_run: DagRunState | None) -> Row:
-    """Return the row with the Dag and the state of this moment."""
     if dag_run:
         keeps = dag_run.state == "success" or (dag_run.state != "running" and row.state != "done")
         state = row.state if keeps else dag_run.state
@@ -210,31 +198,25 @@ def _with_state(row: Row, dag_run: DagRunState | None) -> Row:
         return replace(row, dag_id=dag_run.dag_id, run_id=dag_run.run_id, state=state)
     if row.dag_id:
         return row
-    age = _age_of_work(row.run)
-    if age is None:
+    last_sign = _last_sign_of_work(row.run)
+    if last_sign is None:
         return row
     left_behind = "stopped" if row.state == "done" else row.state
-    return replace(row, state="running" if age < _FRESH else left_behind)
+    return replace(row, state="running" if time.time() - last_sign < _FRESH else left_behind)
 
 
-def _age_of_work(run: str) -> float | None:
-    """Return for how long the stages at work in a run have written nothing, in s; None if none is at work."""
+def _last_sign_of_work(run: str) -> float | None:
+    """Return when a stage at work began or last wrote metrics, in seconds since 1970; None if none is at work."""
     folder = f"{home()}/runs/{run}/{AT_WORK}"
     try:  # most have ended, and this is faster than reading safely
         if not stat.S_ISDIR(os.lstat(folder).st_mode) or not os.listdir(folder):  # noqa: PTH208 a Path takes longer
             return None
     except (OSError, ValueError):
         return None
-    times = [_last_sign(stage, work) for stage, work in read_at_work(run).items()]
-    return time.time() - max(times) if times else None
-
-
-def _last_sign(stage: str, work: Mapping[str, Any]) -> float:
-    """Return when a stage at work began or, if that is later, last wrote metrics, in seconds since 1970."""
-    since = seconds_since_1970(work.get("since")) or 0
-    with (
-        suppress(OSError),
-        open_file(home() / "checkpoints", stage, str(work.get("progress")), "metrics.jsonl") as file,
-    ):
-        since = max(since, os.fstat(file.fileno()).st_mtime)
-    return since
+    times = list[float]()
+    for stage, work in records.read_at_work(run).items():
+        times.append(records.seconds_since_1970(work.get("since")) or 0)
+        metrics = stage, str(work.get("progress")), "metrics.jsonl"
+        with suppress(OSError), open_file(home() / "checkpoints", *metrics) as file:
+            times.append(os.fstat(file.fileno()).st_mtime)
+    return max(times, default=None)

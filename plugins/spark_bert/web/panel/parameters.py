@@ -18,10 +18,7 @@ Page = Annotated[int, Query(ge=1, le=1_000_000)]
 
 
 def chosen(may: May, run: str = "", dag_id: str = "", run_id: str = "", map_index: str = "") -> Row:
-    """Return the run that the address names, by its folder or by its ids in Airflow.
-
-    Answer 404 if there is none that the user may read, without saying whether it exists.
-    """
+    """Return the run that the address names, by its folder or its ids in Airflow; 404 if the user may not read it."""
     index = int(map_index) if map_index.isdecimal() else -1  # Airflow leaves {MAP_INDEX} where no task is mapped
     row = INDEX.find(run or run_folder(dag_id, indexed(run_id, index)).name)
     if row is None or not may(row.dag_id):

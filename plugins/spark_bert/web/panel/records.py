@@ -1,7 +1,4 @@
-"""Read what stages write about runs: records, work under way, and files of artifacts. Nothing in them is trusted.
-
-What cannot be read counts as empty, because one damaged run must not hide the others. Links are not followed.
-"""
+"""Read what stages write about runs, and trust nothing: follow no links, and take what cannot be read as empty."""
 
 from __future__ import annotations
 
@@ -105,10 +102,9 @@ def _entry(entry: Mapping[str, Any]) -> Entry:
 
 
 def _dag_of(run: str, record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the Dag id and the run name, or two empty texts if the record does not prove them.
+    """Return the Dag id and the run name, or two empty texts if the digest in the folder's name does not prove them.
 
-    A stage could write the name of another Dag into its record, which other users may read. Its folder's name proves
-    the ids, because it contains a digest of them and a stage cannot rename the folder of its run.
+    A stage could write the name of another Dag, which other users may read, but it cannot rename the folder of its run.
     """
     dag_id, run_id, index = record.get("dag_id"), record.get("run_id"), record.get("map_index", -1)
     if isinstance(dag_id, str) and isinstance(run_id, str) and isinstance(index, int):
@@ -130,10 +126,7 @@ def state_of(outcome: str) -> str:
 
 
 def seconds_at_work(stages: Iterable[Entry]) -> float | None:
-    """Return how long at least one of the stages was at work, in s; None if no times are known.
-
-    A pause, such as that between a stop and the run that goes on, does not count.
-    """
+    """Return how long at least one of the stages was at work, in s, without pauses; None if no times are known."""
     times = sorted((one.started, one.ended) for one in stages if one.started is not None and one.ended is not None)
     total, until = 0.0, -math.inf
     for started, ended in times:
@@ -153,10 +146,7 @@ def find_champion(stages: Mapping[str, Entry]) -> Champion | None:
 
 
 def read_at_work(run: str) -> dict[str, dict[str, Any]]:
-    """Return what each stage that is at work in the run says of itself, by its name.
-
-    A stage that was killed leaves its file behind, so the caller checks whether the run is still at work.
-    """
+    """Return what each stage at work in the run says of itself, by its name. A stage that was killed still does."""
     names = [name for name in list_names(home() / "runs", run, AT_WORK) if name.endswith(".json") and name[0] != "."]
     return {name.removesuffix(".json"): read_json(home() / "runs", run, AT_WORK, name)[0] for name in names}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated, Any, BinaryIO
@@ -14,22 +14,12 @@ from include.folders import open_file
 from include.stages import STAGES
 from spark_bert.deployment.places import home
 from spark_bert.web.links import LINKS
-from spark_bert.web.panel import dag_runs
+from spark_bert.web.panel import dag_runs, records
 from spark_bert.web.panel.columns import changed_fields, column
 from spark_bert.web.panel.dag_runs import TaskState
 from spark_bert.web.panel.index import Row
 from spark_bert.web.panel.parameters import Chosen
-from spark_bert.web.panel.records import (
-    Entry,
-    Record,
-    mapping,
-    open_artifact,
-    parse,
-    read_at_work,
-    read_record,
-    seconds_since_1970,
-    state_of,
-)
+from spark_bert.web.panel.records import Entry, Record, read_at_work, read_record
 
 #: The facts at the top of the page, as columns of the table.
 _FACTS = ("gate", "rows_per_second", "seconds", "steps", "memory")
@@ -58,7 +48,7 @@ def describe(row: Chosen) -> dict[str, Any]:
 
 
 def _stages(row: Row, record: Record) -> list[dict[str, Any]]:
-    """Return each stage that the run has made, makes, or will make, in the order in which they began."""
+    """Return each stage of the run, in the order in which they began. Those that have not begun come last."""
     tasks = dag_runs.task_states(row.dag_id, row.run_id) if row.dag_id else {}
     work = read_at_work(row.run) if row.state == "running" else {}
     found = [
@@ -70,16 +60,11 @@ def _stages(row: Row, record: Record) -> list[dict[str, Any]]:
         for stage in STAGES
         if stage in record.stages or stage in tasks or stage in work
     ]
-    return _in_order(found)
-
-
-def _in_order(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return stages in the order in which they began. Those that have not begun come last."""
     began, last = {}, -math.inf
-    for stage in stages:
-        last = last if stage["started"] is None else stage["started"]
-        began[stage["stage"]] = math.inf if stage["state"] in ("waiting", "skipped") else last
-    return sorted(stages, key=lambda stage: began[stage["stage"]])
+    for one in found:
+        last = last if one["started"] is None else one["started"]
+        began[one["stage"]] = math.inf if one["state"] in ("waiting", "skipped") else last
+    return sorted(found, key=lambda one: began[one["stage"]])
 
 
 def _stage(entry: Entry | None, task: TaskState | None, work: dict[str, Any] | None) -> dict[str, Any]:
@@ -87,14 +72,14 @@ def _stage(entry: Entry | None, task: TaskState | None, work: dict[str, Any] | N
     if task and task.state == "running" and work is None:
         work = {}  # the task has started, but the stage's process has not, or it does not record its work
     if work is not None and (task is None or task.state == "running"):
-        since = seconds_since_1970(work.get("since")) or (task and task.started)
+        since = records.seconds_since_1970(work.get("since")) or (task and task.started)
         return {"state": "running", "started": since, "ended": None, "planned_steps": work.get("planned_steps")}
     if entry is None:
         unmade = {"skipped": "skipped", "upstream_failed": "skipped", "failed": "failed", "removed": "skipped"}
         return {"state": unmade.get(task.state if task else "", "waiting"), "started": None, "ended": None}
     of_task = task if task and entry.ended is None else None
     return {
-        "state": state_of(entry.outcome),
+        "state": records.state_of(entry.outcome),
         "started": of_task.started if of_task else entry.started,
         "ended": of_task.ended if of_task else entry.ended,
         "seconds": entry.result.get("seconds"),
@@ -105,7 +90,6 @@ def _stage(entry: Entry | None, task: TaskState | None, work: dict[str, Any] | N
 
 
 def _files(row: Row, record: Record) -> Iterator[dict[str, str]]:
-    """Yield the files of the run's artifacts that have a button: title, stage, and address."""
     for stage in STAGES:
         for link in LINKS.get(stage, ()) if stage in record.stages else ():
             if href := row.href(stage, record.stages[stage], link.file):
@@ -113,10 +97,9 @@ def _files(row: Row, record: Record) -> Iterator[dict[str, str]]:
 
 
 def read_curves(row: Chosen, source: str = "", offset: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:
-    """Return the lines that a training has written since a reader last asked.
+    """Return the lines that a training has written after the `offset` bytes of the `source` that the reader has.
 
-    The reader has `offset` bytes of the `source` that the last answer named. It has to forget its lines (`again`) if
-    the source is another one, or became shorter because the training was resumed from a checkpoint.
+    It has to forget its lines (`again`) if the source is another one, or became shorter because training was resumed.
     """
     for stage, found, file in _sources(row):
         with file:
@@ -125,7 +108,11 @@ def read_curves(row: Chosen, source: str = "", offset: Annotated[int, Query(ge=0
             file.seek(start)
             text = file.read(_MOST)
         whole = text[: text.rfind(b"\n") + 1]  # a line that is being written comes next time
-        lines = list(filter(None, map(_line, whole.splitlines())))
+        lines = list[dict[str, Any]]()
+        for line in whole.splitlines():
+            with suppress(ValueError, RecursionError):
+                if content := records.mapping(records.parse(line)):
+                    lines.append(content)
         more = len(text) == _MOST
         end = start + len(whole)
         return {"source": found, "stage": stage, "again": again, "lines": lines, "offset": end, "more": more}
@@ -144,10 +131,8 @@ def _sources(row: Row) -> Iterator[tuple[str, str, BinaryIO]]:
                 yield stage, f"checkpoints/{progress}", file
     for stage in _CURVED:
         with suppress(OSError, ValueError):
-            yield stage, f"artifacts/{record.key(stage)}", open_artifact(stage, record.key(stage), "metrics.jsonl")
-
-
-def _line(text: bytes) -> Mapping[str, Any]:
-    with suppress(ValueError, RecursionError):
-        return mapping(parse(text))
-    return {}
+            yield (
+                stage,
+                f"artifacts/{record.key(stage)}",
+                records.open_artifact(stage, record.key(stage), "metrics.jsonl"),
+            )
