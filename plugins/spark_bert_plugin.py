@@ -1,6 +1,4 @@
-"""The Airflow plugin of Spark-BERT: artifact files and the quality panel in the browser, pools, and what the ablation
-needs: a timetable and mappers.
-"""
+"""The Airflow plugin of Spark-BERT."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ app.include_router(metrics.router)
 
 
 class SparkBertPlugin(AirflowPlugin):
-    """Registers the web apps for artifact files and the quality panel, the panel's views inside Airflow's page, the
-    ablation's timetable and partitions, and the listener for pools.
-    """
+    """Registers the web apps, the panel's views, the ablation's timetable and partitions, and a listener for pools."""
 
     name = "spark_bert"
     # The panel comes first, because its path lies below the other one.

@@ -1,8 +1,6 @@
 """The trigger form: one Airflow Param per field of the experiment, made from the experiment model.
 
-An empty field (null or "") keeps the value of the named experiment, so a run's params are a name and the differences
-from it. The text NOTHING in a field stands for empty text. It is needed to remove an optional text of the named
-experiment, such as the file to pre-train on.
+An empty field (null or "") keeps the value of the named experiment.
 """
 
 from __future__ import annotations
@@ -53,10 +51,7 @@ _COMMON = (
 
 
 def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Param]:
-    """Return a Dag's params: `experiment`, and one param named `section.field` per field, the common ones first.
-
-    `more` names sections in addition to those of the pipeline.
-    """
+    """Return a Dag's params: `experiment`, and one `section.field` per field of the pipeline's sections and `more`."""
     params = {
         "experiment": Param(
             experiment,
@@ -84,10 +79,7 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
 
 
 def resolve(params: Mapping[str, Any]) -> Experiment:
-    """Return the experiment that the params of a run describe.
-
-    A run that does not set runtime.spark_master uses the first of the deployment's, if there is one.
-    """
+    """Return the experiment that the params of a run describe, by default on the deployment's first Spark master."""
     name = params["experiment"]
     if name not in names():
         raise BadInput(f"unknown experiment {name!r}: write one of {', '.join(names())}")
@@ -99,10 +91,7 @@ def resolve(params: Mapping[str, Any]) -> Experiment:
 
 
 def filled(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params that are not empty. An empty one keeps the value of the named experiment.
-
-    What the form sends as text because a field takes other values too, `yes` or a number, is the value.
-    """
+    """Return the params that are not empty, with the values of what the form sends as text: `yes`, or a number."""
     return {
         key: _typed(value, key) if isinstance(value, str) else value
         for key, value in params.items()

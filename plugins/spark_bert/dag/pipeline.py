@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import Context, TaskGroup
+from airflow.sdk import Context, TaskGroup, chain
 
 from include.experiment import Experiment
 from include.named import require_threshold
@@ -35,21 +35,13 @@ AFTER_ALL = "all_done"
 
 
 def pipeline(last: str = PIPELINE[-1], experiment_of: Callable[[Context], Experiment] = from_form) -> TaskGroup:
-    """Add the pipeline of include/stages.py to the Dag that is being built.
-
-    The stages run one after the other, even where one does not read the artifact of the one before: predict must not
-    run after a failed gate. `experiment_of` returns the experiment of a run from the context of an Airflow task.
-    """
+    """Add the stages of the pipeline up to `last` to the Dag that is being built."""
     stages = PIPELINE[: PIPELINE.index(last) + 1]
     if "gate" in stages:
         experiment_of = _with_threshold(experiment_of)
     with TaskGroup("pipeline", prefix_group_id=False, tooltip=f"from raw text to {last}") as group:
-        before = None
-        for name in stages:
-            task = stage_task(name, experiment_of=experiment_of)
-            if before is not None:
-                before >> task
-            before = task
+        # Also where a stage does not read the artifact of the one before: predict must not run after a failed gate.
+        chain(*(stage_task(name, experiment_of=experiment_of) for name in stages))
     return group
 
 
@@ -67,17 +59,13 @@ def stage_task(stage: str, **keywords: Any) -> StageOperator:
 def succeeded() -> EmptyOperator:
     """Add the Airflow task that decides the state of the run: the run fails unless the one before it succeeds.
 
-    Airflow takes the state of a run from its last tasks. One that also runs after failures, such as track, would hide
-    them, and a teardown would keep a run going that a person marks as failed. An empty task takes no worker.
+    Without it, a last task that also runs after failures, such as track, would hide them.
     """
     return EmptyOperator(task_id="succeeded", doc_md="fail the run if a task before this one has failed")
 
 
 def track(**keywords: Any) -> StageOperator:
-    """Add the stage track, which writes the run to MLflow, also after failures, as the last stage of the Dag.
-
-    The Airflow task behind it succeeds in any case, so that the run does not fail if only track has failed.
-    """
+    """Add the stage track as the last one, also after failures, and a task that keeps its failure from failing runs."""
     task = stage_task("track", trigger_rule=AFTER_ALL, **keywords)
     task >> EmptyOperator(task_id="end", trigger_rule=AFTER_ALL, doc_md="end the run, whether or not it is tracked")
     return task

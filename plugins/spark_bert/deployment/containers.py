@@ -88,10 +88,7 @@ def needed_secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
 
 
 def environment(stage: str, experiment: Experiment) -> dict[str, str]:
-    """Return the environment variables of the stage's container.
-
-    They hold the paths of secret files, never the secrets, because users who may inspect containers can read them.
-    """
+    """Return the environment variables of the stage's container. Users who may inspect it can read them: no secrets."""
     variables = {"SPARK_BERT_HOME": str(home()), "SPARK_BERT_CACHE": str(cache()), "HF_HOME": f"{cache()}/huggingface"}
     if os.environ.get(LOG_FORMAT):
         variables[LOG_FORMAT] = os.environ[LOG_FORMAT]
@@ -118,10 +115,7 @@ def writable(stage: str, experiment: Experiment, run: Path) -> list[Path]:
 
 
 def prepare_folders(stage: str, experiment: Experiment, run: Path) -> None:
-    """Create the folders that the stage writes into, and change the owner of root's folders to the stage's user.
-
-    The contents of a folder keep their owners, because other stages may add and remove files at the same time.
-    """
+    """Create the folders that the stage writes into, and change the owner of root's, but not of their contents."""
     folders = writable(stage, experiment, run)
     if os.getuid() == 0:  # another user owns these folders already, or may not create them
         folders += [home() / "artifacts" / stage, home() / "checkpoints" / stage]
@@ -136,10 +130,7 @@ def prepare_folders(stage: str, experiment: Experiment, run: Path) -> None:
 
 
 def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePosixPath]:
-    """Return what the stage reads but does not write, as paths on this machine mapped to paths in the container.
-
-    Paths that do not exist are left out, because the stage itself reports a missing file better than a failed mount.
-    """
+    """Return what the stage reads but does not write, as paths on this machine mapped to paths in the container."""
     texts = map(_without_home, named_paths(stage, experiment))
     paths = {data_path(text): CODE / text for text in texts if not is_in_artifact_store(text)}
     if STAGES[stage].cache and not is_online(stage, experiment):
@@ -150,6 +141,7 @@ def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePo
     folders = ("runs", *STAGES[stage].sees) if STAGES[stage].records == "all" else STAGES[stage].sees
     paths |= {home() / name: PurePosixPath(home() / name) for name in folders}
     write = writable(stage, experiment, run)
+    # The stage itself reports a missing file better than a failed mount.
     return {path: target for path, target in paths.items() if path.exists() and path not in write}
 
 

@@ -1,8 +1,4 @@
-"""The files and folders that an experiment names: which of them a stage reads, and which of them it may read.
-
-A deployment restricts them to one folder, $SPARK_BERT_DATA, and the artifact store, and then also lists the databases,
-drivers, brokers, and Spark masters that runs may name.
-"""
+"""What an experiment names, such as files and databases: what of it a stage reads, and what $SPARK_BERT_DATA allows."""
 
 from __future__ import annotations
 
@@ -110,7 +106,6 @@ def _files(stage: str, experiment: Experiment) -> Iterator[str]:
 
 
 def _is_below(text: str, folder: Path) -> bool:
-    """Return whether the path lies in the folder after its links are resolved."""
     try:
         return data_path(text).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError) as error:  # the name is too long, or links form a circle

@@ -40,10 +40,7 @@ def _path(text: str) -> Path:
 
 
 def deployment() -> str:
-    """Return the name of this deployment, which marks its containers and pods.
-
-    It is $SPARK_BERT_DEPLOYMENT or, by default, a digest of the path of the deployment's home.
-    """
+    """Return the name that marks this deployment's work: $SPARK_BERT_DEPLOYMENT, or a digest of its home's path."""
     name = os.environ.get("SPARK_BERT_DEPLOYMENT") or hashlib.sha256(str(home()).encode()).hexdigest()[:12]
     if not _DEPLOYMENT.fullmatch(name):
         raise BadInput(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
@@ -13,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.hitl import HITLUser
 
 from include.artifacts import write_json
-from include.runs import ANSWERS, DECISION, Run
+from include.runs import ANSWERS, DECISION
 from include.sections.retraining import Retraining
 from spark_bert.deployment.places import this_run
 from spark_bert.retrain.retraining import approvers, retraining_experiment
@@ -24,10 +23,9 @@ MAX_ROWS, MAX_CHARACTERS = 5, 200  # of a request: per kind of disagreement, and
 
 
 class PromotionApproval(ApprovalOperator):
-    """Asks a person for approval if the experiment or the deployment requires it.
+    """Asks a person for approval if the experiment or the deployment requires it. Without an answer, it rejects.
 
-    Waiting takes no worker slot. The result is the answer, which `answers` hands to promote; decision.json in the run's
-    folder shows it to readers. Without an answer in time, the model is rejected.
+    The result is the answer, which `answers` hands to promote; decision.json in the run's folder shows it to readers.
     """
 
     def __init__(self, **keywords: Any) -> None:
@@ -43,8 +41,8 @@ class PromotionApproval(ApprovalOperator):
             raise AirflowSkipException(
                 "no approval is needed: retraining.approval is off, so the comparison with the champion decides"
             )
-        run = this_run(context)
-        _answer(run).unlink(missing_ok=True)  # an earlier try may have asked about another comparison
+        # An earlier try may have asked about another comparison.
+        (this_run(context).folder / DECISION).unlink(missing_ok=True)
         self.response_timeout = timedelta(hours=options.timeout_hours)
         self.assigned_users = [HITLUser(id=name, name=name) for name in approvers()] or None
         self.subject = f"Make version {_asked_about(context)['version']} the champion?"
@@ -52,10 +50,8 @@ class PromotionApproval(ApprovalOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Write the answer to decision.json and return it, with the version that it is about.
-
-        Unlike in ApprovalOperator, a rejection does not skip the downstream tasks, because promote records it.
-        """
+        """Write the answer to decision.json and return it, with the version that it is about."""
+        # Not ApprovalOperator's, which skips the tasks behind a rejection: promote records it.
         answer = HITLOperator.execute_complete(self, context, event)
         person = answer["responded_by_user"]
         decision = {
@@ -65,7 +61,7 @@ class PromotionApproval(ApprovalOperator):
             "timed_out": bool(event.get("timedout")),
             **_asked_about(context),
         }
-        write_json(_answer(this_run(context)), decision)
+        write_json(this_run(context).folder / DECISION, decision)
         return decision
 
 
@@ -81,10 +77,6 @@ def answers(context: Context) -> dict[str, str]:
 def _asked_about(context: Context) -> dict[str, str]:
     entry = context["ti"].xcom_pull(task_ids="register")
     return {name: entry[name] for name in ("model", "version")}
-
-
-def _answer(run: Run) -> Path:
-    return run.folder / DECISION
 
 
 def request_body(context: Context, hours: float) -> str:

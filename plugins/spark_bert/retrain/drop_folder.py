@@ -1,8 +1,7 @@
 """The trigger behind the assets `labeled-data` and `incoming-rows`: it fires when the files of a folder have changed.
 
-Airflow discards the events of an asset while the Dag is paused, and the trigger does not learn of that. Therefore the
-first Airflow task of a run acknowledges the event that started the run in the asset's state store, and the trigger
-repeats its event until a run has acknowledged it.
+Airflow discards events while the Dag is paused. Therefore the trigger repeats its event until the first Airflow task of
+a run has acknowledged it in the asset's state store.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ _Listing = frozenset[tuple[str, int, int]]  # name, size in bytes and modificati
 def arriving_files(name: str, folder: str, settle: float = 0) -> Asset:
     """Return an asset that producers update, and new files in a folder, unless its name is "".
 
-    `settle` is the number of seconds for which a file must not have changed before a run reads it. An earlier run would
-    acknowledge the file and leave it.
+    `settle` is the number of seconds for which a file must not have changed before a run reads it.
     """
     trigger = DropFolderTrigger(folder=str(data_path(folder)), settle=max(settle, _SETTLE))
     watchers = [AssetWatcher(name="drop-folder", trigger=trigger)] if folder else []
@@ -39,10 +37,7 @@ def arriving_files(name: str, folder: str, settle: float = 0) -> Asset:
 
 
 def acknowledge_event(context: Context) -> None:
-    """Record which event of the trigger has started the run, if one has: an on_execute_callback.
-
-    The Airflow task needs the asset as an inlet, because only then does Airflow give it the asset's state store.
-    """
+    """Record the event that has started the run: an on_execute_callback of a task that has the asset as an inlet."""
     events = [event for events in context["triggering_asset_events"].values() for event in events]
     for event in sorted(events, key=lambda event: event.timestamp):
         change = event.extra.get("payload", {}).get("change")
@@ -53,8 +48,7 @@ def acknowledge_event(context: Context) -> None:
 class DropFolderTrigger(BaseEventTrigger):
     """Fires when files were added to the folder or changed, and have not changed for `settle` seconds.
 
-    It repeats an event every `repeat` seconds until a run has acknowledged it. After a restart of the triggerer, it
-    fires for the files in the folder unless a run has acknowledged exactly these.
+    After a restart of the triggerer, it fires for the files in the folder unless a run has acknowledged exactly these.
     """
 
     def __init__(self, folder: str, settle: float = _SETTLE, interval: float = 5, repeat: float = 300) -> None:

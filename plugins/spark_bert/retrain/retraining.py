@@ -48,11 +48,7 @@ def retraining_experiment(context: Context) -> Experiment:
 
 
 def versioned_experiment(context: Context) -> Experiment:
-    """Return the run's experiment with the dataset version that ingest has made.
-
-    Raises:
-        BadInput: if ingest has made no version, or if the experiment would change the dev rows from version to version.
-    """
+    """Return the run's experiment with the dataset version that ingest has made."""
     wanted, stages = retraining_experiment(context), this_run(context).record()["stages"]
     ingested = stages.get("ingest", {}).get("result", {})
     if "data" not in ingested:  # ingest returns a result even when it refuses the data

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 class Rollout(BaseOperator):
     """Waits until the service answers with the version that promote has made the champion.
 
-    Waiting takes no worker slot. If the service does not answer with the version in time, the Airflow task fails, and
-    `undo` makes the previous version the champion again. The result has the service, the model, the version, and
-    whether it was `taken_up`.
+    If it does not in time, the Airflow task fails, and `undo` makes the previous version the champion again. The result
+    has the service, the model, the version, and whether it was `taken_up`.
     """
 
     def __init__(self, **keywords: Any) -> None:
@@ -61,12 +60,8 @@ class Rollout(BaseOperator):
 
 def undo() -> StageOperator:
     """Add the stage rollback, which undoes the promotion if the service has not taken the version up in time."""
-    return stage_task(
-        "rollback",
-        trigger_rule="one_failed",
-        pre_execute=_skip_unless_late,
-        on_success_callback=Notice("rollback"),
-    )
+    notice = Notice("rollback")
+    return stage_task("rollback", trigger_rule="one_failed", pre_execute=_skip_unless_late, on_success_callback=notice)
 
 
 def _skip_unless_late(context: Context) -> None:
@@ -77,10 +72,9 @@ def _skip_unless_late(context: Context) -> None:
 
 
 class RolloutTrigger(ServiceTrigger):
-    """Fires when the service answers with a version of a model, when it serves another model, or when the time is over.
+    """Fires when the service answers with the version, when it serves another model, or when the time is over.
 
-    The outcome is `ready`, `elsewhere`, or `late`. The event also has the arguments, and under `answer` the last answer
-    of the service.
+    The outcome is `ready`, `elsewhere`, or `late`. The event also has the arguments, and the service's last `answer`.
     """
 
     def __init__(self, service: str, model: str, version: str, minutes: float, interval: float = 5) -> None:
@@ -100,9 +94,8 @@ class RolloutTrigger(ServiceTrigger):
     async def _look(self, client: AsyncClient) -> tuple[str, str]:
         """Return the outcome, which is `waits` if there is none yet, and what the service says.
 
-        The version counts when the model answers with it by default. `versions/VERSION/ready` would not do, because
-        the service may have tried the version out before. Another server at the address may have a page for every
-        path, or for none, so only the service's own answers count.
+        `versions/VERSION/ready` would not do, because the service may have tried the version out before. Another server
+        may have a page for every path, or for none, so only the service's own answers count.
         """
         from httpx import HTTPError, InvalidURL
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Trial(BaseOperator):
     """Waits until the service has compared enough answers of the registered version with the champion's.
 
-    Waiting takes no worker slot. The result has the figures, even if the time is over before there are enough. promote
-    and the request for approval receive them; trial.json in the run's folder shows them to readers.
+    The result has the figures, even if the time is over before there are enough. promote and the request for approval
+    receive them; trial.json in the run's folder shows them to readers.
     """
 
     def execute(self, context: Context) -> None:
@@ -56,9 +56,8 @@ class TrialTrigger(ServiceTrigger):
     """Fires when the service has compared `texts` texts of the model, or when the time is over.
 
     Each process of the service counts from its own start, so the figures are those of the process that has compared the
-    most texts. The event has the number of `texts` that were compared, how many got the `same` answer from both
-    versions, how many were `skipped` because too many waited, and for each version the mean `milliseconds` of its model
-    per request; None if it has not answered any.
+    most texts: how many `texts`, how many of them got the `same` answer, how many were `skipped` because too many
+    waited, and the mean `milliseconds` per request; None if there was none.
     """
 
     def __init__(
@@ -103,11 +102,7 @@ class TrialTrigger(ServiceTrigger):
 
 
 def _values(metrics: str, model: str) -> dict[tuple[str, str, str], float]:
-    """Return the value of each sample by its name, version and outcome.
-
-    Raises:
-        ValueError: if another model answers, whose versions have the same numbers, or the text cannot be parsed.
-    """
+    """Return the value of each sample by its name, version and outcome. Raise ValueError if another model answers."""
     from prometheus_client.parser import text_string_to_metric_families  # only the triggerer needs it
 
     samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]

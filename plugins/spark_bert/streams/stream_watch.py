@@ -68,12 +68,9 @@ class Heartbeat:
 class StreamWatch(ResumableJobMixin, BaseOperator):
     """Watches a stream until rows have drifted, the stream is stopped, or the time is over.
 
-    A service runs the stream; the watch starts nothing. A retry goes on with the instance that was watched, or says
-    that the stream was restarted in between. This takes a worker slot, because a trigger that is started again would
-    not know the instance.
-
-    The result names the stream and has the windows that have drifted since the last report. The task `drifted` after it
-    reports them and notes that, so no window is reported twice, and none is lost if a try or a run ends in between.
+    A service runs the stream; the watch starts nothing. It takes a worker slot, because a trigger that is started again
+    would not know the instance. The result names the stream and has the windows that have drifted since the last
+    report, which the task `drifted` reports, so that no window is reported twice or lost.
 
     Args:
         limit: the age in seconds from which a heartbeat says that the stream is down.
@@ -97,12 +94,13 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
         return result
 
     def submit_job(self, context: Context) -> str:
-        """Return the instance that runs. Nothing is started, because a service does that.
+        """Return the instance that runs, and wait for a stream that was stopped.
 
-        A stream that was stopped is waited for. So is one whose outage has failed the run before, until it works again:
-        one outage is one failure, not one every few minutes.
+        It also waits if the run before has failed and this one has not seen the stream yet: one outage is one failure.
         """
-        patient, told = self._is_known_to_be_down(context), ""
+        before = context["ti"].get_previous_dagrun()
+        seen = context["task_state_store"].get(self.external_id_key)
+        patient, told = before is not None and before.state == "failed" and not seen, ""
         while True:
             try:
                 beat = self._look()
@@ -137,10 +135,7 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
         return status == "stopped"
 
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
-        """Follow the stream until there is something to report, and return it.
-
-        The mixin returns what this method returns when it has reconnected, and otherwise what get_job_result does.
-        """
+        """Follow the stream until there is something to report, and return it if the mixin has reconnected."""
         told = ""
         while not self._drifted():
             beat = self._look()
@@ -159,12 +154,6 @@ class StreamWatch(ResumableJobMixin, BaseOperator):
     def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:
         """Return the windows that have drifted and were not reported yet."""
         return {"stream": self.folder.name, "drift": self._drifted()}
-
-    def _is_known_to_be_down(self, context: Context) -> bool:
-        """Return whether the run before has failed, and no try of this one has seen the stream yet."""
-        before = context["ti"].get_previous_dagrun()
-        seen = context["task_state_store"].get(self.external_id_key)
-        return before is not None and before.state == "failed" and not seen
 
     def _look(self) -> Heartbeat:
         """Return the heartbeat of a stream that runs or was stopped. Raise StreamDown if it has failed or is silent."""

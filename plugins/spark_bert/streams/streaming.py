@@ -64,10 +64,7 @@ def last_reported(context: Context, stream: str) -> Reported:
     doc_md="notify of windows whose rows have drifted, and update the asset drifted; skipped if there are none",
 )
 def drifted(result: Any, **context: Any) -> dict[str, Any]:
-    """Update the asset `drifted` with the windows that have drifted since the last report, and note the report.
-
-    `result` is that of the stage stream or of the watch, which names the stream.
-    """
+    """Update the asset `drifted` with the windows of the result's stream that have drifted since the last report."""
     name = result["stream"]
     new = new_windows(stream_folder(name), last_reported(context, name))  # type: ignore[arg-type]
     windows = [window for window in new.values() if window["reasons"]]

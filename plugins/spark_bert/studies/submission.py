@@ -39,12 +39,13 @@ def announce(**context: Any) -> dict[str, Any]:
 
 @task(task_id="choose", inlets=[FINETUNED], doc_md="choose one run per GLUE task, and start a new run from them")
 def choose(**context: Any) -> dict[str, str]:
-    """Choose a run per task, let this run adopt their artifacts, and return the names of their folders by task.
-
-    They are those in the param `runs`, or those whose events have started this run, or the newest of each task.
-    """
+    """Let this run adopt the artifacts of one run per task, and return the names of their folders by task."""
     chosen = by_name(context["params"]["runs"]) if context["params"]["runs"] else by_event(context)
-    adopt(this_run(context), list(chosen.values()))
+    for name in chosen.values():
+        _experiment(name)
+    first, *others = chosen.values()
+    submission = {"submission.all_tasks": True, "submission.runs": others}
+    this_run(context).adopt(Run(home() / "runs" / first), without="export", changes=submission)
     return chosen
 
 
@@ -70,15 +71,6 @@ def by_event(context: Mapping[str, Any]) -> dict[str, str]:
     if not found:
         raise BadInput(f"no run of {', '.join(TASKS)} has passed its gate yet: trigger finetune, or set the param runs")
     return found
-
-
-def adopt(run: Run, names: list[str]) -> None:
-    """Let the run adopt the artifacts of the first named run, and put the predictions of all into its submission."""
-    for name in names:
-        _experiment(name)
-    first, *others = names
-    submission = {"submission.all_tasks": True, "submission.runs": others}
-    run.adopt(Run(home() / "runs" / first), without="export", changes=submission)
 
 
 def submission_experiment(context: Context) -> Experiment:

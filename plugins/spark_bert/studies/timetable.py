@@ -19,8 +19,7 @@ _AHEAD = timedelta(hours=13.5)
 class ConfigurationTimetable(CronPartitionTimetable):
     """Maps the i-th day from `epoch` on to the partition with the i-th key of `ids`, and schedules no runs itself.
 
-    The keys are the ids of the configurations. The serialized timetable contains them, so that the scheduler and the
-    API server need not read the configurations.
+    The serialized timetable contains the keys, so that the scheduler and the API server need not read configurations.
     """
 
     can_be_scheduled = False
@@ -51,11 +50,7 @@ class ConfigurationTimetable(CronPartitionTimetable):
         return None
 
     def iter_partition_dagrun_infos(self, *, earliest: datetime, latest: datetime) -> Iterable[DagRunInfo]:
-        """Return the runs of the days of a range, whatever the time zone of its ends.
-
-        Airflow's page sends the midnight of the first day, and the midnight or the end of the last day, in the time
-        zone that it shows. The distance of the first from the nearest midnight in UTC tells that zone.
-        """
+        """Return the runs of the days of a range, whose first midnight tells the time zone in which its ends are."""
         first = _day(earliest + _AHEAD)
         return super().iter_partition_dagrun_infos(earliest=first, latest=_day(latest - (earliest - first)))
 

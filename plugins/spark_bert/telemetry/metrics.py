@@ -1,7 +1,6 @@
-"""What Prometheus is told of runs, models, streams, and the disk: /spark-bert/metrics.
+"""What Prometheus is told of runs, models, streams, and the disk: /spark-bert/metrics, from the files in the home.
 
-Everything is read from the files in the home, so all workers of the API server say the same, and a restart loses
-nothing. The numbers of runs fall when old records are removed; therefore they are gauges and not counters.
+The numbers of runs fall when old records are removed; therefore they are gauges and not counters.
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ class HomeCollector(Collector):
 
 
 def _ended(runs: list[Row]) -> Iterator[Metric]:
-    """Yield the numbers of runs and of stages that have ended, and when the last one of each kind has."""
     of_run: Counter[Labels] = Counter()
     of_stage: Counter[Labels] = Counter()
     last: Values = {}
@@ -81,7 +79,6 @@ def _ended(runs: list[Row]) -> Iterator[Metric]:
 
 
 def _measured(runs: list[Row]) -> Iterator[Metric]:
-    """Yield what the last run of each kind has measured."""
     seconds: Values = {}
     speed: Values = {}
     dev: Values = {}
@@ -101,7 +98,6 @@ def _measured(runs: list[Row]) -> Iterator[Metric]:
 
 
 def _streams() -> Iterator[Metric]:
-    """Yield what the heartbeats and the last windows of the streams say."""
     beats: Values = {}
     states: Values = {}
     rows: Values = {}
@@ -155,5 +151,4 @@ def _filled(metric: GaugeMetricFamily | CounterMetricFamily, values: Mapping[Lab
 
 
 def _number(value: Any) -> float:
-    """Return a number of a file as a float, and NaN for anything else."""
     return float(value) if is_number(value) else math.nan

@@ -36,9 +36,8 @@ class Text(NamedTuple):
 class Notice(BaseNotifier):
     """Sends a notice about an event through every connection of CHANNELS that exists.
 
-    The event `failure` is for the on_failure_callback of an Airflow task. `promotion`, `rollback`, `ingest` and `drift`
-    are for the on_success_callback of promote, rollback, ingest and drifted; nothing is sent if ingest has set no files
-    aside. `approval` is for the notifiers of an ApprovalOperator, and `deadline` for `late_after`.
+    `failure` is for an on_failure_callback; `promotion`, `rollback`, `ingest` and `drift` are for the
+    on_success_callback of such a task, `approval` for the notifiers of an ApprovalOperator, `deadline` for late_after.
     """
 
     def __init__(
@@ -102,7 +101,6 @@ def _rollback(context: Context) -> Text:
 
 
 def _ingest(context: Context) -> Text | None:
-    """Report malformed files; None if there are none."""
     refused: dict[str, str] = _result(context)["refused"]
     if not refused:
         return None
@@ -114,7 +112,6 @@ def _ingest(context: Context) -> Text | None:
 
 
 def _drift(context: Context) -> Text:
-    """Report the windows that have drifted, only the newest ones if there are many."""
     result = _result(context)
     windows: list[dict[str, Any]] = result["drift"]
     count = "1 window" if len(windows) == 1 else f"{len(windows)} windows"
@@ -172,7 +169,6 @@ _TEXTS: dict[str, Callable[[Context], Text | None]] = {
 
 
 def _mail(connection: Connection, text: Text) -> None:
-    """Send the text to the addresses in the connection's extra "to"."""
     to = connection.extra_dejson.get("to")
     if not to:
         raise ValueError('its extra has no "to": write the addresses of the recipients there, separated by commas')
@@ -185,8 +181,8 @@ def _mail(connection: Connection, text: Text) -> None:
 def _webhook(connection: Connection, text: Text) -> None:
     """Post `{"text": ...}` to the webhook.
 
-    The connection holds the webhook's address as its password, because anybody who knows the address can post to it.
-    No error shows it. The text is escaped as Slack requires, so that it cannot notify everybody in a channel.
+    Its address is the connection's password, because anybody who knows it can post, and no error shows it. The text is
+    escaped as Slack requires, so that it cannot notify everybody in a channel.
     """
     address = connection.password or ""
     if not re.fullmatch(r"https?://[!-~]+", address):

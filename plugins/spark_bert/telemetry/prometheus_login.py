@@ -1,7 +1,6 @@
 """Print a login for Prometheus: `python -m spark_bert.telemetry.prometheus_login`, where Airflow's API server runs.
 
-It is the bearer token of a user `prometheus` who may look at everything and change nothing: Airflow's simple auth
-manager has no smaller role. The token is valid for 30 days.
+It is the bearer token, valid for 30 days, of a user who may look at everything and change nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The progress of a run on a terminal: a bar for the stage at work, and one line for each that has ended.
-
-The process that runs the Dag sends events (Listener), and the one that owns the terminal shows them (Display).
-"""
+"""The progress of a run on a terminal: a bar for the stage at work, and one line for each that has ended."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ class Event(NamedTuple):
 
 
 class Listener:
-    """A listener of Airflow that sends an event whenever a stage starts or ends."""
+    """A listener of Airflow that sends an event whenever a stage starts or ends, to the process with the terminal."""
 
     def __init__(self, send: Callable[[Event], None]) -> None:
         self._send = send
@@ -72,7 +69,9 @@ class Display:
 
     def show(self, event: Event) -> None:
         """Show a bar for a stage that has started, or the line of one that has ended."""
-        self._remove_bar()
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+            self._task = None
         if event.running:
             self._began = time.monotonic()
             self._task = self._bar.add_task(f"{event.stage:{_WIDTH}}", total=None)
@@ -87,11 +86,6 @@ class Display:
         match = PROGRESS.search(line)
         if match and self._task is not None:
             self._bar.update(self._task, completed=int(match[1]), total=int(match[2]))
-
-    def _remove_bar(self) -> None:
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-            self._task = None
 
 
 @contextmanager

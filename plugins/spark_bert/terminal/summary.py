@@ -20,8 +20,6 @@ Result = Mapping[str, Any]
 
 
 class _Model(NamedTuple):
-    """An evaluated model of a run."""
-
     run: str
     kind: str
     value: float
@@ -63,7 +61,6 @@ def files(run: Run) -> dict[str, Path]:
 
 
 def _labeled(lines: list[tuple[str, str]]) -> Iterator[str]:
-    """Yield the lines with their labels, of which repeated ones are shown once."""
     last = ""
     for label, text in lines:
         yield f"{'' if label == last else label:{_INDENT}}{text}"
@@ -99,22 +96,19 @@ def _simpler_winner(run: Run, record: Mapping[str, Any]) -> str:
     if here is None:
         return ""
     simpler = _KINDS[: _KINDS.index(here.kind)]
-    others = [other for other in _models(run.folder.parent) if other.data == here.data and other.kind in simpler]
-    best = max(others, key=lambda other: other.value, default=here)
-    if best.value <= here.value:
+    best = here
+    for file in run.folder.parent.glob("*/run.json"):
+        with suppress(BadInput, OSError):  # a damaged record, or one of another user
+            other = _model(Run(file.parent).record())
+            if other and other.data == here.data and other.kind in simpler and other.value > best.value:
+                best = other
+    if best is here:
         return ""
     metric = TASKS[record["experiment"]["data"]["task"]].metric
     return (
         f"{best.kind} reaches {metric} {best.value:.4f} after {best.seconds:,.0f} s of training (run {best.run}), this "
         f"model {here.value:.4f} after {here.seconds:,.0f} s"
     )
-
-
-def _models(runs: Path) -> Iterator[_Model]:
-    for file in runs.glob("*/run.json"):
-        with suppress(BadInput, OSError):  # a damaged record, or one of another user
-            if model := _model(Run(file.parent).record()):
-                yield model
 
 
 def _model(record: Mapping[str, Any]) -> _Model | None:
