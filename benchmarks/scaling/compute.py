@@ -13,8 +13,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from include.named import load
-from tasks.communication.buckets import group_by_size
-from tasks.communication.exchange import by_kind
+from tasks.communication.exchange import by_kind, group_by_size
 from tasks.encoder.models import EncoderWithHead
 from tasks.launching.tuning import keep_freed_memory
 from tasks.training.factory import build_trainer

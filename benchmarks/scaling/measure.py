@@ -23,8 +23,7 @@ from benchmarks.scaling.compute import Profile, build
 from benchmarks.scaling.fleet import on_hosts
 from benchmarks.scaling.trace import Layout, rows_gradient
 from tasks.communication.all_reduce import AllReduce
-from tasks.communication.buckets import group_by_size
-from tasks.communication.exchange import by_kind
+from tasks.communication.exchange import by_kind, group_by_size
 from tasks.communication.hosts import Hosts
 from tasks.encoder.models import EncoderWithHead
 from tasks.launching.tuning import keep_freed_memory

@@ -10,10 +10,17 @@ import horovod.torch as hvd
 import torch
 
 from include.sections.ranks import Communication
-from tasks.communication.buckets import GradientBuffer, group_by_size
 from tasks.communication.compression import compressor
 from tasks.communication.compression.base import Compressor, Uncompressed
-from tasks.communication.exchange import Exchange, Parameters, by_kind, total_norm, warn_of_changes
+from tasks.communication.exchange import (
+    Exchange,
+    GradientBuffer,
+    Parameters,
+    by_kind,
+    group_by_size,
+    total_norm,
+    warn_of_changes,
+)
 from tasks.communication.hosts import GlooInside, HostFirst, Hosts, SharedSum, SharedWeights, room
 from tasks.communication.layout import flat
 from tasks.communication.link import Link

@@ -14,8 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from tasks.communication.all_reduce import Bucket
-from tasks.communication.buckets import group_by_size
-from tasks.communication.exchange import Exchange, by_kind, total_norm
+from tasks.communication.exchange import Exchange, by_kind, group_by_size, total_norm
 from tasks.communication.layout import Layout, Place
 from tasks.communication.link import Link
 from tasks.communication.ranks import sum_over_ranks

@@ -69,11 +69,6 @@ class Layout(NamedTuple):
         """Whether this rank is the one of those with the same rows whose loss and tokens are counted."""
         return self.place.tensor == 0 and self.is_last_stage
 
-    @property
-    def has_first_copy(self) -> bool:
-        """Whether no rank before this one has all that this one has, except for what sharding divides."""
-        return self.place.data == self.place.tensor == 0
-
     def share(self, batches: Sequence[_T]) -> list[_T]:
         """Return the batches of the dev split that this rank computes, in the order of the split."""
         # Ranks that gather weights from one another compute as many batches, for which some repeat another rank's.

@@ -15,8 +15,7 @@ import torch
 from torch import nn
 
 from include.sections.ranks import Communication
-from tasks.communication.buckets import GradientBuffer, group_by_size
-from tasks.communication.exchange import Exchange, Kind, Parameters, by_kind, total_norm
+from tasks.communication.exchange import Exchange, GradientBuffer, Kind, Parameters, by_kind, group_by_size, total_norm
 from tasks.communication.layout import flat
 from tasks.communication.link import Handle, Link
 from tasks.communication.ranks import sum_over_ranks

@@ -187,22 +187,18 @@ def load_pieces(files: Iterable[Path], place_of: PlaceOf | None, device: torch.d
             header = content.metadata() or {}
             for name in content.keys():  # noqa: SIM118  # it is no mapping
                 place = place_of(name) if place_of else None
-                if place is not ABSENT:
-                    _add(found, name, content.get_slice(name)[...], json.loads(header.get(name, "{}")), place)
+                if place is ABSENT:
+                    continue
+                piece, described = content.get_slice(name)[...], json.loads(header.get(name, "{}"))
+                begin = (0,) * piece.ndim
+                if place is None or not piece.ndim:  # the optimizer's count of steps has no parts
+                    whole = tuple(described.get("whole", piece.shape))
+                    place = Place(begin, whole, whole, written=False)
+                found.setdefault(name, Assembly(place, piece.dtype)).add(piece, tuple(described.get("offset", begin)))
     for name, assembly in found.items():
         if not assembly.complete:
             raise KeyError(f"a part of {name}")
     return {name: assembly.values.to(device) for name, assembly in found.items()}
-
-
-def _add(
-    found: dict[str, Assembly], name: str, piece: torch.Tensor, described: dict[str, Any], place: Place | None
-) -> None:
-    begin = (0,) * piece.ndim
-    if place is None or not piece.ndim:  # the optimizer's count of steps has no parts
-        whole = tuple(described.get("whole", piece.shape))
-        place = Place(begin, whole, whole, written=False)
-    found.setdefault(name, Assembly(place, piece.dtype)).add(piece, tuple(described.get("offset", begin)))
 
 
 class Assembly:

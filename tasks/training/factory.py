@@ -24,12 +24,11 @@ from tasks.training.device import rank_device, runs_ahead
 from tasks.training.job import Job
 from tasks.training.layers import compile_layers, freeze, layers_of, recompute_activations
 from tasks.training.loop import Trainer
-from tasks.training.meter import Meter, Phases
+from tasks.training.meter import Meter, Phases, build_profiler
 from tasks.training.metrics_logger import MetricsLogger
 from tasks.training.objectives import BestModel, Objective, build_objective
 from tasks.training.optim import MovingAverage, Optimizer, Setting, settings
 from tasks.training.precision import DeviceGuard, DeviceLossScale, LossScale, NonFiniteGuard, Precision, resolve
-from tasks.training.profiler import build_profiler
 from tasks.training.sampler import Prefetch, RankBatch, Sampler, check_batch_size
 from tasks.training.training_state import RandomState, TrainingState, Weights, identity
 

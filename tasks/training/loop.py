@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -18,12 +18,11 @@ from tasks.encoder.loading import copy_tokenizer
 from tasks.encoder.models import EncoderWithHead
 from tasks.training.checkpoint import Checkpoints
 from tasks.training.job import Job
-from tasks.training.meter import Meter, Phases, memory_use
+from tasks.training.meter import Meter, Phases, Profiler, memory_use
 from tasks.training.metrics_logger import METRICS, MetricsLogger
 from tasks.training.objectives import BestModel, Objective
 from tasks.training.optim import MovingAverage, Optimizer, clipping, learning_rate
 from tasks.training.precision import LossScale, NonFiniteGuard, Precision, autocast
-from tasks.training.profiler import Profiler
 from tasks.training.sampler import RankBatch, Sampler
 from tasks.training.training_state import TrainingState
 
@@ -211,10 +210,8 @@ class Trainer:
         """Return the bytes that rank 0 has received, by kind of parameter and "all" together."""
         # "dense" is what sums of all gradients in fp32 would have brought to as many ranks as the training began with.
         ranks = self.job.ranks // self.job.experiment.parallel.ranks
-        dense = 2 * 4 * self.elements() * last.step * (ranks - 1) // ranks
+        whole = (p for p in self.model.parameters() if p.requires_grad)
+        own: Iterable[torch.Tensor] = whole if self.exchange.sharded else self.exchange.parameters.values()
+        dense = 2 * 4 * sum(p.numel() for p in own) * last.step * (ranks - 1) // ranks
         received = {str(kind): count for kind, count in self.meter.totals.bytes.items()}
         return {**received, "all": sum(received.values()), "dense": dense}
-
-    def elements(self) -> int:
-        """Return how many trained numbers this rank has."""
-        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)

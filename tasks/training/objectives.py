@@ -37,6 +37,7 @@ class Objective(ABC):
     model: EncoderWithHead  # that is trained, in training mode
     terms: Array  # of each training row, [rows]: a batch's mean loss is divided by the sum of its rows' terms
     metric: str  # which metric of `score` training.json shows
+    best_by: str = "loss"  # or the metric by which the best model is selected
 
     def __init__(self, job: Job) -> None:
         self.train, self.dev = TokenTable.open(job.data / "train"), TokenTable.open(job.data / "dev")
@@ -54,9 +55,9 @@ class Objective(ABC):
     def score(self, layout: Layout) -> Scores:
         """Score the dev split, of which each rank computes a part."""
 
-    @abstractmethod
     def selection_metric(self, metrics: dict[str, float]) -> float:
         """Return the value that the best model is selected by, from the metrics of `score`: the larger, the better."""
+        return -metrics[LOSS] if self.best_by == "loss" else metrics[self.metric]
 
 
 class FineTuning(Objective):
@@ -99,10 +100,6 @@ class FineTuning(Objective):
         metrics = {**all_metrics(self.task, labels, logits), LOSS: self.criterion.mean(logits, labels)}
         return metrics, distribution(self.task, logits)
 
-    def selection_metric(self, metrics: dict[str, float]) -> float:
-        """Return the metric that the experiment names, or the negative loss."""
-        return -metrics[LOSS] if self.best_by == "loss" else metrics[self.metric]
-
 
 class MaskedWords(Objective):
     """Pre-training by predicting hidden words of unlabeled text (Devlin et al. 2019), other words at every step."""
@@ -142,10 +139,6 @@ class MaskedWords(Objective):
         self.model.train()
         total, count = sum_over_ranks((total, count), "dev.losses")
         return {LOSS: total / count, self.metric: float(torch.tensor(total / count).exp())}, {}
-
-    def selection_metric(self, metrics: dict[str, float]) -> float:
-        """Return the negative loss."""
-        return -metrics[LOSS]
 
     def _hide(self, batch: Batch, indices: Array, step: int) -> Batch:
         labels = torch.full_like(batch.input_ids, IGNORED)

@@ -62,17 +62,17 @@ class LossScale:
     def __init__(self, precision: Precision) -> None:
         self._moves = precision == "fp16"
         self.value = FIRST_SCALE if self._moves else 1.0
-        self._good = 0
+        self._good: int | torch.Tensor = 0
 
     @property
     def exchanged(self) -> float:
-        """The part of the factor that the exchange divides the gradients by: all of it."""
-        return float(self.value)
+        """The part of the factor that the exchange, which knows numbers only, divides the gradients by."""
+        return 1.0 if isinstance(self.value, torch.Tensor) else self.value
 
     @property
     def remaining(self) -> float | torch.Tensor:
-        """The part of the factor that the optimizer divides the gradients by: 1."""
-        return 1.0
+        """The part of the factor that the optimizer divides the gradients by, when it clips them."""
+        return self.value if isinstance(self.value, torch.Tensor) else 1.0
 
     def update(self, finite: bool) -> None:
         """Adapt the factor after a step; `finite` says whether its gradient, equal on all ranks, was finite."""
@@ -85,8 +85,8 @@ class LossScale:
             self.value, self._good = self.value * 2, 0
 
     def state_dict(self) -> dict[str, float]:
-        """Return the factor, and the number of steps since its last change."""
-        return {"value": float(self.value), "good": self._good}
+        """Return the factor, and the number of steps since its last change; Python waits for a device."""
+        return {"value": float(self.value), "good": int(self._good)}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Replace the factor, unless this format or that of the checkpoint needs none: GPUs differ in their formats."""
@@ -95,47 +95,32 @@ class LossScale:
 
 
 class DeviceLossScale(LossScale):
-    """The loss scale as a tensor of the device. The optimizer divides the gradients by it, when it clips them."""
+    """The loss scale as a tensor of the device."""
 
     def __init__(self, precision: Precision, guard: DeviceGuard) -> None:
         super().__init__(precision)
         self._guard = guard
-        if self._moves:
-            self.value = torch.full_like(guard.found_inf, float(self.value))
-            self._counted = torch.zeros_like(guard.found_inf)
-
-    @property
-    def exchanged(self) -> float:
-        """1, since the exchange divides gradients by a number of Python's."""
-        return 1.0
-
-    @property
-    def remaining(self) -> float | torch.Tensor:
-        """The whole factor."""
-        return self.value
+        self._move()
 
     def update(self, finite: bool) -> None:
         """Adapt the factor after a step to what the guard has found."""
         if not self._moves:
             return
         found = self._guard.found_inf
-        good = (self._counted + 1) * (1 - found)
+        good = (self._good + 1) * (1 - found)
         grown = (good == GROWTH_STEPS).float()
         self.value = self.value * (1 - found / 2) * (1 + grown)
-        self._counted = good * (1 - grown)
-
-    def state_dict(self) -> dict[str, float]:
-        """Return the factor, and the number of steps since its last change; Python waits for them."""
-        if not self._moves:
-            return super().state_dict()
-        return {"value": float(self.value), "good": float(self._counted)}
+        self._good = good * (1 - grown)
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Replace the factor."""
         super().load_state_dict(state)
+        self._move()
+
+    def _move(self) -> None:
         if self._moves:
             self.value = torch.full_like(self._guard.found_inf, float(self.value))
-            self._counted = torch.full_like(self._guard.found_inf, self._good)
+            self._good = torch.full_like(self._guard.found_inf, float(self._good))
 
 
 class NonFiniteGuard:

@@ -78,30 +78,27 @@ class TrainingState:
     def restore(self, checkpoints: Checkpoints, step: int) -> None:
         """Load the state of all parts from a step's checkpoint. Raises BadInput if that lacks something."""
         try:
-            self._restore(checkpoints, step)
+            values, device = checkpoints.values(step), self.random.device
+            _load(self.shared, checkpoints.shared(step, device, self._place if self.layout.divided else None))
+            for name, part in self.values.items():
+                part.load_state_dict(values[name])
+            hosts: list[int] = values["hosts"]
+            mesh = Mesh(*values["mesh"])
+            own = checkpoints.own(step, self.layout.rank, device) if mesh == self.layout.mesh else None
+            self.random.reseed(step)
+            if own is not None:
+                _load(self.per_rank, own)
+            if own is None or hosts != self.hosts:
+                own = self._redistributed([checkpoints.own(step, rank, device) for rank in range(sum(hosts))])
+                if self.layout.leads:
+                    before, now = _described(hosts, mesh), _described(self.hosts, self.layout.mesh)
+                    log.warning("the layout was (%s) and is now (%s): losses will differ slightly", before, now)
+            _load(self.per_layout, own)
         except KeyError as error:
             raise BadInput(
                 f"the checkpoint of step {step} in {checkpoints.folder} lacks {error}: "
                 "remove that checkpoint's folder, and run the stage again"
             ) from error
-
-    def _restore(self, checkpoints: Checkpoints, step: int) -> None:
-        values, device = checkpoints.values(step), self.random.device
-        _load(self.shared, checkpoints.shared(step, device, self._place if self.layout.divided else None))
-        for name, part in self.values.items():
-            part.load_state_dict(values[name])
-        hosts: list[int] = values["hosts"]
-        mesh = Mesh(*values["mesh"])
-        own = checkpoints.own(step, self.layout.rank, device) if mesh == self.layout.mesh else None
-        self.random.reseed(step)
-        if own is not None:
-            _load(self.per_rank, own)
-        if own is None or hosts != self.hosts:
-            own = self._redistributed([checkpoints.own(step, rank, device) for rank in range(sum(hosts))])
-            if self.layout.leads:
-                before, now = _described(hosts, mesh), _described(self.hosts, self.layout.mesh)
-                log.warning("the layout was (%s) and is now (%s): losses will differ slightly", before, now)
-        _load(self.per_layout, own)
 
     def written_weights(self) -> tuple[State, PlaceOf]:
         """Return what this rank writes of the model's weights, and where each tensor lies."""
@@ -111,7 +108,7 @@ class TrainingState:
     def writes(self, key: str) -> bool:
         """Return whether this rank writes its part of a tensor of `shared`, of which others may have copies."""
         place = self._place(key)
-        return place.written if place else self.layout.has_first_copy and self.layout.place.shard == 0
+        return place.written if place else self.layout.place._replace(pipeline=0) == Mesh(0, 0, 0, 0)
 
     def _place(self, key: str) -> Place | None:
         name = key.partition(".")[2]

@@ -41,13 +41,6 @@ _PATIENCE = timedelta(seconds=120)
 _LONGEST_NAME = 64
 
 
-def device_mesh(layout: Layout, device: torch.device, folder: Path) -> DeviceMesh:
-    """Return the mesh of the ranks. All ranks call it; if they are not yet connected, they meet in the folder."""
-    if not dist.is_initialized():
-        _connect(layout, device, folder)
-    return init_device_mesh(device.type, tuple(layout.mesh), mesh_dim_names=layout.mesh._fields)
-
-
 def disconnect() -> None:
     """Leave all groups, if there are any."""
     if dist.is_initialized():
@@ -62,18 +55,13 @@ def lost_ranks_told() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        for cause in _with_causes(error):
+        cause: BaseException | None = error
+        while cause is not None:  # torch's stages wrap the errors of Gloo
             if isinstance(cause, dist.DistError) or "gloo" in str(cause).lower():  # Gloo's errors have no class
                 log.warning("this rank has lost others, or cannot reach them: %s", cause)  # such as a wrong interface
                 raise HorovodInternalError(str(cause)) from error
+            cause = cause.__cause__
         raise
-
-
-def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Iterate over an error and what has led to it; torch's stages wrap the errors of Gloo."""
-    while error is not None:
-        yield error
-        error = error.__cause__
 
 
 def _connect(layout: Layout, device: torch.device, folder: Path) -> None:
@@ -119,7 +107,9 @@ def divide(model: EncoderWithHead, layout: Layout, device: torch.device, folder:
         check_tensor(model, layout.mesh.tensor)
     if layout.mesh.pipeline > 1:
         check_pipeline(classifier, layout.mesh.pipeline)
-    mesh = device_mesh(layout, device, folder)
+    if not dist.is_initialized():
+        _connect(layout, device, folder)
+    mesh = init_device_mesh(device.type, tuple(layout.mesh), mesh_dim_names=layout.mesh._fields)
     if layout.mesh.pipeline > 1:
         keep_stage(classifier, layout)
         model = StagedClassifier(classifier, layout, mesh["pipeline"])
@@ -175,10 +165,6 @@ class DividedTrainer(Trainer):
             self.best.save(self.skeleton)
             self.skeleton.to("meta")
             shutil.rmtree(folder)
-
-    def elements(self) -> int:
-        """Return how many trained numbers this rank has."""
-        return sum(part.numel() for part in self.exchange.parameters.values())
 
 
 @dataclass(frozen=True)

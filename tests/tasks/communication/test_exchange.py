@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from include.sections.ranks import Communication
-from tasks.communication import buckets
+from tasks.communication import exchange as exchange_module
 from tasks.communication.all_reduce import AllReduce, shared_bytes
 from tasks.communication.exchange import Exchange, SingleRank, by_kind, total_norm
 from tasks.communication.ranks import gather_rows, sum_over_ranks
@@ -83,7 +83,7 @@ def reduce_on_two_ranks(folder: Path) -> None:
 
     Those in shared memory come last, where one rank lags behind, after an attempt to share more than there is.
     """
-    buckets.BUCKET_BYTES = 10_000
+    exchange_module.BUCKET_BYTES = 10_000
     job = Job.read(folder / "job.json")
     found: dict[str, torch.Tensor] = {}
     plain = model(job)

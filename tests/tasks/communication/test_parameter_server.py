@@ -8,7 +8,7 @@ import horovod.torch as hvd
 import pytest
 import torch
 
-from tasks.communication import buckets
+from tasks.communication import exchange as exchange_module
 from tasks.communication.exchange import total_norm
 from tests.tasks.communication.serving import (
     HIDDEN,
@@ -30,7 +30,7 @@ HEAD = "model.classifier.weight"
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Horovod with one rank, and buckets so small that the tiny model has many."""
-    monkeypatch.setattr(buckets, "BUCKET_BYTES", 4096)
+    monkeypatch.setattr(exchange_module, "BUCKET_BYTES", 4096)
     hvd.init()
     yield
     hvd.shutdown()

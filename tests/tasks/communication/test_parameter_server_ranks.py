@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tasks.communication import buckets
+from tasks.communication import exchange as exchange_module
 from tasks.communication.exchange import by_kind
 from tasks.communication.parameter_server import join
 from tasks.training.factory import build_trainer
@@ -49,7 +49,7 @@ def on_three_ranks(folder: Path) -> None:
 
 
 def train_as_told(folder: Path) -> None:
-    buckets.BUCKET_BYTES = 8192  # so that the tiny model has many
+    exchange_module.BUCKET_BYTES = 8192  # so that the tiny model has many
     for file in sorted(folder.glob("job-*.json")):
         trainer = build_trainer(Job.read(file), stopping=lambda: False)
         trainer.exchange.sharded = True  # all-reduce, too, catches rows up when their gradient comes, as a server does

@@ -22,7 +22,7 @@ from tasks.encoder.models import predict_logits
 from tasks.launching.launch import _keep_profile, launch
 from tasks.scoring.metrics import all_metrics
 from tasks.training.job import Job
-from tasks.training.profiler import middle
+from tasks.training.meter import middle
 from tests.spans import attributes, read_spans
 from tests.tasks.launching.jobs import lines, losses, make_job
 
