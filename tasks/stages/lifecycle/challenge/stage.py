@@ -20,9 +20,8 @@ REMEDY = (
 def run(context: Context) -> Outcome:
     """Compare the new model with the champion, and write the evidence whether the model passes or is refused."""
     from tasks.stages.lifecycle.challenge import report
-    from tasks.stages.lifecycle.challenge.costs import costs
     from tasks.stages.lifecycle.challenge.models import load_models
-    from tasks.stages.lifecycle.challenge.verdict import judge
+    from tasks.stages.lifecycle.challenge.verdict import costs, judge
 
     task, options = context.experiment.task, context.experiment.retraining
     named = json.loads((context.inputs["champion"].path / "champion.json").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from typing import Any
 from include.glue import Task
 from include.sections.retraining import Dataset
 from tasks.scoring import drift
-from tasks.stages.lifecycle.ingest.rows import Row, UsableRows
+from tasks.stages.lifecycle.ingest.version import Row, UsableRows
 
 #: The possible outcomes for a new row.
 OUTCOMES = ("added", "duplicate", "known", "conflict", "in_dev", "in_test")

@@ -19,9 +19,19 @@ from include.stages import STAGES, BadInput, ExitCode
 from tasks.context import Context, Outcome
 from tasks.sources import open_source
 from tasks.stages.lifecycle.ingest.drop_folder import drop_folder, new_files, set_aside
-from tasks.stages.lifecycle.ingest.rows import Inputs, Row, read_inputs, write_tables
 from tasks.stages.lifecycle.ingest.selection import measure_drift, select
-from tasks.stages.lifecycle.ingest.version import RECORD, Plan, dataset_of, identity, layout, record_of
+from tasks.stages.lifecycle.ingest.version import (
+    RECORD,
+    Inputs,
+    Plan,
+    Row,
+    dataset_of,
+    identity,
+    layout,
+    read_inputs,
+    record_of,
+    write_tables,
+)
 
 REMEDY = "check the new files, and remove wrong rows or, if the change is real, raise the limit"
 

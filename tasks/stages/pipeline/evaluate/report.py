@@ -15,8 +15,8 @@ from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.thresholds import FOLDS
 from tasks.scoring.verdict import Verdict
 from tasks.stages.pipeline.evaluate import plots
-from tasks.stages.pipeline.evaluate.probabilities import operating_points
 from tasks.stages.pipeline.evaluate.rows import NOTHING, Kept, worst
+from tasks.stages.pipeline.evaluate.summary import operating_points
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 #: Up to this number of classes, the confusion matrix is a table with names and counts; beyond it, it is a plot.

@@ -12,9 +12,8 @@ from include.glue import TASKS
 from include.sections.retraining import Retraining
 from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
-from tasks.stages.lifecycle.challenge.costs import Cost
 from tasks.stages.lifecycle.challenge.report import disagreements, render, rows_lost
-from tasks.stages.lifecycle.challenge.verdict import Verdict, judge
+from tasks.stages.lifecycle.challenge.verdict import Cost, Verdict, judge
 
 CHAMPION = {"model": "cola", "version": "7", "train": "", "evaluate": "", "folder": ""}
 FREE = [Cost("latency", "ms", 3.0, 4.0, None, ""), Cost("size", "MB", 90.0, 90.0, None, "")]

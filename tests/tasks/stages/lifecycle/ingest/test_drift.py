@@ -15,8 +15,8 @@ from include.sections.retraining import Dataset
 from include.stages import ExitCode
 from tasks.sources import Record
 from tasks.sources.quarantine import Quarantine
-from tasks.stages.lifecycle.ingest.rows import Row, UsableRows
 from tasks.stages.lifecycle.ingest.selection import measure_drift, select
+from tasks.stages.lifecycle.ingest.version import Row, UsableRows
 from tests.tasks.stages.lifecycle.ingest.homes import Home
 
 LIKE_TRAIN = [f"sentence train {number}\t{number % 2}" for number in range(100)]

@@ -17,7 +17,7 @@ from include.artifacts import locked
 from include.datasets import Dataset
 from include.stages import BadInput, Transient
 from tasks.stages.lifecycle.ingest import stage
-from tasks.stages.lifecycle.ingest.rows import Inputs, read_inputs
+from tasks.stages.lifecycle.ingest.version import Inputs, read_inputs
 from tests.tasks.stages.lifecycle.ingest.homes import Home, table
 from tests.tasks.stages.pipeline.validate import made_up
 

@@ -17,9 +17,8 @@ from include.stages import BadInput
 from tasks.scoring.intervals import of_share
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.slices import check_gate
-from tasks.stages.pipeline.evaluate.probabilities import by_confidence, calibrate, operating_points
 from tasks.stages.pipeline.evaluate.rows import worst
-from tasks.stages.pipeline.evaluate.summary import summarize
+from tasks.stages.pipeline.evaluate.summary import by_confidence, calibrate, operating_points, summarize
 from tests.tasks.encoder.samples import write_split
 from tests.tasks.stages.pipeline.evaluate.made_up import made_up, of_classes
 
