@@ -45,10 +45,7 @@ class Profile:
         texts: Iterable[Sequence[str]],
         labels: Iterable[str] | Iterable[Collection[str]] | Iterable[float],
     ) -> Self:
-        """Count rows of one text or two. A label is a name, several names (multilabel), or a score (regression).
-
-        Two profiles can be compared only if their texts were cleaned by the same rules.
-        """
+        """Count rows of one text or two, whose label is a name, several names (multilabel), or a score (regression)."""
         lengths: Counter[int] = Counter()
         words: Counter[str] = Counter()
         for sentences in texts:
@@ -229,10 +226,8 @@ def drift_windows(
 ) -> list[DriftWindow]:
     """Join consecutive batches to windows, which are the same if a stream is started again.
 
-    A window ends with the batch with which it has `rows` rows, or before a batch of another version of the model. In
-    the latter case, it has no figures: those of few rows exceed their limits by chance. The batches after the last
-    window are not part of the result until more follow, and the batches of earlier windows can be left out.
-
+    A window ends with the batch with which it has `rows` rows, or before a batch of another version: then it has no
+    figures, since those of few rows exceed their limits by chance. The batches after the last window are left out.
     `references` maps a version of the model to the profile of its training rows, where it is known.
     """
     found = []

@@ -19,8 +19,7 @@ HALF = 0.5
 def tune(labels: Array, probabilities: Array) -> Array:
     """Return the threshold of each label with its best F1, [labels], given labels and probabilities, [n, labels].
 
-    Each lies in the middle between two probabilities that occur; of several that are equally good it is the one closest
-    to one half. A label without rows has a threshold of one half.
+    Of several that are equally good it is the one closest to one half. So is that of a label without rows.
     """
     return np.array([_best(*column) for column in zip(labels.T, probabilities.T, strict=True)])
 

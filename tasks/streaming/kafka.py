@@ -124,10 +124,7 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def divide(rows: int, waiting: dict[str, int]) -> dict[str, int]:
-    """Divide a number of rows among partitions with waiting rows: evenly, and what one does not need goes to others.
-
-    What cannot be divided goes to the partition with the most waiting rows, so that none is left behind for good.
-    """
+    """Divide rows among partitions with waiting rows evenly; what one does not need or is left goes to others."""
     shares, left = {}, rows
     for served, partition in enumerate(sorted(waiting, key=waiting.__getitem__)):
         shares[partition] = min(waiting[partition], left // (len(waiting) - served))

@@ -168,10 +168,7 @@ class Topic:
 
 
 def properties_file() -> Path | None:
-    """Return `kafka.properties` of the secret files, else the file that the variable names; None if there is neither.
-
-    The driver reads it, and so does every executor.
-    """
+    """Return `kafka.properties` of the secret files, or the file that the variable names; None if neither exists."""
     folder, named = os.environ.get(VARIABLE), os.environ.get(KAFKA_VARIABLE)
     if folder and Path(folder, KAFKA).is_file():
         return Path(folder, KAFKA)
