@@ -11,11 +11,7 @@ MODEL_VERSION = "model_version"
 
 
 def probability_columns(labels: Sequence[str]) -> list[str]:
-    """Return the names of the columns that hold the probabilities of the labels.
-
-    Spark and DuckDB refuse files with columns whose names differ only in case. Labels that do (yes, Yes) are followed
-    by the number of their class.
-    """
+    """Return the columns of the labels' probabilities: Spark and DuckDB refuse names that differ only in case."""
     counts = Counter(label.casefold() for label in labels)
     return [
         f"{PROBABILITY}:{label}" + (f" ({at})" if counts[label.casefold()] > 1 else "")

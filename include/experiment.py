@@ -65,10 +65,7 @@ class Experiment(Section):
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The lowest acceptable value of each metric, by name: the gate's, or else the task's default, if any.
-
-        For the user's own task it is 0, because gate.beat_baseline demands more, unless that is false.
-        """
+        """The lowest acceptable value of each metric: the gate's, or else the task's default, if any."""
         if self.gate.thresholds:
             return self.gate.thresholds
         if self.task.gate is not None:

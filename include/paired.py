@@ -1,7 +1,4 @@
-"""Paired statistics in plain Python: how two models differ on the same rows.
-
-The stages' reports and the quality panel share them, and Airflow's environment has neither NumPy nor SciPy.
-"""
+"""Paired statistics in plain Python, for the reports of stages and for the panel, whose environment has no NumPy."""
 
 from __future__ import annotations
 
@@ -57,10 +54,7 @@ def mcnemar(only_one: int, only_other: int) -> float:
 
 
 def bonett_price(only_one: int, only_other: int, rows: int) -> Interval:
-    """Return the adjusted Wald interval of the difference of two paired proportions (Bonett & Price 2012).
-
-    The adjustment adds one row to each of the two counts, and two to the number of rows.
-    """
+    """Return the adjusted Wald interval of the difference of two paired proportions (Bonett & Price 2012)."""
     one, other, whole = (only_one + 1) / (rows + 2), (only_other + 1) / (rows + 2), rows + 2
     difference = one - other
     half = _REACH * math.sqrt((one + other - difference**2) / whole)

@@ -21,10 +21,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @contextmanager
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """Make a temporary folder, and remove it at the end of the context.
-
-    Scratch folders of killed processes below the same parent are removed first.
-    """
+    """Make a temporary folder for the context, after removing those of killed processes below the same parent."""
     sweep(parent)
     folder = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=parent))
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
