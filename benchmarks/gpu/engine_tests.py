@@ -12,8 +12,8 @@ from tasks.launching.launch import ROOT
 
 #: They need neither Spark nor Horovod, nor anything of tests/tasks/conftest.py.
 FILES = (
-    "tests/tasks/training/test_on_device.py", "tests/tasks/training/test_optim.py",
-    "tests/tasks/training/test_row_adamw.py", "tests/tasks/training/test_step.py",
+    "tests/tasks/training/test_precision_on_device.py", "tests/tasks/training/test_optim.py",
+    "tests/tasks/training/test_optim_rows.py", "tests/tasks/training/test_step.py",
     "tests/tasks/encoder/test_padding_free.py",
 )  # fmt: skip
 LIMIT = 120.0  # seconds for a file
