@@ -142,10 +142,7 @@ class AllReduce(Exchange):
             bucket.packed.load_state_dict({key: state[f"{bucket.name}.{key}"] for key in bucket.packed.state_dict()})
 
     def redistribute(self, states: Sequence[State]) -> State:
-        """Give rank r of M new ranks the sum of the residuals of the old ranks r, r + M, ..., so that none is lost.
-
-        The remaining state is equal on all ranks; what the old ranks did not have is that of a training's first step.
-        """
+        """Give rank r of M new ranks the sum of the residuals of the old ranks r, r + M, ..., so that none is lost."""
         own, before = self.state_dict(), states[0]
         if self._layout.leads:
             warn_of_changes(own, before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -43,10 +43,7 @@ class Part:
 
 def parts_of(model: nn.Module, layout: Layout) -> dict[str, Part]:
     """Return this rank's parts of a model's parameters by name, without those of which it has nothing."""
-    return {name: part for name, part in _all_parts(model, layout) if part.values.numel()}
-
-
-def _all_parts(model: nn.Module, layout: Layout) -> Iterator[tuple[str, Part]]:
+    parts = {}
     for name, parameter in model.named_parameters():
         axes = {"shard": (layout.mesh.shard, layout.place.shard), "tensor": (layout.mesh.tensor, layout.place.tensor)}
         values, shape, offset = parameter.detach(), tuple(parameter.shape), (0,) * parameter.ndim
@@ -59,7 +56,10 @@ def _all_parts(model: nn.Module, layout: Layout) -> Iterator[tuple[str, Part]]:
                     del axes[axis]
         copies = math.prod(size for size, _ in axes.values())
         written = layout.place.data == 0 and all(number == 0 for _, number in axes.values())
-        yield name, Part(parameter, values, Place(tuple(offset), tuple(shape), tuple(parameter.shape), written), copies)
+        if values.numel():
+            place = Place(tuple(offset), tuple(shape), tuple(parameter.shape), written)
+            parts[name] = Part(parameter, values, place, copies)
+    return parts
 
 
 class DividedModel(Exchange):

@@ -18,7 +18,6 @@ class Hosts:
     """Which ranks share a host. Horovod must have been started with dynamic process sets."""
 
     def __init__(self, by_host: Sequence[int]) -> None:
-        """Group ranks, given the number of ranks on each host."""
         hosts, rank = ranks.split_by_host(by_host), ranks.rank()
         sets = [process_set(host) for host in hosts]
         firsts = [host.start for host in hosts]

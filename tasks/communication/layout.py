@@ -98,18 +98,14 @@ def layout_of(parallel: Parallel) -> Layout:
         return flat()
     rank, size = ranks.rank(), ranks.size()
     mesh = Mesh(size // parallel.ranks, parallel.pipeline, parallel.shard, parallel.tensor)
-    layout = Layout(rank, mesh, _place(rank, mesh))
+    place, rest = [], rank
+    for length in reversed(mesh):
+        rest, own = divmod(rest, length)
+        place.append(own)
+    layout = Layout(rank, mesh, Mesh(*reversed(place)))
     if mesh.data == 1:
         return layout
     from tasks.communication.link import process_set  # imports Horovod, which a single rank does not need
 
     sets = [process_set(range(first, size, parallel.ranks)) for first in range(parallel.ranks)]
     return layout._replace(replicas=sets[rank % parallel.ranks])
-
-
-def _place(rank: int, mesh: Mesh) -> Mesh:
-    place = []
-    for size in reversed(mesh):
-        rank, own = divmod(rank, size)
-        place.append(own)
-    return Mesh(*reversed(place))

@@ -1,8 +1,4 @@
-"""A sharded parameter server: every rank serves a part of the parameters, and computes with all of them.
-
-As in ZeRO (Rajbhandari et al. 2020), gradients are summed to the rank whose optimizer updates their parameters in fp32.
-The parameters are gathered by all ranks while the next step begins.
-"""
+"""A sharded parameter server: every rank updates a part of the parameters (as in ZeRO, Rajbhandari et al. 2020)."""
 
 from __future__ import annotations
 
@@ -23,6 +19,8 @@ from tasks.communication.rows import SparseRows
 from tasks.communication.state import State
 from tasks.encoder.models import EncoderWithHead
 
+_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+
 
 class Served(ABC):
     """Parameters of which every rank keeps and updates a part, and with which all ranks compute."""
@@ -33,7 +31,6 @@ class Served(ABC):
     _in_flight: Handle | None = None
 
     def __init__(self, name: str, link: Link, dtype: torch.dtype) -> None:
-        """Serve parameters under a unique name, over a link, whose ranks receive them as `dtype`."""
         self.name = name
         self._link, self._dtype = link, dtype
 
@@ -165,9 +162,6 @@ def _overlaps(parameters: Parameters, first: int, end: int) -> dict[str, slice]:
     return overlaps
 
 
-_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
-
-
 class ParameterServer(Exchange):
     """Serves shards of all parameters, and rows of word embeddings with row-sparse gradients.
 
@@ -189,8 +183,10 @@ class ParameterServer(Exchange):
         for parameter in self._server_of:
             parameter.register_post_accumulate_grad_hook(self._send)  # type: ignore[no-untyped-call]
             parameter.data.copy_(parameter.data.to(dtype))  # the first step also rounds as the link does
-        if settings.staleness == 0:
-            self._wait_in_forward(model)
+        for modules, parameters in _units(model) if settings.staleness == 0 else ():
+            needed = dict.fromkeys(self._server_of[p] for p in parameters if p in self._server_of)
+            for module in modules:
+                module.register_forward_pre_hook(partial(_arrive, tuple(needed)))
 
     def synchronize_gradients(self) -> bool:
         """Wait for the sums of this rank's part, and exchange its norm and the request to stop with the other ranks."""
@@ -267,12 +263,6 @@ class ParameterServer(Exchange):
     def _send(self, parameter: torch.Tensor) -> None:
         if self._sending:
             self._server_of[parameter].add(parameter, 1 / self.loss_scale)
-
-    def _wait_in_forward(self, model: nn.Module) -> None:
-        for modules, parameters in _units(model):
-            needed = dict.fromkeys(self._server_of[p] for p in parameters if p in self._server_of)
-            for module in modules:
-                module.register_forward_pre_hook(partial(_arrive, tuple(needed)))
 
 
 class ServerMomentum:

@@ -1,7 +1,4 @@
-"""This process among the ranks of its training, and collectives of a few numbers.
-
-Horovod takes minutes to compile, and a single rank does without it: until it is initialized, this is rank 0 of 1.
-"""
+"""This process among the ranks of its training, which is rank 0 of 1 until Horovod, if it is needed, is initialized."""
 
 from __future__ import annotations
 

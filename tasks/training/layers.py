@@ -38,10 +38,8 @@ def layers_of(encoder: nn.Module) -> list[tuple[nn.Module, ...]]:
 
 
 def levels(encoder: nn.Module) -> dict[str, int]:
-    """Return the level of every parameter by name: 0 for embeddings, 1 for the lowest layer, and so on.
-
-    Modules after the layers, such as a last norm, are part of the top layer. The pooler, part of the head, has none.
-    """
+    """Return the level of every parameter by name: 0 for embeddings, 1 for the lowest layer; the pooler has none."""
+    # Modules after the layers, such as a last norm, are part of the top layer; the pooler is part of the head.
     layers = [[p for part in layer for p in part.parameters()] for layer in layers_of(encoder)]
     number = {parameter: at for at, layer in enumerate(layers, 1) for parameter in layer}
     tables = {module.weight for module in encoder.modules() if isinstance(module, nn.Embedding)}
@@ -69,10 +67,7 @@ def freeze(encoder: nn.Module, layers: int) -> None:
 
 
 def recompute_activations(encoder: PreTrainedModel) -> None:
-    """Store only the input of each layer, and recompute its activations in the backward pass (Chen et al. 2016).
-
-    It wraps the layers' current `forward`, so replace layers before. Raises BadInput if the layers cannot run twice.
-    """
+    """Store only the inputs of layers, and recompute activations (Chen et al. 2016). May raise BadInput."""
     kind = encoder.config.model_type
     if kind in FILL_A_CACHE:
         raise BadInput(

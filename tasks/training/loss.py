@@ -75,7 +75,6 @@ class Criterion:
     """
 
     def __init__(self, loss: Loss, task: Task, labels: Array) -> None:
-        """Build the loss of a task with these training labels, [rows] or [rows, labels]. May raise BadInput."""
         name = losses_for(task.kind)[0] if loss.kind == "auto" else loss.kind
         if name not in LOSSES:
             raise BadInput(f"loss.kind {name} has no function: write {', '.join(LOSSES)}, or add it to LOSSES")

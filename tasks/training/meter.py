@@ -165,10 +165,9 @@ class Phase:
 
 
 class Phases:
-    """The time that each phase takes on this rank, since this process began the training, as a sum over its steps.
+    """The time of each phase on this rank, as a sum over the steps of this process."""
 
-    On a GPU, it counts where Python waits next. What is sent during the backward pass counts as backward, not exchange.
-    """
+    # On a GPU, it counts where Python waits next. What is sent during the backward pass counts as backward.
 
     def __init__(self) -> None:
         self.steps = self.rows = 0

@@ -172,10 +172,8 @@ class Optimizer:
             self._adamw.state[one.piece] = {"step": torch.tensor(0.0), "exp_avg": mean, "exp_avg_sq": square}
 
     def step(self, rate: float, divisor: float | torch.Tensor, found_inf: torch.Tensor | None = None) -> None:
-        """Update every parameter that has a gradient, at the schedule's rate, with its gradient divided by the divisor.
-
-        Where found_inf, a scalar on the device, is not 0, nothing is updated; only without row-sparse gradients.
-        """
+        """Update every parameter that has a gradient, which is divided by the divisor, at the schedule's rate."""
+        # Where found_inf, a scalar on the device, is not 0, nothing is updated; only without row-sparse gradients.
         for group in self._adamw.param_groups:
             group["lr"] = rate * group["rate"]
         self._adamw.grad_scale = torch.as_tensor(divisor)  # type: ignore[attr-defined]  # the fused kernel divides by it

@@ -54,10 +54,9 @@ class Sampler:
         terms: Array,  # what each row adds to the divisor of a batch's mean loss
         batching: Batching,
         training: Training,
-        part: int,
+        part: int,  # the number of the part of each batch that this rank computes
         parts: int,
     ) -> None:
-        """Plan the batches, of which this rank computes the part with the number `part`."""
         self._lengths, self._terms, self._batching, self._training = lengths, terms, batching, training
         self._part, self._parts = part, parts
         self._done = 0
@@ -80,7 +79,10 @@ class Sampler:
             batches, first = self._plan(epoch), int(self._starts[epoch])
             for batch in batches[done - first : self.steps - first]:
                 done += 1
-                yield self._of_rank(batch, done, epoch + (done - first) / len(batches))
+                own = batch[self._part :: self._parts]  # every n-th row of a sorted batch: similar lengths on all ranks
+                weight = 1 / float(self._terms[batch].sum()) if len(own) else 0.0
+                passes = epoch + (done - first) / len(batches)
+                yield RankBatch(done, passes, own if len(own) else batch[:1], weight, len(batch), self._parts)
 
     def state_dict(self) -> dict[str, int]:
         """Return the number of steps that are done. During a step's evaluation that step is not done yet."""
@@ -93,17 +95,11 @@ class Sampler:
     def _plan(self, epoch: int) -> list[Array]:
         return epoch_batches(self._lengths, self._batching, self._training, epoch)
 
-    def _of_rank(self, batch: Array, step: int, epoch: float) -> RankBatch:
-        own = batch[self._part :: self._parts]  # every n-th row of a sorted batch: all ranks get similar lengths
-        weight = 1 / float(self._terms[batch].sum()) if len(own) else 0.0
-        return RankBatch(step, epoch, own if len(own) else batch[:1], weight, len(batch), self._parts)
-
 
 class Prefetch:
     """Prepares the micro-batches of a rank in their order, in a thread, while a GPU computes those before them."""
 
     def __init__(self, sampler: Sampler, accumulation: int, prepare: Callable[[RankBatch], Batch]) -> None:
-        """Call `prepare` in another thread for each of the `accumulation` micro-batches of a step."""
         self._sampler, self._accumulation, self._prepare = sampler, accumulation, prepare
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._coming: Iterator[RankBatch] = iter(())
@@ -141,11 +137,7 @@ def planned_steps(job: Job) -> int:
 
 
 def epoch_batches(lengths: Array, batching: Batching, training: Training, epoch: int) -> list[Array]:
-    """Return the batches of one epoch in the order of training, as positions of rows.
-
-    Other kinds than static sort a pool of shuffled rows by length before they divide it, so that a batch holds rows of
-    nearly equal length, and other rows in every epoch.
-    """
+    """Return the batches of one epoch in the order of training, as positions of rows of nearly equal length."""
     random = np.random.default_rng([training.seed, epoch])
     order = random.permutation(len(lengths))
     if batching.kind == "static":

@@ -130,7 +130,6 @@ class Weights:
     """Parameters and buffers of a module as state; one that has two names is kept once."""
 
     def __init__(self, module: nn.Module, parts: Mapping[str, Part] | None = None) -> None:
-        """Keep a module's state; `parts` are this rank's parts of its parameters if it is divided."""
         self._parameters: State = dict(module.named_parameters())
         if parts is not None:
             self._parameters = {name: part.values for name, part in parts.items()}

@@ -1,7 +1,4 @@
-"""Dividing the matrices of layers among ranks, by attention heads and features (Shoeybi et al. 2019, Megatron-LM).
-
-transformers has no plans for these families. Word embeddings are divided by features.
-"""
+"""Dividing matrices among ranks, by attention heads and features (Shoeybi et al. 2019), and word embeddings."""
 
 from __future__ import annotations
 
