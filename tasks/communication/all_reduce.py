@@ -12,15 +12,7 @@ import torch
 from include.sections.ranks import Communication
 from tasks.communication.compression import compressor
 from tasks.communication.compression.base import Compressor, Uncompressed
-from tasks.communication.exchange import (
-    Exchange,
-    GradientBuffer,
-    Parameters,
-    by_kind,
-    group_by_size,
-    total_norm,
-    warn_of_changes,
-)
+from tasks.communication.exchange import Exchange, GradientBuffer, Parameters, by_kind, group_by_size, total_norm
 from tasks.communication.hosts import GlooInside, HostFirst, Hosts, SharedSum, SharedWeights, room
 from tasks.communication.layout import flat
 from tasks.communication.link import Link
@@ -110,7 +102,7 @@ class AllReduce(Exchange):
         """Round this rank's part of the weights, where copies are kept, and tell the ranks that it is updated."""
         if self._host:
             for weights in self._weights:
-                weights.round_own()
+                weights.round(weights.part)
             self._host.tell(self._updated)
             self._updating = True
 
@@ -137,7 +129,7 @@ class AllReduce(Exchange):
     def load_state_dict(self, state: State) -> None:
         """Replace the state of the compressors. The weights must have been replaced before."""
         for weights in self._weights:
-            weights.round_all()
+            weights.round(slice(None))
         for bucket in self._matrices:
             bucket.packed.load_state_dict({key: state[f"{bucket.name}.{key}"] for key in bucket.packed.state_dict()})
 
@@ -145,7 +137,7 @@ class AllReduce(Exchange):
         """Give rank r of M new ranks the sum of the residuals of the old ranks r, r + M, ..., so that none is lost."""
         own, before = self.state_dict(), states[0]
         if self._layout.leads:
-            warn_of_changes(own, before)
+            self.warn_of_changes(own, before)
         number, count = self._layout.rank, self._layout.world
         if self._hosts:
             number, count = self._hosts.number, self._hosts.count

@@ -95,8 +95,17 @@ class Exchange(ABC):
 
     def redistribute(self, states: Sequence[State]) -> State:
         """Return this rank's part of the states of another layout's ranks, in their order; warn of what is dropped."""
-        warn_of_changes(own={}, before=states[0])
+        self.warn_of_changes(own={}, before=states[0])
         return {}
+
+    @staticmethod
+    def warn_of_changes(own: State, before: State) -> None:
+        """Log what compressors lack, or can no longer use, of the state that the ranks of another layout had."""
+        dropped, lacking = ", ".join(sorted(before.keys() - own.keys())), ", ".join(sorted(own.keys() - before.keys()))
+        if dropped:
+            log.warning("nothing is compressed from here on; this state of the compressors is dropped: %s", dropped)
+        if lacking:
+            log.warning("nothing was compressed before; this state of the compressors starts at zero: %s", lacking)
 
 
 class SingleRank(Exchange):
@@ -118,15 +127,6 @@ class SingleRank(Exchange):
     def norm(self) -> float | torch.Tensor:
         """Return the norm of the whole model's gradient."""
         return total_norm(self.parameters) if self._on_device else super().norm()
-
-
-def warn_of_changes(own: State, before: State) -> None:
-    """Log what compressors lack, or can no longer use, of the state that the ranks of another layout had."""
-    dropped, lacking = ", ".join(sorted(before.keys() - own.keys())), ", ".join(sorted(own.keys() - before.keys()))
-    if dropped:
-        log.warning("nothing is compressed from here on; this state of the compressors is dropped: %s", dropped)
-    if lacking:
-        log.warning("nothing was compressed before; this state of the compressors starts at zero: %s", lacking)
 
 
 def by_kind(model: EncoderWithHead) -> dict[Kind, Parameters]:

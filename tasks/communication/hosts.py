@@ -130,7 +130,7 @@ class SharedWeights:
         self._gradients: Parameters = {}
         elements = sum(parameter.numel() for parameter in parameters.values())
         weights, means, squares = (host.take(elements) for _ in range(3))
-        self._weights, self._part = weights, gradient.part
+        self._weights, self.part = weights, gradient.part  # the elements that this rank updates
         self._copy = host.take(elements, torch.bfloat16) if copies else None
         start = 0  # the gradients of the bucket have the same order; it may hold more behind them
         for name, parameter in parameters.items():
@@ -145,22 +145,17 @@ class SharedWeights:
             self.owned[name] = Owned(weights[first:last], mean, square, slice(first - start, last - start))
             self._gradients[name] = gradient.total[first:last]
             start = end
-        self.round_all()
+        self.round(slice(None))
 
     def receive(self) -> None:
         """Give the pieces of the parameters their gradients, once these are summed."""
         for name, one in self.owned.items():
             one.piece.grad = self._gradients[name]
 
-    def round_own(self) -> None:
-        """Round the copies of this rank's part of the weights, which it has updated."""
+    def round(self, part: slice) -> None:
+        """Round the copies of a part of the weights, which has changed."""
         if self._copy is not None:
-            self._copy[self._part].copy_(self._weights[self._part])
-
-    def round_all(self) -> None:
-        """Round all copies, because something other than the optimizer has changed the weights."""
-        if self._copy is not None:
-            self._copy.copy_(self._weights)
+            self._copy[part].copy_(self._weights[part])
 
 
 def room(elements: int, count: int, copies: bool) -> int:
