@@ -126,8 +126,11 @@ def table_files(source: str) -> list[Path]:
     return files
 
 
-def text_chunks(file: Path, expected: str) -> Iterator[Chunk]:
-    """Read a CSV or TSV file, whose columns are all text and, for messages, should have the expected ones."""
+def chunks(file: Path, expected: str) -> Iterator[Chunk]:
+    """Read a Parquet, CSV or TSV file. `expected` names the columns that the latter, all text, should have."""
+    if format_of(file) == ".parquet":
+        yield from parquet_chunks(file)
+        return
     names = column_names(file, expected)
     check_names(file, names)
     for some in in_chunks(column_rows(file, names), lambda row: len(row.text)):

@@ -27,7 +27,7 @@ from include.sections.data import FORMATS
 from include.stages import BadInput
 from tasks.sources import limits
 from tasks.sources.json_row import written
-from tasks.sources.table import Chunk, parquet_chunks, text_chunks
+from tasks.sources.table import Chunk, chunks
 from tasks.sources.text_files import check_file, decoding_problem, format_of, undecodable
 from tasks.sources.values import python_value
 from tasks.streaming.rows import ARROW, SCHEMA
@@ -206,18 +206,14 @@ class _Row(NamedTuple):
 
 
 def _read(file: Path) -> Iterator[_Row]:
-    kind = format_of(file)
-    if kind in (".csv", ".tsv"):
-        yield from chain.from_iterable(map(_of_chunk, text_chunks(file, "at least the texts")))
-    elif kind == ".parquet":
-        yield from chain.from_iterable(map(_of_chunk, parquet_chunks(file)))
-    elif kind == ".jsonl":
-        yield from _lines(file)
-    else:
+    if format_of(file) not in FORMATS:
         raise BadInput(
             f"{file} has a name that does not tell its format: put it there again under one that ends in "
             f"{', '.join(FORMATS)}"
         )
+    if format_of(file) == ".jsonl":
+        return _lines(file)
+    return chain.from_iterable(map(_of_chunk, chunks(file, "at least the texts")))
 
 
 def _of_chunk(chunk: Chunk) -> Iterator[_Row]:

@@ -134,11 +134,11 @@ def divide(rows: int, waiting: dict[str, int]) -> dict[str, int]:
 
 def _rows(source: str, messages: Sequence[Message]) -> pa.RecordBatch:
     read = [_text(message.value()) for message in messages]
-    times = pa.array(map(_time, messages), pa.timestamp("ms", "UTC"))
+    times = [None if kind == TIMESTAMP_NOT_AVAILABLE else at for kind, at in (each.timestamp() for each in messages)]
     columns = [
         pa.array([source] * len(messages)),
         pa.array([message.offset() for message in messages]),
-        times.cast(ARROW.field("time").type),
+        pa.array(times, pa.timestamp("ms", "UTC")).cast(ARROW.field("time").type),
         pa.array([text for text, _ in read], pa.string()),
         pa.array([problem for _, problem in read], pa.string()),
     ]
@@ -152,11 +152,6 @@ def _text(value: bytes | None) -> tuple[str | None, str | None]:
     return (None, problem) if problem else (value.decode(), None)
 
 
-def _time(message: Message) -> int | None:
-    kind, milliseconds = message.timestamp()
-    return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
-
-
 def open_topic(spark: SparkSession, streaming: Streaming) -> DataFrame:
     """Return the messages to come as Spark's own connector reads them, a Java library that the deployment adds."""
     file = properties_file()
@@ -168,7 +163,7 @@ def open_topic(spark: SparkSession, streaming: Streaming) -> DataFrame:
         "maxOffsetsPerTrigger": str(streaming.batch_rows),
     }
     try:
-        messages = spark.readStream.format("kafka").options(**options).load()
+        return as_rows(spark.readStream.format("kafka").options(**options).load())
     except AnalysisException as error:
         if "Failed to find data source: kafka" not in str(error):
             raise
@@ -177,7 +172,6 @@ def open_topic(spark: SparkSession, streaming: Streaming) -> DataFrame:
             "its files as spark.jars, in spark-defaults.conf in the folder SPARK_CONF_DIR, or write "
             "streaming.source=kafka, which needs neither"
         ) from None
-    return as_rows(messages)
 
 
 def as_rows(messages: DataFrame) -> DataFrame:

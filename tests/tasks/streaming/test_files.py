@@ -79,7 +79,7 @@ def test_an_error_that_nobody_thought_of_stops_no_stream(tmp_path: Path, monkeyp
     def failing(*_: object) -> None:
         raise MemoryError("600 MB")
 
-    monkeypatch.setattr(files, "text_chunks", failing)
+    monkeypatch.setattr(files, "chunks", failing)
     (row,) = read(tmp_path / "a.csv")
     assert row["problem"] == "the file cannot be read (MemoryError('600 MB')): write it again"
 
@@ -222,6 +222,6 @@ def test_a_file_that_is_gone_is_set_aside_but_a_failing_disk_sets_nothing_aside(
     def failing(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(files, "text_chunks", failing)
+    monkeypatch.setattr(files, "chunks", failing)
     with pytest.raises(OSError, match="Input/output error"):
         read(tmp_path / "a.csv")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrameReader, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, DateType, DecimalType, TimestampNTZType, TimestampType
 
 from include.folders import check_file, user_path
@@ -33,7 +33,9 @@ def database_chunks(spark: SparkSession, scoring: Scoring, folder: Path) -> Iter
     Dates, times and decimal numbers are read as the text that the database itself writes: the types of Java and Spark
     move hours that a time zone lacks, round, and take `infinity` for a common date.
     """
-    reader = _reader(spark, scoring)
+    reader = spark.read.format("jdbc").option("url", scoring.input).option("dbtable", scoring.table)
+    reader = reader.option("driver", driver_class(user_path(scoring.driver))).option("fetchsize", _FETCHED_ROWS)
+    reader = reader.option("preferTimestampNTZ", True).options(**login())
     try:
         schema = reader.load().schema
         kinds = {field.name: kind for field in schema if (kind := _exact_type(field.dataType)) is not None}
@@ -124,12 +126,6 @@ def _cause(error: AnalysisException) -> str:
     origin = getattr(error, "_origin", None)  # py4j's exception, which pyspark keeps to itself
     cause = None if origin is None else origin.getCause()
     return "" if cause is None else str(cause.getMessage())
-
-
-def _reader(spark: SparkSession, scoring: Scoring) -> DataFrameReader:
-    reader = spark.read.format("jdbc").option("url", scoring.input).option("dbtable", scoring.table)
-    reader = reader.option("driver", driver_class(user_path(scoring.driver))).option("fetchsize", _FETCHED_ROWS)
-    return reader.option("preferTimestampNTZ", True).options(**login())
 
 
 def _exact_type(kind: DataType) -> pa.DataType | None:

@@ -56,7 +56,6 @@ def run(context: Context, plan: Plan) -> Outcome:
     from tasks.stages.labeling.score.files import score_parts, write_files
     from tasks.stages.labeling.score.table import Counts, read_table
 
-    assert context.checkpoints is not None  # set by the runner
     experiment, kept = context.experiment, context.checkpoints
     with locked(kept), session(experiment, "score", *driver(experiment.scoring)) as spark:
         if not (kept / "table").exists():

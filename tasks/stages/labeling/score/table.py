@@ -25,7 +25,7 @@ from tasks.encoder.loading import read_head
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.chosen_model import Model
 from tasks.inference.labeler import text_problem
-from tasks.sources.table import Chunk, found_columns, parquet_chunks, table_files, text_chunks
+from tasks.sources.table import Chunk, chunks, found_columns, table_files
 from tasks.sources.text_files import format_of
 from tasks.sources.values import is_text, python_value
 from tasks.stages.labeling.score.database import database_chunks
@@ -82,37 +82,31 @@ def _chunks(spark: SparkSession, experiment: Experiment, folder: Path) -> Iterat
     """Yield the name of a file, or of a database's table, and some of its rows."""
     scoring = experiment.scoring
     files = [] if scoring.is_database else table_files(scoring.input)
-    kind = format_of(files[0]) if files else ""
-    if kind in TEXT:
-        for file in files:
-            yield from ((str(file), chunk) for chunk in text_chunks(file, ", ".join(scoring.texts)))
-    elif kind == ".parquet":
-        for file in files:
-            yield from ((str(file), chunk) for chunk in parquet_chunks(file))
-    elif files:
+    if not files:
+        yield from ((scoring.table, chunk) for chunk in database_chunks(spark, scoring, folder))
+    elif format_of(files[0]) == ".jsonl":
         yield from json_chunks(files, scoring.texts)
     else:
-        yield from ((scoring.table, chunk) for chunk in database_chunks(spark, scoring, folder))
+        for file in files:
+            yield from ((str(file), chunk) for chunk in chunks(file, ", ".join(scoring.texts)))
 
 
-def take_in(chunks: Iterable[tuple[str, Chunk]], texts: Sequence[str], head: HeadSpec, folder: Path) -> Counts:
-    """Write the rows that can be scored to ROWS, the others to ASIDE, and what was counted to COUNTS.
-
-    The chunks are the rows of all files of the input, with the names of the files.
-    """
+def take_in(table: Iterable[tuple[str, Chunk]], texts: Sequence[str], head: HeadSpec, folder: Path) -> Counts:
+    """Write the rows that can be scored to ROWS, the others to ASIDE, and what was counted to COUNTS."""
     rows_in, rows, reasons = 0, 0, Counter[str]()
     writer: Any = None
     with ExitStack() as files:
         aside = files.enter_context((folder / ASIDE).open("w", encoding="utf-8"))
         sink = files.enter_context(pa.OSFile(str(folder / ROWS), "wb"))
-        for file, chunk in chunks:
+        for file, chunk in table:
             check_columns(file, chunk.rows.schema, texts, head.label_names)
             if writer is None:
                 first = chunk.rows.schema
                 writer = files.enter_context(pa.ipc.new_file(sink, first))
             if not chunk.rows.schema.equals(first):
                 raise BadInput(f"{file} has other columns than the first file of the table: score it by itself")
-            problems = _problems(chunk.rows, texts, head.cleaning)
+            columns = [chunk.rows.column(name).cast(pa.large_binary()).to_pylist() for name in texts]
+            problems = [_problem(values, head.cleaning) for values in zip(*columns, strict=True)]
             for entry in _entries(chunk, problems):
                 reasons[entry["reason"]] += 1
                 line = json.dumps({"file": file, **entry}, ensure_ascii=False)
@@ -154,9 +148,8 @@ def check_columns(file: str, schema: pa.Schema, texts: Sequence[str], labels: Se
             raise BadInput(f"{file} has a column {name!r}, a name that the predictions need: rename the column")
 
 
-def _problems(rows: pa.RecordBatch, texts: Sequence[str], rules: Sequence[str]) -> list[str]:
-    columns = [rows.column(name).cast(pa.large_binary()).to_pylist() for name in texts]
-    return [next(filter(None, (text_problem(value, rules) for value in row)), "") for row in zip(*columns, strict=True)]
+def _problem(values: Iterable[bytes | None], rules: Sequence[str]) -> str:
+    return next(filter(None, (text_problem(value, rules) for value in values)), "")
 
 
 def _entries(chunk: Chunk, problems: list[str]) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,8 @@ import pytest
 
 from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
-from tasks.sources.table import Chunk, parquet_chunks, table_files, text_chunks
+from tasks.sources import table
+from tasks.sources.table import Chunk, table_files
 from tasks.stages.labeling.score.table import ASIDE, ROWS, Counts, slice_of, take_in
 
 HEAD = HeadSpec("classification", 2, label_names=("no", "yes"))
@@ -31,8 +32,7 @@ film",2
 
 
 def chunks(file: Path) -> Iterator[tuple[str, Chunk]]:
-    read = parquet_chunks(file) if file.suffix == ".parquet" else text_chunks(file, "text")
-    return ((file.name, chunk) for chunk in read)
+    return ((file.name, chunk) for chunk in table.chunks(file, "text"))
 
 
 def taken(file: Path, folder: Path, *texts: str) -> tuple[Counts, list[dict[str, Any]], list[dict[str, Any]]]:
