@@ -38,7 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
         configure(origin=Origin.of_stage(options.run, options.stage))
         overrides = [*options.set, *(["submission.all_tasks=true"] if options.all_tasks else [])]
         given = options.experiment
-        experiment = load(_experiment_of(options.run) if given is None else given, overrides)
+        if given is None:
+            record = Run(options.run).record() if options.run else {}
+            given = json.dumps(record["experiment"]) if "experiment" in record else names()[0]
+        experiment = load(given, overrides)
         if options.stage == "fetch":
             from tasks.fetch import fetch
 
@@ -69,11 +72,6 @@ def _run(stage: str, experiment: Experiment, folder: Path | None) -> int:
         log.error("%s", manifest.message)
     print(result_line(manifest.result), flush=True)
     return manifest.exit_code
-
-
-def _experiment_of(folder: Path | None) -> str:
-    record = Run(folder).record() if folder else {}
-    return json.dumps(record["experiment"]) if "experiment" in record else names()[0]
 
 
 def _stop(signum: int, frame: FrameType | None) -> NoReturn:

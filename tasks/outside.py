@@ -1,8 +1,4 @@
-"""The files outside the store that a stage reads.
-
-The key of an artifact has their digests. A file could be replaced after it was hashed, and put other rows or weights
-under this key. So what was hashed is noted, and hashed again once it was read.
-"""
+"""The files outside the store that a stage reads: their digests, part of the key, are compared again after the work."""
 
 from __future__ import annotations
 

@@ -1,15 +1,8 @@
 """Running one stage: find its inputs, return at once when it is done already, commit what it made.
 
-A stage is a package tasks/stages/GROUP/NAME. Its module stage.py has these functions:
-
-- `plan(experiment, run)` returns what the stage reads besides its inputs, such as raw files, weights, and other runs,
-  or raises StageError. The plan is part of the artifact's key: as a text, as JSON (a dataclass or JSON values), or by
-  its method `fingerprint`. Files that it hashes with `outside.digest` must not have changed when the work is done. A
-  stage that reads nothing else has no plan.
-- `run(context, plan) -> Outcome` does the work, or raises StageError; without a plan it is `run(context)`. It imports
-  what the work needs, so that a stage that is done already starts fast.
-- `committed(artifact, run)` does what follows from the artifact outside the store. It is also called when the artifact
-  is found, because it may have been missed. Few stages have it.
+CONTRIBUTING.md says what the functions of a stage do. The plan is part of the artifact's key: as a text, as JSON (a
+dataclass or JSON values), or by its method `fingerprint`. Files that it hashes with `outside.digest` must not have
+changed when the work is done. `committed` is also called when the artifact is found, because it may have been missed.
 """
 
 from __future__ import annotations
@@ -22,7 +15,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -105,7 +97,9 @@ def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -
     plan = module.plan(experiment, run) if hasattr(module, "plan") else None
     fingerprint = _text(plan)
     key = artifact_key(stage.version, stage.key_part(experiment), keys, fingerprint)
-    _mark_used(run.folder, *(artifact.path for artifact in inputs.values()), run.store.path(name, key))
+    for folder in (run.folder, *(artifact.path for artifact in inputs.values()), run.store.path(name, key)):
+        with suppress(OSError):  # it is not there yet, or is another user's
+            os.utime(folder)  # so that the stage prune leaves it alone while this one is at work
     progress = artifact_key(stage.version, stage.resume_part(experiment), keys, fingerprint)
     artifact = run.store.find(name, key)
     if artifact is not None:
@@ -116,13 +110,6 @@ def _find_or_make(name: str, experiment: Experiment, run: Run, started: float) -
         artifact = _make(experiment, run, inputs, manifest, progress, plan, tell_steps)
         run.store.discard_checkpoints(name, progress)
     return artifact, False
-
-
-def _mark_used(*folders: Path) -> None:
-    """Make folders as young as this moment, so that the stage prune leaves them alone while this one is at work."""
-    for folder in folders:
-        with suppress(OSError):  # it is not there yet, or is another user's
-            os.utime(folder)
 
 
 def _module(stage: str) -> ModuleType:

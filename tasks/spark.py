@@ -21,6 +21,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from py4j.protocol import Py4JError
@@ -33,7 +34,6 @@ from include import tracing
 from include.experiment import Experiment
 from include.scratch import scratch_folder
 from include.stages import BadInput, StageError, Transient
-from tasks.spark_jobs import EMPTY, jobs_as_spans
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,10 @@ JAVA = 17  # the oldest version that Spark 4 supports
 ROOT = Path(__file__).absolute().parent.parent
 ROWS_IN_PARTITION = 5000
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
+#: The description of jobs that do nothing and are no spans.
+EMPTY = "keep the Python workers"
+#: A stream has jobs without end. This many, the last ones, become spans.
+MOST_SPANS = 200
 #: A stage's JVM lives for seconds only. Stopping at the quick compiler halves the CPU time of preprocess.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOGGING = f"-Dlog4j2.configurationFile={(ROOT / 'tasks' / 'log4j2.properties').as_uri()}"
@@ -71,12 +75,8 @@ _LOCAL = {
 def session(experiment: Experiment, name: str, *jars: Path) -> Iterator[SparkSession]:
     """Open a Spark session for a stage on `runtime.spark_master`; on exit, end its JVM and remove its scratch files.
 
-    If this process already has an active session, that session is used and left running. A new one also loads Java
-    libraries, such as the driver of a database.
-
-    Raises:
-        BadInput: If Java is missing or too old, or if no program can be run from the folder for temporary files.
-        Transient: If a Spark job fails.
+    If this process already has an active session, that session is used and left running, without the jars. An error of
+    a Spark job is raised as Transient, and what it lacks to start as BadInput.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -99,6 +99,45 @@ def session(experiment: Experiment, name: str, *jars: Path) -> Iterator[SparkSes
             raise stopped or _explain(error) from error
         finally:
             _stop()
+
+
+@contextmanager
+def jobs_as_spans(spark: SparkSession) -> Iterator[None]:
+    """Record the jobs that end within the context, unless it raises: then the JVM may answer no more calls."""
+    if not tracing.is_recording():
+        yield
+        return
+    before: set[int] = set()
+    with _harmless():
+        before = {job.jobId() for job in _jobs(spark)}
+    yield
+    with _harmless():
+        new = [job for job in _jobs(spark) if job.jobId() not in before and job.completionTime().isDefined()]
+        for job in sorted(new, key=lambda job: int(job.jobId()))[-MOST_SPANS:]:
+            start, end = (time.get().getTime() * 1_000_000 for time in (job.submissionTime(), job.completionTime()))
+            status, name = job.status().toString(), str(job.name())
+            error = None if status == "SUCCEEDED" else f"the job has {status.lower()}"
+            name = "a job of a query" if name.startswith("$anonfun$") else name
+            attributes = {"spark.job": job.jobId(), "spark.tasks": job.numTasks()}
+            tracing.add(f"Spark: {name}", start, end, error, **attributes)
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    """Log any error: a trace is no reason to fail."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("Spark does not say which jobs it had, so the trace lacks some of them: %s", error)
+
+
+def _jobs(spark: SparkSession) -> list[Any]:
+    """Return org.apache.spark.status.api.v1.JobData of all jobs that Spark still knows of, but the EMPTY ones."""
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()  # the record follows the jobs
+    found = context.statusStore().jobsList(None)
+    jobs = [found.apply(number) for number in range(found.length())]
+    return [job for job in jobs if not (job.description().isDefined() and job.description().get() == EMPTY)]
 
 
 def is_local(spark: SparkSession) -> bool:
@@ -156,7 +195,10 @@ def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> Spark
         "spark.driver.extraJavaOptions": f'{_SHORT_LIVED} -Djava.io.tmpdir="{scratch}" {_LOGGING}',
     }
     if jars:
-        settings["spark.jars"] = ",".join(map(str, _linked(jars, scratch)))
+        links = [scratch / f"{number}.jar" for number in range(len(jars))]
+        for link, jar in zip(links, jars, strict=True):  # no form of a path with brackets can be written as spark.jars
+            link.symlink_to(jar.absolute())
+        settings["spark.jars"] = ",".join(map(str, links))
         settings["spark.executor.extraJavaOptions"] = "-Duser.timezone=UTC"  # databases write times in a zone
         settings["spark.driver.extraJavaOptions"] += " -Duser.timezone=UTC"
     if master.startswith("local"):
@@ -173,14 +215,6 @@ def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> Spark
     if not is_local(spark):
         spark.sparkContext.addPyFile(_code(scratch).as_uri())
     return spark
-
-
-def _linked(jars: Sequence[Path], scratch: Path) -> list[Path]:
-    """Return links to the files, because no form of a path with brackets can be written into spark.jars."""
-    links = [scratch / f"{number}.jar" for number in range(len(jars))]
-    for link, jar in zip(links, jars, strict=True):
-        link.symlink_to(jar.absolute())
-    return links
 
 
 def _stop() -> None:
@@ -204,7 +238,6 @@ def _stop() -> None:
 
 
 def _code(scratch: Path) -> Path:
-    """Write a zip of the packages that executors on other machines import, and return its path."""
     path = scratch / "spark_bert.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for package in ("include", "tasks"):

@@ -23,10 +23,7 @@ _ATTENTION = re.compile(r"[._]att")
 
 
 def add_adapters(encoder: PreTrainedModel, layers: Sequence[Sequence[nn.Module]], training: Training) -> None:
-    """Add adapters to linear layers of an encoder, and freeze all its other parameters but those of the pooler.
-
-    The encoder computes the same as before until the adapters are trained.
-    """
+    """Add adapters to linear layers of an encoder, and freeze all its other parameters but those of the pooler."""
     inside = {part for layer in layers for module in layer for part in module.modules() if isinstance(part, nn.Linear)}
     names = [name for name, part in encoder.named_modules() if part in inside]
     if training.lora_targets != "all":

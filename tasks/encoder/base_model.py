@@ -26,11 +26,7 @@ class BaseModel:
 
 
 def base_model(name: str, runtime: Runtime) -> BaseModel:
-    """Return what is known of the encoder that a training starts from.
-
-    If that is a trained model, it is the encoder of that model. The license of an encoder that is not bundled is that
-    in the header of its own model card, README.md in its folder.
-    """
+    """Return what is known of the encoder that a training starts from, or of the encoder of such a trained model."""
     if name in ENCODERS:
         return BaseModel(name, f"sentence-transformers/{name}", "apache-2.0")
     try:
@@ -56,7 +52,6 @@ def _named(name: str, license: str) -> BaseModel:
 
 
 def _license(card: Path) -> str:
-    """Return the license in the YAML header of a model card; "" if there is none."""
     try:
         start, header, *_ = card.read_text(encoding="utf-8").split("---\n", 2)
         values: Any = yaml.safe_load(header)

@@ -167,7 +167,10 @@ class TokenTable:
     def batch(self, indices: Array, length: int = 0) -> Batch:
         """Return a padded batch of the rows at some positions: see `padded`."""
         ids, mask, segments = map(torch.from_numpy, self.padded(indices, length))
-        return Batch(ids, mask, segments, self._label_tensor(indices))
+        labels = torch.empty(0) if self._labels is None else torch.from_numpy(self._labels[indices])
+        if labels.ndim > 1 or labels.is_floating_point():
+            labels = labels.float()
+        return Batch(ids, mask, segments, labels)
 
     def padded(self, indices: Array, length: int = 0) -> tuple[Array, Array, Array]:
         """Return the input_ids, attention_mask and token_type_ids of a padded batch, as Batch describes them.
@@ -181,12 +184,6 @@ class TokenTable:
         input_ids[mask] = np.concatenate([self.ids(index) for index in indices])
         second = mask & (positions >= self._first[indices, None])
         return input_ids, mask.astype(np.int64), second.astype(np.int64)
-
-    def _label_tensor(self, indices: Array) -> torch.Tensor:
-        if self._labels is None:
-            return torch.empty(0)
-        labels = torch.from_numpy(self._labels[indices])
-        return labels if labels.ndim == 1 and not labels.is_floating_point() else labels.float()
 
 
 def send(part: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -203,7 +200,7 @@ def length_batches(
     batch_tokens: int | None = None,
     padded: Callable[[int], int] | None = None,
 ) -> list[Array]:
-    """Divide rows into batches of similar length.
+    """Divide rows of these lengths in tokens, [rows], into batches of similar length, and return their positions.
 
     The longest rows come first, so that a lack of memory shows at once.
 
@@ -213,9 +210,6 @@ def length_batches(
         batch_tokens: maximum number of tokens per batch, including padding. A longer row gets a batch of its own.
         padded: with batch_tokens, to which length rows of a length are padded, if not to that of the longest row. The
             number of rows is then a multiple of eight, or less than eight, so that batches have few different shapes.
-
-    Returns:
-        The positions of the rows in each batch.
     """
     assert (batch_size is None) != (batch_tokens is None)
     order = np.argsort(-lengths.astype(np.int64), kind="stable")

@@ -48,5 +48,5 @@ def check_rules(rules: Collection[str]) -> None:
 
 
 def clean_all(texts: Iterable[str], rules: Collection[str]) -> list[str]:
-    """Apply rules to each of some texts: see `clean`."""
+    """Apply rules to each text."""
     return [clean(text, rules) for text in texts] if rules else list(texts)

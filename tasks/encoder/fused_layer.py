@@ -59,12 +59,9 @@ def mpnet_attention(layer: Any) -> SelfAttention:
 
 
 def fuse_layers(encoder: nn.Module) -> bool:
-    """Make the layers of BERT and MPNet use the fused passes when they train on a CPU under bf16 autocast.
+    """Make layers use the fused passes when they train on a CPU under bf16 autocast. Return whether there is any.
 
-    Layers of other families, with adapters, or with another activation than GELU are left unchanged.
-
-    Returns:
-        Whether there is a layer that now uses them.
+    Layers of other families than BERT and MPNet, with adapters, or with another activation than GELU are left as is.
     """
     layers: list[Any] = [each for each in encoder.modules() if type(each) in _FORWARDS and not has_adapters(each)]
     layers = [layer for layer in layers if isinstance(layer.intermediate.intermediate_act_fn, GELUActivation)]

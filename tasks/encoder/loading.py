@@ -6,7 +6,6 @@ be used as asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -93,9 +92,16 @@ def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
 def add_head(encoder: PreTrainedModel, spec: HeadSpec) -> Classifier:
     """Add a head, whose weights are drawn from torch's generator, to an encoder that can be used with it."""
     kind = encoder.config.model_type
+    values = {name: value for name, value in encoder.config.to_dict().items() if name not in _OF_ANOTHER_MODEL}
     with bad_input_for(f"transformers has no head for this encoder ({kind}): write model.pooling: mean"):
-        model: Any = AutoModelForSequenceClassification.from_config(_config_with(encoder, spec))  # type: ignore[no-untyped-call]
-    _exchange_poolers(encoder, model.base_model)
+        if spec.pooling == "native":
+            config: Any = type(encoder.config)(**values, **spec.config())
+        else:
+            config = PooledEncoderConfig(values, spec.pooling, **spec.config())
+        model: Any = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
+    used, own = getattr(model.base_model, "pooler", None), getattr(encoder, "pooler", None)
+    if (used is None) != (own is None):
+        encoder.pooler = used  # type: ignore[assignment]  # one whose output is not used would only take memory
     setattr(model, model.base_model_prefix, encoder)
     _describe(model, spec)
     classifier, other = Classifier(model, spec), "mean" if spec.pooling == "native" else "native"
@@ -108,10 +114,7 @@ def add_head(encoder: PreTrainedModel, spec: HeadSpec) -> Classifier:
 
 
 def load_trained(folder: Path) -> Classifier:
-    """Load a model with a trained head, of the stage train or of other origin, in evaluation mode.
-
-    It must say what its outputs mean, and the padding of a batch must not change its answers.
-    """
+    """Load a model with a trained head, of the stage train or of other origin, in evaluation mode."""
     config = _read_config(folder, trained=True)
     model = _load_weights(AutoModelForSequenceClassification, folder, config)
     classifier = _with_own_head(folder, model, _head(folder, model)).eval()
@@ -144,10 +147,7 @@ def check_encoder(folder: Path, max_length: int) -> None:
 
 
 def copy_tokenizer(source: Path, target: Path, model: EncoderWithHead, max_length: int) -> None:
-    """Copy the tokenizer of one model's folder to another, in the format of AutoTokenizer.
-
-    The copy returns the segments of pairs if the model has them, and truncates inputs to max_length tokens on request.
-    """
+    """Copy a tokenizer to the folder of a model as AutoTokenizer reads it, for inputs of at most max_length tokens."""
     inputs = ["input_ids", *(["token_type_ids"] if model.segments else []), "attention_mask"]
     _open_tokenizer(source, model_max_length=max_length, model_input_names=inputs).save_pretrained(target)
 
@@ -170,21 +170,6 @@ def _load_encoder(folder: Path, config: Any) -> PreTrainedModel:
     return _load_weights(AutoModel, folder, config)
 
 
-def _config_with(encoder: PreTrainedModel, spec: HeadSpec) -> Any:
-    """Return the encoder's configuration with this head instead of another one."""
-    values = {name: value for name, value in encoder.config.to_dict().items() if name not in _OF_ANOTHER_MODEL}
-    if spec.pooling != "native":
-        return PooledEncoderConfig(values, spec.pooling, **spec.config())
-    return type(encoder.config)(**values, **spec.config())
-
-
-def _exchange_poolers(encoder: Any, base: Any) -> None:
-    """Give the encoder the pooler of a base model that it is to replace, unless both have one, or neither."""
-    used, own = getattr(base, "pooler", None), getattr(encoder, "pooler", None)
-    if (used is None) != (own is None):
-        encoder.pooler = used  # A pooler whose output is not used would only take memory.
-
-
 def _describe(model: PreTrainedModel, spec: HeadSpec) -> None:
     """Write the head into the model's configuration, and set its dropout, which few families read from there."""
     for name, value in spec.config().items():
@@ -196,11 +181,7 @@ def _describe(model: PreTrainedModel, spec: HeadSpec) -> None:
 
 @torch.no_grad()
 def _check_answers(classifier: Classifier, refusal: str) -> None:
-    """Raise BadInput if the logits of a row depend on its batch, or cannot be computed.
-
-    Heads of decoders such as GPT-2 look for the last token before the padding, whose id must be theirs. Other models
-    compute averages, convolutions or Fourier transforms over the padding.
-    """
+    """Raise BadInput if the logits of a row depend on the padding of its batch, or cannot be computed."""
     encoder, spec, training = classifier.encoder, classifier.spec, classifier.training
     with bad_input_for(refusal):
         if spec.score_range is not None and classifier.output_layer.bias is None:
@@ -259,17 +240,18 @@ def _load_weights(kind: Any, folder: Path, config: Any) -> PreTrainedModel:
     if missing:
         raise BadInput(f"{file} lacks {len(missing)} weights, for example {missing[0]}: "
                        "use the file that belongs to config.json")  # fmt: skip
-    if unknown := _of_its_parts(model, report["unexpected_keys"]):
+    # Weights of other parts, and of a pooler that the head may not use, are left out.
+    inside = f"{model.base_model_prefix}."
+    parts = {name for each in (model, model.base_model) for name, _ in each.named_children()} - {"pooler", inside[:-1]}
+    names = report["unexpected_keys"]
+    if unknown := sorted(name for name in names if name.removeprefix(inside).partition(".")[0] in parts):
         raise BadInput(f"{file} has {len(unknown)} weights that the model of config.json does not have, for example "
                        f"{unknown[0]}: use the files that belong together")  # fmt: skip
     return cast(PreTrainedModel, model)
 
 
 def _open_tokenizer(folder: Path, **values: Any) -> Any:
-    """Return the tokenizer of a folder with some other values, for `save_pretrained`.
-
-    AutoTokenizer would build another tokenizer than that of tokenizer.json for some of transformers' classes.
-    """
+    # AutoTokenizer would build another tokenizer than that of tokenizer.json for some of transformers' classes.
     with bad_input_for(f"{folder} does not contain a valid tokenizer: fetch the model again"):
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, **values, local_files_only=True)
     for key in CODE:
@@ -278,7 +260,6 @@ def _open_tokenizer(folder: Path, **values: Any) -> Any:
 
 
 def _longest_input(folder: Path, encoder: PreTrainedModel) -> int:
-    """Return the maximum length of an input in tokens."""
     limit, positions = _open_tokenizer(folder).model_max_length, _positions_of(encoder)
     file = folder / "tokenizer_config.json"
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit >= 1:
@@ -316,10 +297,3 @@ def _class_of(folder: Path, kind: Any) -> Any:
     code = named_code(folder)
     never = f", and the code that it names is never run ({code})" if code else ""
     raise ValueError(f"transformers has no model_type {kind!r}{never}: choose a model of a family that it has")
-
-
-def _of_its_parts(model: PreTrainedModel, names: Iterable[str]) -> list[str]:
-    """Return those names of weights that begin with a part of the model, except a pooler that the head may not use."""
-    inside = f"{model.base_model_prefix}."
-    parts = {name for each in (model, model.base_model) for name, _ in each.named_children()} - {"pooler", inside[:-1]}
-    return sorted(name for name in names if name.removeprefix(inside).partition(".")[0] in parts)

@@ -25,9 +25,7 @@ class EncoderWithHead(nn.Module):
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
-        self.segments = (
-            getattr(self.encoder.config, "type_vocab_size", 0) > 1
-        )  # whether it distinguishes those of pairs
+        self.segments = getattr(self.encoder.config, "type_vocab_size", 0) > 1  # whether it has those of pairs
         self.packs = False  # whether it was enabled to compute packed batches (allow_packing)
 
     @property
@@ -52,12 +50,9 @@ class EncoderWithHead(nn.Module):
         token_type_ids: torch.Tensor | None,
         packing: Packing | None = None,
     ) -> torch.Tensor:
-        """Run transformers' model on a batch.
+        """Return logits, [batch, outputs], or the output of an encoder without a head, [batch, tokens, hidden].
 
         With a packing, which the model must have been enabled for, padding is not computed, and its output is 0.
-
-        Returns:
-            Logits, [batch, outputs], or the output of an encoder without a head, [batch, tokens, hidden].
         """
         inputs = {"token_type_ids": token_type_ids} if self.segments and token_type_ids is not None else {}
         more = {} if packing is None else {"packing": packing}
@@ -153,10 +148,7 @@ def predict_logits(model: Classifier, table: TokenTable, batch_tokens: int = 819
 
 @torch.no_grad()  # not inference_mode: weights that ranks gather here are used in the next training step as well
 def batch_logits(model: Classifier, table: TokenTable, indices: Array) -> Array:
-    """Compute the logits of the rows at some positions as one batch, float32 [len(indices), outputs].
-
-    There is no dropout, and the training mode of the model is left as it was.
-    """
+    """Compute the logits of the rows at some positions as one batch, without dropout, float32 [indices, outputs]."""
     training = model.training
     model.eval()
     batch = table.batch(indices).to(model.device)
@@ -166,10 +158,7 @@ def batch_logits(model: Classifier, table: TokenTable, indices: Array) -> Array:
 
 
 class WordHead(nn.Module):
-    """BERT's head for masked language modeling (Devlin et al. 2019).
-
-    A dense layer, GELU and layer normalization are followed by a decoder whose weight is that of the word embeddings.
-    """
+    """BERT's head for masked language modeling (Devlin et al. 2019). The decoder's weight is the word embeddings'."""
 
     def __init__(self, hidden: int, words: nn.Embedding, epsilon: float) -> None:
         super().__init__()

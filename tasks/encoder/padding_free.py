@@ -32,14 +32,10 @@ _TOLERANCE = 1e-3  # for outputs in fp32 whose magnitude is about 1
 
 
 def allow_packing(model: PreTrainedModel) -> bool:
-    """Enable a model to compute packed batches in addition to padded ones, if it can.
+    """Enable a model to compute packed batches, with the argument `packing`, if it can, and return whether it can.
 
-    Afterwards the model takes the argument `packing`, and its encoder computes the tokens as one sequence. This is
-    tried on a copy, so a model that cannot is left as it was.
-
-    Returns:
-        Whether the model can. It cannot if its encoder implements attention itself (DeBERTa; MPNet does too, but can),
-        if something other than attention mixes tokens (a convolution), or if its attention is causal.
+    It cannot if its encoder implements attention itself (DeBERTa; MPNet does too, but can), if something other than
+    attention mixes tokens (a convolution), or if its attention is causal. It is then left as it was.
     """
     encoder = cast(PreTrainedModel, model.base_model)
     if not (isinstance(encoder, MPNetModel) or encoder.is_backend_compatible()):  # type: ignore[no-untyped-call]

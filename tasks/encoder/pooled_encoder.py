@@ -71,13 +71,9 @@ class PooledEncoderForSequenceClassification(PreTrainedModel):
         labels: torch.Tensor | None = None,
         **inputs: Any,
     ) -> SequenceClassifierOutput:
-        """Compute logits, and the loss if there are labels.
+        """Compute logits, and the loss if there are labels, from ids and mask, [batch, tokens].
 
-        Args:
-            input_ids: token ids, [batch, tokens].
-            attention_mask: 1 for tokens and 0 for padding, [batch, tokens]; None if there is no padding.
-            labels: class ids or scores, [batch], or ones for the labels that apply, float [batch, labels].
-            **inputs: other inputs of the encoder.
+        The labels are class ids or scores, [batch], or ones for the labels that apply, float [batch, labels].
         """
         inputs.pop("return_dict", None)
         output = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **inputs)
@@ -91,7 +87,6 @@ class PooledEncoderForSequenceClassification(PreTrainedModel):
 
 
 def _mean(tokens: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """Return the mean over the tokens without padding, [batch, hidden]."""
     if attention_mask is None:
         return tokens.mean(1)
     mask = attention_mask.unsqueeze(-1).to(tokens.dtype)

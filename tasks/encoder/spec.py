@@ -172,11 +172,7 @@ class DescribedHead(BaseModel):
 
 
 def read_values(folder: Path) -> dict[str, Any]:
-    """Return the content of config.json, without keys that a folder must not decide.
-
-    Raises:
-        BadInput: if the file is missing or not a JSON object, or if a key occurs twice.
-    """
+    """Return the content of config.json, a JSON object, without keys that a folder must not decide."""
     file = folder / CONFIG
     if not file.is_file():
         raise BadInput(f"{file} is missing: the folder of an encoder must contain this file")

@@ -16,10 +16,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 
 class TextCNNConfig(PretrainedConfig):
-    """The configuration of a TextCNNForSequenceClassification.
-
-    The defaults are Kim's: of each width in tokens, 100 filters.
-    """
+    """The configuration of a TextCNNForSequenceClassification. The defaults are Kim's: 100 filters of each width."""
 
     model_type = "text-cnn"
 

@@ -21,14 +21,9 @@ COPY = 2**40
 
 
 def open_tokenizer(file: Path, max_length: int, stride: int | None = None) -> Tokenizer:
-    """Load a tokenizer that truncates its inputs and does not pad them.
+    """Load a tokenizer that truncates its inputs to `max_length` tokens with special ones, and does not pad them.
 
-    The field `overflowing` of an encoding has the other windows of a text. Of a pair, the longer sentence is truncated
-    first. `max_length` counts special tokens.
-
-    Raises:
-        BadInput: if the file is damaged, if the tokenizer fails on unknown words, or if windows of max_length tokens
-            have no room for tokens that they do not share.
+    The field `overflowing` of an encoding has the other windows of a text.
     """
     try:
         tokenizer = Tokenizer.from_file(str(file))
@@ -75,10 +70,7 @@ def token_columns(encodings: list[Encoding], pairs: bool, ids: pa.DataType) -> d
 
 
 def in_first_windows(texts: list[str] | pa.Array, documents: npt.NDArray[np.int64]) -> pa.Array:
-    """Return a column with each text in the row of its first window, and null in those of its other windows.
-
-    `documents` has the position of the text of each window, [windows].
-    """
+    """Return a column with each text in the row of its first window, given the position of each window's text."""
     others = np.diff(documents, prepend=-1) == 0
     return pa.array(texts, pa.string()).take(pa.array(documents, mask=others))
 

@@ -32,10 +32,7 @@ class Model:
 
 
 def chosen(experiment: Experiment, run: Run, section: Naming) -> Model:
-    """Return the model that the section names, or the champion, whose files are verified, in the form to compute in.
-
-    A champion whose package is gone is computed by PyTorch. A model for another number of texts is refused.
-    """
+    """Return the model that the section names, or the champion, whose files are verified, in the form to compute in."""
     if named := getattr(experiment, section).model:
         model = _of_folder(user_folder(named), experiment.prediction, section)
     else:
@@ -54,12 +51,12 @@ def _champion(experiment: Experiment, run: Run, section: Naming) -> Model:
         )
     version, artifact = found
     package = load_package(version, run.store)
+    # Without its package, PyTorch computes the champion.
     trained = TrainedModel.of(package.path if package else artifact.path / "model", experiment.prediction)
     return Model(f"{version.model}/{version.number}", version.tags[MANIFEST_SHA256], trained)
 
 
 def _check_texts(second: str, model: Model, section: Naming) -> None:
-    """Raise BadInput if the model was trained on pairs and the rows have single texts, or the other way round."""
     texts = read_head(Path(model.trained.folder)).texts
     if texts in (None, 2 if second else 1):
         return

@@ -57,11 +57,7 @@ def fastest(forms: Iterable[Form]) -> Form:
 
 
 def file_of(folder: Path, form: Mapping[str, Any]) -> Path:
-    """Return the file of a form of package.json, or for PyTorch the folder of the model.
-
-    Raises:
-        ValueError: if the file is not in the package.
-    """
+    """Return the file of a form, or for PyTorch the model's folder. Raise ValueError if it is not in the package."""
     name = PurePosixPath(form["file"])
     if name.is_absolute() or ".." in name.parts:
         raise ValueError(f"the file {form['file']!r} of the form {form['name']!r} is not in the package")

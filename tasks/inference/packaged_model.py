@@ -65,11 +65,7 @@ class PackagedModel:
         self._tokenizer.enable_truncation(self.max_length, stride=self.stride or 0, strategy="longest_first")
 
     def predict(self, data: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
-        """Label texts in the columns `sentence` and, for pairs, `sentence2`. Return the columns of `answers`.
-
-        Raises:
-            ValueError: if a column is missing or a text is not a string.
-        """
+        """Label texts in the columns `sentence` and, for pairs, `sentence2`. Return the columns of `answers`."""
         import pandas as pd  # the service has none
 
         return pd.DataFrame(self.answers(self.logits([_texts(data, name) for name in self.columns])), index=data.index)
@@ -109,10 +105,7 @@ class PackagedModel:
         return pool(logits, texts_of)
 
     def encode(self, texts: Sequence[list[str]]) -> tuple[list[Encoding], Array]:
-        """Clean and tokenize texts. Return the inputs of the encoder, and the position of the text of each, [inputs].
-
-        The inputs are more than the texts if long ones are divided into windows.
-        """
+        """Clean and tokenize texts. Return the inputs, or windows of long texts, and the text's position of each."""
         columns = [clean_all(column, self.cleaning) for column in texts]
         if len(columns) == 1 and self.stride is None:
             return split(self._truncated(columns[0]), None)
@@ -131,7 +124,12 @@ class PackagedModel:
 
     def compute(self, encodings: Sequence[Encoding]) -> Array:
         """Compute the logits of inputs as one batch, float32 [inputs, outputs]."""
-        logits: Array = self.backend.logits(*_padded(encodings))
+        shape = len(encodings), max(map(len, encodings))
+        ids, mask, segments = (np.zeros(shape, np.int64) for _ in range(3))
+        for row, encoding in enumerate(encodings):
+            length = len(encoding)
+            ids[row, :length], mask[row, :length], segments[row, :length] = encoding.ids, 1, encoding.type_ids
+        logits: Array = self.backend.logits(ids, mask, segments)
         return logits
 
 
@@ -161,13 +159,3 @@ def _texts(data: pd.DataFrame, name: str) -> list[str]:
         if not isinstance(text, str):
             raise ValueError(f"row {row} of the column {name} is not a text: {text!r}")
     return texts
-
-
-def _padded(encodings: Sequence[Encoding]) -> tuple[Array, Array, Array]:
-    """Return token ids, attention mask and segments, int64 [rows, longest row]."""
-    shape = len(encodings), max(map(len, encodings))
-    ids, mask, segments = (np.zeros(shape, np.int64) for _ in range(3))
-    for row, encoding in enumerate(encodings):
-        length = len(encoding)
-        ids[row, :length], mask[row, :length], segments[row, :length] = encoding.ids, 1, encoding.type_ids
-    return ids, mask, segments

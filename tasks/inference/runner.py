@@ -73,19 +73,17 @@ class Runner:
         parts: list[pa.Table] = []
         rows = 0
         while some := list(islice(texts, min(_READ, READ_AHEAD - rows))):
-            parts.append(self._tokenized(some, len(parts)))
-            rows += len(parts[-1])
+            columns = [clean_all(column, self.head.cleaning) for column in zip(*some, strict=True)]
+            windows, documents = split(tokens.encode(self._tokenizer, columns), self.head.stride)
+            made = tokens.token_columns(windows, len(columns) == 2, self._ids)
+            numbers = len(parts) * _READ + documents
+            parts.append(pa.table({"row": numbers, "label": pa.nulls(len(windows), pa.int64()), **made}))
+            rows += len(windows)
             if rows >= READ_AHEAD:
                 yield TokenTable(self._folder, pa.concat_tables(parts))
                 parts, rows = [], 0
         if parts:
             yield TokenTable(self._folder, pa.concat_tables(parts))
-
-    def _tokenized(self, texts: list[Sequence[str]], part: int) -> pa.Table:
-        columns = [clean_all(column, self.head.cleaning) for column in zip(*texts, strict=True)]
-        windows, documents = split(tokens.encode(self._tokenizer, columns), self.head.stride)
-        made = tokens.token_columns(windows, len(columns) == 2, self._ids)
-        return pa.table({"row": part * _READ + documents, "label": pa.nulls(len(windows), pa.int64()), **made})
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

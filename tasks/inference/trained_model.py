@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -52,7 +50,7 @@ class TrainedModel:
     def open(self, threads: int) -> Backend:
         """Load the form, with a number of CPU threads."""
         if self.engine == "torch":
-            return TorchBackend.open(Path(self.file), threads)
+            return TorchBackend(load_trained(Path(self.file)), threads)
         longest = read_head(Path(self.folder)).max_length
         backend: Backend = backend_of(Path(self.file), self.engine, self.precision, longest, threads)
         return backend
@@ -88,27 +86,15 @@ class TorchBackend:
     def __init__(self, model: Classifier, threads: int) -> None:
         self._model, self._threads = model.eval(), threads
 
-    @classmethod
-    def open(cls, folder: Path, threads: int) -> TorchBackend:
-        """Load the model from its folder."""
-        return cls(load_trained(folder), threads)
-
     @torch.inference_mode()
     def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
         """Compute the logits of a padded batch: see Backend."""
         device = self._model.device
         inputs = (torch.from_numpy(part).to(device) for part in (input_ids, attention_mask, token_type_ids))
-        with _cpu_threads(self._threads):
+        before = torch.get_num_threads()
+        torch.set_num_threads(self._threads)  # of the whole process
+        try:
             logits: Array = self._model(*inputs).float().cpu().numpy()
+        finally:
+            torch.set_num_threads(before)
         return logits
-
-
-@contextmanager
-def _cpu_threads(number: int) -> Iterator[None]:
-    """Let PyTorch compute with a number of threads within the block. The number belongs to the whole process."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

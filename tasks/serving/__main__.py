@@ -109,7 +109,6 @@ async def _load(service: Service, experiment: Experiment, home: Path) -> None:
 
 
 def _token() -> str:
-    """Return the bearer token of the deployment; "" if it has none."""
     folder = os.environ.get(VARIABLE, "")
     file = Path(folder) / SERVING
     if not folder or not file.is_file():

@@ -56,7 +56,12 @@ class AliasWatch:
             aliases = await asyncio.to_thread(self._registry.aliases)
             if CHAMPION in aliases:
                 await self._follow(CHAMPION, aliases[CHAMPION])
-                await self._try_out(aliases.get(CHALLENGER, ""), aliases[CHAMPION])
+                if aliases.get(CHALLENGER, "") in ("", aliases[CHAMPION]):
+                    self._service.dismiss()
+                    self._seen.pop(CHALLENGER, None)
+                    self._refused.pop(CHALLENGER, None)
+                else:
+                    await self._follow(CHALLENGER, aliases[CHALLENGER])
                 self._told = ""
             else:
                 self._tell(
@@ -65,14 +70,6 @@ class AliasWatch:
                 )
         except Exception as error:  # a broken MLflow may answer anything, and the next look may succeed
             self._tell(str(error) if isinstance(error, StageError) else repr(error))
-
-    async def _try_out(self, number: str, champion: str) -> None:
-        if number in ("", champion):
-            self._service.dismiss()
-            self._seen.pop(CHALLENGER, None)
-            self._refused.pop(CHALLENGER, None)
-        else:
-            await self._follow(CHALLENGER, number)
 
     async def _follow(self, alias: str, number: str) -> None:
         """Let the service take the version of an alias if it is another one than before."""

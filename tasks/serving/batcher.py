@@ -67,13 +67,7 @@ class Batcher:
                 self._unused.set()
 
     def refuse_if_full(self, tokens: int, client: str, deadline: float) -> None:
-        """Raise Overloaded if a request may not wait, or could not be computed before its deadline.
-
-        Args:
-            tokens: about how many tokens it has, or the least that it may have.
-            client: who sends it. Clients share what may wait.
-            deadline: when its answer must be there, by the clock of the event loop.
-        """
+        """Raise Overloaded if a request of about this many tokens may not wait, or could not be computed in time."""
         load, speed = self._shares.taken + self._busy, self._speed
         left = deadline - asyncio.get_running_loop().time()
         in_time = not speed or (self._busy + self._waiting.ahead(client, tokens)) / speed <= MARGIN * left
@@ -82,14 +76,9 @@ class Batcher:
             raise Overloaded(f"{load:,} tokens wait already: try again in {wait} s", wait)
 
     async def logits(self, texts: Sequence[list[str]], client: str = "", deadline: float = math.inf) -> Array:
-        """Return the logits of texts, float32 [rows, outputs].
+        """Return the logits, float32 [rows, outputs], of a list of sentences, or of two lists of equal length.
 
-        The texts are one list of sentences, or two of equal length, with at least one row. If this is cancelled, the
-        inputs that still wait are forgotten.
-
-        Raises:
-            TooLarge: if the texts have more tokens than may ever wait.
-            Overloaded: if too many tokens wait already.
+        If this is cancelled, the inputs that still wait are forgotten.
         """
         with self.held():
             encodings, texts_of = await self._encoded(texts, client, deadline)
@@ -148,7 +137,6 @@ class Batcher:
                 self._arrived.clear()
 
     async def _answer(self, batch: Sequence[Input]) -> None:
-        """Compute a batch, and answer the requests that are complete now."""
         loop, started = asyncio.get_running_loop(), time.perf_counter()
         encodings, is_last = [each.encoding for each in batch], not self._shares.taken
         self._busy = sum(map(len, encodings))

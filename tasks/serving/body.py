@@ -50,12 +50,7 @@ def declared(request: Request, most: int) -> int:
 
 
 async def read_body(request: Request, most: int, deadline: float) -> Body:
-    """Read a body of at most some bytes, both as sent and decompressed, until a time of the event loop's clock.
-
-    Raises:
-        Refusal: if it is too large, comes too late, cannot be decompressed, or has less JSON than its header says, or
-            if the client closes the connection.
-    """
+    """Read a body of at most some bytes, both as sent and decompressed, until a time of the event loop's clock."""
     content = _decompressed(await _read(request, most, deadline), request.headers.get("content-encoding", ""), most)
     size = request.headers.get(JSON_SIZE)
     if size is None:

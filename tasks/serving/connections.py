@@ -24,11 +24,6 @@ PATIENCE = 10.0
 AHEAD = 16
 
 
-def most_connections() -> int:
-    """Return the number of connections that leaves enough file handles to load a model."""
-    return min(CONNECTIONS, int(HANDLES * resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
-
-
 class Connection(HttpToolsProtocol):
     """A connection that is closed if its client sends too much, too slowly, or nothing while others wait.
 
@@ -52,7 +47,8 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the connection if there is room."""
         super().connection_made(transport)
-        if len(self.connections) > most_connections() and not self._make_room():
+        handles = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # of which loading a model needs some
+        if len(self.connections) > min(CONNECTIONS, int(HANDLES * handles)) and not self._make_room():
             self._refuse(503, "too many connections: try again in 1 s", "Retry-After: 1\r\n")
         self.loop.call_later(PATIENCE, self._look)
 

@@ -155,16 +155,9 @@ def _texts(tensor: Tensor) -> list[str]:
     if not isinstance(data, list) or not data:
         raise Refusal(f"{name} has no data: send a list of strings, or a binary tensor")
     rows = [row[0] for row in data] if all(isinstance(row, list) and len(row) == 1 for row in data) else data
-    if _rows_of(shape) != len(rows):
+    if shape not in ([len(rows)], [len(rows), 1]) or type(shape[0]) is not int:
         raise Refusal(f"the shape of {name} is {shape!r:.50}, but its data are {len(rows)} texts: send [{len(rows)}]")
     return [checked(text, f"row {number} of {name}") for number, text in enumerate(rows)]
-
-
-def _rows_of(shape: Any) -> int | None:
-    """Return the number of rows of the shape [rows] or [rows, 1]; None if it is another one."""
-    if not isinstance(shape, list) or not shape or shape[1:] not in ([], [1]):
-        return None
-    return shape[0] if type(shape[0]) is int else None
 
 
 def _written(answers: Answers, name: str, wanted: list[tuple[Tensor, bool]]) -> Response:

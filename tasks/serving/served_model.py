@@ -45,13 +45,9 @@ class ServedModel:
 
 
 def open_model(folder: Path, name: str, version: str, threads: int) -> ServedModel:
-    """Load the fastest form of a package that this machine can compute, and check its answers.
+    """Load the fastest form of a package that this machine can compute, and check its answers to the examples.
 
     With 0 threads, the model computes with one per core.
-
-    Raises:
-        BadInput: if the folder is not a package, or a damaged one, if it has no form that can be computed here, or if
-            the model does not answer the examples of the package as it did when it was packaged.
     """
     if not (folder / DESCRIPTION).is_file():
         raise BadInput(f"{folder} is not a package, because it has no {DESCRIPTION}: name the folder of a package")
@@ -75,13 +71,13 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
 def _in_torch(model: Path, threads: int) -> Any:
     import torch  # which the image of the service does not have
 
+    from tasks.encoder.loading import load_trained
     from tasks.inference.trained_model import TorchBackend
 
-    return TorchBackend.open(model, threads or torch.get_num_threads())
+    return TorchBackend(load_trained(model), threads or torch.get_num_threads())
 
 
 def _check_head(package: PackagedModel, model: Path) -> None:
-    """Raise BadInput if the package says something else of the head than the model itself."""
     head = described_head(model, read_values(model))
     labels = [] if head.kind == "regression" else head.names
     if (package.kind, package.labels) != (head.kind, labels):

@@ -58,10 +58,7 @@ class Service:
         self._aside: set[asyncio.Task[None]] = set()
 
     async def use(self, model: ServedModel) -> None:
-        """Warm a model between the batches of others, and answer with it from now on.
-
-        Requests that have begun are answered by the model that they began with.
-        """
+        """Warm a model between the batches of others, and answer the requests that begin from now on with it."""
         lane = await self._opened(model)
         before, self._champion = self._champion, lane
         if before is None:
@@ -90,10 +87,6 @@ class Service:
         """Return what answers a request that asks for a name and a version, "" for any.
 
         `serving.canary` chooses by the id of the request, so the same id gets the same model.
-
-        Raises:
-            NotReady: if there is no model yet.
-            Unknown: if there is no such model or version.
         """
         champion, challenger = self._champion, self._challenger
         if champion is None:
@@ -108,11 +101,7 @@ class Service:
         return found[-1] if is_canary else found[0]
 
     async def answer(self, lane: Lane, texts: Sequence[list[str]], client: str, deadline: float) -> Answers:
-        """Answer a request, given as the texts of all rows for each column of the model.
-
-        Raises:
-            Refusal: if it cannot be answered now, or not before the deadline, by the clock of the event loop.
-        """
+        """Answer a request, given as the texts of all rows for each column of the model, or raise Refusal."""
         if len(texts[0]) > self.serving.max_rows:
             raise TooLarge(f"there are {len(texts[0]):,} texts: send no more than {self.serving.max_rows:,} at a time")
         started = time.perf_counter()
@@ -148,7 +137,6 @@ class Service:
         return Lane(model, Batcher(model.package, self._computing, self._tokenizing, self.serving, self.metrics))
 
     async def _compare(self, challenger: Lane, texts: Sequence[list[str]], answers: Answers) -> None:
-        """Let the challenger answer the same texts, and count how often it agrees."""
         version, started = challenger.model.version, time.perf_counter()
         deadline = asyncio.get_running_loop().time() + self.serving.deadline
         try:

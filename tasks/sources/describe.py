@@ -91,7 +91,6 @@ def _kind_of_numbers(numbers: Mapping[str, int], where: str) -> str:
 
 
 def _labels(data: Data, cells: Mapping[str, int], several: bool) -> dict[str, int]:
-    """Return each label with the number of its rows."""
     counts: Counter[str] = Counter()
     for cell, rows in cells.items():
         with suppress(ValueError):  # a list without commas, which is quarantined

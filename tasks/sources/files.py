@@ -44,10 +44,7 @@ class OwnFiles(Source):
         self.names = {role: columns.get(role, role) for role in (*task.sentences, "label")}
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the rows of a split; none if it has no file. Rows of test need no label.
-
-        The rows of a file with all rows keep the numbers that they have there.
-        """
+        """Yield the rows of a split; none if it has no file. In a file with all rows, they keep their numbers."""
         if split not in self.paths:
             return
         if not self._is_one:
@@ -112,7 +109,6 @@ class OwnFiles(Source):
 
 
 def _find(root: Path, data: Data, split: str) -> Path | None:
-    """Return the file of a split; None if there is no test file."""
     names = data.file_names(split)
     found = [name for name in names if name and (root / name).exists()]
     if len(found) > 1 and found[0] != names[0]:
@@ -127,8 +123,7 @@ def _split(records: Iterable[Record], task: Task) -> list[str]:
 
     The order of the hashes of the texts decides, so that equal texts are in the same split, and that the split depends
     neither on a seed nor on the order of the rows. A stratum is a class, a tenth of the scores or, if rows have several
-    labels, the rows with the same rarest label. A stratum with three texts or more has some in each split. Rows that
-    cannot be used are in train, where some of them are tolerated.
+    labels, the rows with the same rarest label. Rows that cannot be used are in train, where some are tolerated.
     """
     keys: list[int | None] = []
     labels: dict[int, str] = {}

@@ -155,7 +155,6 @@ def _in_slices(batch: pa.RecordBatch, path: Path, first: int) -> Iterator[pa.Rec
 
 
 def _size(array: pa.Array) -> int:
-    """Return the number of bytes that the values of an array have without dictionaries."""
     kind = array.type
     if pa.types.is_struct(kind):
         return sum(map(_size, array.flatten()))

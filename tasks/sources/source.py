@@ -63,10 +63,7 @@ class Source(ABC):
         return digest.hexdigest()
 
     def to_records(self, rows: Iterable[Row], split: str, texts: int, read_label: ReadLabel | None) -> Iterator[Record]:
-        """Turn data rows into records.
-
-        A row has this number of texts, and then what `read_label` takes or, without it, the index if there is one.
-        """
+        """Turn rows, of these many texts and what `read_label` takes or, without it, an index if any, into records."""
         number = blank = 0
         for row in rows:
             if row.problem == BLANK:

@@ -36,10 +36,7 @@ class Chunk:
 
 
 def column_names(path: Path, expected: str, dialect: Dialect = PLAIN) -> list[str]:
-    """Return the names of a file's columns; of JSON Lines those that occur in its first lines.
-
-    The columns that it must have, `expected`, are for messages.
-    """
+    """Return the columns of a file, of JSON Lines those in its first lines. Messages name those that are `expected`."""
     match format_of(path):
         case ".parquet":
             with UserParquet(path) as file:
@@ -105,17 +102,14 @@ def found_columns(header: Sequence[str], wanted: Sequence[str], remedy: str, sep
 
 
 def table_files(source: str) -> list[Path]:
-    """Return the files of the table that scoring.input names, all of one format, in the order of their names.
-
-    Empty files of a folder are parts without rows, unless all are empty.
-    """
+    """Return the files of the table that scoring.input names, all of one format, in the order of their names."""
     path = folders.user_path(source).absolute()  # a cluster's executors work in other folders
     if not path.is_dir():
         folders.check_file(path, "correct scoring.input")
         files = [path]
     else:
         parts = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
-        files = [file for file in parts if file.stat().st_size] or parts
+        files = [file for file in parts if file.stat().st_size] or parts  # an empty one is a part without rows
     suffixes = sorted({format_of(file) for file in files})
     if len(suffixes) != 1 or suffixes[0] not in FORMATS:
         found = ", ".join(suffix or "no suffix" for suffix in suffixes) or "no file"

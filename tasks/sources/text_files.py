@@ -109,10 +109,7 @@ def nul_problem(text: str) -> str:
 
 
 def remarks(path: Path, encoding: str) -> list[str]:
-    """Return one sentence for each harmless irregularity: a byte order mark, or mixed line ends in a TSV file.
-
-    Mixed line ends are normal in CSV files: rows end with CRLF (RFC 4180), and a quoted field may contain any line end.
-    """
+    """Return one sentence for each harmless irregularity: a byte order mark, or mixed line ends in a TSV file."""
     if format_of(path) == ".parquet" or encoding != "utf-8":
         return []
     found = []
@@ -186,10 +183,7 @@ def _row(start: int, fields: list[str], text: str, dialect: Dialect) -> Row:
 
 
 def _with_blank_tail(rows: Iterator[Row], fields_of_empty_line: int) -> Iterator[Row]:
-    """Drop empty lines at the end of a file, and mark rows of separators only there. Elsewhere both are rows.
-
-    A CSV file with one column has empty texts as "", which is a row with one field.
-    """
+    """Drop empty lines at the end of a file, and mark rows of separators only there. Elsewhere both are rows."""
     tail: list[Row] = []
     for row in rows:
         if row.problem or any(row.fields) or len(row.fields) == 1 > fields_of_empty_line:
@@ -215,11 +209,7 @@ def _without_unnamed_columns(rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def _without_mark(head: bytes) -> str:
-    """Return the name of the wide encoding in which the bytes look like text, or "".
-
-    In UTF-32, the highest of the four bytes is always 0 and the next one is at most 0x10. In UTF-16, the higher of the
-    two bytes is 0 for Latin script.
-    """
+    """Return the wide encoding in which the bytes look like text, or "". UTF-16 has a 0 for each Latin character."""
     whole = head[: len(head) // 4 * 4]
     if whole and not any(whole[3::4]) and max(whole[2::4]) <= 0x10:
         return "UTF-32LE"

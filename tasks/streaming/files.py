@@ -102,7 +102,6 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from rows(Dropped(path))
 
     def _look(self) -> list[str]:
-        """Note new files in the log. Return the names of all."""
         known = self._known()
         found = self._settled(set(known))
         if found:
@@ -114,7 +113,6 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known
 
     def _settled(self, known: set[str]) -> list[tuple[str, int]]:
-        """Return the names and sizes of the new finished files, the oldest first."""
         found, self._missing = [], 0.0
         try:
             files = [file for file in self._folder.iterdir() if file.name not in known and is_finished(file)]

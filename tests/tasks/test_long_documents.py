@@ -17,6 +17,7 @@ from transformers import pipeline
 
 from include.named import build
 from include.runs import Run
+from tasks.encoder.loading import load_trained
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TorchBackend
 from tasks.runner import run_stage
@@ -89,7 +90,7 @@ def test_all_who_label_raw_text_agree(run: Run, tmp_path: Path) -> None:
     found, model = predictions(run), run.artifact("train").path / "model"
     chances = np.array([found[f"probability:{label}"] for label in LABELS]).T
     assert len(set(found["predicted_label"])) == 2
-    [logits] = Runner(model, TorchBackend.open(model, threads=1)).logits([(text,) for text in TEST])
+    [logits] = Runner(model, TorchBackend(load_trained(model), threads=1)).logits([(text,) for text in TEST])
     exponentials = np.exp(logits.astype(np.float64))
     np.testing.assert_allclose(exponentials / exponentials.sum(1, keepdims=True), chances, atol=1e-5)
     for form in ("torch-fp32", "onnxruntime-fp32"):
@@ -119,6 +120,6 @@ def test_many_windows_are_scored_in_several_tables_and_in_order(run: Run, tmp_pa
     scored = score(texts, model, tmp_path)
     assert scored["text"].to_pylist() == texts
     some = [0, 255, 256, 299, 300, 1199]  # a part has 300 texts of 33 windows, and its first table 256
-    [logits] = Runner(model, TorchBackend.open(model, threads=1)).logits([(texts[at],) for at in some])
+    [logits] = Runner(model, TorchBackend(load_trained(model), threads=1)).logits([(texts[at],) for at in some])
     chances = 1 / (1 + np.exp((logits[:, 0] - logits[:, 1]).astype(np.float64)))
     np.testing.assert_allclose(scored["probability:good"].to_numpy()[some], chances, atol=1e-5)

@@ -32,6 +32,7 @@ from tasks.spark import (
     _code,
     _explain,
     is_local,
+    jobs_as_spans,
     keep_workers,
     partitions,
     place,
@@ -40,7 +41,6 @@ from tasks.spark import (
     ship,
     shipped,
 )
-from tasks.spark_jobs import jobs_as_spans
 from tests.spans import attributes, read_spans
 
 ROOT = Path(__file__).parents[2]

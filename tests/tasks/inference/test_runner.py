@@ -51,7 +51,7 @@ class Recorded:
     """A backend that remembers the shapes of its batches."""
 
     def __init__(self, model: Path) -> None:
-        self.shapes, self._torch = list[tuple[int, int]](), TorchBackend.open(model, threads=1)
+        self.shapes, self._torch = list[tuple[int, int]](), TorchBackend(load_trained(model), threads=1)
 
     def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
         self.shapes.append(input_ids.shape)
@@ -84,9 +84,9 @@ def test_logits_are_those_of_each_row_alone_in_the_order_of_the_texts(
 def test_both_texts_of_a_pair_count_and_long_ones_are_truncated(model: Path) -> None:
     both = zip(reviews(20, seed=1)[0], reviews(20, seed=2)[0], strict=True)
     pairs: list[tuple[str, ...]] = [(first, f"{second} {second} {second}") for (first,), (second,) in both]
-    [logits] = Runner(model, TorchBackend.open(model, threads=1)).logits(pairs)
+    [logits] = Runner(model, TorchBackend(load_trained(model), threads=1)).logits(pairs)
     np.testing.assert_allclose(logits, alone(model, pairs), atol=1e-5)
-    [swapped] = Runner(model, TorchBackend.open(model, threads=1)).logits([pair[::-1] for pair in pairs])
+    [swapped] = Runner(model, TorchBackend(load_trained(model), threads=1)).logits([pair[::-1] for pair in pairs])
     assert np.abs(swapped - logits).max() > 1e-3
 
 
@@ -102,7 +102,7 @@ def test_no_row_is_computed_twice_and_nothing_is_padded_without_need(model: Path
 def test_texts_are_read_a_window_at_a_time(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "READ_AHEAD", 10)
     texts = iter(reviews(25)[0])
-    next(Runner(model, TorchBackend.open(model, threads=1)).logits(texts))
+    next(Runner(model, TorchBackend(load_trained(model), threads=1)).logits(texts))
     assert len(list(texts)) == 15
 
 
@@ -142,7 +142,7 @@ def test_the_logits_of_a_long_text_are_the_means_of_its_windows(
 ) -> None:
     monkeypatch.setattr(module, "READ_AHEAD", window)
     texts = stories(50)[0]
-    parts = list(Runner(windowed, TorchBackend.open(windowed, threads=1)).logits(iter(texts)))
+    parts = list(Runner(windowed, TorchBackend(load_trained(windowed), threads=1)).logits(iter(texts)))
     assert sum(map(len, parts)) == 50 and (len(parts) > 1) == (window < 8192)
     np.testing.assert_allclose(np.concatenate(parts), means(windowed, texts), atol=1e-5)
 
@@ -163,11 +163,12 @@ def test_a_model_knows_how_it_reads_long_texts(windowed: Path, model: Path) -> N
 
 
 def test_no_texts_have_no_logits(model: Path) -> None:
-    assert list(Runner(model, TorchBackend.open(model, threads=1)).logits([])) == []
+    assert list(Runner(model, TorchBackend(load_trained(model), threads=1)).logits([])) == []
 
 
 def test_the_head_is_known_without_the_weights(model: Path, tmp_path: Path) -> None:
-    assert read_head(model) == load_trained(model).spec == Runner(model, TorchBackend.open(model, threads=1)).head
+    head = Runner(model, TorchBackend(load_trained(model), threads=1)).head
+    assert read_head(model) == load_trained(model).spec == head
     assert (read_head(model).max_length, read_head(model).label_names) == (40, ("negative", "positive"))
     with pytest.raises(BadInput, match=r"config\.json is missing"):
         read_head(tmp_path)

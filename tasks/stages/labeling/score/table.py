@@ -79,7 +79,6 @@ def read_table(spark: SparkSession, experiment: Experiment, model: Model, digest
 
 
 def _chunks(spark: SparkSession, experiment: Experiment, folder: Path) -> Iterator[tuple[str, Chunk]]:
-    """Yield the name of a file, or of a database's table, and some of its rows."""
     scoring = experiment.scoring
     files = [] if scoring.is_database else table_files(scoring.input)
     if not files:

@@ -23,6 +23,7 @@ from include.artifacts import Artifact
 from include.named import build
 from include.runs import Run
 from include.stages import BadInput, Transient
+from tasks.encoder.loading import load_trained
 from tasks.inference import packaged_backends
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TorchBackend
@@ -56,7 +57,7 @@ def score(home: Path, table: Path, model: Path, run: str = "one", **scoring: Any
 
 def expected(model: Path, rows: list[tuple[str, ...]]) -> tuple[list[Any], Any]:
     """Predictions and probabilities that one process computes."""
-    runner = Runner(model, TorchBackend.open(model, threads=1))
+    runner = Runner(model, TorchBackend(load_trained(model), threads=1))
     predicted, probabilities = predict(runner.head.kind, np.concatenate(list(runner.logits(rows))))
     return predicted.tolist(), probabilities
 
