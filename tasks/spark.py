@@ -1,9 +1,6 @@
-"""The Spark session of a stage. By default it runs on this machine, and it ends with the stage.
-
-It is pyspark's own Spark, whatever the environment says of another installation.
+"""The Spark session of a stage, of pyspark's own Spark. By default it runs on this machine, and ends with the stage.
 
 Executors on other machines need the same Python packages as the driver and the artifact store under the same path.
-The project's own code and the tokenizer are sent to them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The papers' cleaning rules, for training and for every text that a trained model labels.
-
-The file is copied into packages, so it imports nothing of the project.
-"""
+"""The papers' cleaning rules for texts. The file is copied into packages, so it imports nothing of the project."""
 
 from __future__ import annotations
 

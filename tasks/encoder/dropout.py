@@ -30,12 +30,9 @@ class Noise:
         return torch.from_numpy(np.multiply(bits >= dropped, pattern, dtype=integers)).view(dtype).view(shape)
 
     def _rounded(self, scale: float, dtype: torch.dtype) -> float:
-        """Round a scale at random, up or down, to a number of 16 bits: on average, that is the scale itself.
-
-        The nearest bfloat16 to 1 / 0.9 would make the mean of all multipliers 0.9984.
-        """
         if dtype.itemsize > 2:
             return scale
+        # Up or down at random, on average to the scale: with the nearest bfloat16 to 1 / 0.9, the mean is 0.9984.
         spacing = torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(scale))
         return math.floor(scale / spacing + self._random.random_raw() / 2**64) * spacing
 

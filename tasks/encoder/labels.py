@@ -1,8 +1,6 @@
-"""The labels of a split as a column of a table.
+"""The labels of a split as a column of a table: class ids, scores or, for a multi-label task, texts.
 
-A class is its id and a score is a number. The labels of a row of a multi-label task are a text with one character per
-label of the task, 1 where the row has the label and otherwise 0. So rows with the same labels have equal values, for
-tables in pandas, Arrow and Spark.
+Such a text has one character per label of the task, 1 where the row has the label and otherwise 0.
 """
 
 from __future__ import annotations

@@ -71,11 +71,10 @@ _LENGTHS = (2, 3, 5, 24)
 
 
 def load_pretrained(folder: Path, spec: HeadSpec) -> Classifier:
-    """Load a pretrained encoder and add a head.
+    """Load a pretrained encoder, in training mode, and add a head for inputs of spec.max_length tokens.
 
-    The weights of the head are drawn from torch's generator, unless the folder contains a model whose head predicts
-    the same labels or the same range of scores, and pools in the same way. In that case its head is kept. The model is
-    in training mode, and allows inputs of spec.max_length tokens.
+    The weights of the head are drawn from torch's generator, unless the folder contains a model whose head has the same
+    meaning: then this head is kept.
     """
     config = _read_config(folder)
     if isinstance(config, TfidfConfig):

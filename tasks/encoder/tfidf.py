@@ -53,23 +53,16 @@ class TfidfModel(PreTrainedModel):
         self.post_init()
 
     def ngrams(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the feature of each token, and of each token with the one before it.
-
-        Returns:
-            Numbers of features, and 1 for those that are there or 0 for padding, both int64 [rows, 2 * tokens - 1].
-        """
+        """Return the features of tokens and pairs, and 1 or, for padding, 0, both int64 [rows, 2 * tokens - 1]."""
         pairs = (input_ids[:, :-1] * _FACTOR + input_ids[:, 1:]) % self.config.buckets + self.config.vocab_size
         return torch.cat([input_ids, pairs], 1), torch.cat([attention_mask, attention_mask[:, 1:]], 1)
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the vectors of rows. A feature that occurs several times in a row has the sum of its values.
+        """Return features, int64, and their values, float32, both [rows, features], of BERT's inputs, [rows, tokens].
 
-        The arguments are those of BERT, [rows, tokens]. Only pairs need token_type_ids.
-
-        Returns:
-            Numbers of features, int64, and their values, float32, both [rows, features of a row].
+        A feature that occurs several times in a row has the sum of its values. Only pairs need token_type_ids.
         """
         features, present = self.ngrams(input_ids, attention_mask)
         idf = self.idf[features] * present
@@ -113,10 +106,7 @@ class TfidfForSequenceClassification(PreTrainedModel):
 
 
 def _product(left: torch.Tensor, equal: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return the scalar products of two sparse vectors per row, [rows, 1].
-
-    `left` and `right` are [rows, features]; `equal` is 1 where two features are the same, [rows, features, features].
-    """
+    """Return the scalar product of two sparse vectors per row, [rows, 1]; `equal` is 1 where features are the same."""
     return (left[:, None, :] @ equal @ right[:, :, None])[:, 0]
 
 

@@ -1,7 +1,4 @@
-"""Long texts as windows: the parts that an encoder computes one by one, and the one result of each document.
-
-The file is copied into packages, so it imports nothing of the project.
-"""
+"""Long texts as windows. The file is copied into packages, so it imports nothing of the project."""
 
 from __future__ import annotations
 
@@ -32,17 +29,10 @@ def first_windows(rows: Array) -> Array:
 
 
 def pool(logits: Array, rows: Array) -> Array:
-    """Return the mean of the logits of each document's windows.
+    """Return the mean logits, [documents, outputs], of windows, [windows, outputs], with the rows of their documents.
 
     For a linear head, it equals the logits of the mean of the representations of the windows (mean pooling in Sun et
     al. 2019, "How to fine-tune BERT for text classification?"). The mean of a single window is that window, to the bit.
-
-    Args:
-        logits: logits or scores, [windows, outputs].
-        rows: the row number of each window, [windows]. Those of a document are equal and next to one another.
-
-    Returns:
-        Logits or scores of the same type, [documents, outputs].
     """
     first = first_windows(rows)
     if len(first) == len(rows):

@@ -36,16 +36,9 @@ _CHARACTERS = 16
 
 
 class PackagedModel:
-    """A model that labels text.
+    """A model that labels text, in a form that package.json offers; "" for the one that it names as served.
 
-    Args:
-        folder: the folder of the package.
-        form: one of the forms that package.json offers; "" for the one that it names as served.
-        threads: number of CPU threads of onnxruntime or OpenVINO; 0 for their choice.
-        torch: loads the form of PyTorch; None for plain transformers.
-
-    Raises:
-        ValueError: if the package does not offer the form.
+    The threads are those of onnxruntime or OpenVINO, 0 for their choice. `torch` loads the form of PyTorch.
     """
 
     def __init__(self, folder: Path, form: str = "", threads: int = 0, torch: OpenTorch | None = None) -> None:

@@ -32,15 +32,9 @@ class Backend(Protocol):
     """A trained model in a form that computes logits. A form that wants few shapes pads its batches itself."""
 
     def logits(self, input_ids: Array, attention_mask: Array, token_type_ids: Array) -> Array:
-        """Compute the logits of a padded batch.
+        """Compute the logits of a padded batch, or scores in the task's own range, float32 [rows, outputs].
 
-        Args:
-            input_ids: token ids, int64 [rows, tokens].
-            attention_mask: 1 for tokens and 0 for padding, int64 [rows, tokens].
-            token_type_ids: segment of each token, int64 [rows, tokens]. It is ignored if the encoder has no segments.
-
-        Returns:
-            Logits, or scores in the task's own range for a regression, float32 [rows, outputs].
+        All inputs are int64 [rows, tokens]. Segments are ignored if the encoder has none.
         """
 
 
@@ -52,11 +46,7 @@ class Runner:
         self._folder, self._backend, self._prediction = folder, backend, prediction or Prediction()
 
     def logits(self, texts: Iterable[Sequence[str]]) -> Iterator[Array]:
-        """Yield the logits of texts in their order, float32 [at most READ_AHEAD, outputs].
-
-        A row has one text, or both texts of a pair, which are cleaned as in training. At most READ_AHEAD texts are read
-        ahead, and fewer if they are divided into windows.
-        """
+        """Yield the logits of texts, or of pairs, in their order, float32 [at most READ_AHEAD, outputs]."""
         for table in self._tables(iter(texts)):
             yield self.documents(table, np.arange(len(table.documents)))
 

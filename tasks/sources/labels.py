@@ -69,10 +69,7 @@ def as_list(cell: str) -> list[str] | None:
 
 
 def spellings(found: Mapping[str, int], labels: Iterable[str]) -> dict[str, str]:
-    """Return which texts, found with their numbers of rows, seem to be another spelling of a label, and of which.
-
-    If there are no labels, the most frequent text of those that are alike is the label.
-    """
+    """Return texts that seem to be another spelling of a label, or of a more frequent text if there are no labels."""
     likely = sorted(found, key=lambda text: (-found[text], text))
     first: dict[str, str] = {}
     for label in (*labels, *([] if labels else likely)):

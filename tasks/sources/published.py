@@ -26,10 +26,7 @@ REPOSITORY = "nyu-mll/glue"
 
 
 class BundledCorpus(Source):
-    """Movie-review sentences with human ratings, from the vaderSentiment package.
-
-    They are split 80/10/10 by a hash of their letters, so that similar ones share a split.
-    """
+    """Movie-review sentences with human ratings, split 80/10/10 by a hash of their letters."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(dict.fromkeys(SPLITS, path))

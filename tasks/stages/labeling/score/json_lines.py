@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from include.stages import BadInput
 from tasks.sources import limits
-from tasks.sources.json_row import JsonLine, read_lines
+from tasks.sources.json_row import read_lines
 from tasks.sources.table import Chunk, check_names
 from tasks.sources.text_files import Row
 
@@ -51,7 +51,11 @@ def json_chunks(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[s
     types = {name: shape.type() for name, shape in shapes.items()} or dict.fromkeys(texts, pa.string())
     for file in files:
         for some in limits.in_chunks(read_lines(file), lambda line: len(line.data)):
-            yield str(file), _chunk(some, types)
+            good = [line for line in some if not line.problem]
+            bad = [Row(line.number, [], line.problem, line.text) for line in some if line.problem]
+            columns = [_column([line.values.get(name) for line in good], kind) for name, kind in types.items()]
+            rows = pa.RecordBatch.from_arrays(columns, list(types))
+            yield str(file), Chunk(rows, [line.number for line in good], bad)
 
 
 @dataclass(slots=True)
@@ -104,13 +108,6 @@ def _kind(value: Any) -> str:
         return "long integer" if -(2**63) <= value < 2**63 else "huge integer"
     kinds = {str: "text", float: "number", list: "array", dict: "object"}
     return kinds[type(value)]
-
-
-def _chunk(lines: Sequence[JsonLine], types: dict[str, pa.DataType | None]) -> Chunk:
-    good = [line for line in lines if not line.problem]
-    bad = [Row(line.number, [], line.problem, line.text) for line in lines if line.problem]
-    columns = [_column([line.values.get(name) for line in good], kind) for name, kind in types.items()]
-    return Chunk(pa.RecordBatch.from_arrays(columns, list(types)), [line.number for line in good], bad)
 
 
 def _column(values: list[Any], kind: pa.DataType | None) -> pa.Array:

@@ -56,11 +56,7 @@ class Answering:
             )
 
     def model(self) -> Model:
-        """Return the model for the next batch.
-
-        If a new champion is damaged or does not fit the texts, or if MLflow does not answer, the model before it goes
-        on. Only MLflow is asked again with the next batch.
-        """
+        """Return the model for the next batch: the same one if MLflow does not answer, or a new one cannot be used."""
         number = self._number
         try:
             number = self._champion()
@@ -70,7 +66,7 @@ class Answering:
                 log.info("%s labels from now on", self._model.version)
         except StageError as error:
             log.error("%s goes on: %s", self._model.version, error)
-            if isinstance(error, BadInput):
+            if isinstance(error, BadInput):  # otherwise MLflow is asked again with the next batch
                 self._number = number
         return self._model
 
