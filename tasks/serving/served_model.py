@@ -71,10 +71,9 @@ def open_model(folder: Path, name: str, version: str, threads: int) -> ServedMod
 def _in_torch(model: Path, threads: int) -> Any:
     import torch  # which the image of the service does not have
 
-    from tasks.encoder.loading import load_trained
-    from tasks.inference.trained_model import TorchBackend
+    from tasks.inference.trained_model import TrainedModel
 
-    return TorchBackend(load_trained(model), threads or torch.get_num_threads())
+    return TrainedModel(str(model), str(model)).open(threads or torch.get_num_threads())
 
 
 def _check_head(package: PackagedModel, model: Path) -> None:
