@@ -63,12 +63,9 @@ with DAG(
         on_success_callback=Notice("promotion"),
     )  # fmt: skip
     ingest = stage_task(
-        "ingest",
-        experiment_of=retraining_experiment,
-        inlets=[DATA],
-        on_execute_callback=acknowledge_event,
+        "ingest", experiment_of=retraining_experiment, inlets=[DATA], on_execute_callback=acknowledge_event,
         on_success_callback=Notice("ingest"),
-    )
+    )  # fmt: skip
     ingest >> stage_task("champion", experiment_of=retraining_experiment) >> news() >> stages
     stages >> stage_task("challenge", experiment_of=versioned_experiment) >> register >> trial
     [register, trial] >> approve

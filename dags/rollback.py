@@ -10,12 +10,10 @@ from spark_bert.dag.params import explain, form
 from spark_bert.dag.pipeline import DEFAULTS, stage_task
 from spark_bert.retrain.retraining import EXPERIMENT
 
-_FIELDS = ("experiment", "data.task", "dataset.name")
-PARAMS = {key: param for key, param in form(EXPERIMENT, more=("dataset",)).items() if key in _FIELDS}
+PARAMS = form(EXPERIMENT, only=("data.task", "dataset.name"))
 DOC = f"""
-Moves the alias `champion` of a model in MLflow's registry back to the version that the current champion replaced. It
-checks the files of that version first. The version that loses the alias stays in the registry and gets a tag with the
-time. `make rollback` does the same.
+Moves the alias `champion` in MLflow's registry back to the version that the current champion replaced, if the files of
+that version are intact. The other version stays in the registry, tagged with the time. `make rollback` does the same.
 
 {explain(PARAMS)}
 """

@@ -10,13 +10,8 @@ from spark_bert.dag.params import explain, form
 from spark_bert.dag.pipeline import DEFAULTS, stage_task
 from spark_bert.retrain.retraining import EXPERIMENT
 
-_SECTIONS = ("scoring", "prediction")
-_FIELDS = ("experiment", "data.label_separator", "dataset.name", "runtime.spark_master")
-PARAMS = {
-    key: param
-    for key, param in form(EXPERIMENT, more=("scoring", "dataset")).items()
-    if key in _FIELDS or key.partition(".")[0] in _SECTIONS
-}
+_FIELDS = ("scoring", "prediction", "data.label_separator", "dataset.name", "runtime.spark_master")
+PARAMS = form(EXPERIMENT, only=_FIELDS)
 DOC = f"""
 Adds predictions to the rows of a CSV, TSV, Parquet or JSON Lines file, or of a table in a database, on Spark. All its
 columns stay. Rows without a text are set aside in a file, with the reason. The buttons of the task open the files.

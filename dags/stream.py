@@ -13,15 +13,11 @@ from spark_bert.retrain.retraining import EXPERIMENT
 from spark_bert.streams.streaming import drifted, incoming_rows, stream_experiment
 
 ROWS = incoming_rows()
-_SECTIONS = ("streaming", "prediction")
-_FIELDS = ("experiment", "dataset.name", "runtime.spark_master")
+_FIELDS = ("streaming", "prediction", "dataset.name", "runtime.spark_master")
 _DRIFT = ("dataset.max_label_drift", "dataset.max_length_drift", "dataset.max_vocabulary_drift")
-_CONTINUOUS = ("streaming.continuous", "streaming.interval")  # a run ends
-PARAMS = {
-    key: param
-    for key, param in form(EXPERIMENT, more=("streaming", "dataset")).items()
-    if (key in _FIELDS + _DRIFT or key.partition(".")[0] in _SECTIONS) and key not in _CONTINUOUS
-}
+PARAMS = form(EXPERIMENT, only=(*_FIELDS, *_DRIFT))
+for continuous in ("streaming.continuous", "streaming.interval"):
+    del PARAMS[continuous]  # because a run ends
 DOC = f"""
 Labels the rows that have arrived since the last run, on Spark, each exactly once. The model is the champion of the
 registry, or the folder `streaming.model`. The labeled rows are in `streams/NAME/batches` in the home.
@@ -49,10 +45,5 @@ with DAG(
     default_args=DEFAULTS,
     tags=["spark-bert", "scoring"],
 ) as dag:
-    stream = stage_task(
-        "stream",
-        experiment_of=stream_experiment,
-        inlets=[ROWS],
-        on_execute_callback=acknowledge_event,
-    )
+    stream = stage_task("stream", experiment_of=stream_experiment, inlets=[ROWS], on_execute_callback=acknowledge_event)
     drifted(stream.output)

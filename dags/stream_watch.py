@@ -12,8 +12,7 @@ from spark_bert.retrain.retraining import EXPERIMENT
 from spark_bert.streams.stream_watch import StreamWatch
 from spark_bert.streams.streaming import drifted
 
-_FIELDS = ("experiment", "streaming.name")
-PARAMS = {key: param for key, param in form(EXPERIMENT, more=("streaming",)).items() if key in _FIELDS}
+PARAMS = form(EXPERIMENT, only=("streaming.name",))
 DOC = f"""
 Watches a stream that runs until it is stopped. A service, such as that of the platform, runs it; the Dag does not
 start it. Once the Dag is active, there is always one run.

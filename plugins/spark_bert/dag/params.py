@@ -50,8 +50,11 @@ _COMMON = (
 )
 
 
-def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Param]:
-    """Return a Dag's params: `experiment`, and one `section.field` per field of the pipeline's sections and `more`."""
+def form(experiment: str = names()[0], more: Iterable[str] = (), only: Iterable[str] = ()) -> dict[str, Param]:
+    """Return a Dag's params: `experiment`, and one `section.field` per field of the pipeline's sections and `more`.
+
+    `only` names sections and fields that replace these.
+    """
     params = {
         "experiment": Param(
             experiment,
@@ -64,8 +67,8 @@ def form(experiment: str = names()[0], more: Iterable[str] = ()) -> dict[str, Pa
         )
     }
     changes = flatten(load(experiment).model_dump(mode="json", exclude_defaults=True))
-    sections = _PIPELINE.union(more)
-    fields = (key for key in _fields() if key.partition(".")[0] in sections)
+    wanted = set(only) or _PIPELINE.union(more)
+    fields = (key for key in _fields() if wanted & {key, key.partition(".")[0]})
     for key in sorted(fields, key=_place):
         default, schema = _fields()[key]
         section = key.partition(".")[0].capitalize() if _place(key) < len(_COMMON) else "Advanced"
