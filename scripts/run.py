@@ -127,10 +127,7 @@ def _reason(log: Path) -> str:
 
 
 def _run_dag(conf: dict[str, Any], log: Path) -> Event:
-    """Run the Dag in a process of its own and return its last event.
-
-    Airflow would retry an interrupted task, so the child stops in its own way (_stop).
-    """
+    """Run the Dag in a process of its own, because Airflow would retry an interrupted task. Return its last event."""
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
     child = spawn.Process(target=_test_dag, args=(conf, log, sender))
@@ -152,11 +149,7 @@ def _run_dag(conf: dict[str, Any], log: Path) -> Event:
 
 
 def _follow(receiver: Connection, log: TextIO, shown: Display) -> Event:
-    """Show what happens until the Dag run has ended, and return its last event, with the reason of the first failure.
-
-    Raises:
-        EOFError: if the process that runs the Dag has ended before.
-    """
+    """Show what happens, and return the last event of the Dag run, with the reason of the first failure."""
     line = reason = ""
     while True:
         while piece := log.readline():
@@ -251,11 +244,8 @@ def experiment_of(options: argparse.Namespace) -> Experiment:
 
 
 def conf_of(options: argparse.Namespace, experiment: Experiment) -> dict[str, Any]:
-    """Return what the trigger form would send.
-
-    The form starts from a named experiment, but a file of the user's own starts from the defaults. So what the named
-    one sets is reset.
-    """
+    """Return what the trigger form would send."""
+    # It starts from a named experiment, whose changes are reset for a user's own file, which starts from the defaults.
     name, keys = options.experiment, set(parse_overrides(_overrides(options)))
     if name not in names():
         keys |= {*flatten(read(names()[0])), *flatten(read(name))}

@@ -29,10 +29,9 @@ class Context:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a stage ended: its result line, and for a refusal the exit code and the reason.
+    """How a stage ended: its result line, and for a refusal with evidence the exit code and the reason.
 
-    A refusal with evidence, such as a validation report or a verdict, is an outcome with an exit code: the evidence is
-    committed, and no later stage accepts it. A stage that has no evidence raises StageError.
+    The evidence, such as a verdict, is committed, and no later stage accepts it. Without any, raise StageError.
     """
 
     result: dict[str, Any] = field(default_factory=dict)
@@ -42,7 +41,6 @@ class Outcome:
 
 def cache_folder() -> Path:
     """Return the folder of fetched corpora and encoders: $SPARK_BERT_CACHE, else below the user's cache folder."""
-    named = os.environ.get("SPARK_BERT_CACHE")
-    if named:
+    if named := os.environ.get("SPARK_BERT_CACHE"):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spark-bert"
