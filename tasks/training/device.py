@@ -38,20 +38,16 @@ def usable_gpus() -> int:
         raise BadInput(
             f"torch {torch.__version__} cannot use a GPU ({reason}): update its driver, {_REMEDY}"
         ) from error
-    gpus = torch.cuda.device_count()
+    gpus, codes = torch.cuda.device_count(), torch.cuda.get_arch_list()
     for number in range(gpus):
-        _check_capability(number)
+        capability = torch.cuda.get_device_capability(number)
+        if torch.version.cuda and not any(runs(code, capability) for code in codes):
+            raise BadInput(
+                f"torch {torch.__version__} computes on GPUs of {' '.join(codes)}, but GPU {number}, "
+                f"{torch.cuda.get_device_name(number)}, has the compute capability {capability[0]}.{capability[1]}: "
+                f"name the other GPUs in {_VISIBLE}, {_REMEDY}"
+            )
     return gpus
-
-
-def _check_capability(number: int) -> None:
-    capability, codes = torch.cuda.get_device_capability(number), torch.cuda.get_arch_list()
-    if torch.version.cuda and not any(runs(code, capability) for code in codes):
-        raise BadInput(
-            f"torch {torch.__version__} computes on GPUs of {' '.join(codes)}, but GPU {number}, "
-            f"{torch.cuda.get_device_name(number)}, has the compute capability {capability[0]}.{capability[1]}: "
-            f"name the other GPUs in {_VISIBLE}, {_REMEDY}"
-        )
 
 
 def runs(code: str, capability: tuple[int, int]) -> bool:
