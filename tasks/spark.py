@@ -148,10 +148,7 @@ def partitions(rows: int) -> int:
 
 
 def keep_workers(spark: SparkSession) -> None:
-    """Keep Spark from ending the Python workers, with all that they have loaded.
-
-    Call this more often than once a minute: an executor whose workers have had no task for a minute ends them all.
-    """
+    """Keep Spark from ending the Python workers and what they loaded, which it does after a minute without a task."""
     context = spark.sparkContext
     managers = context._jsc.sc().getExecutorMemoryStatus().size()
     executors = max(1, managers - 1)  # the driver is one of them; with a local master, the only one

@@ -1,9 +1,7 @@
 """The layers of BERT and MPNet for training on a CPU in bf16, with hand-written forward and backward passes.
 
-For a small encoder, matrix products take only 60 % of the time of forward and backward. Most of the rest is overhead of
-autograd, repeated casts of the same values and random numbers for dropout. Here, each half of a layer is a single
-autograd node, every value is cast once, and dropout is cheap. Between the halves and in layer normalization values stay
-in fp32, as they do under autocast.
+Each half of a layer is a single autograd node, every value is cast once, and dropout is cheap. Between the halves and
+in layer normalization values stay in fp32, as they do under autocast.
 """
 
 from __future__ import annotations

@@ -74,10 +74,9 @@ class EncoderWithHead(nn.Module):
 
 
 class Classifier(EncoderWithHead):
-    """A model for sequence classification.
+    """A model for sequence classification. What `save` writes predicts scores if it is a regression.
 
-    The model's outputs for a regression are positions within the range of scores: 0 is the middle of the range, and
-    its ends are -0.5 and 0.5. So a training behaves the same for all ranges. What `save` writes predicts scores.
+    In training, its outputs are positions from -0.5 to 0.5 in the range of scores, so it behaves the same for all.
     """
 
     def __init__(self, model: PreTrainedModel, spec: HeadSpec) -> None:

@@ -199,10 +199,7 @@ def _mask(attention_mask: torch.Tensor | None = None, **rest: Any) -> torch.Tens
 def _mpnet_encode(
     encoder: Any, forward: Callable[..., Any], *values: Any, packing: Packing | None = None, **more: Any
 ) -> Any:
-    """Run MPNet, which adds a bias to the scores that depends on the distance of two tokens.
-
-    For a packed batch, the bias is that of the longest row, and all rows and layers share it.
-    """
+    """Run MPNet, whose bias for the distances of tokens all rows and layers of a packed batch share."""
     if packing is None:
         return forward(*values, **more)
     hidden = encoder.embeddings(input_ids=more["input_ids"], position_ids=more["position_ids"])

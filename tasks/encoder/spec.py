@@ -1,7 +1,4 @@
-"""The description of a head, and config.json, which holds it: read as data, without code that a folder names.
-
-This module imports neither torch nor transformers, because the service has none.
-"""
+"""The description of a head, and config.json, which holds it, read as data without torch, which the service lacks."""
 
 from __future__ import annotations
 
@@ -43,10 +40,7 @@ _HEAD = "ForSequenceClassification"
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """The head on top of an encoder.
-
-    It has one logit per class for softmax, one logit per label for a sigmoid, or a single output, the score.
-    """
+    """The head on top of an encoder: one logit per class for softmax, one per label for a sigmoid, or the score."""
 
     kind: Kind
     outputs: int

@@ -1,7 +1,4 @@
-"""Tokenize texts into the columns that a TokenTable reads, for the files of preprocess and for tables in memory.
-
-This module does not import torch, because Spark's executors do not need it.
-"""
+"""Tokenize texts into the columns that a TokenTable reads, without torch, which Spark's executors do not need."""
 
 from __future__ import annotations
 
@@ -52,10 +49,7 @@ def encode(tokenizer: Tokenizer, columns: list[list[str]]) -> list[Encoding]:
 
 
 def token_columns(encodings: list[Encoding], pairs: bool, ids: pa.DataType) -> dict[str, pa.Array]:
-    """Return the columns of a TokenTable that hold tokens.
-
-    They are "length" (number of tokens), "first" (number of tokens of the first segment) and "input_ids".
-    """
+    """Return the columns of a TokenTable that hold tokens, their numbers, and those of the first segments."""
     sizes = lengths(encodings)
     seconds = [sum(encoding.type_ids) for encoding in encodings] if pairs else 0
     values: npt.NDArray[Any] = np.fromiter(

@@ -1,8 +1,6 @@
 """The forms in which a package computes. This file is saved with packages, so it imports nothing of the project.
 
-The library of a form is imported only when it is needed, because few machines have all of them. A library that
-compiles a model for the shape of its input, such as OpenVINO, takes tens of milliseconds for the first batch of every
-shape. So there must not be too many shapes.
+OpenVINO takes tens of milliseconds for the first batch of every shape, so there must not be too many shapes.
 """
 
 from __future__ import annotations

@@ -28,8 +28,7 @@ class Connection(HttpToolsProtocol):
     """A connection that is closed if its client sends too much, too slowly, or nothing while others wait.
 
     When there are too many connections, the one whose client has been awaited for the longest, counted from the start
-    of its request, is closed. So idle and slow clients do not keep others out. If all clients wait for answers, the new
-    one is refused.
+    of its request, is closed. If all clients wait for answers, the new one is refused.
     """
 
     def __init__(

@@ -1,8 +1,6 @@
-"""The Open Inference Protocol, version 2, which KServe, Triton and others speak, over HTTP with JSON.
+"""The Open Inference Protocol, version 2, of KServe, Triton and others, with tensors as JSON or binary.
 
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
-
-Tensors may also be binary, as the clients of Triton and KServe send them if they are told nothing else:
 https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/protocol/extension_binary_data.html
 """
 

@@ -154,11 +154,7 @@ class Waiting:
         return own + min(self.shares.taken - mine, self.shares.others(client) * own)
 
     def take(self) -> list[Input]:
-        """Remove and return the inputs of the next batch; none if none waits.
-
-        The input whose turn it is determines the length. Others of this length join it, then those of near lengths, up
-        to the budget.
-        """
+        """Take the input whose turn it is, and others of its length, then of near ones, up to the budget, if any."""
         heads = {length: min(turns) for length in list(self._classes) if (turns := list(self._heads(length)))}
         if not heads:
             return []

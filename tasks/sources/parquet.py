@@ -98,10 +98,7 @@ class UserParquet:
 
 
 def _open(stream: BinaryIO, **options: Any) -> tuple[pq.ParquetFile, pa.Schema]:
-    """Open a file, and return its columns with the types that they have without dictionaries and views.
-
-    Texts and bytes keep their dictionaries while they are read: a value that occurs often is in memory once.
-    """
+    """Open a file, and return its columns with their types without dictionaries, which texts have while being read."""
     plain = pq.ParquetFile(stream, **options)
     leaves = [leaf for leaf in _leaves(plain.metadata) if leaf.physical_type == "BYTE_ARRAY"]
     texts = [leaf.path for leaf in leaves if leaf.logical_type.type in _TEXTS]

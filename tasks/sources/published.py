@@ -87,11 +87,7 @@ class GlueFolder(Source):
 
 
 class HubDataset(Source):
-    """One configuration of the hub's data set, with one hub split for each split of the task.
-
-    Unless runtime.download is set, the command line (tasks/__main__.py) puts the hub's libraries into offline mode.
-    They then read the data set from their local cache, which `make fetch` fills.
-    """
+    """One configuration of the hub's data set, from the local cache unless runtime.download is set (tasks/__main__)."""
 
     def __init__(self, task: Task) -> None:
         assert task.hub is not None  # the experiment's validation guarantees it

@@ -85,8 +85,7 @@ def check_column(path: Path, header: Sequence[str], name: str, role: str, remedy
 def found_columns(header: Sequence[str], wanted: Sequence[str], remedy: str, separated: str = "") -> str:
     """Return the columns of a file for a message, and one remedy: that of the cause that they show, or the given one.
 
-    Blanks and invisible characters at the ends of names are made visible. `separated` is what else to do about columns
-    that are separated by another character, as ", or ...".
+    `separated` is what else to do about columns that are separated by another character, as ", or ...".
     """
     names = [name if name.isprintable() and name == name.strip() and name else ascii(name) for name in header]
     found = ", ".join(names)[:200]

@@ -122,10 +122,7 @@ def remarks(path: Path, encoding: str) -> list[str]:
 
 
 def read_rows(path: Path, dialect: Dialect = PLAIN) -> Iterator[Row]:
-    """Return all rows of a .csv file (with quoting) or of a TSV file (without quoting), including the header.
-
-    Empty lines at the end of a file are no rows. Rows of separators only at the end have the problem BLANK.
-    """
+    """Return all rows with the header, of a .csv file with quoting. At the end, rows of separators only are BLANK."""
     check_file(path, dialect.encoding)
     is_csv = format_of(path) == ".csv"
     rows = _csv_rows(path, dialect) if is_csv else _tsv_rows(path, dialect)

@@ -34,11 +34,7 @@ from tasks.streaming.rows import ARROW, SCHEMA
 
 
 class FileSource(DataSource):
-    """The source.
-
-    Its options are `folder`; `log`, the file that notes what was found; `settle`, the seconds for which a file must not
-    have changed; `files`, the largest number of files per batch; and `partitions`, that of partitions.
-    """
+    """The source. Options: folder, log, settle (seconds unchanged), files (per batch), partitions."""
 
     @classmethod
     def name(cls) -> str:
