@@ -9,8 +9,7 @@ from airflow.sdk import DAG
 from spark_bert.dag.params import explain, form
 from spark_bert.dag.pipeline import DEFAULTS
 from spark_bert.retrain.retraining import EXPERIMENT
-from spark_bert.streams.stream_watch import StreamWatch
-from spark_bert.streams.streaming import drifted
+from spark_bert.streams.streaming import StreamWatch, drifted
 
 PARAMS = form(EXPERIMENT, only=("streaming.name",))
 DOC = f"""

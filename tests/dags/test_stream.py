@@ -22,8 +22,7 @@ from spark_bert.dag.params import resolve
 from spark_bert.deployment.places import data_path
 from spark_bert.operators.base import StageOperator
 from spark_bert.retrain.drop_folder import DropFolderTrigger, acknowledge_event
-from spark_bert.streams.stream_watch import StreamWatch
-from spark_bert.streams.streaming import Reported, drifted, incoming_rows, last_reported
+from spark_bert.streams.streaming import Reported, StreamWatch, drifted, incoming_rows, last_reported
 from tests.airflow_home import HOME, airflow
 
 WINDOW = {"window": "batches 3 to 7", "rows": 1040, "file": "windows/3-7.json", "reasons": ["too long"]}

@@ -18,8 +18,7 @@ from include.artifacts import write_json
 from include.stages import BadInput
 from spark_bert.dag.assets import DRIFTED
 from spark_bert.retrain.retraining import EXPERIMENT
-from spark_bert.streams.stream_watch import Heartbeat, StreamDown, StreamWatch
-from spark_bert.streams.streaming import drifted
+from spark_bert.streams.streaming import Heartbeat, StreamDown, StreamWatch, drifted
 
 LONG = "the drift of length is 0.31, above dataset.max_length_drift = 0.25"
 
@@ -82,9 +81,7 @@ def story(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def happens(*steps: Callable[[], None]) -> None:
         coming = iter(steps)
         sleep = lambda seconds: next(coming, lambda: time.sleep(seconds))()  # noqa: E731
-        monkeypatch.setattr(
-            "spark_bert.streams.stream_watch.time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
-        )
+        monkeypatch.setattr("spark_bert.streams.streaming.time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
 
     return happens
 
