@@ -12,8 +12,7 @@ from spark_bert.dag.pipeline import DEFAULTS, pipeline, stage_task, succeeded, t
 from spark_bert.retrain.approval import PromotionApproval, answers
 from spark_bert.retrain.drop_folder import acknowledge_event
 from spark_bert.retrain.retraining import EXPERIMENT, labeled_data, news, retraining_experiment, versioned_experiment
-from spark_bert.retrain.rollout import Rollout, undo
-from spark_bert.retrain.trial import Trial
+from spark_bert.retrain.service import Rollout, Trial, undo
 from spark_bert.telemetry.notices import Notice, late_after
 
 JOIN = "none_failed_min_one_success"  # a task before this one may have been skipped

@@ -16,8 +16,7 @@ from spark_bert.dag.pipeline import DEFAULTS
 from spark_bert.operators.base import Outcome, failure
 from spark_bert.operators.failures import RETRIES, Interrupted, StageRetries, Unreachable
 from spark_bert.retrain.approval import PromotionApproval
-from spark_bert.retrain.rollout import Rollout
-from spark_bert.retrain.trial import Trial
+from spark_bert.retrain.service import Rollout, Trial
 
 
 class Task:

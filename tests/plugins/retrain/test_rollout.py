@@ -18,8 +18,7 @@ from include.stages import BadInput
 from spark_bert.dag.params import form
 from spark_bert.operators.base import StageOperator
 from spark_bert.retrain.retraining import EXPERIMENT
-from spark_bert.retrain.rollout import Rollout, RolloutTrigger, undo
-from spark_bert.retrain.service import service
+from spark_bert.retrain.service import Rollout, RolloutTrigger, service, undo
 from tests.plugins.receivers import serving
 
 MODEL = "spark-bert-reviews"
@@ -89,7 +88,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def wait(address: str, seconds: float = 0.3) -> dict[str, Any]:
     """Let a trigger that came back from the triggerer's database wait, and return its event."""
     kind, arguments = RolloutTrigger(address, MODEL, "3", seconds / 60, interval=0.02).serialize()
-    assert kind == "spark_bert.retrain.rollout.RolloutTrigger"
+    assert kind == "spark_bert.retrain.service.RolloutTrigger"
     trigger = RolloutTrigger(**json.loads(json.dumps(arguments)))
 
     async def events() -> list[Any]:

@@ -19,7 +19,7 @@ from include.runs import TRIAL
 from spark_bert.dag.params import form
 from spark_bert.deployment.places import run_folder
 from spark_bert.retrain.retraining import EXPERIMENT
-from spark_bert.retrain.trial import Trial, TrialTrigger
+from spark_bert.retrain.service import Trial, TrialTrigger
 from tests.plugins.receivers import serving
 
 
@@ -70,7 +70,7 @@ def server() -> Iterator[Service]:
 def wait(address: str, texts: int, seconds: float = 30) -> dict[str, Any]:
     """Let a trigger that came back from the triggerer's database wait, and return its event."""
     kind, arguments = TrialTrigger(address, "reviews", "2", "4", texts, seconds / 60, interval=0.02).serialize()
-    assert kind == "spark_bert.retrain.trial.TrialTrigger"
+    assert kind == "spark_bert.retrain.service.TrialTrigger"
     trigger = TrialTrigger(**json.loads(json.dumps(arguments)))
 
     async def events() -> list[Any]:
