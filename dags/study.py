@@ -10,7 +10,7 @@ from include.ablations import TABLE_5
 from spark_bert.dag.assets import ABLATION_ARM
 from spark_bert.dag.params import explain
 from spark_bert.dag.pipeline import DEFAULTS, stage_task
-from spark_bert.studies.study import StudyMapper, Table5Window, study_experiment
+from spark_bert.studies.ablation import StudyMapper, Table5Window, study_experiment
 
 PARAMS = {
     "study": Param(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow.plugins_manager import AirflowPlugin
 
 from spark_bert.dag import pools
-from spark_bert.studies.study import StudyMapper, Table5Window
+from spark_bert.studies.ablation import StudyMapper, Table5Window
 from spark_bert.studies.timetable import ConfigurationTimetable
 from spark_bert.telemetry import metrics
 from spark_bert.web.files import app

@@ -15,7 +15,7 @@ from include.ablations import TABLE_5
 from include.stages import STAGES, BadInput
 from spark_bert.dag.assets import ABLATION_ARM
 from spark_bert.operators.process import ProcessStageOperator
-from spark_bert.studies.study import StudyMapper, Table5Window, study_experiment
+from spark_bert.studies.ablation import StudyMapper, Table5Window, study_experiment
 from tests.airflow_home import ROOT
 
 
