@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from spark_bert.dag.params import filled, form
 
 #: The variable with the days after which unused files are removed. Without it, the Dag only lists them.
 AFTER = "SPARK_BERT_PRUNE_AFTER"
-_DAY = 86400
 
 log = logging.getLogger(__name__)
 
@@ -43,17 +41,14 @@ def retention_experiment(context: Context) -> Experiment:
 def logs(**context: Any) -> dict[str, int]:
     """List the folders of old logs, remove them if the settings ask for that, and return their number and size."""
     settings = retention_experiment(context).retention  # type: ignore[arg-type]  # a Context, as keywords
-    old = list(old_logs(Path(conf.get("logging", "base_log_folder")), settings.days))
+    oldest = time.time() - settings.days * 86400
+    old = [
+        folder
+        for folder in sorted(Path(conf.get("logging", "base_log_folder")).glob("dag_id=*/run_id=*"))
+        if not folder.is_symlink() and all(path.lstat().st_mtime < oldest for path in (folder, *folder.rglob("*")))
+    ]
     size = sum(file.lstat().st_size for folder in old for file in folder.rglob("*"))
     log.info("%d folders of logs (%.1f MB) are older than %d days", len(old), size / 1e6, settings.days)
     for folder in old if settings.remove else ():
         shutil.rmtree(folder)
     return {"folders": len(old), "bytes": size, "removed": len(old) if settings.remove else 0}
-
-
-def old_logs(base: Path, days: float) -> Iterator[Path]:
-    """Yield the folders of Dag runs below Airflow's base_log_folder whose logs are older than a number of days."""
-    oldest = time.time() - days * _DAY
-    for folder in sorted(base.glob("dag_id=*/run_id=*")):
-        if not folder.is_symlink() and all(path.lstat().st_mtime < oldest for path in (folder, *folder.rglob("*"))):
-            yield folder

@@ -29,23 +29,20 @@ NAMED_USERS = range(1000, 65534)
 
 def image(stage: str) -> str:
     """Return the name of the stage's image: its GPU variant if the stage trains and the deployment has GPUs."""
-    name = STAGES[stage].image + ("-gpu" if wants_gpus(stage) else "")
+    name = STAGES[stage].image + ("-gpu" if gpus(stage) else "")
     return (
         f"{os.environ.get('SPARK_BERT_IMAGES') or 'spark-bert'}/{name}:{os.environ.get('SPARK_BERT_TAG') or 'latest'}"
     )
 
 
-def gpus() -> int:
-    """Return how many GPUs a training stage gets ($SPARK_BERT_GPUS): -1 for all of the machine, 0 by default."""
+def gpus(stage: str) -> int:
+    """Return how many GPUs the stage gets: $SPARK_BERT_GPUS if it trains, -1 for all of the machine, 0 by default."""
+    if STAGES[stage].image != "train":
+        return 0
     text = os.environ.get("SPARK_BERT_GPUS") or "0"
     if text != "all" and not text.isdecimal():
         raise BadInput(f"SPARK_BERT_GPUS={text!r} is not valid: write the number of GPUs per training, or all")
     return -1 if text == "all" else int(text)
-
-
-def wants_gpus(stage: str) -> bool:
-    """Return whether the stage trains and the deployment has GPUs."""
-    return STAGES[stage].image == "train" and gpus() != 0
 
 
 def user() -> tuple[int, int]:

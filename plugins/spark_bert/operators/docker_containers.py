@@ -88,7 +88,7 @@ def remove(cli: APIClient, name: str) -> None:
 
 def host_config(stage: str, experiment: Experiment, run: Path) -> dict[str, Any]:
     """Return the sandbox of a stage's container, as the arguments of docker's `create_host_config`."""
-    limit, gpus = limits(stage), containers.gpus() if containers.wants_gpus(stage) else 0
+    limit, gpus = limits(stage), containers.gpus(stage)
     return {
         "init": True,  # an init process forwards signals to the stage and reaps orphaned processes
         "read_only": True,

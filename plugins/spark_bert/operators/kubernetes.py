@@ -24,7 +24,7 @@ from kubernetes.config import ConfigException
 from urllib3.exceptions import HTTPError
 
 from include.stages import ExitCode
-from spark_bert.deployment.containers import gpus, image, network, prepare_folders, wants_gpus
+from spark_bert.deployment.containers import gpus, image, network, prepare_folders
 from spark_bert.deployment.limits import VARIABLE, limits, out_of_memory
 from spark_bert.deployment.places import deployment, run_folder, run_name
 from spark_bert.operators.base import Outcome, StageOperator
@@ -171,7 +171,8 @@ class KubernetesStageOperator(StageOperator, KubernetesPodOperator):
         except PodLaunchFailedException as error:
             raise launch_error(image(self.stage), str(error)) from error
         except PodLaunchTimeoutException as error:
-            needs = f"{limits(self.stage).memory >> 20} MiB" + (f", {gpus()} GPUs" if wants_gpus(self.stage) else "")
+            count = gpus(self.stage)
+            needs = f"{limits(self.stage).memory >> 20} MiB" + (f", {count} GPUs" if count else "")
             raise AirflowException(
                 f"no node has started {self.stage}, another try may succeed. It needs a processor and {needs}. "
                 f"{VARIABLE} and SPARK_BERT_GPUS change that. {error}"

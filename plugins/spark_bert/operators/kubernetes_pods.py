@@ -135,10 +135,11 @@ def _resources(stage: str) -> k8s.V1ResourceRequirements:
     limit = limits(stage)
     memory = {"memory": _quantity(limit.memory)}
     most = {**memory, "cpu": f"{limit.cpus:g}"}
-    if containers.wants_gpus(stage):
-        if containers.gpus() < 0:
-            raise BadInput("SPARK_BERT_GPUS=all is not possible on Kubernetes: write the number of GPUs per training")
-        most["nvidia.com/gpu"] = str(containers.gpus())
+    gpus = containers.gpus(stage)
+    if gpus < 0:
+        raise BadInput("SPARK_BERT_GPUS=all is not possible on Kubernetes: write the number of GPUs per training")
+    if gpus:
+        most["nvidia.com/gpu"] = str(gpus)
     return k8s.V1ResourceRequirements(limits=most, requests={**memory, "cpu": f"{min(limit.cpus, 1):g}"})
 
 

@@ -148,8 +148,11 @@ def _reigns(events: Sequence[_Event]) -> Iterator[_Reign]:
     """Yield which version was the champion when, in order. The events come in the order of their times."""
     scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for event in events:
-        for version, score in _scores(event):
-            scores[version].append((event.time, score))
+        if event.kind == "challenge":
+            versions = {"model": event.version, "champion": event.found["champion"]}
+            for name, score in event.found["metrics"].items():
+                if score is not None and versions.get(name):
+                    scores[versions[name]].append((event.time, score))
     for version, group in groupby(filter(None, map(_sighting, events)), key=lambda sighting: sighting[2]):
         time, by, _ = next(group)  # that it was seen again is no news
         known = scores.get(version, [])
@@ -162,14 +165,6 @@ def _sighting(event: _Event) -> tuple[float, str, str] | None:
     if event.kind == "promotion":
         return event.time, "promotion" if event.found["promoted"] else "seen", event.found["champion"]
     return (event.time, event.kind, event.version) if event.kind in ("seen", "rollback") else None
-
-
-def _scores(event: _Event) -> Iterator[tuple[str, float]]:
-    if event.kind == "challenge":
-        versions = {"model": event.version, "champion": event.found["champion"]}
-        for name, score in event.found["metrics"].items():
-            if score is not None and versions.get(name):
-                yield versions[name], score
 
 
 def _events(rows: Iterable[Row]) -> Iterator[_Event]:

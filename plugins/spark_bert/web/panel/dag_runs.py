@@ -9,6 +9,8 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
+from sqlalchemy import and_, func, or_, select
+
 from spark_bert.deployment.places import indexed, run_folder, without_index
 
 #: Changes from this time before the last known one are read again, because their transactions may have ended after it.
@@ -46,7 +48,6 @@ class DagRuns:
     def states(self) -> Mapping[str, DagRunState]:
         """Return the state of each Dag run, and of each index of a mapped task group that has not ended."""
         from airflow.models.dagrun import DagRun
-        from sqlalchemy import func, select
 
         with self._lock:
             changed = self._read(since=self._last - _OVERLAP) if self._last else {}
@@ -60,7 +61,6 @@ class DagRuns:
         """Return the Dag runs that have changed since a moment, or all, and note when the last one has."""
         from airflow.models.dagrun import DagRun
         from airflow.models.taskinstance import TaskInstance as Task
-        from sqlalchemy import and_, select
 
         def has_task(state: str) -> Any:
             of_run = Task.dag_id == DagRun.dag_id, Task.run_id == DagRun.run_id
@@ -83,7 +83,6 @@ def _indices_under_way() -> dict[str, DagRunState]:
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance as Task
     from airflow.utils.state import State
-    from sqlalchemy import or_, select
 
     under_way = select(Task.dag_id, Task.run_id, Task.map_index).join(Task.dag_run)
     unfinished = or_(Task.state.is_(None), Task.state.not_in(State.finished))
@@ -95,7 +94,6 @@ def _indices_under_way() -> dict[str, DagRunState]:
 def task_states(dag_id: str, run_id: str) -> dict[str, TaskState]:
     """Return the state of each task of a Dag run or of an index in it, by its task id."""
     from airflow.models.taskinstance import TaskInstance as Task
-    from sqlalchemy import select
 
     columns = select(Task.task_id, Task.state, Task.start_date, Task.end_date, Task.try_number)
     plain_id, index = without_index(run_id)
