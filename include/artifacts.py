@@ -1,8 +1,7 @@
 """The artifact store: the folders artifacts/<stage>/<key>, each of which is complete or does not exist.
 
-A stage writes into a temporary sibling; the manifest is written last, everything is synced, and one rename
-commits it. A reader accepts only a folder whose manifest is complete and whose files match it; one without a manifest
-(a copy or a removal was cut off) is no artifact, and is replaced. A stage that was stopped continues from
+A stage writes into a temporary sibling, the manifest last, and one rename commits it. A folder without a manifest (a
+copy or a removal was cut off) is no artifact, and is replaced. A stage that was stopped continues from
 checkpoints/<stage>/<key>, which is removed when its artifact is committed.
 """
 
@@ -60,8 +59,7 @@ class Artifact:
 class ArtifactStore:
     """The folder artifacts/ of a home.
 
-    With full_check, `find` hashes every file. Otherwise it considers a file unchanged if its size and the time of its
-    last change are still those of the commit, when every file was hashed.
+    With full_check, `find` hashes every file, even if size and time of its last change are those of the commit.
     """
 
     def __init__(self, root: Path, full_check: bool = False) -> None:

@@ -18,11 +18,7 @@ _UNFINISHED = (".part", ".tmp")
 
 
 def is_finished(file: Dropped) -> bool:
-    """Return whether a file in a drop folder is ready to be read.
-
-    Hidden files, files whose names end in .part or .tmp, and files whose names are not valid UTF-8 are not: such a name
-    cannot be stored in a record or an Airflow event.
-    """
+    """Return whether a file in a drop folder is ready to be read, and has a name that a record can store."""
     ignored = file.name.startswith(".") or file.name.endswith(_UNFINISHED) or is_unwritable(file.name)
     return not ignored and file.is_file()
 

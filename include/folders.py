@@ -25,11 +25,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def open_folder(root: Path, *names: str, make: bool = False) -> Iterator[int]:
     """Yield a descriptor of the folder root/names[0]/names[1]/..., which is valid within the context.
 
-    The root, which the deployment names, may be a link; nothing below it may. With `make`, missing folders are created.
-
-    Raises:
-        NotADirectoryError: if a link or a file is in the place of a folder.
-        FileNotFoundError: if a folder does not exist.
+    The root, which the deployment names, may be a link. Raise NotADirectoryError if a link or a file is in the place of
+    a folder below it, and FileNotFoundError if one is missing, unless `make` creates it.
     """
     if make:
         root.mkdir(parents=True, exist_ok=True)

@@ -39,12 +39,9 @@ DAG_ID, RUN_ID, MAP_INDEX = VARIABLES["dag_id"], VARIABLES["run_id"], VARIABLES[
 
 
 class Entry(BaseModel):
-    """What run.json says of one stage; the key is "" where it made nothing.
+    """What run.json says of one stage. Times are in seconds since 1970, and None in records of earlier versions."""
 
-    Times are in seconds since 1970; None in records that are older than these fields.
-    """
-
-    key: str
+    key: str  # "" where it made nothing
     exit_code: int
     message: str = ""
     path: str = ""
@@ -55,16 +52,12 @@ class Entry(BaseModel):
 
 
 class Recorded(BaseModel):
-    """What run.json says of a run.
-
-    The ids are "" unless an Airflow task has started one of its stages, and the index is -1 unless that was a task of a
-    mapped task group.
-    """
+    """What run.json says of a run."""
 
     run: str
-    dag_id: str = ""
+    dag_id: str = ""  # unless an Airflow task has started one of its stages
     run_id: str = ""
-    map_index: int = -1
+    map_index: int = -1  # unless that was a task of a mapped task group
     experiment: dict[str, dict[str, Any]] = {}
     stages: dict[str, Entry]
 
@@ -122,8 +115,7 @@ class Run:
     def adopt(self, other: Run, without: str, changes: dict[str, Any]) -> None:
         """Start with what another run of the same home has made, except for one stage and those that follow from it.
 
-        The changes are fields of the experiment ("section.field") that only these stages read. The record names the
-        other run under "from".
+        The changes are fields of the experiment ("section.field") that only these stages read.
         """
         record = other.record()
         stages = {
@@ -153,18 +145,16 @@ class Run:
             self._write(stage, {**entry, "reused": False}, experiment, told)
 
     def _write(
-        self,
-        stage: str,
-        entry: dict[str, Any],
-        experiment: Experiment | None,
-        told: Mapping[str, str] = os.environ,
+        self, stage: str, entry: dict[str, Any], experiment: Experiment | None, told: Mapping[str, str] = os.environ
     ) -> None:
         record = self.record()
         stages: dict[str, Any] = record["stages"]
         if stages.get(stage, {}).get("key") != entry["key"]:
             stages = {name: known for name, known in stages.items() if name not in descendants(stage)}
         self.folder.mkdir(parents=True, exist_ok=True)
-        record |= _dag_run(told)
+        record |= {name: told[of] for name, of in (("dag_id", DAG_ID), ("run_id", RUN_ID)) if told.get(of)}
+        if index := told.get(MAP_INDEX):
+            record["map_index"] = int(index)
         if experiment and "experiment" in record:  # of each field, what the stage that read it last was given
             record["experiment"] = merge(record["experiment"], flatten(STAGES[stage].part(experiment)))
         elif experiment:
@@ -172,11 +162,7 @@ class Run:
         write_json(self.file, {**record, "stages": {**stages, stage: entry}})
 
     def artifact(self, stage: str, experiment: Experiment | None = None) -> Artifact:
-        """Return the artifact of a finished stage.
-
-        Raises:
-            BadInput: if the stage has not run or has failed, or was given another experiment.
-        """
+        """Return the artifact of a finished stage. Raise BadInput if there is none, or one of another experiment."""
         entry = self.record()["stages"].get(stage)
         if entry is None:
             raise BadInput(f"the run {self.folder.name} has no {stage} yet: run the stage {stage} first")
@@ -189,8 +175,7 @@ class Run:
         if changed:
             raise BadInput(
                 f"{stage} of the run {self.folder.name} was made from another experiment: "
-                f"{_in_words(changed, artifact.manifest.part)}. "
-                f"Run the stage {stage} again, or use a new run folder"
+                f"{_in_words(changed, artifact.manifest.part)}. Run the stage {stage} again, or use a new run folder"
             )
         return artifact
 
@@ -198,12 +183,6 @@ class Run:
 def _until_now(started: float | None) -> dict[str, float]:
     ended = time.time()
     return {"started": round(ended if started is None else started, 3), "ended": round(ended, 3)}
-
-
-def _dag_run(told: Mapping[str, str]) -> dict[str, str | int]:
-    variables = {"dag_id": DAG_ID, "run_id": RUN_ID}
-    ids: dict[str, str | int] = {name: told[of] for name, of in variables.items() if told.get(of)}
-    return ids | {"map_index": int(index)} if (index := told.get(MAP_INDEX)) else ids
 
 
 def _in_words(changed: dict[str, tuple[Any, Any]], made: dict[str, Any]) -> str:

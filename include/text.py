@@ -45,14 +45,7 @@ def is_unwritable(text: str) -> bool:
     return _UNWRITABLE.search(text) is not None
 
 
-_STRING = "tag:yaml.org,2002:str"
-
-
 class _Short(reprlib.Repr):
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxstring = self.maxother = self.maxlong = 100
-
     def repr_int(self, x: int, level: int) -> str:
         """Return the number, or a description of it if it has more digits than Python converts (4,300)."""
         try:
@@ -62,6 +55,7 @@ class _Short(reprlib.Repr):
 
 
 _short = _Short()
+_short.maxstring = _short.maxother = _short.maxlong = 100
 
 
 def from_yaml(text: str) -> Any:
@@ -140,7 +134,7 @@ class _Loader(yaml.SafeLoader):
         return str(self.construct_scalar(node)).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
-_Loader.add_constructor(_STRING, _Loader.construct_text)
+_Loader.add_constructor("tag:yaml.org,2002:str", _Loader.construct_text)
 _Loader.yaml_implicit_resolvers = {}
 
 

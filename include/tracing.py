@@ -1,9 +1,8 @@
 """Spans of a stage's process, in the JSON of OpenTelemetry's protocol (OTLP), one request per line of a file.
 
-A stage has no network in its container, so it writes its spans into the folder of its run, at traces/<stage>.jsonl. The
-operator exports them if Airflow's own tracing is on. Each line is written when its span has ended: a process that is
-killed leaves the spans that had ended, and a later try appends its own. OpenTelemetry's SDK is not used, because the
-image of trainings does not contain it.
+A stage has no network in its container, so it writes each span, when it has ended, into the folder of its run, at
+traces/<stage>.jsonl. The operator exports them if Airflow's own tracing is on. OpenTelemetry's SDK is not used, because
+the image of trainings does not contain it.
 """
 
 from __future__ import annotations

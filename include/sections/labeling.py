@@ -61,10 +61,7 @@ class Scoring(_Texts):
 
 
 class Streaming(_Texts):
-    """The labeling of rows as they arrive. Only the stage `stream` reads this section.
-
-    The limits of drift are those of the section dataset.
-    """
+    """The labeling of rows as they arrive, by the stage `stream`. The limits of drift are in the section dataset."""
 
     name: str = Field("stream", pattern="^[A-Za-z0-9_-]+$", description="The stream, whose state is in streams/NAME.")
     source: Literal["files", "kafka", "kafka-java"] = Field(

@@ -10,11 +10,7 @@ from include.sections.base import Fraction, Section, Share
 
 
 class Dataset(Section):
-    """A dataset to which the files of a drop folder are added. The pipeline does not read this section.
-
-    The default limits lie above the drift that batches of 100 rows of a corpus show against the rest of that corpus;
-    docs/RETRAIN.md lists the measurements.
-    """
+    """A dataset to which files of a drop folder are added. docs/RETRAIN.md has the measurements behind the limits."""
 
     name: str = Field("", pattern="^[A-Za-z0-9_-]*$", description="Name of the dataset. If empty, that of the task.")
     drop: str = Field("", description="The folder into which new files (CSV, TSV or Parquet) are put.")

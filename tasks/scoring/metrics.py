@@ -28,8 +28,6 @@ NAMES = {
     "multilabel": ("f1_micro", "f1_macro", "subset_accuracy", "hamming_loss"),
     "regression": ("pearson", "spearman", "mse", "rmse", "mae", "r2"),
 }
-#: A correlation is undefined for a constant, but scores that are independent of the text have 0 on average.
-_CORRELATIONS = {"pearson": 0.0, "spearman": 0.0}
 
 
 def all_metrics(task: Task, labels: Array, logits: Array, thresholds: Thresholds = ()) -> dict[str, float]:
@@ -131,11 +129,7 @@ def baseline(task: Task, labels: Array) -> dict[str, float | None]:
 
 
 def _multilabel_baseline(labels: Array) -> dict[str, float | None]:
-    """Return the best values over all sets of labels that could be given to every row.
-
-    Of all sets of a size, that of the most frequent labels has the best micro F1. Macro F1 is best if all labels are
-    predicted, because a label that is not predicted has an F1 of 0.
-    """
+    # Of all sets of a size, the most frequent labels have the best micro F1. Macro F1 is best if all are predicted.
     rows, each = labels.shape
     counts = np.sort(labels.sum(axis=0))[::-1]
     micro = 2 * counts.cumsum() / (rows * np.arange(1, each + 1) + counts.sum())
@@ -151,7 +145,8 @@ def _multilabel_baseline(labels: Array) -> dict[str, float | None]:
 def _regression_baseline(task: Task, labels: Array) -> dict[str, float | None]:
     mean, median = (all_metrics(task, labels, np.full((len(labels), 1), of(labels))) for of in (np.mean, np.median))
     errors = {name: mean[name] for name in ("mse", "rmse", "r2")} | {"mae": median["mae"]}
-    return {**_CORRELATIONS, **as_json(errors)}
+    # A correlation is undefined for a constant, but scores that are independent of the text have 0 on average.
+    return {"pearson": 0.0, "spearman": 0.0, **as_json(errors)}
 
 
 def as_json(values: Mapping[str, float]) -> dict[str, float | None]:

@@ -45,10 +45,7 @@ def predict(kind: Kind, logits: Array, thresholds: Thresholds = ()) -> tuple[Arr
 
 
 def distribution(task: Task, logits: Array) -> dict[str, dict[str, float]]:
-    """Return the share of the rows that each label is predicted for, or the mean and deviation of the scores.
-
-    A model that gives every row the same answer shows here first. It is empty without rows or if a logit is not finite.
-    """
+    """Return the share of rows that each label is predicted for, or mean and deviation of scores, if all are finite."""
     if not len(logits) or not np.isfinite(logits).all():
         return {}
     predicted = metrics.predictions(task.kind, logits)

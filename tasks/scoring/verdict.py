@@ -81,10 +81,7 @@ def verdict_on(evaluated: Path, experiment: Experiment, inputs: Mapping[str, Art
 
 
 def judge(experiment: Experiment, evidence: Evidence, expected_rows: int | None) -> Verdict:
-    """Compare the evidence with the experiment's thresholds, the baselines, and the thresholds of slices.
-
-    `expected_rows` is the number of rows that the dev split must have; None, which fails the gate, if it is unknown.
-    """
+    """Compare the evidence with the experiment's thresholds and the baselines. No expected number of rows fails it."""
     task, gate, thresholds = experiment.task, experiment.gate, experiment.thresholds
     measured, predicted = evidence.summary.get("rows"), len(evidence.labels)
     reasons = []
@@ -144,7 +141,5 @@ def _reason(what: str, value: float | None, threshold: float, found: Interval | 
     reason = f"{what} {value:.4f} is {threshold - value:.4f} below {key} = {threshold}"
     if found is None:
         return reason
-    reason += f" (95 % interval {found[0]:.4f} to {found[1]:.4f}"
-    if found[1] < threshold:
-        return f"{reason})"
-    return f"{reason}, which includes the threshold: the miss is within chance)"
+    chance = "" if found[1] < threshold else ", which includes the threshold: the miss is within chance"
+    return f"{reason} (95 % interval {found[0]:.4f} to {found[1]:.4f}{chance})"
