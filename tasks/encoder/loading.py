@@ -6,6 +6,7 @@ be used as asked.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,7 +35,6 @@ from tasks.encoder.spec import (
     bad_input_for,
     described_head,
     has_head,
-    named_code,
     read_values,
 )
 from tasks.encoder.text_cnn import TextCNNConfig, TextCNNForSequenceClassification, TextCNNModel
@@ -293,6 +293,7 @@ def _positions_of(encoder: PreTrainedModel) -> int | None:
 def _class_of(folder: Path, kind: Any) -> Any:
     if isinstance(kind, str) and kind in CONFIG_MAPPING:
         return CONFIG_MAPPING[kind]
-    code = named_code(folder)
+    values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    code = ", ".join(f"{key}: {json.dumps(values[key])}" for key in CODE if values.get(key))
     never = f", and the code that it names is never run ({code})" if code else ""
     raise ValueError(f"transformers has no model_type {kind!r}{never}: choose a model of a family that it has")

@@ -177,12 +177,6 @@ def read_values(folder: Path) -> dict[str, Any]:
     return values
 
 
-def named_code(folder: Path) -> str:
-    """Return what config.json names as code; "" if nothing. The folder has been read before."""
-    values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    return ", ".join(f"{key}: {json.dumps(values[key])}" for key in CODE if values.get(key))
-
-
 def has_head(values: Mapping[str, Any]) -> bool:
     """Return whether the architecture that config.json names has a head for sequence classification."""
     named = values.get("architectures")
