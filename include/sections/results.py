@@ -71,7 +71,8 @@ class Prediction(Section):
     escape_formulas: bool = Field(
         False,
         description="Write an apostrophe before each text in predictions.csv and scored.csv that begins with =, +, -, "
-        "@, a tab or a line end, which a spreadsheet would take for a formula. Parquet files keep texts as they are.",
+        "@, a tab or a line end. A spreadsheet takes it for a formula, which may read files and send them. Parquet "
+        "files keep texts as they are.",
     )
 
 

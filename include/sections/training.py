@@ -124,7 +124,9 @@ class Training(Section):
         description="Rank of LoRA's adapters. If it is not 0, only the adapters and the head are trained, which "
         "usually needs a higher learning rate. The saved model contains the adapters.",
     )
-    lora_alpha: int = Field(16, ge=1, description="Scale of LoRA's adapters, which is divided by lora_rank.")
+    lora_alpha: int = Field(
+        16, ge=1, description="Scale of LoRA's adapters: their output is multiplied by lora_alpha / lora_rank."
+    )
     lora_targets: Literal["attention", "all"] = Field(
         "attention",
         description="The linear layers that get LoRA's adapters. attention: those of attention; all: also those of the "

@@ -242,13 +242,12 @@ def learning_rate(step: int, steps: int, training: Training) -> float:
 
 
 class MovingAverage:
-    """Averages the trained parameters over the steps, with exponentially decreasing weights; a decay of 0 averages
-    nothing.
+    """Averages the trained parameters over the steps, with exponentially decreasing weights.
 
         a_t = (1 - decay) (w_t + decay w_(t-1) + decay^2 w_(t-2) + ...) / (1 - decay^t)
 
     The divisor corrects the bias towards the first steps (Kingma and Ba 2015, section 7.2). torch's AveragedModel
-    has none, swaps no weights in place, and copies frozen ones.
+    has none, swaps no weights in place, and copies frozen ones. A decay of 0 averages nothing.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
