@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks.tables import spread, table
 from include.artifacts import Artifact
-from include.named import build, merge, parse_overrides
+from include.named_experiments import build, merge, parse_overrides
 from include.runs import Run
 from tasks.assets import encoder_folder
 from tasks.encoder.batching import Array, TokenTable

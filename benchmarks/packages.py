@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.workload import Workload
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.spec import HeadSpec

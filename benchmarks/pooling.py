@@ -15,7 +15,7 @@ from typing import get_args
 from benchmarks.scores import dev_metric, paired_difference
 from benchmarks.tables import spread, table
 from benchmarks.workload import Workload, add_arguments, prepare
-from include.sections.training import Model
+from include.fields.training import Model
 
 POOLINGS: tuple[str, ...] = get_args(Model.model_fields["pooling"].annotation)
 EXPERIMENTS = ("sst2", "cola", "stsb")

@@ -33,8 +33,8 @@ from benchmarks.packages import untrained
 from benchmarks.predictors import Label, documented_udf
 from benchmarks.tables import spread, table
 from benchmarks.workload import add_arguments, prepare
-from include.named import load
-from include.sections.results import Prediction
+from include.fields.results import Prediction
+from include.named_experiments import load
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.loading import load_trained, read_head
 from tasks.inference.packaged_backends import computes

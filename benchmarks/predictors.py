@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from include.sections.results import Prediction
+from include.fields.results import Prediction
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 

@@ -26,7 +26,7 @@ from transformers import BertConfig, BertModel
 
 from include.artifacts import write_json
 from include.experiment import Experiment
-from include.sections.ranks import Runtime
+from include.fields.ranks import Runtime
 from tasks.encoder.loading import add_head
 from tasks.training.checkpoint import Checkpoints, Snapshot
 from tasks.training.job import Job, checkpoints

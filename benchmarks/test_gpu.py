@@ -25,7 +25,7 @@ from benchmarks.gpu.goals import goals_table
 from benchmarks.gpu.report import Work, main_table, sizes_table
 from benchmarks.gpu.rows import SMALL, lengths, operations, write_encoder, write_rows
 from benchmarks.gpu.turns import Turn, take_turns, with_one_gpu
-from include.named import load
+from include.named_experiments import load
 from include.stages import BadInput
 from tasks.launching.launch import ROOT
 from tasks.training.factory import build_trainer

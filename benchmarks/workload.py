@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from include.named import load, merge, parse_overrides, read
+from include.named_experiments import load, merge, parse_overrides, read
 from include.runs import Run
 from tasks.assets import encoder_folder
 from tasks.encoder.batching import TokenTable

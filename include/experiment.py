@@ -11,15 +11,15 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
+from include.fields.base import Section
+from include.fields.data import Data, Preprocessing, Validation
+from include.fields.labeling import Scoring, Serving, Streaming
+from include.fields.ranks import Communication, Parallel, Runtime
+from include.fields.results import Gate, Prediction, Publication, Study, Submission
+from include.fields.retraining import Dataset, Retention, Retraining
+from include.fields.training import Batching, Loss, Model, Pretraining, Training
 from include.glue import GENERIC, TASKS, Task
 from include.rules import problems
-from include.sections.base import Section
-from include.sections.data import Data, Preprocessing, Validation
-from include.sections.labeling import Scoring, Serving, Streaming
-from include.sections.ranks import Communication, Parallel, Runtime
-from include.sections.results import Gate, Prediction, Publication, Study, Submission
-from include.sections.retraining import Dataset, Retention, Retraining
-from include.sections.training import Batching, Loss, Model, Pretraining, Training
 
 
 class Experiment(Section):

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from include.artifacts import Artifact, ArtifactStore, write_json
 from include.experiment import Experiment
-from include.named import merge
+from include.named_experiments import merge
 from include.stages import PIPELINE, STAGES, BadInput, StageError, flatten
 from include.text import is_unwritable
 from include.tracing import VARIABLES

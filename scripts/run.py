@@ -22,7 +22,7 @@ from airflow.sdk.configuration import conf as airflow_conf
 
 from include.experiment import Experiment
 from include.glue import AUTO
-from include.named import load, names, parse_overrides, read, require_threshold
+from include.named_experiments import load, names, parse_overrides, read, require_threshold
 from include.runs import Run
 from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient, flatten
 from spark_bert.dag.params import NOTHING

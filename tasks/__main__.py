@@ -18,7 +18,7 @@ from typing import NoReturn
 from include.experiment import Experiment
 from include.folders import check_home
 from include.logs import configure
-from include.named import load, names
+from include.named_experiments import load, names
 from include.runs import Run
 from include.stages import STAGES, BadInput, ExitCode, StageError, result_line
 from include.tracing import Origin

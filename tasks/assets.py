@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from include.artifacts import sha256, sync, write_json
+from include.fields.ranks import Runtime
 from include.folders import user_folder
 from include.scratch import scratch_folder
-from include.sections.ranks import Runtime
 from include.stages import BadInput, Transient
 from include.text import shorten
-from tasks import outside
+from tasks import digests
 from tasks.context import cache_folder
 from tasks.encoder.spec import has_head
 
@@ -210,7 +210,7 @@ def _digests(name: str, files: tuple[str, ...], runtime: Runtime) -> list[str]:
     folder = encoder_folder(name, runtime)
     if name in ENCODERS:  # encoder_folder has compared the files with these digests
         return [ENCODERS[name].files[file] for file in files]
-    return [outside.digest(folder / file) for file in files]
+    return [digests.digest(folder / file) for file in files]
 
 
 def _hub_folder(name: str, download: bool) -> Path:

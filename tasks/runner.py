@@ -1,7 +1,7 @@
 """Running one stage: find its inputs, return at once when it is done already, commit what it made.
 
 CONTRIBUTING.md says what the functions of a stage do. The plan is part of the artifact's key: as a text, as JSON (a
-dataclass or JSON values), or by its method `fingerprint`. Files that it hashes with `outside.digest` must not have
+dataclass or JSON values), or by its method `fingerprint`. Files that it hashes with `digests.digest` must not have
 changed when the work is done. `committed` is also called when the artifact is found, because it may have been missed.
 """
 
@@ -21,11 +21,11 @@ from typing import Any
 from include import tracing
 from include.artifacts import Artifact, Manifest, artifact_key, revision
 from include.experiment import Experiment
-from include.named import build, merge
+from include.named_experiments import build, merge
 from include.runs import DAG_ID, AtWork, Run, at_work, descendants
 from include.stages import GROUPS, STAGES, BadInput, StageError, Stopped
 from tasks.context import Context, Outcome
-from tasks.outside import check_unchanged, noting
+from tasks.digests import check_unchanged, noting
 from tasks.refusal import explain
 
 log = logging.getLogger(__name__)

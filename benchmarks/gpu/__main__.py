@@ -28,7 +28,7 @@ from benchmarks.gpu.report import Measured, Work, main_table, sizes_table
 from benchmarks.gpu.rows import BASE, SMALL, operations, write_encoder, write_rows
 from benchmarks.gpu.turns import take_turns
 from include.artifacts import write_json
-from include.named import load
+from include.named_experiments import load
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable
 from tasks.launching.rank import JOB

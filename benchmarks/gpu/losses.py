@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.gpu.rows import SMALL, write_encoder, write_rows
 from benchmarks.tables import table
 from include.artifacts import write_json
-from include.named import load
+from include.named_experiments import load
 from tasks.launching.launch import ROOT, launch
 from tasks.training.job import Job
 from tasks.training.layers import missing_tool

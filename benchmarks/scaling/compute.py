@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from include.named import load
+from include.named_experiments import load
 from tasks.communication.exchange import by_kind, group_by_size
 from tasks.encoder.models import EncoderWithHead
 from tasks.launching.tuning import keep_freed_memory

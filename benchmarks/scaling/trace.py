@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from benchmarks.scaling.compute import WORDS
-from include.sections.ranks import Communication
+from include.fields.ranks import Communication
 from tasks.communication.all_reduce import Bucket
 from tasks.communication.hosts import Hosts
 from tasks.communication.link import Handle, Link

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 import horovod.torch as hvd
 import torch
 
-from include.sections.ranks import Communication
+from include.fields.ranks import Communication
 from tasks.communication.compression import compressor
 from tasks.communication.compression.base import Compressor, Uncompressed
 from tasks.communication.exchange import Exchange, GradientBuffer, Parameters, by_kind, group_by_size, total_norm

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from include.sections.ranks import Parallel
+from include.fields.ranks import Parallel
 from tasks.communication import ranks
 
 _T = TypeVar("_T")

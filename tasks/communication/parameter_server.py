@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from include.sections.ranks import Communication
+from include.fields.ranks import Communication
 from tasks.communication.exchange import Exchange, GradientBuffer, Kind, Parameters, by_kind, group_by_size, total_norm
 from tasks.communication.layout import flat
 from tasks.communication.link import Handle, Link

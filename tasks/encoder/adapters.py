@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
 
-from include.sections.training import Training
+from include.fields.training import Training
 from include.stages import BadInput
 
 ADAPTER = "adapter"  # the folder for the adapters in a model's folder

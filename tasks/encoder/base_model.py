@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from include.sections.ranks import Runtime
+from include.fields.ranks import Runtime
 from include.stages import BadInput
 from tasks.assets import ENCODERS, encoder_folder, is_folder
 from tasks.encoder.spec import BASE_MODEL

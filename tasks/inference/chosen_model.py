@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from include.experiment import Experiment
+from include.fields.results import Prediction
 from include.folders import user_folder
 from include.runs import Run
-from include.sections.results import Prediction
 from include.stages import BadInput
-from tasks import outside
+from tasks import digests
 from tasks.encoder.loading import read_head
 from tasks.inference.trained_model import TrainedModel, is_package
 from tasks.tracking.loading import MANIFEST_SHA256, load_champion, load_package
@@ -91,6 +91,6 @@ def _of_folder(folder: Path, prediction: Prediction, section: Naming) -> Model:
             f"{folder} is not the folder of a model or of a package, because it has no config.json and no "
             f"package.json in it: correct {section}.model"
         )
-    digests = [f"{file.relative_to(folder)} {outside.digest(file)}" for file in files]
+    digests = [f"{file.relative_to(folder)} {digests.digest(file)}" for file in files]
     digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()
     return Model(f"sha256:{digest[:16]}", digest, TrainedModel.of(folder, prediction))

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 
 from include.answers import MODEL_VERSION, ROW
 from include.artifacts import sync
-from include.sections.results import Prediction
+from include.fields.results import Prediction
 from include.text import is_blank
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.cleaning import clean

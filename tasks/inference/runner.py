@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from include.sections.results import Prediction
+from include.fields.results import Prediction
 from tasks.encoder import tokens
 from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, TokenTable, length_batches
 from tasks.encoder.cleaning import clean_all

@@ -9,7 +9,7 @@ from typing import Self
 
 import torch
 
-from include.sections.results import Prediction
+from include.fields.results import Prediction
 from include.stages import BadInput
 from tasks.encoder.batching import Array
 from tasks.encoder.loading import load_trained, read_head

@@ -22,7 +22,7 @@ from types import FrameType
 from include import tracing
 from include.scratch import scratch_folder
 from include.stages import BadInput, ExitCode, Stopped, Transient
-from tasks import outside
+from tasks import digests
 from tasks.launching.driver import LOST
 from tasks.launching.rank import JOB, ORIGIN, STOP, train
 from tasks.launching.tuning import threads
@@ -159,7 +159,7 @@ def _train(job: Job, folder: Path, ranks: int) -> None:
     if ranks == 1:
         train(job, folder / STOP)
         return
-    outside.settle()  # the ranks read within seconds, and train for hours
+    digests.settle()  # the ranks read within seconds, and train for hours
     job.write(folder / JOB)
     tracing.hand_over(folder / ORIGIN)
     (folder / LOST).unlink(missing_ok=True)

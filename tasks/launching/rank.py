@@ -19,7 +19,7 @@ from include import tracing
 from include.artifacts import locked, write_json
 from include.logs import configure
 from include.stages import ExitCode, StageError
-from tasks import outside
+from tasks import digests
 from tasks.launching import tuning
 from tasks.training.job import Job
 
@@ -41,7 +41,7 @@ def train(job: Job, stop: Path) -> None:
     ):
         with tracing.span("load"):
             trainer = build_trainer(job, stop.exists, stop.parent)
-            outside.settle()  # hours of work do not depend on files that are not read any more
+            digests.settle()  # hours of work do not depend on files that are not read any more
         with tracing.span("training", rank=trainer.layout.rank, ranks=trainer.layout.world):
             try:
                 trainer.run()

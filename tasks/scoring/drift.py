@@ -20,8 +20,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
+from include.fields.retraining import Dataset
 from include.glue import Kind
-from include.sections.retraining import Dataset
 from include.stages import BadInput
 
 #: The file of a package that contains the profile of the training rows.

@@ -18,7 +18,7 @@ import uvloop
 from include.experiment import Experiment
 from include.folders import user_folder
 from include.logs import configure
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from include.secrets import SERVING, VARIABLE
 from include.stages import BadInput, ExitCode, StageError

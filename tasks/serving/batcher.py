@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from tokenizers import Encoding
 
-from include.sections.labeling import Serving
+from include.fields.labeling import Serving
 from tasks.encoder.windows import pool
 from tasks.inference.packaged_model import Array, PackagedModel
 from tasks.serving.metrics import Metrics

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from include.sections.labeling import Serving
+from include.fields.labeling import Serving
 from tasks.serving.batcher import Batcher
 from tasks.serving.metrics import Metrics
 from tasks.serving.refusal import NotReady, Refusal, TooLarge, TooSlow, Unknown

@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import Any
 
 from include.experiment import Experiment
+from include.fields.data import Data
 from include.glue import AUTO, TASKS
-from include.named import build, merge
-from include.sections.data import Data
+from include.named_experiments import build, merge
 from include.stages import BadInput
 from include.text import is_blank
 from tasks.sources import open_source

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from include.fields.data import FORMATS, Data
 from include.folders import user_path
 from include.glue import AUTO, SPLITS, Task
-from include.sections.data import FORMATS, Data
 from include.stages import BadInput
 from tasks.sources.labels import ReadLabel, read_cell, read_flags
 from tasks.sources.normalize import overlap_key

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Context, Decimal
 
-from include.sections.data import Data
+from include.fields.data import Data
 from include.text import shown
 
 #: Returns the label of a row, given its fields other than the texts. Raises ValueError if there is none.

@@ -13,7 +13,7 @@ from typing import Any
 from include.folders import user_path
 from include.glue import SPLITS, Task
 from include.stages import BadInput
-from tasks import outside
+from tasks import digests
 from tasks.sources.source import Record, Source
 from tasks.sources.table import found_columns, selected
 from tasks.sources.text_files import Row, nul_problem, read_header, read_rows
@@ -102,7 +102,7 @@ class HubDataset(Source):
     def fingerprint(self) -> str:
         """Return a digest of the cached files that the rows are read from."""
         files = [Path(entry["filename"]) for split in SPLITS for entry in self._loaded[split].cache_files]
-        return hashlib.sha256("".join(outside.digest(file) for file in files).encode()).hexdigest()
+        return hashlib.sha256("".join(digests.digest(file) for file in files).encode()).hexdigest()
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the rows of the split, with the hub's label ids converted to the labels of GLUE's own files."""

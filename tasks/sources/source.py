@@ -10,7 +10,7 @@ from pathlib import Path
 
 from include.glue import SPLITS
 from include.stages import BadInput
-from tasks import outside
+from tasks import digests
 from tasks.sources.labels import ReadLabel
 from tasks.sources.text_files import BLANK, PLAIN, Dialect, Row, check_file, format_of, remarks
 
@@ -59,7 +59,7 @@ class Source(ABC):
         digest = hashlib.sha256()
         for path in dict.fromkeys(self.paths.values()):
             check_file(path, self.dialect.encoding)
-            digest.update((format_of(path) + outside.digest(path)).encode())
+            digest.update((format_of(path) + digests.digest(path)).encode())
         return digest.hexdigest()
 
     def to_records(self, rows: Iterable[Row], split: str, texts: int, read_label: ReadLabel | None) -> Iterator[Record]:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from include import folders
-from include.sections.data import FORMATS
+from include.fields.data import FORMATS
 from include.stages import BadInput
 from include.text import seen
 from tasks.sources.json_row import read_lines

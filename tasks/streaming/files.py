@@ -22,8 +22,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTr
 from pyspark.sql.types import StructType
 
 from include.datasets import is_finished
+from include.fields.data import FORMATS
 from include.folders import Dropped
-from include.sections.data import FORMATS
 from include.stages import BadInput
 from tasks.sources import limits
 from tasks.sources.json_row import written

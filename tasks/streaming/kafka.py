@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from include.sections.labeling import Streaming
+from include.fields.labeling import Streaming
 from include.stages import BadInput
 from tasks.sources.text_files import decoding_problem
 from tasks.streaming.kafka_topic import Offsets, Range, Topic, made_anew, properties_file, read_properties

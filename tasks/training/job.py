@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from include.artifacts import write_json
 from include.experiment import Experiment
-from include.sections.training import Batching, Training
+from include.fields.training import Batching, Training
 from tasks.encoder.spec import HeadSpec
 
 #: The file of each kind of profile (runtime.profile).

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from include.fields.training import Loss
 from include.glue import Task, losses_for
-from include.sections.training import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array, send
 

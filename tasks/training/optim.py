@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from include.sections.training import Training
+from include.fields.training import Training
 from tasks.communication.exchange import Owned
 from tasks.communication.state import State, part_of, prefixed
 from tasks.encoder.models import EncoderWithHead

@@ -12,7 +12,7 @@ from itertools import dropwhile
 
 import numpy as np
 
-from include.sections.training import Batching, Training
+from include.fields.training import Batching, Training
 from include.stages import BadInput
 from tasks.encoder.batching import ROWS_OF_LONGER, TIERS, Array, Batch, TokenTable, length_batches
 from tasks.encoder.models import Classifier

@@ -19,7 +19,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from include.ablations import CONFIGURATIONS, day, study
 from include.experiment import Experiment
-from include.named import load
+from include.named_experiments import load
 from include.stages import BadInput
 from spark_bert.dag.assets import ABLATION_ARM
 from spark_bert.deployment.places import run_folder

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from include.named import load
+from include.named_experiments import load
 from include.stages import PIPELINE, STAGES, BadInput
 from spark_bert.operators.process import ProcessStageOperator
 from tests.airflow_home import HOME, Interpreter, airflow

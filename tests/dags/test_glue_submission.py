@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk import DAG, PartitionedAssetTimetable, RollupMapper, SegmentWindow
 
 from include.artifacts import write_json
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from include.stages import BadInput
 from spark_bert.dag.assets import FINETUNED

@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 from airflow.sdk.definitions.taskgroup import MappedTaskGroup
 
 from include.leaderboard import MODELS
-from include.named import load
+from include.named_experiments import load
 from include.stages import BadInput
 from spark_bert.dag.pools import pool
 from spark_bert.deployment.places import run_folder, this_run

@@ -85,7 +85,7 @@ def test_it_starts_on_mondays_when_files_come_and_when_a_stream_drifts(dag: DAG)
 
 def test_no_drop_folder_is_watched_where_none_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "retrain.yaml").write_text("dataset: {name: reviews}")
-    monkeypatch.setattr("include.named.FOLDER", tmp_path)
+    monkeypatch.setattr("include.named_experiments.FOLDER", tmp_path)
     assert labeled_data().watchers == []
 
 

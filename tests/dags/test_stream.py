@@ -59,7 +59,7 @@ def test_files_that_arrive_start_a_run(stream: DAG) -> None:
 
 def test_no_folder_is_watched_where_none_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "retrain.yaml").write_text("streaming: {source: kafka, brokers: 'kafka:9092', topic: reviews}")
-    monkeypatch.setattr("include.named.FOLDER", tmp_path)
+    monkeypatch.setattr("include.named_experiments.FOLDER", tmp_path)
     assert incoming_rows().watchers == []
 
 
@@ -84,7 +84,7 @@ def test_a_run_ends_even_if_the_experiment_goes_on(
 ) -> None:
     (tmp_path / "retrain.yaml").write_text("streaming: {folder: data/incoming, continuous: true, interval: 5}")
     (tmp_path / "movies.yaml").write_text("{}")
-    monkeypatch.setattr("include.named.FOLDER", tmp_path)
+    monkeypatch.setattr("include.named_experiments.FOLDER", tmp_path)
     task = stream.get_task("stream")
     assert isinstance(task, StageOperator)
     run = SimpleNamespace(dag_id="stream", run_id="manual__1")
@@ -97,7 +97,7 @@ def test_a_run_starts_no_sooner_than_it_would_read_the_file(
     settle: str, waits: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "retrain.yaml").write_text(f"streaming: {{folder: data/incoming, {settle}}}")
-    monkeypatch.setattr("include.named.FOLDER", tmp_path)
+    monkeypatch.setattr("include.named_experiments.FOLDER", tmp_path)
     (watcher,) = incoming_rows().watchers
     assert isinstance(watcher.trigger, DropFolderTrigger) and watcher.trigger.settle == waits
 

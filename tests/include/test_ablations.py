@@ -11,7 +11,7 @@ import pytest
 
 from include.ablations import CONFIGURATIONS, EPOCH, EXPERIMENTS, TABLE_5, arm, day, find, parse, study
 from include.experiment import Experiment
-from include.named import build, load, merge
+from include.named_experiments import build, load, merge
 from include.stages import BadInput
 
 #: Configurations that work only for one kind of task, with the message for the other kind.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from include.artifacts import MANIFEST, Artifact, ArtifactStore, Manifest, artifact_key, write_json
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run, descendants
 from include.scratch import kernel
 from include.stages import PIPELINE, STAGES, BadInput

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from include.experiment import Experiment
 from include.glue import LOSSES
-from include.named import build, load, names, parse_overrides, require_threshold
+from include.named_experiments import build, load, names, parse_overrides, require_threshold
 from include.stages import STAGES, BadInput
 
 

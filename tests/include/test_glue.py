@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from include.experiment import Experiment
+from include.fields.data import Data
 from include.glue import SPLITS, SUBMISSION_TASKS, TASKS
-from include.named import build
-from include.sections.data import Data
+from include.named_experiments import build
 from include.stages import BadInput
 
 

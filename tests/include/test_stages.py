@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from include.experiment import Experiment
-from include.named import load
-from include.sections.training import Training
+from include.fields.training import Training
+from include.named_experiments import load
 from include.stages import PIPELINE, STAGES, StageError, parse_result, result_line
 
 

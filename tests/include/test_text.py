@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from include.folders import user_folder, user_path
-from include.named import load
+from include.named_experiments import load
 from include.stages import BadInput
 from include.text import from_json, from_yaml
 

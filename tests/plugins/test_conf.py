@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from airflow.sdk.definitions.param import ParamsDict
 
-from include import named
+from include import named_experiments
 from include.experiment import Experiment
-from include.named import load
+from include.named_experiments import load
 from include.stages import Transient
 from scripts import run
 from scripts.run import conf_of, experiment_of
@@ -64,7 +64,7 @@ def test_columns_are_added_to_those_of_an_experiment(tmp_path: Path) -> None:
 def test_a_file_starts_from_the_defaults_and_not_from_the_default_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(named, "FOLDER", tmp_path)
+    monkeypatch.setattr(named_experiments, "FOLDER", tmp_path)
     (tmp_path / "movies.yaml").write_text("training: {epochs: 7}\n")
     file = tmp_path / "own.yaml"
     file.write_text("data: {path: data/own, source: files, columns: {sentence: text}}\nmodel: {dropout: 0.2}\n")

@@ -15,9 +15,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from include.named import load
+from include.fields.labeling import Serving
+from include.named_experiments import load
 from include.secrets import KAFKA, LOGIN, SERVING, VARIABLE
-from include.sections.labeling import Serving
 from include.stages import STAGES
 from spark_bert.deployment.containers import CODE
 from spark_bert.operators.base import GRACE

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import PIPELINE
 from tasks.runner import run_stage

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from include.artifacts import sha256
-from include.sections.ranks import Runtime
+from include.fields.ranks import Runtime
 from include.stages import BadInput, Transient
 from tasks import assets
 from tasks.encoder.loading import load_encoder

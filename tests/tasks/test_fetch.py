@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from include.named import load
-from include.sections.ranks import Runtime
+from include.fields.ranks import Runtime
+from include.named_experiments import load
 from include.stages import BadInput
 from tasks import assets
 from tasks.fetch import fetch

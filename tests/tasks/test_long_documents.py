@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import pipeline
 
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from tasks.encoder.loading import load_trained
 from tasks.inference.runner import Runner

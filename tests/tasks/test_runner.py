@@ -17,10 +17,10 @@ import pytest
 from include.artifacts import Manifest
 from include.experiment import Experiment
 from include.logs import VARIABLE
-from include.named import load
+from include.named_experiments import load
 from include.runs import DAG_ID, MAP_INDEX, RUN_ID, AtWork, Run, at_work
 from include.stages import STAGES, BadInput, ExitCode, Transient
-from tasks import outside, runner
+from tasks import digests, runner
 from tasks.__main__ import main
 from tasks.context import Context, Outcome
 from tests.spans import read_spans
@@ -66,15 +66,15 @@ def test_a_finished_stage_returns_at_once(run: Run, monkeypatch: pytest.MonkeyPa
 
 def test_what_was_read_may_change_while_the_work_goes_on(tmp_path: Path) -> None:
     file = tmp_path / "encoder.json"
-    with outside.noting():
+    with digests.noting():
         for settled in (False, True):
             file.write_text("1")
-            outside.digest(file)
+            digests.digest(file)
             if settled:
-                outside.settle()
+                digests.settle()
             file.write_text("2")
             with nullcontext() if settled else pytest.raises(Transient, match=r"encoder\.json was changed"):
-                outside.check_unchanged()
+                digests.check_unchanged()
 
 
 @pytest.mark.parametrize("ending", [Outcome({}), BadInput("half a row")])

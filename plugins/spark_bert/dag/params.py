@@ -13,8 +13,8 @@ from typing import Any
 from airflow.sdk import Context, Param
 
 from include.experiment import Experiment
-from include.named import build, load, merge, names, read
-from include.sections.base import Section
+from include.fields.base import Section
+from include.named_experiments import build, load, merge, names, read
 from include.stages import PIPELINE, STAGES, BadInput, flatten
 from spark_bert.deployment.inputs import masters
 

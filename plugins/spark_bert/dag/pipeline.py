@@ -10,7 +10,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import Context, TaskGroup, chain
 
 from include.experiment import Experiment
-from include.named import require_threshold
+from include.named_experiments import require_threshold
 from include.stages import PIPELINE, STAGES
 from spark_bert.dag.params import from_form
 from spark_bert.dag.pools import pool

@@ -13,7 +13,7 @@ from airflow.sdk import Context, Param, task
 from airflow.sdk.configuration import conf
 
 from include.experiment import Experiment
-from include.named import build, merge
+from include.named_experiments import build, merge
 from include.stages import BadInput
 from spark_bert.dag.params import filled, form
 

@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.hitl import HITLUser
 
 from include.artifacts import write_json
+from include.fields.retraining import Retraining
 from include.runs import ANSWERS, DECISION
-from include.sections.retraining import Retraining
 from spark_bert.deployment.places import this_run
 from spark_bert.retrain.retraining import approvers, retraining_experiment
 from spark_bert.telemetry.notices import Notice

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from pydantic import ValidationError
 
 from include.experiment import Experiment
-from include.named import build, load, merge, require_threshold
+from include.named_experiments import build, load, merge, require_threshold
 from include.runs import Run
 from include.stages import BadInput, ExitCode
 from spark_bert.dag.params import from_form

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from include.drift_windows import in_short
 from include.experiment import Experiment
 from include.folders import Dropped
-from include.named import build, load, merge
+from include.named_experiments import build, load, merge
 from spark_bert.dag.assets import DRIFTED
 from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import home

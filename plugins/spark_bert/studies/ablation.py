@@ -13,7 +13,7 @@ from airflow.sdk import Context, Param, task
 from include.ablations import CONFIGURATIONS, EXPERIMENTS, TABLE_5, Configuration, arm, day, find, study
 from include.artifacts import write_json
 from include.experiment import Experiment
-from include.named import build
+from include.named_experiments import build
 from include.runs import ARM
 from include.stages import BadInput
 from spark_bert.dag.assets import ABLATION_ARM

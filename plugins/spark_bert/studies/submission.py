@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import Context, task
 
 from include.experiment import Experiment
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput
 from spark_bert.dag.assets import FINETUNED

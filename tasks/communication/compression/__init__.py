@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from include.sections.ranks import Communication
+from include.fields.ranks import Communication
 from tasks.communication.compression.base import Compressor, Half, Uncompressed
 from tasks.communication.compression.coded import OneBit, Quantized, TopK
 from tasks.communication.compression.powersgd import PowerSGD

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn import functional
 
-from include.sections.ranks import Parallel
+from include.fields.ranks import Parallel
 from include.stages import BadInput
 from tasks.communication.layout import Layout
 from tasks.encoder.batching import Batch

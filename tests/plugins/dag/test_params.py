@@ -12,7 +12,7 @@ from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import ParamValidationError
 
 from include.experiment import Experiment
-from include.named import load, names
+from include.named_experiments import load, names
 from include.stages import BadInput
 from spark_bert.dag.params import _COMMON, explain, filled, form, resolve
 
@@ -139,7 +139,7 @@ TEXTS = ("data.path", "data.train", "pretraining.text", "dataset.name", "dataset
 def reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     """An experiment named reviews, which says something in many text fields."""
     (tmp_path / "reviews.yaml").write_text(NAMED)
-    monkeypatch.setattr("include.named.FOLDER", tmp_path)
+    monkeypatch.setattr("include.named_experiments.FOLDER", tmp_path)
     return load("reviews")
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from airflow.sdk import Context
 from kubernetes.client import ApiClient
 
-from include.named import load
+from include.named_experiments import load
 from include.runs import DAG_ID, RUN_ID
 from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import run_folder

@@ -13,7 +13,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.types import HostConfig
 from requests import ConnectionError
 
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from include.secrets import DATABASE, KAFKA, LOGIN, PROMOTER
 from include.stages import STAGES, BadInput, ExitCode

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from include.named import load
+from include.named_experiments import load
 from include.stages import BadInput
 from spark_bert.deployment.containers import user
 from spark_bert.deployment.places import run_folder

@@ -9,7 +9,7 @@ import pytest
 
 from include.artifacts import write_json
 from include.experiment import Experiment
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import REPOSITORY

@@ -22,7 +22,7 @@ import structlog
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from include.experiment import Experiment
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from include.secrets import VARIABLES
 from include.stages import STAGES, ExitCode

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException
 from opentelemetry import trace
 from opentelemetry.sdk.trace import Tracer, TracerProvider
 
-from include.named import load
+from include.named_experiments import load
 from include.runs import DAG_ID, RUN_ID
 from spark_bert.dag.params import from_form
 from spark_bert.deployment.places import run_folder

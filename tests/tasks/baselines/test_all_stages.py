@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from transformers import pipeline
 
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput
 from tasks.runner import run_stage

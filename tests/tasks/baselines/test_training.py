@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from include.experiment import Experiment
-from include.named import build
+from include.named_experiments import build
 from include.stages import BadInput
 from tasks.baselines.regression import fit
 from tasks.baselines.training import train

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from include.sections.ranks import Communication
-from include.sections.training import Training
+from include.fields.ranks import Communication
+from include.fields.training import Training
 from tasks.communication.exchange import Parameters, by_kind
 from tasks.communication.parameter_server import ParameterServer
 from tasks.encoder.loading import add_head

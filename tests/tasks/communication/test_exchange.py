@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from include.sections.ranks import Communication
+from include.fields.ranks import Communication
 from tasks.communication import exchange as exchange_module
 from tasks.communication.all_reduce import AllReduce, shared_bytes
 from tasks.communication.exchange import Exchange, SingleRank, by_kind, total_norm

@@ -8,7 +8,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModel, GPT2Config, GPT2Model
 
-from include.sections.training import Training
+from include.fields.training import Training
 from include.stages import BadInput
 from tasks.encoder.adapters import ADAPTER, add_adapters
 from tasks.encoder.fused_layer import fuse_layers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from include.sections.results import Prediction
+from include.fields.results import Prediction
 from tasks.inference.runner import batches, tier
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from include.sections.results import Prediction
+from include.fields.results import Prediction
 from include.stages import BadInput
 from tasks.encoder.batching import Array
 from tasks.encoder.loading import copy_tokenizer, load_pretrained, load_trained, read_head

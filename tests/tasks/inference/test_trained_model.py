@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from include.artifacts import write_json
-from include.sections.results import Prediction
+from include.fields.results import Prediction
 from include.stages import BadInput
 from tasks.inference import packaged_backends
 from tasks.inference.packaged_model import PackagedModel

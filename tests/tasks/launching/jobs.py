@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from include.named import build
+from include.named_experiments import build
 from tasks.training.job import Job
 from tests.tasks.encoder.samples import reviews, tiny_encoder, write_split
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from include.named import build
+from include.named_experiments import build
 from include.stages import BadInput
 from tasks.launching.launch import launch, with_ranks
 from tasks.launching.tuning import threads

@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 from include.artifacts import write_json
+from include.fields.retraining import Dataset
 from include.glue import Kind
-from include.sections.retraining import Dataset
 from include.stages import BadInput
 from tasks.scoring.drift import PROFILE, Profile, measure, read_profile
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from include.sections.retraining import Dataset
+from include.fields.retraining import Dataset
 from tasks.scoring.drift import DriftWindow, Profile, Tally, drift_windows
 
 TRAINED = Profile.of("classification", [("a good film",), ("a bad film",)] * 10, ["good", "bad"] * 10)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from include.glue import TASKS
-from include.named import build
+from include.named_experiments import build
 from tasks.scoring.intervals import of_share
 from tasks.scoring.metrics import all_metrics
 from tasks.scoring.verdict import Evidence, Verdict, judge

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from include.sections.labeling import Serving
+from include.fields.labeling import Serving
 from tasks.inference.packaged_model import PackagedModel
 from tasks.serving.batcher import SHORT, Batcher
 from tasks.serving.metrics import Metrics

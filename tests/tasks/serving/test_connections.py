@@ -16,7 +16,7 @@ import psutil
 import pytest
 import uvicorn
 
-from include.named import load
+from include.named_experiments import load
 from tasks.serving import connections
 from tasks.serving.app import build
 from tasks.serving.connections import HEAD_BYTES, Connection

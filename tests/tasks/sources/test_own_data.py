@@ -15,7 +15,7 @@ import pytest
 
 from include.experiment import Experiment
 from include.glue import SPLITS
-from include.named import build
+from include.named_experiments import build
 from include.stages import BadInput
 from tasks.sources import Record, open_source
 from tasks.sources.describe import describe

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.experiment import Experiment
+from include.fields.data import Data
 from include.glue import SPLITS, TASKS
-from include.sections.data import Data
 from include.stages import BadInput
 from tasks.sources import Record, Source, open_source
 from tasks.sources.files import OwnFiles

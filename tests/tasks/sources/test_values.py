@@ -28,7 +28,7 @@ from tasks.sources.quarantine import Quarantine
 from tasks.sources.table import parquet_chunks
 from tasks.stages.labeling.score.table import ASIDE, ROWS, slice_of, take_in
 from tasks.stages.lifecycle.ingest.version import read as ingest_rows
-from tasks.stages.pipeline.validate.kept import kept_columns
+from tasks.stages.pipeline.validate.kept_columns import kept_columns
 from tasks.streaming.files import rows as stream_rows
 from tests.tasks.sources.test_sources import own
 

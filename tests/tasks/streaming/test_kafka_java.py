@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from include.sections.labeling import Streaming
+from include.fields.labeling import Streaming
 from include.stages import BadInput
 from tasks.streaming.kafka import as_rows, open_topic
 from tasks.streaming.rows import SCHEMA

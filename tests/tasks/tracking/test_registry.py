@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from include.experiment import Experiment
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from include.stages import Transient
 from tasks.tracking.registry import Registry

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
-from include.sections.training import Training
+from include.fields.training import Training
 from include.stages import BadInput
 from tasks.encoder.loading import add_head
 from tasks.encoder.spec import HeadSpec

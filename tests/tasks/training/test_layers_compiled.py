@@ -14,7 +14,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-from include.sections.training import Training
+from include.fields.training import Training
 from include.stages import BadInput
 from tasks.encoder.adapters import add_adapters
 from tasks.encoder.batching import Packing

@@ -10,9 +10,9 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from include.experiment import Experiment
+from include.fields.training import Loss
 from include.glue import LOSSES as ROWS
 from include.glue import TASKS
-from include.sections.training import Loss
 from include.stages import BadInput
 from tasks.encoder.batching import Array
 from tasks.training.loss import LOSSES, Criterion, balanced_weights, focal

@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks.links import LOCAL
 from benchmarks.ranks import rendezvous
-from include.sections.ranks import Parallel
+from include.fields.ranks import Parallel
 from include.stages import ExitCode, Transient
 from tasks.launching.launch import LIMITS, ROOT, launch
 from tasks.launching.rank import JOB

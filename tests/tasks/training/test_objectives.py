@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import BertForMaskedLM
 
-from include.named import build
+from include.named_experiments import build
 from tasks.communication.layout import flat
 from tasks.encoder.loading import copy_tokenizer
 from tasks.launching.launch import launch

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from include.sections.training import Training
+from include.fields.training import Training
 from tasks.training.optim import Optimizer, Setting, learning_rate
 
 SETTINGS = {"weight": Setting(1.0, 0.1), "bias": Setting(0.5, 0.0), "rows": Setting(2.0, 0.01)}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from include.sections.training import Training
+from include.fields.training import Training
 from tasks.launching.launch import launch
 from tasks.training.optim import EPSILON, RowAdamW, Setting, learning_rate
 from tests.tasks.launching.jobs import losses, make_job

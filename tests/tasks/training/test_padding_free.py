@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from transformers import BertModel
 
-from include.named import build
+from include.named_experiments import build
 from tasks.encoder.batching import Batch
 from tasks.stages.pipeline.pretrain.blocks import BlockWriter
 from tasks.training.factory import build_trainer

@@ -18,7 +18,7 @@ from horovod.common.exceptions import HorovodInternalError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from include.sections.ranks import Parallel
+from include.fields.ranks import Parallel
 from include.stages import BadInput
 from tasks.communication import shared_memory
 from tasks.communication.layout import Layout, Mesh, flat

@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.masking_utils import bidirectional_mask_function
 
-from include.sections.training import Batching, Loss
+from include.fields.training import Batching, Loss
 from include.stages import BadInput
 from tasks.encoder import padding_free as packing
 from tasks.launching.launch import launch

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from include.sections.training import Batching, Training
+from include.fields.training import Batching, Training
 from include.stages import BadInput
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.loading import load_pretrained

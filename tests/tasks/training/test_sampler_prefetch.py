@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import torch
 
-from include.sections.training import Batching, Training
+from include.fields.training import Batching, Training
 from tasks.encoder.batching import Batch
 from tasks.training.sampler import Prefetch, RankBatch, Sampler
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from include.sections.training import Batching, Loss
+from include.fields.training import Batching, Loss
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import load_trained

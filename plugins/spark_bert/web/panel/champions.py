@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from include.runs import DECISION, TRIAL
 from spark_bert.deployment.places import home
 from spark_bert.web.panel import dag_runs
+from spark_bert.web.panel.addresses import Readable
 from spark_bert.web.panel.index import Row
-from spark_bert.web.panel.parameters import Readable
 from spark_bert.web.panel.records import Record, fit, read_json, read_record, seconds_since_1970
 
 SHORT = 12  # events of a model that are shown unless a reader asks for this model alone

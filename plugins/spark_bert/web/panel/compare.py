@@ -11,10 +11,10 @@ from typing import Any
 
 from include.paired import of_answers, of_scores
 from spark_bert.deployment.places import home
+from spark_bert.web.panel.addresses import Page, Several
 from spark_bert.web.panel.columns import DEFAULTS, METRIC, changed_fields, column
 from spark_bert.web.panel.evaluation import dev_rows, page_of, read_evaluation
 from spark_bert.web.panel.index import Row
-from spark_bert.web.panel.parameters import Page, Several
 from spark_bert.web.panel.records import Record, is_number, read_record
 
 #: The results that are shown besides the metrics, as columns of the table of runs.

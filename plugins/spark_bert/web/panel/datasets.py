@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from include.text import is_unwritable
 from spark_bert.deployment.places import home
+from spark_bert.web.panel.addresses import May, Readable
 from spark_bert.web.panel.index import Row
-from spark_bert.web.panel.parameters import May, Readable
 from spark_bert.web.panel.records import fit, list_names, read_artifact, read_json, read_record
 
 SHORT, LONG = 12, 200  # versions or windows that are shown of each dataset or stream, and of one alone

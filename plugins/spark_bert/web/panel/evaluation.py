@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from spark_bert.deployment.places import home
-from spark_bert.web.panel.parameters import Chosen, Page, Text
+from spark_bert.web.panel.addresses import Chosen, Page, Text
 from spark_bert.web.panel.records import open_artifact, parse, read_artifact, read_record
 
 PAGE = 50  # rows

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from spark_bert.deployment.places import home
+from spark_bert.web.panel.addresses import Readable
 from spark_bert.web.panel.index import Row
-from spark_bert.web.panel.parameters import Readable
 from spark_bert.web.panel.records import fit, read_artifact, read_record
 
 

@@ -15,10 +15,10 @@ from include.stages import STAGES
 from spark_bert.deployment.places import home
 from spark_bert.web.links import LINKS
 from spark_bert.web.panel import dag_runs, records
+from spark_bert.web.panel.addresses import Chosen
 from spark_bert.web.panel.columns import changed_fields, column
 from spark_bert.web.panel.dag_runs import TaskState
 from spark_bert.web.panel.index import Row
-from spark_bert.web.panel.parameters import Chosen
 from spark_bert.web.panel.records import Entry, Record, read_at_work, read_record
 
 #: The facts at the top of the page, as columns of the table.

@@ -10,9 +10,9 @@ from fastapi import HTTPException
 from fastapi import Query as FromAddress
 from pydantic import BaseModel
 
+from spark_bert.web.panel.addresses import Page, Readable, Text
 from spark_bert.web.panel.columns import SHOWN, choices, column
 from spark_bert.web.panel.index import Row
-from spark_bert.web.panel.parameters import Page, Readable, Text
 
 MOST = 300  # columns that can be shown; there are fewer to choose from
 

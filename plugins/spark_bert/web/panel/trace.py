@@ -13,7 +13,7 @@ from include.folders import open_file
 from include.stages import STAGES
 from include.tracing import FOLDER, Span, read_part
 from spark_bert.deployment.places import home
-from spark_bert.web.panel.parameters import Chosen
+from spark_bert.web.panel.addresses import Chosen
 
 _MOST = 4 << 20  # bytes of a stage's file that are read, from its end, because further tries append to it
 _DRAWN = 1000  # spans of a run that are sent: first those that have failed, and then the longest ones

@@ -14,9 +14,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, DateType, DecimalType, TimestampNTZType, TimestampType
 
+from include.fields.labeling import Scoring
 from include.folders import check_file, user_path
 from include.secrets import DATABASE, VARIABLE
-from include.sections.labeling import Scoring
 from include.stages import BadInput, Transient
 from tasks.sources.table import Chunk, parquet_chunks
 from tasks.spark import place

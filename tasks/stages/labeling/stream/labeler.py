@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from include.artifacts import write_json
 from include.experiment import Experiment
+from include.fields.labeling import Streaming
 from include.folders import user_path
 from include.runs import Run
-from include.sections.labeling import Streaming
 from include.stages import BadInput, StageError, Transient
 from tasks.encoder.loading import read_head
 from tasks.inference.chosen_model import Model, chosen, state_of

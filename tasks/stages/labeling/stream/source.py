@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSource
 
 from include.answers import MODEL_VERSION, reserved
 from include.artifacts import write_json
+from include.fields.labeling import Streaming
 from include.folders import user_path
-from include.sections.labeling import Streaming
 from include.stages import BadInput
 from tasks.stages.labeling.stream.batches import CHECKPOINT
 from tasks.stages.labeling.stream.label import COLUMNS

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from include.artifacts import ArtifactStore
+from include.fields.results import Prediction
 from include.glue import Task
-from include.sections.results import Prediction
 from include.stages import BadInput
 from tasks.context import Context
 from tasks.encoder import tokens

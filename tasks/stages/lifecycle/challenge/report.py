@@ -13,7 +13,7 @@ from tasks.reporting import page
 from tasks.scoring.metrics import Array
 from tasks.scoring.predictions import label_sets
 from tasks.scoring.scored import ScoredSplit
-from tasks.stages.lifecycle.challenge.verdict import Verdict
+from tasks.stages.lifecycle.challenge.comparison import Verdict
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 SHOWN = 25

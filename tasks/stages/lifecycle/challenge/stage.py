@@ -20,8 +20,8 @@ REMEDY = (
 def run(context: Context) -> Outcome:
     """Compare the new model with the champion, and write the evidence whether the model passes or is refused."""
     from tasks.stages.lifecycle.challenge import report
+    from tasks.stages.lifecycle.challenge.comparison import costs, judge
     from tasks.stages.lifecycle.challenge.models import load_models
-    from tasks.stages.lifecycle.challenge.verdict import costs, judge
 
     task, options = context.experiment.task, context.experiment.retraining
     named = json.loads((context.inputs["champion"].path / "champion.json").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from include.datasets import is_finished
 from include.folders import Dropped, open_folder, user_path
 from include.stages import BadInput, Transient
 from include.text import is_unwritable
-from tasks import outside
+from tasks import digests
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def new_files(folder: Dropped, known: Collection[str]) -> dict[str, str]:
         digest = sha256(file)
         if digest not in known and digest not in found.values():
             _check_settled(file)  # follows the reading, so that it detects changes of the file during the reading
-            outside.note(file, digest)
+            digests.note(file, digest)
             found[file.name] = digest
     return found
 

@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from include.fields.retraining import Dataset
 from include.glue import Task
-from include.sections.retraining import Dataset
 from tasks.scoring import drift
 from tasks.stages.lifecycle.ingest.version import Row, UsableRows
 

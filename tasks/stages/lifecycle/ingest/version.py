@@ -15,7 +15,7 @@ from include.experiment import Experiment
 from include.glue import SPLITS, Task
 from include.runs import Run
 from include.stages import BadInput
-from tasks import outside
+from tasks import digests
 from tasks.sources import Record, Source, open_source
 from tasks.sources.files import OwnFiles
 from tasks.sources.normalize import overlap_key, text_key
@@ -149,7 +149,7 @@ def read_inputs(experiment: Experiment, store: ArtifactStore, plan: Plan, quaran
             warnings += dropped.remarks("train")
         except BadInput as error:
             refused[name] = str(error)
-    outside.check_unchanged()  # before the malformed ones are looked at again
+    digests.check_unchanged()  # before the malformed ones are looked at again
     check_left_alone(folder, refused)
     return Inputs({split: part.rows for split, part in known.items()}, files, refused, warnings)
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
+from include.fields.retraining import Retraining
 from include.runs import ANSWERS
-from include.sections.retraining import Retraining
 from include.stages import BadInput
 from tasks.tracking.registry import Version, now
 

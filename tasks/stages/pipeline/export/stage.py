@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from include.artifacts import Artifact, sha256, write_json
 from include.experiment import Experiment
 from include.glue import SUBMISSION_TASKS, TASKS, Task
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Context, Outcome

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import openvino
 
+from include.fields.results import Prediction
 from include.glue import Task
-from include.sections.results import Prediction
 from tasks.encoder.batching import Array, Batch, TokenTable
 from tasks.inference.packaged_backends import LARGEST_CHANGE, computes
 from tasks.inference.runner import Backend, Runner, batches

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from tokenizers import Tokenizer
 
 from include.experiment import Experiment
-from include.sections.data import Augmentation
+from include.fields.data import Augmentation
 from include.stages import BadInput
 from tasks.assets import wordnet_folder
 from tasks.encoder.tokens import COPY

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from include.experiment import Experiment
+from include.fields.data import Cleaning
 from include.glue import Task
-from include.sections.data import Cleaning
 from include.stages import BadInput
 from tasks.encoder.cleaning import clean_all
 from tasks.encoder.labels import TYPES

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from include.experiment import Experiment
+from include.fields.training import Loss, Model, Training
 from include.folders import user_path
 from include.runs import Run
-from include.sections.training import Loss, Model, Training
 from include.stages import SHARED_WITH_PRETRAINING, BadInput
-from tasks import outside
+from tasks import digests
 from tasks.assets import encoder_fingerprint, encoder_folder
 from tasks.context import Context, Outcome
 from tasks.stages.pipeline.pretrain.text import check_file, splits
@@ -28,7 +28,7 @@ def plan(experiment: Experiment, run: Run) -> str:
         return ""
     file = user_path(experiment.pretraining.text)
     check_file(file)
-    return f"{outside.digest(file)}-{encoder_fingerprint(experiment.model.name, experiment.runtime)}"
+    return f"{digests.digest(file)}-{encoder_fingerprint(experiment.model.name, experiment.runtime)}"
 
 
 def run(context: Context, plan: str) -> Outcome:

@@ -20,8 +20,8 @@ from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.metadata_types import FailureSeverity
 
+from include.fields.data import Validation
 from include.glue import Task
-from include.sections.data import Validation
 from tasks.sources.quarantine import QuarantineSummary
 from tasks.stages.pipeline.validate.report import RuleResult
 from tasks.stages.pipeline.validate.tables import checked_schema, sentence_columns

@@ -41,7 +41,7 @@ def plan(experiment: Experiment, run: Run) -> Source:
 
 def run(context: Context, source: Source) -> Outcome:
     """Write the three tables, the quarantine and the report."""
-    from tasks.stages.pipeline.validate.kept import write_kept
+    from tasks.stages.pipeline.validate.kept_columns import write_kept
     from tasks.stages.pipeline.validate.report import write_index
     from tasks.stages.pipeline.validate.tables import read_splits, write_tables
 

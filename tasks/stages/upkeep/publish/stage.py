@@ -11,8 +11,8 @@ from http import HTTPStatus
 from pathlib import Path
 
 from include.experiment import Experiment
+from include.fields.results import Publication
 from include.runs import Run
-from include.sections.results import Publication
 from include.stages import BadInput, Transient
 from tasks.context import Context, Outcome
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from include.artifacts import ArtifactStore, Manifest
 from include.experiment import Experiment
-from include.named import load
+from include.named_experiments import load
 from include.stages import PIPELINE
 from spark_bert.deployment.places import run_folder
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from include.artifacts import ArtifactStore, Manifest
 from include.experiment import Experiment
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from include.stages import ExitCode
 from spark_bert.deployment.places import run_folder

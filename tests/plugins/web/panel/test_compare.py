@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from include.named import load
+from include.named_experiments import load
 from include.paired import mcnemar, of_scores
 from include.runs import Run
 from tests.airflow_home import login

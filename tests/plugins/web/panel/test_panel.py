@@ -20,7 +20,7 @@ from sqlalchemy import delete, update
 from starlette.testclient import TestClient
 
 from include import tracing
-from include.named import load
+from include.named_experiments import load
 from include.runs import DAG_ID, Run
 from include.runs import RUN_ID as OF_DAG_RUN
 from include.stages import BadInput

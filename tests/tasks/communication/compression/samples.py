@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from include.sections.ranks import Communication
+from include.fields.ranks import Communication
 from tasks.communication.compression import compressor
 from tasks.communication.compression.base import Compressor
 from tasks.communication.link import Link

@@ -23,7 +23,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from include.sections.labeling import Scoring
+from include.fields.labeling import Scoring
 from include.stages import BadInput, ExitCode
 from tasks.launching.launch import ROOT
 from tasks.sources.table import Chunk

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from include.named import build
+from include.named_experiments import build
 from tasks.stages.labeling.score.files import write_files
 from tasks.stages.labeling.score.table import ASIDE
 

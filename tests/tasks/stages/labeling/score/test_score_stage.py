@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from include.artifacts import Artifact
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput, Transient
 from tasks.encoder.loading import load_trained

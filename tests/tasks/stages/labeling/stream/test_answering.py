@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput, Transient
 from tasks.encoder.spec import HeadSpec

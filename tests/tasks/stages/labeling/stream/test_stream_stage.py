@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from include.artifacts import Artifact, locked
-from include.named import build
+from include.fields.labeling import Streaming
+from include.named_experiments import build
 from include.runs import Run
-from include.sections.labeling import Streaming
 from include.stages import BadInput, Transient
 from tasks.runner import run_stage
 from tasks.scoring.drift import PROFILE, Profile

@@ -15,7 +15,7 @@ import torch
 
 from include.artifacts import Artifact, Manifest, write_json
 from include.experiment import Experiment
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import STAGES
 from tasks.encoder.batching import TokenTable

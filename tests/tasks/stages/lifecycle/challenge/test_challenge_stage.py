@@ -25,8 +25,8 @@ from tasks.encoder.spec import HeadSpec
 from tasks.inference.packaged_backends import OnnxBackend
 from tasks.inference.trained_model import TorchBackend
 from tasks.runner import run_stage
+from tasks.stages.lifecycle.challenge.comparison import milliseconds
 from tasks.stages.lifecycle.challenge.models import load_challenger, load_champion, retokenize
-from tasks.stages.lifecycle.challenge.verdict import milliseconds
 from tasks.stages.pipeline.evaluate.rows import predictions_table
 from tasks.stages.pipeline.evaluate.summary import score
 from tasks.stages.pipeline.package.forms import export_onnx

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
+from include.fields.retraining import Retraining
 from include.glue import TASKS
-from include.sections.retraining import Retraining
 from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
+from tasks.stages.lifecycle.challenge.comparison import Cost, Verdict, judge
 from tasks.stages.lifecycle.challenge.report import disagreements, render, rows_lost
-from tasks.stages.lifecycle.challenge.verdict import Cost, Verdict, judge
 
 CHAMPION = {"model": "cola", "version": "7", "train": "", "evaluate": "", "folder": ""}
 FREE = [Cost("latency", "ms", 3.0, 4.0, None, ""), Cost("size", "MB", 90.0, 90.0, None, "")]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from include.fields.retraining import Dataset
 from include.glue import TASKS
-from include.sections.retraining import Dataset
 from include.stages import ExitCode
 from tasks.sources import Record
 from tasks.sources.quarantine import Quarantine

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 
 from include.artifacts import MANIFEST, ArtifactStore, locked, sha256
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import Transient
 from tasks.runner import run_stage

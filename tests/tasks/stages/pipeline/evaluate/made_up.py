@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from include.glue import TASKS
-from include.named import build
+from include.named_experiments import build
 from tasks.scoring.metrics import Array
 from tasks.scoring.scored import ScoredSplit
 from tasks.scoring.verdict import Evidence, judge

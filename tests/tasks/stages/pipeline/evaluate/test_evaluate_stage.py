@@ -14,7 +14,7 @@ import torch
 
 from include.artifacts import Artifact, Manifest
 from include.experiment import Experiment
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import STAGES, BadInput, ExitCode, result_line
 from tasks.context import Context, Outcome

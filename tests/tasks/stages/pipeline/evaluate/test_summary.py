@@ -12,7 +12,7 @@ import pytest
 from sklearn import metrics as sk
 
 from include.glue import TASKS
-from include.named import build
+from include.named_experiments import build
 from include.stages import BadInput
 from tasks.scoring.intervals import of_share
 from tasks.scoring.scored import ScoredSplit

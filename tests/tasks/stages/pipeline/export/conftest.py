@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.artifacts import Manifest, write_json
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import STAGES
 

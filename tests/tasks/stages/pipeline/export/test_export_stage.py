@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from include.glue import SUBMISSION_TASKS, TASKS
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput
 from tasks.context import Outcome

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.artifacts import Artifact, Manifest, write_json
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import ExitCode, result_line
 from tasks.context import Outcome

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from include.artifacts import Artifact
 from include.experiment import Experiment
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput
 from tasks.encoder.batching import TokenTable

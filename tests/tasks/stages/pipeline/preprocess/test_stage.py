@@ -16,9 +16,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from include.artifacts import Artifact
-from include.named import build
+from include.fields.ranks import Runtime
+from include.named_experiments import build
 from include.runs import Run
-from include.sections.ranks import Runtime
 from include.stages import BadInput
 from tasks.assets import wordnet_folder
 from tasks.context import Outcome

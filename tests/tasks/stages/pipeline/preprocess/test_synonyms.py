@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from include.sections.ranks import Runtime
+from include.fields.ranks import Runtime
 from tasks.assets import wordnet_folder
 from tasks.stages.pipeline.preprocess.augment import read_synonyms
 

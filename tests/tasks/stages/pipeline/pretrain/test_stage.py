@@ -11,9 +11,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from include.artifacts import Artifact, Manifest, artifact_key
 from include.experiment import Experiment
-from include.named import build
+from include.fields.training import Loss
+from include.named_experiments import build
 from include.runs import Run
-from include.sections.training import Loss
 from include.stages import STAGES, BadInput
 from tasks.encoder.loading import load_trained
 from tasks.runner import run_stage

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from include.artifacts import Artifact, Manifest, artifact_key
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from include.stages import STAGES, ExitCode
 from tasks.encoder.base_model import BaseModel, recorded

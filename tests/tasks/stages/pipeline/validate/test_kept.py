@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.experiment import Experiment
-from include.named import build
+from include.named_experiments import build
 from include.stages import BadInput
-from tasks.stages.pipeline.validate.kept import kept_columns
+from tasks.stages.pipeline.validate.kept_columns import kept_columns
 from tests.tasks.stages.pipeline.validate.made_up import validate
 
 ROWS = np.array([0, 2])

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.experiment import Experiment
-from include.named import build
+from include.named_experiments import build
 from include.stages import BadInput, ExitCode
 from tests.tasks.stages.pipeline.validate.made_up import rules, validate
 

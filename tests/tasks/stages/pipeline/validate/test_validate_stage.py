@@ -11,7 +11,7 @@ import pytest
 
 from include.artifacts import Artifact
 from include.experiment import Experiment
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput, ExitCode
 from tasks.runner import run_stage

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from include.artifacts import Manifest, artifact_key, write_json
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from include.stages import STAGES, BadInput
 from tasks.reporting.papers import CONTRADICTIONS

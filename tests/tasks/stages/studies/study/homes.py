@@ -7,7 +7,7 @@ from typing import Any
 
 from include.artifacts import Artifact, Manifest, artifact_key, write_json
 from include.experiment import Experiment
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from include.stages import STAGES
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from include.artifacts import Artifact
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from include.stages import BadInput
 from tasks.__main__ import main

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from include.named import build
-from include.sections.ranks import Runtime
+from include.fields.ranks import Runtime
+from include.named_experiments import build
 from tasks.encoder.base_model import BaseModel, base_model, recorded
 from tasks.encoder.spec import BASE_MODEL
 from tasks.stages.upkeep.publish.card import model_card

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from transformers import pipeline
 
 from include.experiment import Experiment
-from include.named import build
+from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput, Transient
 from tasks.runner import run_stage

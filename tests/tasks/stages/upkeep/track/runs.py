@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from include.artifacts import Manifest, artifact_key
-from include.named import load
+from include.named_experiments import load
 from include.runs import Run
 from include.stages import PIPELINE, STAGES, ExitCode
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from include.sections.base import Fraction, PositiveShare, Section, Share
+from include.fields.base import Fraction, PositiveShare, Section, Share
 
 _Parts = Annotated[int, Field(ge=1, le=64)]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from include.sections.retraining import Retraining
+from include.fields.retraining import Retraining
 from tasks.inference.runner import Runner
 from tasks.scoring import paired
 from tasks.scoring.metrics import as_json

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from include.sections.base import Fraction, Section, Share
+from include.fields.base import Fraction, Section, Share
 
 
 class Dataset(Section):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from include.sections.base import Section, Share
+from include.fields.base import Section, Share
 
 #: What the address of a database begins with.
 JDBC = "jdbc:"

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from include.fields.base import PositiveShare, Section, Seed, Share, known_name, listed_names
 from include.glue import AUTO, GENERIC, TASKS
-from include.sections.base import PositiveShare, Section, Seed, Share, known_name, listed_names
 from include.text import has_control, is_blank
 
 #: How the names of the user's files may end.

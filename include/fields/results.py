@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from include.sections.base import Section
+from include.fields.base import Section
 
 # Correlations may be negative, hence the lower bound of -1 for every metric.
 _Value = Annotated[float, Field(ge=-1, le=1)]

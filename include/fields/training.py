@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
+from include.fields.base import Fraction, PositiveShare, Section, Seed, Share, known_name, listed_names
 from include.glue import LOSSES, Metric
-from include.sections.base import Fraction, PositiveShare, Section, Seed, Share, known_name, listed_names
 from include.text import shown
 
 _Epochs = Annotated[float, Field(gt=0, le=100)]
