@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import TextIO
 
@@ -40,13 +38,13 @@ class LabelRows:
         task = TaskContext.get()
         assert task is not None  # only Spark calls this function, on executors
         folder, number = Path(self.folder), f"{task.partitionId():05d}"
-        tallies = [self._nothing()]
+        tally = [self._nothing()]
         with whole_file(folder / f"{ASIDE}-{number}.jsonl") as file, file.open("w", encoding="utf-8") as aside:
-            write_parquet(self._labeled(chunks, aside, tallies), folder / f"part-{number}.parquet")
-        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(reduce(add, tallies).as_json())])], ["tally"])
+            write_parquet(self._labeled(chunks, aside, tally), folder / f"part-{number}.parquet")
+        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(tally[0].as_json())])], ["tally"])
 
-    def _labeled(self, chunks: Iterable[pa.RecordBatch], aside: TextIO, tallies: list[Tally]) -> Iterator[pa.Table]:
-        """Yield the labeled rows. Write the others aside, and append what is counted to the tallies."""
+    def _labeled(self, chunks: Iterable[pa.RecordBatch], aside: TextIO, tally: list[Tally]) -> Iterator[pa.Table]:
+        """Yield the labeled rows. Write the others aside, and add what is counted to the one tally in the list."""
         for chunk in chunks:
             written = chunk.column("row").cast(pa.large_binary()).to_pylist()
             found = list(map(self._texts_of, written, chunk.column("problem").to_pylist()))
@@ -55,13 +53,14 @@ class LabelRows:
             for row, reason in zip(chunk.filter(pa.array(~good)).to_pylist(), reasons, strict=True):
                 entry = {"source": row["source"], "position": row["position"], "reason": reason, "row": row["row"]}
                 aside.write(json.dumps(entry, ensure_ascii=False) + "\n")
-            tallies.append(self._nothing(reasons))
+            if reasons:
+                tally[0] += self._nothing(reasons)
             texts = [texts for texts, reason in found if not reason]
             columns = {name: [row[at] for row in texts] for at, name in enumerate(self.texts)}
             rows = chunk.filter(pa.array(good)).select(COLUMNS)
             rows = pa.table({name: rows.column(name) for name in COLUMNS} | columns)
             for table in self.labeler.label(rows, texts):
-                tallies.append(self._tally(table))
+                tally[0] += self._tally(table)  # a list of all would outgrow the memory
                 yield table
 
     def _texts_of(self, row: bytes | None, problem: str | None) -> tuple[tuple[str, ...], str]:
