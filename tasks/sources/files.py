@@ -16,7 +16,7 @@ from tasks.sources.normalize import overlap_key
 from tasks.sources.quarantine import problem
 from tasks.sources.source import Record, Source
 from tasks.sources.table import check_column, column_names, column_rows
-from tasks.sources.text_files import Dialect, check_file
+from tasks.sources.text_files import Dialect, check_file, format_of
 
 log = logging.getLogger(__name__)
 
@@ -95,8 +95,8 @@ class OwnFiles(Source):
         for role, name in roles.items():
             option = f", or as {_OPTIONS[role]} of make run" if role in _OPTIONS else ""
             remedy = f"Name the column in data.columns, as {{{role!r}: 'column name'}}{option}"
-            if len(header) == 1 and len(roles) > 1:
-                remedy = "Name the character between columns in data.delimiter"
+            if len(header) == 1 and len(roles) > 1 and format_of(path) in (".csv", ".tsv"):
+                remedy = f"Name the character between columns in data.delimiter. {remedy}"
             check_column(path, header, name, f" for the role {role}", remedy)
         return list(roles.values())
 

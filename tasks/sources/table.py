@@ -83,9 +83,9 @@ def check_column(path: Path, header: Sequence[str], name: str, role: str, remedy
 
 
 def found_columns(header: Sequence[str], wanted: Sequence[str], remedy: str, separated: str = "") -> str:
-    """Return the columns of a file for a message, and one remedy: that of the cause that they show, or the given one.
+    """Return the columns of a file for a message, the cause that they show, and the remedy.
 
-    `separated` is what else to do about columns that are separated by another character, as ", or ...".
+    If another character separates the columns, the remedy is to use the usual one, or `separated` (", or ...").
     """
     names = [name if name.isprintable() and name == name.strip() and name else ascii(name) for name in header]
     found = ", ".join(names)[:200]
@@ -94,9 +94,11 @@ def found_columns(header: Sequence[str], wanted: Sequence[str], remedy: str, sep
         return f"{found} (its columns seem to be separated by {kind}: {separated})"
     for name, other in ((name, other) for name in wanted for other in header if other != name):
         if other.strip(" ") == name.strip(" "):
-            return f"{found} ({other!a} has blanks around the name: remove them in the file, or write them here)"
+            found += f" ({other!a} has blanks around the name: remove them in the file, or name the column with them)"
+            break
         if seen(other) == seen(name):
-            return f"{found} ({other!a} differs from {name!a} in invisible characters only: type the name again)"
+            found += f" ({other!a} differs from {name!a} in invisible characters only: type the name again)"
+            break
     return f"{found}. {remedy}"
 
 

@@ -229,5 +229,29 @@ def test_what_one_file_cannot_be_is_said(tmp_path: Path) -> None:
 
 def test_blanks_in_a_header_are_shown(tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text("sentence ,label\ngood,1\n")
-    with pytest.raises(BadInput, match=r"found: 'sentence ', label \('sentence ' has blanks around the name"):
+    blanks = r"found: 'sentence ', label \('sentence ' has blanks around the name"
+    with pytest.raises(
+        BadInput, match=blanks + r".*\. Name the column in data\.columns, as \{'sentence': 'column name'\}"
+    ):
         describe(own(tmp_path / "all.csv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "remedy"),
+    [
+        (
+            "all.csv",
+            "body^class\na^b\n",
+            r"body\^class\. Name the character .* in data\.delimiter\. Name the column in data\.",
+        ),
+        (
+            "all.jsonl",
+            '{"body": "a"}\n',
+            r"found: body\. Name the column in data\.columns, as \{'sentence': 'column name'\}",
+        ),
+    ],
+)
+def test_a_single_column_gets_every_remedy(tmp_path: Path, name: str, content: str, remedy: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadInput, match=remedy):
+        describe(own(tmp_path / name))
