@@ -6,7 +6,9 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ from include.fields.labeling import Streaming
 from include.named_experiments import build
 from include.runs import Run
 from include.stages import BadInput, Transient
+from tasks.inference.labeler import answers
 from tasks.runner import run_stage
-from tasks.scoring.drift import PROFILE, Profile
+from tasks.scoring.drift import PROFILE, Profile, Tally
 from tasks.stages.labeling.stream import labeler
 from tasks.stages.labeling.stream.batches import Batches
+from tasks.stages.labeling.stream.label import LabelRows
 from tasks.stages.labeling.stream.source import remember
 from tests.tasks.stages.labeling.score.models import CLASSES, trained
 from tests.tasks.stages.labeling.score.test_score_stage import expected, texts
@@ -314,3 +318,27 @@ def test_messages_of_a_topic_are_labeled_once(spark: SparkSession, model: Path, 
     places = [("reviews-0", at) for at in range(7)] + [("reviews-1", at) for at in range(6)]
     assert [(row["source"], row["position"]) for row in found] == places
     assert [row["text"] for row in found] == [*rows[:6], "a film", *rows[6:]]
+
+
+def test_a_partition_keeps_one_tally_however_many_chunks_it_has(tmp_path: Path) -> None:
+    class Unsure:
+        head, version = CLASSES, "1"
+
+        def label(self, rows: pa.Table, texts: Any) -> Iterator[pa.Table]:
+            halves = np.full((len(rows), CLASSES.outputs), 0.5)
+            yield pa.table({name: rows[name] for name in rows.column_names} | answers(CLASSES, halves))
+
+    chunks = (
+        pa.record_batch({
+            "source": ["a", "a"], "position": [at, at + 1], "time": pa.nulls(2),
+            "row": [f'{{"text": "word{at}"}}', "x"],
+            "problem": pa.nulls(2, pa.string()),
+        })
+        for at in range(0, 40, 2)
+    )  # fmt: skip
+    found = [Tally.nothing(0, "1", CLASSES.kind)]
+    labeled = LabelRows(Unsure(), 0, ("text",), str(tmp_path))._labeled(chunks, StringIO(), found)  # type: ignore[arg-type]
+    assert sum(len(table) for table in labeled) == 20
+    [tally] = found
+    assert tally.profile.rows == len(tally.profile.words) == 20 and tally.reasons == {"not a JSON object": 20}
+    assert tally.confidence == 10.0
