@@ -9,7 +9,7 @@ RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
         ca-certificates python3.11 python3-distutils \
     && rm -rf /var/lib/apt/lists/*
-# Containers run as whoever owns the folders that they write to. Java, and so Spark, needs a name for that number.
+# Containers run as the owner of the folders that they write to. Java, and so Spark, needs a name for that number.
 RUN seq 1000 65533 | sed 's|.*|user&:x:&:&::/tmp:/usr/sbin/nologin|' >>/etc/passwd
 # Folders are mounted under the path that they have on the host: a cache below root's home must be reachable too.
 RUN chmod 711 /root

@@ -89,7 +89,7 @@ setup-dev: setup
 	@scripts/environment.sh tasks dev
 	@scripts/environment.sh airflow dev schemas pictures
 
-# The longest first: with `make --jobs=3 test` the others run beside them, and all processors are busy to the end.
+# The longest first: with `make --jobs=3 test` the others run at the same time, and all processors are busy to the end.
 # Three keep two processors busy, for each of them waits now and then: for packages, a process that starts, an interval.
 test: docker-test e2e unit-stages unit-engine unit-airflow lint ## all tests except long-test and platform-test; --jobs=3 --output-sync=target takes half the time
 
@@ -147,7 +147,7 @@ benchmarks: setup-dev ## the quick form of each benchmark, which only checks tha
 	.venv/tasks/bin/python -m pytest benchmarks
 
 # It sets nothing up, so that it also runs without a network, in whatever environment a machine with a GPU has.
-gpu-check: ## where there is a GPU: is the engine correct and how fast is it, beside transformers' Trainer; less than ten minutes
+gpu-check: ## where there is a GPU: is the engine correct, and how fast compared with transformers' Trainer; less than ten minutes
 	@$(or $(wildcard .venv/tasks/bin/python),python3) -m benchmarks.gpu $(call given,--output=,OUTPUT)
 
 docker-test: setup-dev ## images and stages on a Docker engine, which is installed and started if needed

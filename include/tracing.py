@@ -148,7 +148,7 @@ def take_over(file: Path) -> None:
 
 
 def read_part(file: BinaryIO, start: int, most: int) -> tuple[list[Span], int]:
-    """Return the spans in at most so many bytes of a file, from `start` on, and the number of damaged lines."""
+    """Return the spans in at most `most` bytes of a file, from `start` on, and the number of damaged lines."""
     file.seek(start)
     spans, damaged = list[Span](), 0
     for line in file.read(most).splitlines():

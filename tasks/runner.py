@@ -31,7 +31,7 @@ from tasks.refusal import explain
 log = logging.getLogger(__name__)
 
 #: The inputs with the rows, which may be many gigabytes. All others, such as weights and predictions, are hashed before
-#: a stage works with them: a verdict, a package or a promotion is never that of bytes that nobody has trained.
+#: a stage works with them: no verdict, package or promotion is that of damaged weights.
 _ROWS = ("validate", "preprocess")
 _PACKAGES = {stage.name: f"tasks.stages.{group}.{stage.name}" for group, stages in GROUPS.items() for stage in stages}
 

@@ -42,7 +42,7 @@ local VARIABLES = {
     "SPARK_BERT_LOG_FORMAT=" .. setting("SPARK_BERT_LOG_FORMAT"),
 }
 -- What a try of an Airflow task tells its stage: which one it is, and the span that it is part of. A stage writes them
--- into its run's record, log and trace, and uses them for nothing else. Promote is told what a person has answered, too.
+-- into its run's record, log and trace, and uses them for nothing else. Promote also gets the answer of a person.
 local TOLD = {
     "^SPARK_BERT_PROMOTION={%C*}$",
     "^AIRFLOW_CTX_DAG_ID=%C+$", "^AIRFLOW_CTX_DAG_RUN_ID=%C+$", "^AIRFLOW_CTX_TRY_NUMBER=%d+$",

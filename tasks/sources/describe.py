@@ -70,7 +70,7 @@ def _kind(data: Data, cells: Mapping[str, int], where: str) -> str:
 
 
 def _numbers(cells: Mapping[str, int]) -> dict[str, int]:
-    """Return the cells with numbers; none if so many others remain that they cannot be errors."""
+    """Return the cells with numbers; none if too many others remain for them to be errors."""
     numbers = {cell: rows for cell, rows in cells.items() if _is_finite(cell)}
     return numbers if sum(numbers.values()) >= _NUMBERS * sum(cells.values()) else {}
 

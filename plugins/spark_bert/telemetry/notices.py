@@ -181,8 +181,8 @@ def _mail(connection: Connection, text: Text) -> None:
 def _webhook(connection: Connection, text: Text) -> None:
     """Post `{"text": ...}` to the webhook.
 
-    Its address is the connection's password, because anybody who knows it can post, and no error shows it. The text is
-    escaped as Slack requires, so that it cannot notify everybody in a channel.
+    Its address is the connection's password, because all who know it can post, and no error shows it. The text is
+    escaped as Slack requires, so that it cannot notify all members of a channel.
     """
     address = connection.password or ""
     if not re.fullmatch(r"https?://[!-~]+", address):

@@ -79,7 +79,7 @@ _STAGES: dict[str, tuple[str, type[BaseModel]]] = {
     "promote": ("promotion", _Promotion),
     "rollback": ("rollback", _Version),
 }
-#: The same for the files beside the record of a run that has registered a version.
+#: The same for the files next to the record of a run that has registered a version.
 _FILES: dict[str, tuple[str, type[BaseModel]]] = {TRIAL: ("trial", _Trial), DECISION: ("approval", _Decision)}
 
 
@@ -175,7 +175,7 @@ def _events(rows: Iterable[Row]) -> Iterator[_Event]:
             yield from _read(str(home()), row)
             continue
         request = dag_runs.task_states(row.dag_id, row.run_id).get("approve") if row.dag_id else None
-        for event in _read.__wrapped__(str(home()), row):  # it may write files beside its record, which have no stamp
+        for event in _read.__wrapped__(str(home()), row):  # it may write files next to its record, which have no stamp
             yield event
             if event.kind == "registration" and request and request.state == "awaiting_input":
                 time = request.started or event.time

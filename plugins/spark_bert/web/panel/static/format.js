@@ -51,7 +51,7 @@ export function time(value) {
 
 const clock = (date) => date.toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })
 
-/** A time as an axis needs it, where ticks are so many seconds apart. */
+/** A time as an axis needs it, where ticks are a number of seconds apart. */
 export function tick(value, apart) {
   const date = new Date(value * 1000)
   return apart < 86400 ? clock(date) : date.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })

@@ -1,4 +1,4 @@
-// The leaderboards: for each task a table of models, and the papers' figures beside ours.
+// The leaderboards: for each task a table of models, and the papers' figures next to ours.
 import { h, place } from './elements.js'
 import { address, parameters } from './page.js'
 import { chance, chip, none, table, when } from './parts.js'
