@@ -91,6 +91,6 @@ def _of_folder(folder: Path, prediction: Prediction, section: Naming) -> Model:
             f"{folder} is not the folder of a model or of a package, because it has no config.json and no "
             f"package.json in it: correct {section}.model"
         )
-    digests = [f"{file.relative_to(folder)} {digests.digest(file)}" for file in files]
-    digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    lines = [f"{file.relative_to(folder)} {digests.digest(file)}" for file in files]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return Model(f"sha256:{digest[:16]}", digest, TrainedModel.of(folder, prediction))
