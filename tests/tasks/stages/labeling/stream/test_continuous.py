@@ -70,6 +70,8 @@ def label(home: Path, name: str, process: subprocess.Popen[bytes]) -> None:
 def with_model(process: subprocess.Popen[bytes]) -> set[int]:
     """The workers that have loaded PyTorch, and with it the model."""
     found = psutil.Process(process.pid).children(recursive=True)
+    # The shell that starts Java may leave it a child that nothing waits for.
+    found = [one for one in found if one.status() != psutil.STATUS_ZOMBIE]
     found = [one for one in found if one.status() != psutil.STATUS_ZOMBIE]  # which has no memory to look at
     return {one.pid for one in found if any("libtorch" in mapped.path for mapped in one.memory_maps())}
 
