@@ -38,13 +38,15 @@ class Plan:
 def plan(experiment: Experiment, run: Run) -> Plan:
     """Return the model and what identifies the table."""
     from tasks.inference.chosen_model import chosen
+    from tasks.sources.table import table_files
     from tasks.stages.labeling.score.table import table_digest
 
     scoring = experiment.scoring
     if not scoring.input:
         raise BadInput("scoring.input is empty: name the table to score, for example reviews.csv")
-    table = run.folder.name if scoring.is_database else table_digest(scoring.input)
-    return Plan(chosen(experiment, run, "scoring"), table)
+    files = [] if scoring.is_database else table_files(scoring.input)
+    model = chosen(experiment, run, "scoring")  # before the files are hashed, which may take long
+    return Plan(model, run.folder.name if scoring.is_database else table_digest(files))
 
 
 def run(context: Context, plan: Plan) -> Outcome:

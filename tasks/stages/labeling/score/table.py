@@ -58,9 +58,9 @@ class Counts:
         return cls(**json.loads((folder / COUNTS).read_text(encoding="utf-8")))
 
 
-def table_digest(source: str) -> str:
-    """Return a digest of the files of the table that scoring.input names."""
-    digests = [f"{format_of(file)} {sha256(file)}" for file in table_files(source)]
+def table_digest(files: Sequence[Path]) -> str:
+    """Return a digest of the files of a table."""
+    digests = [f"{format_of(file)} {sha256(file)}" for file in files]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
@@ -72,7 +72,7 @@ def read_table(spark: SparkSession, experiment: Experiment, model: Model, digest
         try:
             counts = take_in(_chunks(spark, experiment, folder / "spark"), scoring.texts, head, folder / "table")
         finally:  # a file that is still being copied is also malformed
-            if not scoring.is_database and table_digest(scoring.input) != digest:
+            if not scoring.is_database and table_digest(table_files(scoring.input)) != digest:
                 raise Transient(f"{scoring.input} was changed while it was read, so nothing was kept: run score again")
         (folder / "table").rename(kept / "table")
     log.info("%d rows: %d to score, %d set aside %s", counts.rows_in, counts.rows, counts.aside, counts.reasons or "")
