@@ -140,7 +140,7 @@ def _make(
     with run.store.writing(manifest.stage, manifest.key) as folder:
         try:
             context = Context(experiment, run, inputs, folder, checkpoints, manifest, tell_steps)
-            outcome: Outcome = module.run(context, plan) if hasattr(module, "plan") else module.run(context)
+            outcome: Outcome = module.run(context) if plan is None else module.run(context, plan)
         except BadInput as error:
             check_unchanged()  # a file that is still being copied is malformed as well
             if any(checkpoints.glob("step-*")):
