@@ -1,0 +1,153 @@
+"""Where the driver and the executors of Spark exchange files: in place, or in an object store.
+
+By default executors see the driver's files under the same paths. On a cluster without a common folder,
+$SPARK_BERT_STAGING names one in a store that all of them reach, such as s3://bucket/prefix: the driver shares files
+through it, and collects what the executors have written. A file has an address there, which is a path or a URL.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+from pyspark import SparkFiles, TaskContext
+from pyspark.sql import SparkSession
+
+from include.artifacts import sync
+from include.scratch import scratch_folder
+from include.stages import BadInput
+from tasks.spark import is_local
+
+#: The variable that names the folder of the store.
+STAGING = "SPARK_BERT_STAGING"
+
+
+@dataclass(frozen=True)
+class Staging:
+    """A folder for the files of one session.
+
+    Attributes:
+        url: of the folder in the store; "" if the executors have the driver's files under the same paths.
+    """
+
+    url: str = ""
+
+    def share(self, path: Path) -> str:
+        """Return the address under which executors read a file or a folder as it is now."""
+        if not self.url:
+            return str(path.absolute())
+        address = self.address_of(path)
+        _copy(str(path.absolute()), address)
+        return address
+
+    def address_of(self, path: Path) -> str:
+        """Return the address of a file or a folder that executors write, and `collect` brings to its place."""
+        if not self.url:
+            return str(path.absolute())
+        place = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
+        return below(self.url, f"{place}/{path.name}")
+
+    def collect(self, folder: Path) -> None:
+        """Bring what the executors have written to a folder, and remove what abandoned attempts have left there."""
+        folder.mkdir(exist_ok=True)
+        if self.url:
+            _copy(self.address_of(folder), str(folder.absolute()))
+        for leftover in folder.glob(".*.attempt-*"):
+            leftover.unlink()
+
+
+@contextmanager
+def staging(spark: SparkSession) -> Iterator[Staging]:
+    """Open the staging folder of a session, and remove it on exit."""
+    store = os.environ.get(STAGING, "")
+    if not store or is_local(spark):
+        yield Staging()
+        return
+    url = below(store, f"spark-bert-{secrets.token_hex(8)}")
+    _place(url)  # what is wrong with it is reported before there is work
+    try:
+        yield Staging(url)
+    finally:
+        files, path = _place(url)
+        if files.get_file_info(path).type != fs.FileType.NotFound:
+            files.delete_dir(path)
+
+
+def below(address: str, name: str) -> str:
+    """Return the address of what has this name in the folder with an address."""
+    if "://" not in address:
+        return str(Path(address, name))
+    parts = urlsplit(address)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name)}").geturl()
+
+
+def opened(address: str) -> Any:
+    """Open a file for random access, as pyarrow.NativeFile: only what is read is transferred."""
+    files, path = _place(address)
+    return files.open_input_file(path)
+
+
+def fetched(address: str) -> Path:
+    """Return the path of a shared file or folder on this machine, to which it is copied once for all its workers."""
+    if "://" not in address:
+        return Path(address)
+    path = _place(address)[1]
+    cache = Path(SparkFiles.getRootDirectory(), f"fetched-{hashlib.sha256(path.encode()).hexdigest()[:16]}")
+    with cache.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        target = cache / Path(path).name
+        if not target.exists():
+            with scratch_folder(cache.parent, cache.name) as scratch:
+                _copy(address, str(scratch / target.name))
+                cache.mkdir(exist_ok=True)
+                (scratch / target.name).rename(target)
+    return target
+
+
+@contextmanager
+def whole_file(address: str) -> Iterator[Path]:
+    """Yield where an attempt of a task of Spark writes a file, which gets its address if the block does not fail."""
+    task = TaskContext.get()
+    assert task is not None  # only Spark calls this function, on executors
+    if "://" not in address:
+        file = Path(address)
+        # Each attempt, such as a speculative one, writes its own file, so that only complete files are renamed.
+        attempt = file.with_name(f".{file.name}.attempt-{task.taskAttemptId()}")
+        yield attempt
+        sync(attempt)
+        attempt.replace(file)
+        return
+    with tempfile.TemporaryDirectory(prefix="spark-bert-") as folder:
+        attempt = Path(folder, "attempt")
+        yield attempt
+        _copy(str(attempt), address)  # an object store shows only whole objects
+
+
+def _copy(source: str, target: str) -> None:
+    (reader, start), (writer, end) = _place(source), _place(target)
+    if "://" not in target:
+        Path(end).parent.mkdir(parents=True, exist_ok=True)
+    fs.copy_files(start, end, source_filesystem=reader, destination_filesystem=writer, use_threads=True)
+
+
+def _place(address: str) -> tuple[fs.FileSystem, str]:
+    if "://" not in address:
+        return fs.LocalFileSystem(), address
+    try:
+        files, path = fs.FileSystem.from_uri(address)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise BadInput(
+            f"{STAGING} {address} cannot be opened ({error}): correct it, or the login to the store"
+        ) from error
+    return files, path

@@ -1,0 +1,94 @@
+"""The staging of files between the driver and the executors: in place, and in the bucket of a real S3 server."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+from pyspark.sql import SparkSession
+
+from include.stages import BadInput
+from tasks import staging
+from tasks.staging import STAGING, Staging, below, fetched, opened, whole_file
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a bucket."""
+    port, log = free_port(), tmp_path_factory.mktemp("s3") / "log"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with log.open("wb") as stream, subprocess.Popen(command, stdout=stream, stderr=stream) as server:
+        for _ in range(600):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        url = f"s3://user:secret@bucket?endpoint_override=127.0.0.1:{port}&scheme=http&allow_bucket_creation=true"
+        files, path = fs.FileSystem.from_uri(url)
+        files.create_dir(path)
+        yield url
+        server.terminate()
+
+
+@pytest.fixture(params=["in place", "store"])
+def staged(request: pytest.FixtureRequest, spark: SparkSession) -> Staging:
+    if request.param == "in place":
+        return Staging()
+    return Staging(below(request.getfixturevalue("bucket"), "prefix/a b"))
+
+
+def test_executors_read_what_is_shared_and_the_driver_what_they_wrote(
+    staged: Staging, spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "a [b].txt").write_text("shared")
+    folder, out = staged.share(tmp_path / "in"), staged.address_of(tmp_path / "out")
+    (tmp_path / "out").mkdir()
+
+    def work(batches):  # type: ignore[no-untyped-def]
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with whole_file(below(out, f"part-{number}")) as attempt:
+                    text = (fetched(folder) / "deep" / "a [b].txt").read_text()
+                    with opened(below(folder, "deep/a [b].txt")) as stream:
+                        attempt.write_text(f"{number} {text} {stream.read_at(3, 1).decode()}")
+            yield batch
+
+    spark.range(0, 3, 1, 3).mapInArrow(work, "id long").collect()
+    staged.collect(tmp_path / "out")
+    assert {file.name: file.read_text() for file in (tmp_path / "out").iterdir()} == {
+        f"part-{number}": f"{number} shared har" for number in range(3)
+    }
+
+
+def test_a_folder_of_a_session_is_gone_after_it(
+    bucket: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STAGING, bucket)
+    with staging.staging(spark) as local:  # whose executors are on this machine
+        assert local == Staging()
+    monkeypatch.setattr(staging, "is_local", lambda spark: False)
+    (tmp_path / "file").write_text("some")
+    with staging.staging(spark) as staged, opened(staged.share(tmp_path / "file")) as stream:
+        assert stream.read() == b"some"
+    files, path = fs.FileSystem.from_uri(bucket)
+    assert not [info for info in files.get_file_info(fs.FileSelector(path)) if info.base_name.startswith("spark-bert")]
+
+
+def test_a_store_of_no_known_kind_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "is_local", lambda spark: False)
+    monkeypatch.setenv(STAGING, "ftp://host/folder")
+    refused = pytest.raises(BadInput, match=r"SPARK_BERT_STAGING ftp://host/folder/.* cannot be opened")
+    with refused, staging.staging(spark):
+        pass
