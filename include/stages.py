@@ -125,7 +125,7 @@ _REGISTERED = ("data.task", "dataset.name")
 
 _PIPELINE = (
     Stage(
-        "validate", 5, "check the raw data with Great Expectations", ("data", "validation"),
+        "validate", 6, "check the raw data with Great Expectations", ("data", "validation"),
         cache=True, spark=True, limits={"memory": "4g", "cpus": 4},
     ),
     Stage(

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.dataset as pads
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
@@ -60,7 +60,7 @@ def _select_rows(spark: SparkSession, experiment: Experiment, validated: Path) -
         splits["train"] = sample(splits["train"], options.sample, by, options.seed)
     if options.augment:
         splits["train"] = add_copies(splits["train"], options.augment)
-    if not pq.ParquetFile(validated / "test.parquet").metadata.num_rows:  # there is no test file
+    if not pads.dataset(validated / "test.parquet").count_rows():  # there is no test file
         del splits["test"]
     return splits
 

@@ -56,7 +56,7 @@ def sentence_columns(task: Task) -> list[str]:
 
 
 def table_schema(task: Task) -> pa.Schema:
-    """Return the schema of train.parquet, dev.parquet and test.parquet. In test, all labels are null."""
+    """Return the schema of the tables train.parquet, dev.parquet and test.parquet. In test, all labels are null."""
     sentences = [(name, pa.string()) for name in sentence_columns(task)]
     return pa.schema([("row", pa.int64()), ("line", pa.int64()), *sentences, ("label", TYPES[task.kind])])
 
@@ -69,6 +69,11 @@ def checked_schema(task: Task) -> pa.Schema:
 def checked_file(scratch: Path, split: str) -> Path:
     """Return the file with the rows of a split and all facts."""
     return scratch / f"{split}.checked.parquet"
+
+
+def part_file(table: Path, number: int) -> Path:
+    """Return a file of a table, which is a folder as Spark writes it: the rows are in the order of the names."""
+    return table / f"part-{number:05d}.parquet"
 
 
 def read_splits(source: Source, task: Task, scratch: Path, quarantine: Path) -> dict[str, QuarantineSummary]:
@@ -155,8 +160,9 @@ def _write_table(split: str, task: Task, facts: Facts, scratch: Path, output: Pa
     """Write the rows that stay in a split, with all facts for the rules and as the table, and return their number."""
     schema, plain, overlaps = checked_schema(task), table_schema(task), facts.overlaps
     checked, table = checked_file(scratch, split), output / f"{split}.parquet"
+    table.mkdir()
     start = written = 0
-    with pq.ParquetWriter(checked, schema) as with_facts, pq.ParquetWriter(table, plain) as final:
+    with pq.ParquetWriter(checked, schema) as with_facts, pq.ParquetWriter(part_file(table, 0), plain) as final:
         for batch in pq.ParquetFile(_draft(scratch, split)).iter_batches(_CHUNK):
             part = slice(start, start + len(batch))
             columns = [*batch.columns, pa.array(facts.labels_of_text[part]), pa.array(overlaps[part])]

@@ -54,7 +54,7 @@ class Home:
 
     @property
     def validated(self) -> Path:
-        """The file with the texts of the dev rows as they were before cleaning."""
+        """The table with the texts of the dev rows as they were before cleaning."""
         return self.run.artifact("validate").path / "dev.parquet"
 
     def experiment(self, **retraining: float) -> Experiment:

@@ -37,7 +37,7 @@ def test_validate_keeps_them_under_their_rows(tmp_path: Path) -> None:
     assert kept == {"row": [0, 1], "note": ['a, "b"\nc', ""], "id": ["007", "8"]}
     dev = pq.read_table(artifact.path / "kept-dev.parquet").to_pydict()
     assert dev == {"row": list(range(20)), "id": [f"d{row}" for row in range(20)]}  # it has no column note
-    assert pq.read_schema(artifact.path / "test.parquet").names == ["row", "line", "sentence1", "label"]
+    assert pq.read_table(artifact.path / "test.parquet").column_names == ["row", "line", "sentence1", "label"]
 
 
 def test_out_of_parquet_they_keep_their_types(tmp_path: Path) -> None:
