@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,35 +11,6 @@ from pyspark.sql import SparkSession
 from include.stages import BadInput
 from tasks import staging
 from tasks.staging import STAGING, Staging, below, fetched, opened, whole_file
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-@pytest.fixture(scope="module")
-def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a bucket."""
-    port, log = free_port(), tmp_path_factory.mktemp("s3") / "log"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with log.open("wb") as stream, subprocess.Popen(command, stdout=stream, stderr=stream) as server:
-        for _ in range(600):
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.1)
-        url = f"s3://user:secret@bucket?endpoint_override=127.0.0.1:{port}&scheme=http&allow_bucket_creation=true"
-        files, path = fs.FileSystem.from_uri(url)
-        files.create_dir(path)
-        yield url
-        server.terminate()
-
-
-@pytest.fixture(params=["in place", "store"])
-def staged(request: pytest.FixtureRequest, spark: SparkSession) -> Staging:
-    if request.param == "in place":
-        return Staging()
-    return Staging(below(request.getfixturevalue("bucket"), "prefix/a b"))
 
 
 def test_executors_read_what_is_shared_and_the_driver_what_they_wrote(
