@@ -7,11 +7,13 @@ import codecs
 import json
 import math
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tasks.sources import limits
+from tasks.sources.parts import Part
 from tasks.sources.text_files import HEAD, check_text, decoding_problem
 
 #: The only field of an object that stands for bytes which are no text.
@@ -33,13 +35,16 @@ class JsonLine:
         return self.data.decode("utf-8", "replace")
 
 
-def read_lines(file: Path) -> Iterator[JsonLine]:
-    """Yield the lines of a file. Blank lines are no rows."""
-    with file.open("rb") as stream:
-        if head := stream.read(HEAD):
-            check_text(file, head)
-        stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
-        for number, data in enumerate(limits.lines(file, stream), start=1):
+def read_lines(file: Path, part: Part | None = None) -> Iterator[JsonLine]:
+    """Yield the lines of a file, or of a part of it. Blank lines are no rows."""
+    with ExitStack() as stack:
+        part = part or Part(stack.enter_context(file.open("rb")))
+        stream = part.bytes()
+        if not part.start:
+            if head := stream.read(HEAD):
+                check_text(file, head)
+            stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
+        for number, data in enumerate(limits.lines(file, stream, part.before), start=part.before + 1):
             if data.strip():
                 yield JsonLine(number, *parse(data), data)
 

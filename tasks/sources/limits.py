@@ -33,9 +33,9 @@ def in_chunks(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]
         yield some
 
 
-def lines(path: Path, stream: IO[AnyStr]) -> Iterator[AnyStr]:
-    """Yield the lines of a stream. Raise BadInput if one is too long."""
-    number = 0
+def lines(path: Path, stream: IO[AnyStr], before: int = 0) -> Iterator[AnyStr]:
+    """Yield the lines of a stream, of a file with `before` others. Raise BadInput if one is too long."""
+    number = before
     while line := stream.readline(BYTES + 1):
         number += 1
         if len(line) > BYTES:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from include.stages import BadInput
 from tasks.sources import limits
+from tasks.sources.parts import Part
 from tasks.sources.text_files import check_file
 
 _UNREADABLE = (pa.ArrowException, OSError)  # for a damaged page, pyarrow raises an OSError without an errno
@@ -29,16 +30,25 @@ _LISTS = (
 
 
 class UserParquet:
-    """A Parquet file of the user's, to be used in a `with` statement. Its `schema` has the types of the batches."""
+    """A Parquet file of the user's, to be used in a `with` statement, or a part of it.
 
-    def __init__(self, path: Path) -> None:
-        check_file(path)
-        self._path, self._stream = path, path.open("rb")
+    Attributes:
+        schema: has the types of the batches.
+        groups: the number of rows and the size in bytes of each row group.
+    """
+
+    def __init__(self, path: Path, part: Part | None = None) -> None:
+        if part is None:
+            check_file(path)
+        self._path, self._part = path, part or Part(path.open("rb"))
+        self._stream = self._part.stream
         try:
             self._file, self.schema = _open(self._stream, coerce_int96_timestamp_unit="us")
         except _UNREADABLE as error:
             self._stream.close()
             raise _damaged(f"{path} is not a Parquet file", error) from error
+        groups = map(self._file.metadata.row_group, range(self._file.num_row_groups))
+        self.groups = [(int(group.num_rows), int(group.total_byte_size)) for group in groups]
         if old := [leaf.path for leaf in _leaves(self._file.metadata) if leaf.physical_type == "INT96"]:
             self._keep_nanoseconds(old)
 
@@ -54,20 +64,20 @@ class UserParquet:
             yield batch if columns is None else batch.select(list(columns))  # "a.b" is also read as b within a
 
     def _read(self, file: pq.ParquetFile, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        number, names = 1, None if columns is None else list(columns)
+        number, names = self._part.before + 1, None if columns is None else list(columns)
         try:
-            for group in range(file.num_row_groups):  # a batch cannot have the dictionaries of two
-                rows = self._rows_at_a_time(file.metadata.row_group(group), number)
-                for batch in file.iter_batches(rows, [group], names):
+            for group in range(file.num_row_groups)[self._part.start : self._part.stop]:
+                rows = self._rows_at_a_time(*self.groups[group], number)
+                for batch in file.iter_batches(rows, [group], names):  # one cannot have the dictionaries of two groups
                     for part in _in_slices(batch, self._path, number):
                         yield part.cast(_target(part.schema, schema, names))
                         number += len(part)
         except _UNREADABLE as error:
             raise _damaged(f"{self._path}: the data from row {number} on cannot be read", error) from error
 
-    def _rows_at_a_time(self, group: pq.RowGroupMetaData, first: int) -> int:
-        """Return how many rows may be in memory. Raise BadInput for rows that are too large on average."""
-        size, rows = int(group.total_byte_size), max(int(group.num_rows), 1)
+    def _rows_at_a_time(self, rows: int, size: int, first: int) -> int:
+        """Return how many rows of a group may be in memory. Raise BadInput for rows that are too large on average."""
+        rows = max(rows, 1)
         if size > limits.BYTES * rows:
             raise limits.too_large(self._path, f"row {first}", size // rows)
         most = _CAREFUL if size > _LARGE * limits.BYTES else limits.ROWS

@@ -19,6 +19,7 @@ from include.text import seen
 from tasks.sources.json_row import read_lines
 from tasks.sources.limits import in_chunks
 from tasks.sources.parquet import UserParquet
+from tasks.sources.parts import Part
 from tasks.sources.text_files import PLAIN, Dialect, Row, format_of, nul_problem, read_header, read_rows, undecodable
 from tasks.sources.values import is_text, python_value
 
@@ -47,19 +48,25 @@ def column_names(path: Path, expected: str, dialect: Dialect = PLAIN) -> list[st
             return read_header(path, read_rows(path, dialect), expected)
 
 
-def column_rows(path: Path, names: Sequence[str], dialect: Dialect = PLAIN, texts: Sequence[str] = ()) -> Iterator[Row]:
-    """Yield all rows of a file with the fields of these columns, in the given order, as texts.
+def column_rows(
+    path: Path,
+    names: Sequence[str],
+    dialect: Dialect = PLAIN,
+    texts: Sequence[str] = (),
+    part: Part | None = None,
+) -> Iterator[Row]:
+    """Yield all rows of a file, or of a part of it, with the fields of these columns, in the given order, as texts.
 
     Each column exists once; a row of JSON Lines may lack it. In a file with types, `texts` must be columns of texts.
     What is missing, or NaN, is "". A list is written as JSON.
     """
     match format_of(path):
         case ".parquet":
-            yield from _parquet_rows(path, names, texts)
+            yield from _parquet_rows(path, names, texts, part)
         case ".jsonl":
-            yield from _json_rows(path, names, texts)
+            yield from _json_rows(path, names, texts, part)
         case _:
-            rows = read_rows(path, dialect)
+            rows = read_rows(path, dialect, part)
             header = read_header(path, rows, ", ".join(names))
             places = [header.index(name) for name in names]
             for row in rows:
@@ -154,8 +161,8 @@ def check_names(file: Path, names: Sequence[str]) -> None:
         known[name.casefold()] = name
 
 
-def _json_rows(path: Path, names: Sequence[str], texts: Sequence[str]) -> Iterator[Row]:
-    for line in read_lines(path):
+def _json_rows(path: Path, names: Sequence[str], texts: Sequence[str], part: Part | None) -> Iterator[Row]:
+    for line in read_lines(path, part):
         values = {name: line.values.get(name) for name in names}
         wrong = (name for name in names if name in texts and not isinstance(values[name], str | None))
         fields = [_json_text(value) for value in values.values()]
@@ -167,9 +174,9 @@ def _json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | list | dict) else _as_text(value)
 
 
-def _parquet_rows(path: Path, names: Sequence[str], texts: Sequence[str]) -> Iterator[Row]:
-    number = 0
-    with UserParquet(path) as file:
+def _parquet_rows(path: Path, names: Sequence[str], texts: Sequence[str], part: Part | None) -> Iterator[Row]:
+    number = part.before if part else 0
+    with UserParquet(path, part) as file:
         for name in texts:
             kind = file.schema.field(name).type
             if not is_text(kind):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import codecs
 import csv
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
 from include import folders
 from include.stages import BadInput
 from tasks.sources import limits
+from tasks.sources.parts import Part, decoded
 
 HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
 #: How the problem of a row begins that cannot be decoded.
@@ -121,12 +124,24 @@ def remarks(path: Path, encoding: str) -> list[str]:
     return found
 
 
-def read_rows(path: Path, dialect: Dialect = PLAIN) -> Iterator[Row]:
-    """Return all rows with the header, of a .csv file with quoting. At the end, rows of separators only are BLANK."""
-    check_file(path, dialect.encoding)
-    is_csv = format_of(path) == ".csv"
-    rows = _csv_rows(path, dialect) if is_csv else _tsv_rows(path, dialect)
-    return _without_unnamed_columns(_with_blank_tail(rows, 0 if is_csv else 1))
+def read_rows(path: Path, dialect: Dialect = PLAIN, part: Part | None = None) -> Iterator[Row]:
+    """Return all rows with the header, of a .csv file with quoting. At the end, rows of separators only are BLANK.
+
+    Of a part of the file, return the header and its own rows.
+    """
+    if part is None:
+        check_file(path, dialect.encoding)
+    if part is None or part.stop is None:
+        return _without_unnamed_columns(_with_blank_tail(_rows(path, dialect, part), path))
+    rows = _rows(path, dialect, part)
+    if part.start:
+        rows = chain(islice(_rows(path, dialect, Part(part.stream)), 1), rows)
+    return _without_unnamed_columns(rows)
+
+
+def is_filled(row: Row, path: Path) -> bool:
+    """Return whether a row of a file is more than separators, or than an empty line."""
+    return bool(row.problem or any(row.fields) or len(row.fields) == 1 > _fields_of_empty_line(path))
 
 
 def read_header(path: Path, rows: Iterator[Row], expected: str) -> list[str]:
@@ -139,20 +154,28 @@ def read_header(path: Path, rows: Iterator[Row], expected: str) -> list[str]:
     return header.fields
 
 
-def _tsv_rows(path: Path, dialect: Dialect) -> Iterator[Row]:
-    for number, line in enumerate(_lines(path, dialect, "\n"), start=1):
+def _fields_of_empty_line(path: Path) -> int:
+    return 0 if format_of(path) == ".csv" else 1
+
+
+def _rows(path: Path, dialect: Dialect, part: Part | None) -> Iterator[Row]:
+    return (_csv_rows if format_of(path) == ".csv" else _tsv_rows)(path, dialect, part)
+
+
+def _tsv_rows(path: Path, dialect: Dialect, part: Part | None) -> Iterator[Row]:
+    for number, line in enumerate(_lines(path, dialect, "\n", part), start=part.before + 1 if part else 1):
         text = line.removesuffix("\n").removesuffix("\r")
         yield _row(number, text.split(dialect.delimiter or "\t"), text, dialect)
 
 
-def _csv_rows(path: Path, dialect: Dialect) -> Iterator[Row]:
+def _csv_rows(path: Path, dialect: Dialect, part: Part | None) -> Iterator[Row]:
     csv.field_size_limit(limits.BYTES)  # the default is 131,072 characters
-    reader = csv.reader(_lines(path, dialect, ""), strict=True, delimiter=dialect.delimiter or ",")
-    start = 1
+    reader = csv.reader(_lines(path, dialect, "", part), strict=True, delimiter=dialect.delimiter or ",")
+    start = first = part.before + 1 if part else 1
     try:
         for fields in reader:
             yield _row(start, fields, ",".join(fields), dialect)
-            start = reader.line_num + 1
+            start = first + reader.line_num
     except csv.Error as error:
         raise BadInput(
             f"{path} line {start}: unbalanced quotes ({error}), so the following rows cannot be separated: "
@@ -160,12 +183,14 @@ def _csv_rows(path: Path, dialect: Dialect) -> Iterator[Row]:
         ) from error
 
 
-def _lines(path: Path, dialect: Dialect, newline: str) -> Iterator[str]:
+def _lines(path: Path, dialect: Dialect, newline: str, part: Part | None) -> Iterator[str]:
     """Yield the lines. Single bytes that cannot be decoded become surrogates, which _row reports."""
-    encoding = "utf-8-sig" if dialect.encoding == "utf-8" else dialect.encoding
-    with path.open(encoding=encoding, errors="surrogateescape", newline=newline) as stream:
+    with ExitStack() as stack:
+        part = part or Part(stack.enter_context(path.open("rb")))
+        encoding = "utf-8-sig" if dialect.encoding == "utf-8" and not part.start else dialect.encoding
+        stream = stack.enter_context(decoded(part.bytes(), encoding, newline))
         try:
-            yield from limits.lines(path, stream)
+            yield from limits.lines(path, stream, part.before)
         except UnicodeDecodeError as error:  # encodings whose characters have several bytes, such as UTF-16
             raise BadInput(f"{path} is not {dialect.encoding} text ({error.reason}): correct data.encoding") from error
 
@@ -179,17 +204,17 @@ def _row(start: int, fields: list[str], text: str, dialect: Dialect) -> Row:
     return Row(start, fields, nul_problem(text), text)
 
 
-def _with_blank_tail(rows: Iterator[Row], fields_of_empty_line: int) -> Iterator[Row]:
+def _with_blank_tail(rows: Iterator[Row], path: Path) -> Iterator[Row]:
     """Drop empty lines at the end of a file, and mark rows of separators only there. Elsewhere both are rows."""
     tail: list[Row] = []
     for row in rows:
-        if row.problem or any(row.fields) or len(row.fields) == 1 > fields_of_empty_line:
+        if is_filled(row, path):
             yield from tail
             yield row
             tail.clear()
         else:
             tail.append(row)
-    yield from (replace(row, problem=BLANK) for row in tail if len(row.fields) > fields_of_empty_line)
+    yield from (replace(row, problem=BLANK) for row in tail if len(row.fields) > _fields_of_empty_line(path))
 
 
 def _without_unnamed_columns(rows: Iterator[Row]) -> Iterator[Row]:
