@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
-from pyarrow import fs
 from pyspark.sql import SparkSession
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -22,6 +16,8 @@ from include.artifacts import Artifact, Manifest
 from include.experiment import Experiment
 from tasks.spark import session
 from tasks.staging import Staging, below
+from tests.tasks.cluster import Cluster, running, store
+from tests.tasks.machines import machines
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 WORDS = "a good bad film the was very dull it moved me ##s ##ly un ##watch ##able great acting 1 2 3 ! . , caf ##e"
@@ -49,26 +45,12 @@ def spark() -> Iterator[SparkSession]:
         yield spark
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a bucket of an S3 server, which starts for the first test that asks for it."""
-    port, log = free_port(), tmp_path_factory.mktemp("s3") / "log"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with log.open("wb") as stream, subprocess.Popen(command, stdout=stream, stderr=stream) as server:
-        for _ in range(600):
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.1)
-        url = f"s3://user:secret@bucket?endpoint_override=127.0.0.1:{port}&scheme=http&allow_bucket_creation=true"
-        files, path = fs.FileSystem.from_uri(url)
-        files.create_dir(path)
-        yield url
-        server.terminate()
+    with machines(tmp_path_factory.mktemp("s3"), separate=False) as here, store(here) as login:
+        host = login["AWS_ENDPOINT_URL"].removeprefix("http://")
+        yield f"s3://user:secret@bucket?endpoint_override={host}&scheme=http"
 
 
 @pytest.fixture(params=["in place", "store"])
@@ -77,6 +59,13 @@ def staged(request: pytest.FixtureRequest) -> Staging:
     if request.param == "in place":
         return Staging()
     return Staging(below(request.getfixturevalue("bucket"), f"{secrets.token_hex(4)}/a b"))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A Spark cluster whose machines have no common folder."""
+    with running(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import socket
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
-import pyspark
 import pytest
 
 from include.stages import Transient
-from tasks.launching.launch import LIMITS, ROOT, launch
+from tasks.launching.launch import LIMITS, launch
 from tasks.training.job import Job
+from tests.tasks.cluster import running, wait_for
 from tests.tasks.launching.jobs import losses, make_job
 
 pytestmark = pytest.mark.long
 
-SPARK = Path(pyspark.__file__).parent
 RANK = "horovod.spark.task.gloo_exec_fn"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.fixture(autouse=True)
@@ -43,33 +31,9 @@ def one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a cluster of two workers, one core each."""
-    folder, port = tmp_path_factory.mktemp("cluster"), free_port()
-    environment = {
-        **os.environ,
-        "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
-    address = f"spark://127.0.0.1:{port}"
-    roles = [["Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port())]]
-    for number in range(2):
-        place = ["--work-dir", str(folder / str(number)), "--webui-port", str(free_port())]
-        roles.append(["Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", *place, address])
-    with ExitStack() as stack, (folder / "log").open("w") as log:
-        for role, *arguments in roles:
-            name = f"org.apache.spark.deploy.{role.lower()}.{role}"
-            command = [str(SPARK / "bin" / "spark-class"), name, *arguments]
-            process = stack.enter_context(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
-            stack.callback(process.terminate)
-        wait_for(lambda: (folder / "log").read_text().count("Successfully registered with master") == 2)
-        yield address
-
-
-def wait_for(condition: Any, seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
+    """The address of a cluster of two workers, one core each, which have the files of this machine."""
+    with running(tmp_path_factory.mktemp("cluster"), separate=False) as cluster:
+        yield cluster.master
 
 
 def on_spark(job: Job, master: str) -> Job:
