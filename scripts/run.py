@@ -25,6 +25,7 @@ from include.glue import AUTO
 from include.named_experiments import load, names, parse_overrides, read, require_threshold
 from include.runs import Run
 from include.stages import PIPELINE, BadInput, ExitCode, StageError, Transient, flatten
+from include.tables import fixed_part
 from spark_bert.dag.params import NOTHING
 from spark_bert.deployment.places import REPOSITORY, run_folder, tasks_python
 from spark_bert.operators.base import StageOperator
@@ -218,7 +219,9 @@ def _end_after(task: StageOperator) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--experiment", default="movies", help=f"{', '.join(names())} or a YAML file")
-    parser.add_argument("--data", type=Path, help="the folder of the data, or one file with all rows (data.path)")
+    parser.add_argument(
+        "--data", type=Path, help="the folder of the data, or the file or pattern with all rows (data.path)"
+    )
     for role, what in _ROLES.items():
         parser.add_argument(f"--{role}", help=f"the column with {what}, in files of your own (data.columns)")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE")
@@ -231,7 +234,7 @@ def _overrides(options: argparse.Namespace) -> list[str]:
     columns = {"sentence": options.text, "sentence2": options.text2, "label": options.label}
     if named := {role: name for role, name in columns.items() if name}:
         given["data.columns"] = read(options.experiment).get("data", {}).get("columns", {}) | named
-    if named or (options.data and options.data.is_file()):
+    if named or (options.data and (options.data.is_file() or fixed_part(options.data) != options.data)):
         given["data.source"] = "files"
         if options.experiment == names()[0]:
             given["data.task"] = AUTO

@@ -37,10 +37,16 @@ class Data(Section):
     )
     path: str = Field(
         "",
-        description="The folder that holds the data, or one file with all rows, which is split 8:1:1 into train, dev "
-        "and test. A relative path starts from the checkout. For data.source glue and files.",
+        description="The folder that holds the data, or a file, a folder of files or a pattern such as 2026-*.csv with "
+        "all rows, which are split 8:1:1 into train, dev and test. A relative path starts from the checkout. For "
+        "data.source glue and files.",
     )
-    train: str = Field("train.tsv", description="The training file in the folder data.path. For data.source files.")
+    train: str = Field(
+        "train.tsv",
+        description="The training file in the folder data.path, or a folder of files or a pattern such as train-*.tsv "
+        "there. Their rows follow each other in the order of the names. So it is for dev and test. For data.source "
+        "files.",
+    )
     dev: str = Field("dev.tsv", description="The file for metrics and gate in data.path. For data.source files.")
     test: str = Field(
         "test.tsv",

@@ -1,21 +1,20 @@
-"""The user's own files: one for each split, or one with all rows, which is split here."""
+"""The user's own files: some for each split, or some with all rows, which are split here."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
-from include.fields.data import FORMATS, Data
-from include.folders import user_path
+from include.fields.data import Data
+from include.folders import Dropped, user_path
 from include.glue import AUTO, SPLITS, Task
-from include.stages import BadInput
+from include.tables import files_of, split_paths
 from tasks.sources.labels import ReadLabel, read_cell, read_flags
 from tasks.sources.normalize import overlap_key
 from tasks.sources.quarantine import problem
 from tasks.sources.source import Record, Source
-from tasks.sources.table import check_column, column_names, column_rows
+from tasks.sources.table import check_column, column_rows, common_columns, same_format
 from tasks.sources.text_files import Dialect, check_file, format_of
 
 log = logging.getLogger(__name__)
@@ -27,25 +26,26 @@ _BINS = 10  # strata of scores
 
 
 class OwnFiles(Source):
-    """Files below data.path, or the file data.path itself. Columns that have no role in the task are not read."""
+    """Files of each split below data.path, or files with all rows. Columns without a role in the task are not read.
 
-    def __init__(self, data: Data, task: Task, folder: Path | None = None) -> None:
-        root = folder or user_path(data.path)
-        self._is_one = root.is_file() or (not root.is_dir() and root.suffix.lower() in FORMATS)
-        found = {split: root if self._is_one else _find(root, data, split) for split in SPLITS}
-        paths = {split: path for split, path in found.items() if path is not None}
-        super().__init__(paths, Dialect(data.delimiter, data.encoding))
-        for path in self.paths.values():
-            if path.suffix.lower() not in FORMATS:
-                raise BadInput(f"{path}: the format is unknown; the file name must end in {', '.join(FORMATS)}")
-        self.splits = tuple(self.paths)
+    A file of the drop folder has the rows of each split, and its name is no pattern.
+    """
+
+    def __init__(self, data: Data, task: Task, dropped: Dropped | None = None) -> None:
+        root = user_path(data.path)
+        paths = split_paths(data, root) if dropped is None else dict.fromkeys(SPLITS, dropped)
+        found = {path: files_of(path) if dropped is None else [path] for path in paths.values()}
+        files = {split: tuple(same_format(path, found[path])) for split, path in paths.items()}
+        super().__init__(files, Dialect(data.delimiter, data.encoding))
+        self.splits, self._paths = tuple(paths), paths
+        self._is_one = set(paths.values()) == {root}
         self._data, self._task, self._parts = data, task, list[str]()
         columns = {str(role): name for role, name in data.columns.items()}
         self.names = {role: columns.get(role, role) for role in (*task.sentences, "label")}
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the rows of a split; none if it has no file. In a file with all rows, they keep their numbers."""
-        if split not in self.paths:
+        if split not in self.files:
             return
         if not self._is_one:
             yield from self._records(split)
@@ -53,7 +53,7 @@ class OwnFiles(Source):
         if not self._parts:
             self._parts = _split(self._records("train"), self._task)
             rows = ", ".join(f"{self._parts.count(name):,} {name}" for name in SPLITS)
-            log.info("the rows of %s are split: %s", self.paths[split], rows)
+            log.info("the rows of %s are split: %s", self.file(split), rows)
         yield from (record for part, record in zip(self._parts, self._records(split), strict=True) if part == split)
 
     def labeled(self) -> Iterator[Record]:
@@ -61,15 +61,19 @@ class OwnFiles(Source):
         for split in ("train",) if self._is_one else ("train", "dev"):
             yield from self._records(split)
 
+    def file(self, split: str) -> str:
+        """Return the file, folder or pattern of a split; "" if there is no such split."""
+        return str(self._paths.get(split, ""))
+
     def remarks(self, split: str) -> list[str]:
-        """Return one sentence for each irregularity of the file, and one if the test file that is named is missing."""
-        if split not in self.paths and self._data.test:
+        """Return one sentence for each irregularity of the files, and one if the test file that is named is missing."""
+        if split not in self.files and self._data.test:
             file = user_path(self._data.path) / self._data.test
             return [f"there is no file {file}, so nothing is predicted: put it there, or name another"]
         return super().remarks(split) if split == "train" or not self._is_one else []
 
     def fingerprint(self) -> str:
-        """Return a string that changes whenever a file, or the rule that splits one file, changes."""
+        """Return a string that changes whenever a file, or the rule that splits all rows, changes."""
         return f"{super().fingerprint()}-{_RULE}" if self._is_one else super().fingerprint()
 
     def has_flags(self) -> bool:
@@ -78,14 +82,15 @@ class OwnFiles(Source):
 
     def _records(self, split: str) -> Iterator[Record]:
         columns, texts = self._columns(split), len(self._task.sentences)
-        rows = column_rows(self.paths[split], columns, self.dialect, columns[:texts])
+        rows = ((str(file), column_rows(file, columns, self.dialect, columns[:texts])) for file in self.files[split])
         yield from self.to_records(rows, split, texts, self._read_label(columns[texts:]))
 
     def _columns(self, split: str) -> list[str]:
         """Return the names of the columns with the texts and, unless in test, of those with the label or the labels."""
-        path, roles, labels = self.paths[split], dict(self.names), self._data.labels
-        check_file(path, self.dialect.encoding)
-        header = column_names(path, ", ".join(self.names.values()), self.dialect)
+        files, roles, labels = self.files[split], dict(self.names), self._data.labels
+        for file in files:
+            check_file(file, self.dialect.encoding)
+        header = common_columns(files, ", ".join(self.names.values()), self.dialect)
         several = self._task.kind == "multilabel" or self._task.name == AUTO
         if split == "test":
             del roles["label"]
@@ -95,9 +100,9 @@ class OwnFiles(Source):
         for role, name in roles.items():
             option = f", or as {_OPTIONS[role]} of make run" if role in _OPTIONS else ""
             remedy = f"Name the column in data.columns, as {{{role!r}: 'column name'}}{option}"
-            if len(header) == 1 and len(roles) > 1 and format_of(path) in (".csv", ".tsv"):
+            if len(header) == 1 and len(roles) > 1 and format_of(files[0]) in (".csv", ".tsv"):
                 remedy = f"Name the character between columns in data.delimiter. {remedy}"
-            check_column(path, header, name, f" for the role {role}", remedy)
+            check_column(files[0], header, name, f" for the role {role}", remedy)
         return list(roles.values())
 
     def _read_label(self, columns: Sequence[str]) -> ReadLabel | None:
@@ -106,16 +111,6 @@ class OwnFiles(Source):
         if columns == [self.names["label"]]:
             return read_cell(self._data, several=self._task.kind == "multilabel")
         return read_flags(columns, self._task.separator)
-
-
-def _find(root: Path, data: Data, split: str) -> Path | None:
-    names = data.file_names(split)
-    found = [name for name in names if name and (root / name).exists()]
-    if len(found) > 1 and found[0] != names[0]:
-        raise BadInput(f"{root} has {' and '.join(found)}: name one of them as data.{split}")
-    if not found and split == "test" and (len(names) > 1 or not names[0]):
-        return None
-    return root / (found or names)[0]
 
 
 def _split(records: Iterable[Record], task: Task) -> list[str]:

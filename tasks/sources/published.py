@@ -29,7 +29,7 @@ class BundledCorpus(Source):
     """Movie-review sentences with human ratings, split 80/10/10 by a hash of their letters."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(dict.fromkeys(SPLITS, path))
+        super().__init__(dict.fromkeys(SPLITS, (path,)))
 
     def fingerprint(self) -> str:
         """Return a string that changes whenever the corpus or the rule that splits it changes."""
@@ -37,12 +37,12 @@ class BundledCorpus(Source):
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the split's sentences, numbered from 0. The label is 1 if the mean rating is positive, else 0."""
-        number = 0
-        for row in read_rows(self.paths[split]):
+        number, (file,) = 0, self.files[split]
+        for row in read_rows(file):
             _, rating, text = row.fields  # the file's sha256 was checked, so every row has three fields
             if abs(float(rating)) > NEUTRAL and split_of(text) == split:
                 label = "" if split == "test" else str(int(float(rating) > 0))
-                yield Record(number, row.line, (text,), label, raw=row.text)
+                yield Record(number, row.line, (text,), label, raw=row.text, file=str(file))
                 number += 1
 
 
@@ -62,11 +62,13 @@ class GlueFolder(Source):
             raise BadInput(f"data.path {root} is not a folder: name the one that contains {task.splits['train'].file}")
         self._task = task
         paths = {split: root / task.splits[split].file for split in SPLITS}
-        super().__init__({split: path if path.parent.is_dir() else root / path.name for split, path in paths.items()})
+        super().__init__(
+            {split: (path if path.parent.is_dir() else root / path.name,) for split, path in paths.items()}
+        )
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the rows of the split's file, whose columns must be exactly those of the task registry."""
-        path, task, layout = self.paths[split], self._task, self._task.splits[split]
+        (path,), task, layout = self.files[split], self._task, self._task.splits[split]
         names, rows = list(layout.columns), read_rows(path)
         if layout.header and (header := read_header(path, rows, ", ".join(names))) != names:
             remedy = (
@@ -83,7 +85,9 @@ class GlueFolder(Source):
         elif names[0] in ("index", "id"):
             places.append(0)
         fields = (selected(row, places, len(names)) for row in rows)
-        return self.to_records(fields, split, len(task.sentences), None if split == "test" else itemgetter(0))
+        return self.to_records(
+            [(str(path), fields)], split, len(task.sentences), None if split == "test" else itemgetter(0)
+        )
 
 
 class HubDataset(Source):
@@ -107,7 +111,9 @@ class HubDataset(Source):
     def records(self, split: str) -> Iterator[Record]:
         """Yield the rows of the split, with the hub's label ids converted to the labels of GLUE's own files."""
         texts = len(self._task.sentences)
-        return self.to_records(self._rows(split), split, texts, None if split == "test" else itemgetter(0))
+        return self.to_records(
+            [(self.file(split), self._rows(split))], split, texts, None if split == "test" else itemgetter(0)
+        )
 
     def _rows(self, split: str) -> Iterator[Row]:
         names = [*(self._hub.sentences or self._task.sentences), "label", "idx"]

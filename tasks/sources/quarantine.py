@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TextIO
 
 from include.glue import GENERIC, Task
@@ -52,13 +53,14 @@ class Quarantine:
         """Quarantine a row."""
         self._rows += 1
         if self._rows <= _EXAMPLES:
-            self._examples.append(f"line {record.line}: {reason}")
+            where = "" if record.file == self._file else f"{Path(record.file).name} "
+            self._examples.append(f"{where}line {record.line}: {reason}")
         elif self._rows == _EXAMPLES + 1:
             self._examples.append("...")
         self._undecodable = self._undecodable or (reason.startswith(BROKEN) and "UTF-8" in reason)
         if record.label in self._labels or len(self._labels) < _MOST:
             self._labels[record.label] += 1
-        entry = {"split": self._split, "file": self._file, "line": record.line, "reason": reason}
+        entry = {"split": self._split, "file": record.file, "line": record.line, "reason": reason}
         self._stream.write(json.dumps(entry | {"text": record.raw[:_SHOWN_TEXT]}, ensure_ascii=False) + "\n")
 
     def summary(self, task: Task) -> QuarantineSummary:

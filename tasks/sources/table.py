@@ -6,16 +6,16 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from include import folders
+from include import folders, tables
 from include.fields.data import FORMATS
 from include.stages import BadInput
-from include.text import seen
+from include.text import is_unwritable, seen
 from tasks.sources.json_row import read_lines
 from tasks.sources.limits import in_chunks
 from tasks.sources.parquet import UserParquet
@@ -46,6 +46,23 @@ def column_names(path: Path, expected: str, dialect: Dialect = PLAIN) -> list[st
             return list(dict.fromkeys(name for line in islice(read_lines(path), _LINES) for name in line.values))
         case _:
             return read_header(path, read_rows(path, dialect), expected)
+
+
+def common_columns(files: Sequence[Path], expected: str, dialect: Dialect = PLAIN) -> list[str]:
+    """Return the columns of the files of a table, which all have the same; of JSON Lines those that any of them has."""
+    first = column_names(files[0], expected, dialect)
+    others = {file: column_names(file, expected, dialect) for file in files[1:]}
+    if format_of(files[0]) == ".jsonl":
+        return list(dict.fromkeys([*first, *chain.from_iterable(others.values())]))
+    for file, names in others.items():
+        if names != first:
+            only = sorted({*names} ^ {*first})
+            differs = f"only one of them has {', '.join(map(repr, only))[:200]}" if only else "their order differs"
+            raise BadInput(
+                f"{file} has other columns than {files[0]}, with which it is one table ({differs}): correct the file, "
+                "or take it out of the table"
+            )
+    return first
 
 
 def column_rows(
@@ -112,12 +129,13 @@ def found_columns(header: Sequence[str], wanted: Sequence[str], remedy: str, sep
 def table_files(source: str) -> list[Path]:
     """Return the files of the table that scoring.input names, all of one format, in the order of their names."""
     path = folders.user_path(source).absolute()  # a cluster's executors work in other folders
-    if not path.is_dir():
+    if (files := tables.files_of(path)) == [path]:
         folders.check_file(path, "correct scoring.input")
-        files = [path]
-    else:
-        parts = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
-        files = [file for file in parts if file.stat().st_size] or parts  # an empty one is a part without rows
+    return same_format(path, files)
+
+
+def same_format(path: Path, files: Sequence[Path]) -> list[Path]:
+    """Return the files of a table, which a path names, without empty ones. Raise BadInput if their formats differ."""
     suffixes = sorted({format_of(file) for file in files})
     if len(suffixes) != 1 or suffixes[0] not in FORMATS:
         found = ", ".join(suffix or "no suffix" for suffix in suffixes) or "no file"
@@ -125,7 +143,10 @@ def table_files(source: str) -> list[Path]:
             f"{path}: the names of a table's files must all end in one of {', '.join(FORMATS)} (.ndjson is "
             f".jsonl), but there is {found}"
         )
-    return files
+    if odd := next((file for file in files if is_unwritable(str(file))), None):
+        raise BadInput(f"{str(odd)!a}: the name is not UTF-8: rename the file")
+    filled = [file for file in files if len(files) == 1 or file.stat().st_size]
+    return filled or list(files)  # an empty one is a part without rows
 
 
 def chunks(file: Path, expected: str) -> Iterator[Chunk]:
@@ -177,11 +198,10 @@ def _json_text(value: Any) -> str:
 def _parquet_rows(path: Path, names: Sequence[str], texts: Sequence[str], part: Part | None) -> Iterator[Row]:
     number = part.before if part else 0
     with UserParquet(path, part) as file:
-        for name in texts:
-            kind = file.schema.field(name).type
-            if not is_text(kind):
-                raise BadInput(f"{path}: the column {name!r} has the type {kind}, but it must be text")
+        kinds = {name: file.schema.field(name).type for name in texts}
         for batch in file.batches(names):
+            if wrong := next((name for name in texts if not is_text(kinds[name])), ""):  # without rows, it is any type
+                raise BadInput(f"{path}: the column {wrong!r} has the type {kinds[wrong]}, but it must be text")
             for at in range(len(batch)):
                 number += 1
                 yield _typed_row(number, [column[at] for column in batch.columns])

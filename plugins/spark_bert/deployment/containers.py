@@ -16,6 +16,7 @@ from include.logs import VARIABLE as LOG_FORMAT
 from include.runs import AT_WORK
 from include.secrets import DATABASE, HUB, KAFKA, LOGIN, VARIABLE, of_mlflow
 from include.stages import STAGES, BadInput
+from include.tables import fixed_part
 from spark_bert.deployment.inputs import is_in_artifact_store, named_paths, reads_database, reads_kafka, uses_cluster
 from spark_bert.deployment.places import cache, data_path, home
 
@@ -128,8 +129,8 @@ def prepare_folders(stage: str, experiment: Experiment, run: Path) -> None:
 
 def readable(stage: str, experiment: Experiment, run: Path) -> dict[Path, PurePosixPath]:
     """Return what the stage reads but does not write, as paths on this machine mapped to paths in the container."""
-    texts = map(_without_home, named_paths(stage, experiment))
-    paths = {data_path(text): CODE / text for text in texts if not is_in_artifact_store(text)}
+    texts = list(map(_without_home, named_paths(stage, experiment)))
+    paths = dict(_mount(text) for text in texts if not is_in_artifact_store(text))
     if STAGES[stage].cache and not is_online(stage, experiment):
         paths[cache()] = PurePosixPath(cache())
     if STAGES[stage].records == "named":
@@ -165,6 +166,16 @@ def _check_login() -> None:
     variable = next((name for name in LOGIN if os.environ.get(name)), "")
     if variable and not os.environ.get(VARIABLE):
         raise BadInput(f"{variable} is not passed on to containers: {remedy}")
+
+
+def _mount(text: str) -> tuple[Path, PurePosixPath]:
+    """Return a path that an experiment names, of a pattern the folder in which it is looked for, and its target."""
+    path = data_path(text)
+    folder = fixed_part(path)
+    target = CODE.joinpath(*PurePosixPath(text).parts[: len(folder.parts) - len(path.parts) or None])
+    if target in (CODE, PurePosixPath("/")):
+        raise BadInput(f"{text} is a pattern in no folder, and a container sees folders: put the files into one")
+    return folder, target
 
 
 def _without_home(text: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from include.experiment import Experiment
 from include.glue import SPLITS
 from include.stages import STAGES, BadInput
+from include.tables import files_of, split_paths
 from spark_bert.deployment.places import data_path, home
 
 # Variables with the values that runs may name where $SPARK_BERT_DATA is set, separated by white space. A run could
@@ -99,10 +100,16 @@ def _check_listed(value: str, words: str, kind: str, variable: str, or_else: str
 
 
 def _files(stage: str, experiment: Experiment) -> Iterator[str]:
-    """Yield the files of a source of kind `files`, whose names could lead out of its folder."""
-    if "data" in STAGES[stage].reads and experiment.data.source == "files":
+    """Yield the files of tables, whose names could lead out of their folders, as could those of files within them."""
+    reads, data, scoring = STAGES[stage].reads, experiment.data, experiment.scoring
+    named = set[Path]()
+    if "data" in reads and data.source == "files":
         for split in SPLITS:
-            yield from (str(Path(experiment.data.path, name)) for name in experiment.data.file_names(split))
+            yield from (str(Path(data.path, name)) for name in data.file_names(split))
+        named |= set(split_paths(data, data_path(data.path)).values())
+    if "scoring" in reads and scoring.input and not scoring.is_database:
+        named.add(data_path(scoring.input))
+    yield from (str(file) for path in named for file in files_of(path))
 
 
 def _is_below(text: str, folder: Path) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from include.folders import user_path
 from include.runs import Run
 from include.stages import BadInput
+from include.tables import fixed_part
 
 
 def _repository() -> Path:
@@ -68,7 +69,7 @@ def data_path(text: str) -> Path:
     $SPARK_BERT_DATA is set, that folder takes the place of data/.
     """
     path, root = user_path(text), os.environ.get("SPARK_BERT_DATA")
-    if root and path.parts[:1] == ("data",) and not (REPOSITORY / path).exists():
+    if root and path.parts[:1] == ("data",) and not fixed_part(REPOSITORY / path).exists():
         return Path(root, *path.parts[1:])
     return REPOSITORY / path
 

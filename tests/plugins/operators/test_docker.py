@@ -95,6 +95,20 @@ def test_a_datasets_version_needs_no_mount_beside_the_stores(home: Path, monkeyp
     assert mounts("validate", "data.source=files", f"data.path={version}") == mounts("validate")
 
 
+def test_of_a_pattern_the_folder_is_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in/day=1").mkdir(parents=True)
+    assert str(tmp_path / "in") in mounts("score", f"scoring.input={tmp_path}/in/*/part-*.csv")
+    assert str(tmp_path / "in") in mounts("validate", "data.source=files", f"data.path={tmp_path}/in/*.csv")
+    monkeypatch.setenv("SPARK_BERT_DATA", str(tmp_path))
+    (mount,) = [
+        mount for mount in sandbox("score", "scoring.input=data/in/*.csv")["Mounts"] if "/opt" in mount["Target"]
+    ]
+    assert (mount["Source"], mount["Target"]) == (str(tmp_path / "in"), "/opt/spark-bert/data/in")
+    for pattern in ("*.csv", "/*.csv"):
+        with pytest.raises(BadInput, match=r"\.csv is a pattern in no folder, and a container sees folders"):
+            mounts("score", f"scoring.input={pattern}")
+
+
 def test_a_relative_path_starts_from_the_code() -> None:
     (mount,) = [mount for mount in sandbox("train", "model.name=./tests")["Mounts"] if "/opt" in mount["Target"]]
     assert mount["Target"] == "/opt/spark-bert/tests" and mount["Source"].endswith("/tests") and mount["ReadOnly"]

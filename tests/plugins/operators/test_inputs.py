@@ -34,6 +34,11 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "data/linked").mkdir()
     for link in ("data/linked/train.parquet", "data/all.csv"):
         (tmp_path / link).symlink_to(tmp_path / "secret/rows")
+    for name in ("secret/rows", "secret/table.tsv"):
+        (tmp_path / name).touch()
+    (tmp_path / "data/patterns/rows").mkdir(parents=True)
+    for link in ("data/patterns/train-1.tsv", "data/patterns/rows/2.tsv"):
+        (tmp_path / link).symlink_to(tmp_path / "secret/table.tsv")
     return tmp_path / "data"
 
 
@@ -63,6 +68,15 @@ OUTSIDE: list[tuple[str, dict[str, str]]] = [
     ("validate", {**FILES, "data.path": "{root}", "data.test": "out/test.tsv"}),
     ("validate", {**FILES, "data.path": "{root}/linked"}),
     ("validate", {**FILES, "data.path": "{root}/all.csv"}),
+    ("validate", {**FILES, "data.path": "{root}/patterns", "data.train": "*.tsv"}),
+    ("validate", {**FILES, "data.path": "{root}/patterns/*/*.tsv"}),
+    ("validate", {**FILES, "data.path": "{root}/patterns/rows"}),
+    ("validate", {**FILES, "data.path": "{root}/../secret/*"}),
+    ("validate", {**FILES, "data.path": "{root}/*/rows"}),
+    ("validate", {**FILES, "data.path": "{root}", "data.train": "../secret/*"}),
+    ("score", {"scoring.input": "{root}/patterns/*.tsv"}),
+    ("score", {"scoring.input": "{root}/patterns/rows"}),
+    ("score", {"scoring.input": "/etc/*.csv"}),
     ("ingest", {"dataset.drop": "{root}/../secret"}),
     ("pretrain", {"pretraining.text": "/etc/passwd"}),
     ("score", {"scoring.input": "/etc/passwd"}),
@@ -105,6 +119,9 @@ def test_what_lies_below_the_data_is_read(root: Path, home: Path) -> None:
         ("validate", {**FILES, "data.path": str(root), "data.test": "glue/../test.tsv"}),
         ("validate", {**FILES, "data.path": str(version)}),
         ("validate", {**FILES, "data.path": str(root / "one.csv")}),
+        ("validate", {**FILES, "data.path": str(root / "glue"), "data.train": "*/*.tsv"}),
+        ("validate", {**FILES, "data.path": "data/glue/**/*.tsv"}),
+        ("score", {"scoring.input": str(root / "glue")}),
         ("train", {"model.name": str(champion)}),
         ("train", {"model.name": "all-mpnet-base-v2"}),
         ("train", {"model.name": "google/bert_uncased_L-2_H-128_A-2"}),

@@ -218,7 +218,9 @@ def test_labels_of_another_task_are_said_to_be_found(tmp_path: Path) -> None:
 
 def test_what_one_file_cannot_be_is_said(tmp_path: Path) -> None:
     (tmp_path / "all.xlsx").touch()
-    with pytest.raises(BadInput, match=r"all\.xlsx: the format is unknown; the file name must end in \.csv, .*\.jsonl"):
+    with pytest.raises(
+        BadInput, match=r"all\.xlsx: the names of a table's files must all end in one of \.csv, .*\.jsonl"
+    ):
         open_source(own(tmp_path / "all.xlsx"))
     with pytest.raises(BadInput, match=r"none\.csv is missing: put the file there"):
         open_source(own(tmp_path / "none.csv")).fingerprint()

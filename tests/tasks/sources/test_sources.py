@@ -156,7 +156,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_wrong_as_a_whole_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     source = sst2(tmp_path)
-    source.paths["train"].write_bytes(content)
+    source.files["train"][0].write_bytes(content)
     with pytest.raises(BadInput, match=r"train\.tsv") as caught:
         list(source.records("train"))
     assert message in str(caught.value)
@@ -164,7 +164,7 @@ def test_a_file_that_is_wrong_as_a_whole_is_refused(tmp_path: Path, content: byt
 
 def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
     source = sst2(tmp_path)
-    source.paths["dev"].unlink()
+    source.files["dev"][0].unlink()
     with pytest.raises(BadInput, match=r"SST-2/dev\.tsv is missing: put the file there"):
         source.fingerprint()
     with pytest.raises(BadInput, match=r"nowhere is not a folder: name the one that contains SST-2/train\.tsv"):
@@ -235,7 +235,7 @@ def test_own_test_needs_no_labels(tmp_path: Path) -> None:
 
 
 def test_own_files_of_unknown_format_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"train\.xlsx: the format is unknown"):
+    with pytest.raises(BadInput, match=r"train\.xlsx: the names of a table's files must all end in"):
         OwnFiles(Data(task="SST-2", source="files", path=str(tmp_path), train="train.xlsx"), TASKS["SST-2"])
 
 

@@ -153,9 +153,9 @@ def test_data_keep_keeps_it_or_refuses_the_column(case: Case, file: Path) -> Non
     values, _, writable = case
     if not writable:
         with pytest.raises(BadInput, match=r"data\.keep names the column 'value' of type .* another column, or store"):
-            kept_columns(file, ["value"], np.arange(2))
+            kept_columns([file], ["value"], np.arange(2))
         return
-    kept = kept_columns(file, ["value"], np.arange(2))
+    kept = kept_columns([file], ["value"], np.arange(2))
     assert kept["value"].combine_chunks().equals(plain(values))
     sheet = io.BytesIO()
     csv.write_csv(kept, sheet)

@@ -143,8 +143,7 @@ def read_inputs(experiment: Experiment, store: ArtifactStore, plan: Plan, quaran
     folder = drop_folder(experiment.dataset.drop)
     for name in plan.files:
         try:
-            data = of_files(experiment, folder, **dict.fromkeys(SPLITS, name)).data
-            dropped = OwnFiles(data, experiment.task, folder)
+            dropped = OwnFiles(experiment.data, experiment.task, folder / name)
             files[name] = usable(dropped, "train")
             warnings += dropped.remarks("train")
         except BadInput as error:

@@ -15,8 +15,8 @@ from pyarrow import csv
 from include.stages import BadInput
 from tasks.sources import Source
 from tasks.sources.parquet import UserParquet
-from tasks.sources.table import check_column, column_names, column_rows
-from tasks.sources.text_files import PLAIN, Dialect, format_of
+from tasks.sources.table import check_column, column_rows, common_columns
+from tasks.sources.text_files import BLANK, PLAIN, Dialect, format_of
 from tasks.sources.values import python_value
 
 
@@ -25,43 +25,61 @@ def write_kept(names: Sequence[str], source: Source, output: Path) -> None:
     for split in {"dev", "test"} & set(source.splits):
         rows = pq.read_table(output / f"{split}.parquet", columns=["row"])["row"]
         partial = split == "dev" and "test" in source.splits
-        kept = kept_columns(source.paths[split], names, rows.to_numpy(), source.dialect, partial)
+        kept = kept_columns(source.files[split], names, rows.to_numpy(), source.dialect, partial)
         table = pa.table([rows, *kept.columns], names=["row", *kept.column_names])
         pq.write_table(table, output / f"kept-{split}.parquet")
 
 
 def kept_columns(
-    path: Path, names: Sequence[str], rows: npt.NDArray[np.int64], dialect: Dialect = PLAIN, partial: bool = False
+    files: Sequence[Path],
+    names: Sequence[str],
+    rows: npt.NDArray[np.int64],
+    dialect: Dialect = PLAIN,
+    partial: bool = False,
 ) -> pa.Table:
-    """Return columns of a file at some rows, [n], ascending. Those of Parquet keep their types, and others are text.
+    """Return columns of a split's files at some rows, [n], ascending. Those of Parquet keep their types.
 
-    A `partial` file may lack some of the columns, which are then left out.
+    A `partial` split may lack some of the columns, which are then left out.
     """
-    header = column_names(path, ", ".join(names), dialect)
+    header = common_columns(files, ", ".join(names), dialect)
     names = [name for name in names if name in header or not partial]
     for name in names:
-        check_column(path, header, name, ", which data.keep names", "data.keep must name columns of the file")
-    if format_of(path) == ".parquet":
-        return _of_parquet(path, names).take(pa.array(rows))
+        check_column(files[0], header, name, ", which data.keep names", "data.keep must name columns of the file")
+    if format_of(files[0]) == ".parquet":
+        return _of_parquet(files, names).take(pa.array(rows))
     wanted = set(rows.tolist())
-    found = [row for number, row in enumerate(column_rows(path, names, dialect)) if number in wanted]
-    if wrong := next((row for row in found if row.problem), None):
+    of_files = ((file, row) for file in files for row in column_rows(file, names, dialect) if row.problem != BLANK)
+    found = [pair for number, pair in enumerate(of_files) if number in wanted]
+    if wrong := next(((file, row) for file, row in found if row.problem), None):
+        file, row = wrong
         raise BadInput(
-            f"{path} line {wrong.line}: the columns of data.keep ({', '.join(names)}) cannot be read "
-            f"({wrong.problem}): correct the line, or keep other columns"
+            f"{file} line {row.line}: the columns of data.keep ({', '.join(names)}) cannot be read "
+            f"({row.problem}): correct the line, or keep other columns"
         )
-    return pa.table({name: [row.fields[place] for row in found] for place, name in enumerate(names)})
+    return pa.table({name: [row.fields[place] for _, row in found] for place, name in enumerate(names)})
 
 
-def _of_parquet(path: Path, names: Sequence[str]) -> pa.Table:
+def _of_parquet(files: Sequence[Path], names: Sequence[str]) -> pa.Table:
+    tables = {file: _of_file(file, names) for file in files}
+    try:
+        whole = pa.concat_tables(tables.values(), promote_options="default")  # a column of nulls may have no other type
+    except pa.ArrowException as error:
+        raise BadInput(
+            f"{files[0]}: the columns of data.keep have other types in other files of the table ({error}): write all "
+            "files with the same types"
+        ) from error
+    for name in names:
+        _check_writable(files[0], whole.select([name]))
+    return whole
+
+
+def _of_file(path: Path, names: Sequence[str]) -> pa.Table:
     with UserParquet(path) as file:
         table = pa.Table.from_batches(file.batches(names), pa.schema([file.schema.field(name) for name in names]))
     try:
         table.validate(full=True)
     except pa.ArrowInvalid as error:
         raise BadInput(f"{path}: the columns of data.keep cannot be read ({error}): write the file again") from error
-    for name in names:
-        _check_writable(path, table.select([name]))
     return table
 
 

@@ -50,7 +50,7 @@ def run(context: Context, source: Source) -> Outcome:
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=output) as folder:
         scratch = Path(folder)
         summaries = read_splits(source, task, scratch, output / "quarantine.jsonl")
-        rows = write_tables(source, task, scratch, output)
+        rows = write_tables(task, scratch, output)
         if experiment.data.keep:
             write_kept(experiment.data.keep, source, output)
         from tasks.stages.pipeline.validate.rules import check, rules  # which takes seconds to import

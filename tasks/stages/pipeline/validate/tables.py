@@ -29,6 +29,7 @@ Mask = npt.NDArray[np.bool_]
 _CHUNK = 20_000  # rows in memory at a time
 _SHOWN_TEXT = 200  # characters
 _OF_THE_ROW = pa.schema([("text_key", pa.int64()), ("overlap_key", pa.int64()), ("characters", pa.int64())])
+_FILE = pa.field("file", pa.string())  # of the row, for overlap.jsonl
 _OF_ALL_ROWS = pa.schema([("labels_of_text", pa.int64()), ("overlaps", pa.bool_())])
 
 
@@ -85,10 +86,10 @@ def read_splits(source: Source, task: Task, scratch: Path, quarantine: Path) -> 
         }
 
 
-def write_tables(source: Source, task: Task, scratch: Path, output: Path) -> dict[str, int]:
+def write_tables(task: Task, scratch: Path, output: Path) -> dict[str, int]:
     """Write the tables and overlap.jsonl from the drafts, and return the numbers of rows that stay in each split."""
     facts = _find_facts(scratch)
-    _write_overlap(output / "overlap.jsonl", _draft(scratch, "train"), facts["train"], source.file("train"))
+    _write_overlap(output / "overlap.jsonl", _draft(scratch, "train"), facts["train"])
     return {split: _write_table(split, task, facts[split], scratch, output) for split in SPLITS}
 
 
@@ -97,7 +98,7 @@ def _draft(scratch: Path, split: str) -> Path:
 
 
 def _read_split(source: Source, split: str, task: Task, scratch: Path, quarantine: Quarantine) -> QuarantineSummary:
-    schema = pa.schema([*table_schema(task), *_OF_THE_ROW])
+    schema = pa.schema([*table_schema(task), *_OF_THE_ROW, _FILE])
     records = quarantine.usable(source.records(split), task)
     with pq.ParquetWriter(_draft(scratch, split), schema) as writer:
         while chunk := [_as_row(record, task, split) for record in islice(records, _CHUNK)]:
@@ -114,6 +115,7 @@ def _as_row(record: Record, task: Task, split: str) -> dict[str, Any]:
         "text_key": text_key(record.sentences),
         "overlap_key": overlap_key(record.sentences),
         "characters": max(map(len, record.sentences)),
+        _FILE.name: record.file,
     }
 
 
@@ -143,13 +145,13 @@ def _find_facts(scratch: Path) -> dict[str, Facts]:
     }
 
 
-def _write_overlap(path: Path, draft: Path, facts: Facts, file: str) -> None:
-    """Write the rows that are removed from train, which was read from `file`, one JSON object per line."""
+def _write_overlap(path: Path, draft: Path, facts: Facts) -> None:
+    """Write the rows that are removed from train, one JSON object per line."""
     start, overlaps = 0, facts.overlaps
     with path.open("w", encoding="utf-8") as stream:
-        for batch in pq.ParquetFile(draft).iter_batches(columns=["line", "sentence1"]):
+        for batch in pq.ParquetFile(draft).iter_batches(columns=["line", "sentence1", _FILE.name]):
             for position in np.flatnonzero(overlaps[start : start + len(batch)]):
-                line, text = (column[int(position)].as_py() for column in batch.columns)
+                line, text, file = (column[int(position)].as_py() for column in batch.columns)
                 also_in = [split for split, mask in facts.also_in.items() if mask[start + position]]
                 entry = {"file": file, "line": line, "also_in": also_in, "text": text[:_SHOWN_TEXT]}
                 stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
@@ -162,8 +164,9 @@ def _write_table(split: str, task: Task, facts: Facts, scratch: Path, output: Pa
     checked, table = checked_file(scratch, split), output / f"{split}.parquet"
     table.mkdir()
     start = written = 0
+    names = [*plain.names, *_OF_THE_ROW.names]
     with pq.ParquetWriter(checked, schema) as with_facts, pq.ParquetWriter(part_file(table, 0), plain) as final:
-        for batch in pq.ParquetFile(_draft(scratch, split)).iter_batches(_CHUNK):
+        for batch in pq.ParquetFile(_draft(scratch, split)).iter_batches(_CHUNK, columns=names):
             part = slice(start, start + len(batch))
             columns = [*batch.columns, pa.array(facts.labels_of_text[part]), pa.array(overlaps[part])]
             rows = pa.Table.from_arrays(columns, schema=schema)

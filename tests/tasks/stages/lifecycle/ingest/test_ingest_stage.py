@@ -115,7 +115,7 @@ MALFORMED = [
     ("a.tsv", "sentence\tlabel\nfine\tyes\n", r"a\.tsv: 1 of 1 .*line 2: label 'yes' is not one of 0, 1"),
     ("a.parquet", "PAR", r"a\.parquet is not a Parquet file"),
     ("a.tsv", "", r"a\.tsv is empty: add data to it"),
-    ("a.xlsx", "PK", r"a\.xlsx: the format is unknown; .* must end in \.csv, \.tsv, \.jsonl"),
+    ("a.xlsx", "PK", r"a\.xlsx: the names .* must all end in one of \.csv, \.tsv, \.jsonl"),
 ]
 
 

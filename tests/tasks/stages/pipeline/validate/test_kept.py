@@ -15,7 +15,7 @@ from include.experiment import Experiment
 from include.named_experiments import build
 from include.stages import BadInput
 from tasks.stages.pipeline.validate.kept_columns import kept_columns
-from tests.tasks.stages.pipeline.validate.made_up import validate
+from tests.tasks.stages.pipeline.validate.made_up import lines, validate
 
 ROWS = np.array([0, 2])
 
@@ -40,10 +40,43 @@ def test_validate_keeps_them_under_their_rows(tmp_path: Path) -> None:
     assert pq.read_table(artifact.path / "test.parquet").column_names == ["row", "line", "sentence1", "label"]
 
 
+def test_rows_and_columns_of_several_files_are_found_in_theirs(tmp_path: Path) -> None:
+    head = "sentence,label,id\n"
+    for part, texts in enumerate((["good one", "again", "bad one"], ["", "good two"], ["bad\nthree", "good three"])):
+        rows = [f'"{text}",{("no", "yes")["good" in text]},{part}{row}\n' for row, text in enumerate(texts)]
+        (tmp_path / f"train-{part}.csv").write_text(head + "".join(rows) + ",,\n" * part)
+        (tmp_path / f"dev-{part}.csv").write_text(head + f"dev {part},no,d{part}\nother {part},yes,e{part}\n,,\n")
+        (tmp_path / f"test-{part}.csv").write_text(f"id,sentence\nt{part},new {part}\n,\n")
+    (tmp_path / "dev-1.csv").write_text(head + "Again,no,d1\n")
+    experiment = own(tmp_path, "id", test="test-*.csv")
+    named = experiment.data.model_copy(update={"train": "train-*.csv", "dev": "dev-*.csv"})
+    limits = experiment.validation.model_copy(update={"max_quarantine": 0.5, "max_overlap": 0.5})
+    artifact = validate(tmp_path, experiment.model_copy(update={"data": named, "validation": limits}))
+    train = pq.read_table(artifact.path / "train.parquet").to_pydict()
+    assert (train["row"], train["line"]) == ([0, 2, 4, 5, 6], [2, 4, 3, 2, 4])
+    (quarantined,), (overlap,) = (lines(artifact.path / f"{name}.jsonl") for name in ("quarantine", "overlap"))
+    assert (quarantined["file"], quarantined["line"]) == (str(tmp_path / "train-1.csv"), 2)
+    assert (overlap["file"], overlap["line"], overlap["also_in"]) == (str(tmp_path / "train-0.csv"), 3, ["dev"])
+    assert any("(train-1.csv line 2: empty text)" in warning for warning in artifact.manifest.result["warnings"])
+    kept = {split: pq.read_table(artifact.path / f"kept-{split}.parquet").to_pydict() for split in ("dev", "test")}
+    assert kept["test"] == {"row": [0, 1, 2], "id": ["t0", "t1", "t2"]}
+    assert kept["dev"] == {"row": [0, 1, 2, 3, 4], "id": ["d0", "e0", "d1", "d2", "e2"]}
+
+
+def test_parts_without_a_value_in_a_column_keep_its_type(tmp_path: Path) -> None:
+    parts = [pa.table({"id": pa.nulls(1)}), pa.table({"id": [7]}), pa.table({"id": ["x"]})]
+    files = [tmp_path / f"{at}.parquet" for at in range(3)]
+    for file, part in zip(files, parts, strict=True):
+        pq.write_table(part, file)
+    assert kept_columns(files[:2], ["id"], np.arange(2)).to_pydict() == {"id": [None, 7]}
+    with pytest.raises(BadInput, match=r"0\.parquet: the columns of data\.keep have other types in other files"):
+        kept_columns(files, ["id"], np.arange(3))
+
+
 def test_out_of_parquet_they_keep_their_types(tmp_path: Path) -> None:
     columns = {"id": pa.array([1, None, 3], pa.int32()), "a.b": pa.array(["x", "y", None]).dictionary_encode()}
     pq.write_table(pa.table(columns | {"rest": [0, 0, 0]}), tmp_path / "test.parquet")
-    found = kept_columns(tmp_path / "test.parquet", ["a.b", "id"], ROWS)
+    found = kept_columns([tmp_path / "test.parquet"], ["a.b", "id"], ROWS)
     assert found.column_names == ["a.b", "id"] and found.schema.field("id").type == pa.int32()
     assert (found["a.b"].to_pylist(), found["id"].to_pylist()) == (["x", None], [1, 3])
 
@@ -58,7 +91,7 @@ def test_a_missing_column_is_named_with_those_there_are(file: str, tmp_path: Pat
     with pytest.raises(
         BadInput, match=r"no column 'id', which data\.keep names; found: name, sentence\. data\.keep must name"
     ):
-        kept_columns(path, ["id"], ROWS)
+        kept_columns([path], ["id"], ROWS)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +102,13 @@ def test_a_missing_column_is_named_with_those_there_are(file: str, tmp_path: Pat
 def test_what_a_csv_cannot_hold_is_refused(value: object, holds: str, tmp_path: Path) -> None:
     pq.write_table(pa.table({"tags": [value]}), tmp_path / "test.parquet")
     with pytest.raises(BadInput, match=f"names the column 'tags' of type {holds}"):
-        kept_columns(tmp_path / "test.parquet", ["tags"], ROWS)
+        kept_columns([tmp_path / "test.parquet"], ["tags"], ROWS)
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_text('{"id": "a"}\n{"id": "b"}\n{"id": "c\\u0000"}\n')
     with pytest.raises(BadInput, match=r"test\.jsonl line 3: the columns of data\.keep \(id\) .*contains a NUL byte"):
-        kept_columns(tmp_path / "test.jsonl", ["id"], ROWS)
+        kept_columns([tmp_path / "test.jsonl"], ["id"], ROWS)
 
 
 @pytest.mark.parametrize(
