@@ -75,6 +75,11 @@ class Task:
     hub: Hub | None = None
 
     @property
+    def sentence_columns(self) -> tuple[str, ...]:
+        """The text columns of the tables that stages write: sentence1 and, for a task on pairs, sentence2."""
+        return ("sentence1", "sentence2")[: len(self.sentences)]
+
+    @property
     def outputs(self) -> int:
         """The number of outputs of the model's head: the number of labels, or 1 for a regression."""
         return len(self.labels) or 1

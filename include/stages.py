@@ -129,7 +129,7 @@ _PIPELINE = (
         cache=True, spark=True, limits={"memory": "4g", "cpus": 4},
     ),
     Stage(
-        "preprocess", 4, "clean, sample and tokenize on Spark", ("preprocessing", "model.name"), ("validate",),
+        "preprocess", 5, "clean, sample and tokenize on Spark", ("preprocessing", "model.name"), ("validate",),
         cache=True, spark=True, limits={"memory": "6g", "cpus": 8, "pids": 1024},
     ),
     Stage(

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyspark
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext, SparkFiles
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -167,19 +167,6 @@ def read_parquet(spark: SparkSession, file: Path, schema: StructType | None = No
     """Read one Parquet file. By default, Spark takes a path with [ ] { } ? or * for a pattern of several files."""
     reader = spark.read.option("__globPaths__", "false")  # Spark's own option, for the files of a stream
     return (reader if schema is None else reader.schema(schema)).parquet(place(file))
-
-
-def ship(spark: SparkSession, file: Path) -> str:
-    """Make a file readable on the executors and return the name that they pass to `shipped`."""
-    if is_local(spark):
-        return str(file.absolute())
-    spark.sparkContext.addFile(file.absolute().as_uri())
-    return file.name
-
-
-def shipped(name: str) -> Path:
-    """Return the path, on an executor, of a file that the driver passed to `ship`."""
-    return Path(name) if Path(name).is_absolute() else Path(SparkFiles.get(name))
 
 
 def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> SparkSession:

@@ -31,15 +31,12 @@ from tasks.spark import (
     _check_temporary,
     _code,
     _explain,
-    is_local,
     jobs_as_spans,
     keep_workers,
     partitions,
     place,
     read_parquet,
     session,
-    ship,
-    shipped,
 )
 from tests.spans import attributes, read_spans
 
@@ -208,26 +205,14 @@ def test_the_code_for_other_machines_is_whole(tmp_path: Path) -> None:
     assert found.strip() == str(tmp_path / "spark_bert.zip" / "include" / "stages.py")
 
 
-def test_a_local_executor_reads_in_place(spark: SparkSession, tmp_path: Path) -> None:
-    assert is_local(spark)
-    assert shipped(ship(spark, tmp_path / "tokenizer.json")) == tmp_path / "tokenizer.json"
-
-
 @pytest.mark.parametrize("name", ["home?", "home[1]", "{a,b}*", "\u00e4 %20", "a\\b#c:d"])
-def test_a_path_means_this_file_only(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_path_means_this_file_only(spark: SparkSession, tmp_path: Path, name: str) -> None:
     for home in (name, "home1", "a"):
         (tmp_path / home).mkdir()
         pq.write_table(pa.table({"home": [home]}), tmp_path / home / "a.parquet")
     assert [row.home for row in read_parquet(spark, tmp_path / name / "a.parquet").collect()] == [name]
     spark.range(1).write.parquet(place(tmp_path / name / "out"))
     assert (tmp_path / name / "out/_SUCCESS").exists()
-    tokenizer = tmp_path / name / f"{name.encode().hex()}.json"
-    tokenizer.write_text(name)
-    with monkeypatch.context() as patch:
-        patch.setattr("tasks.spark.is_local", lambda _: False)
-        assert shipped(ship(spark, tokenizer)).read_text() == name
 
 
 def test_keeping_the_workers_takes_one_and_starts_none(spark: SparkSession) -> None:

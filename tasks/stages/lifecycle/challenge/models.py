@@ -104,8 +104,7 @@ def _sentences(validated: Path, dev: TokenTable, task: Task) -> list[list[str]]:
         raise BadInput(
             f"{validated} does not contain the rows of {dev.folder}: run preprocess and all later stages again"
         )
-    names = [f"sentence{number}" for number in range(1, len(task.sentences) + 1)]
-    return [column.to_pylist() for column in found.select(names).take(order).columns]
+    return [column.to_pylist() for column in found.select(list(task.sentence_columns)).take(order).columns]
 
 
 def retokenize(

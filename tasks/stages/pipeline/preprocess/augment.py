@@ -1,4 +1,4 @@
-"""Augmentation on Spark: add copies of the training rows, each modified by one of the paper's methods.
+"""Augmentation: add copies of the training rows, each modified by one of the paper's methods.
 
 The row number of a copy is that of its source plus COPY times the 1-based position of its method in METHODS. So `row`
 stays unique, row % COPY is the source and row // COPY the method. The modification depends only on the seed and the row
@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-from pyspark import Broadcast
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from tokenizers import Tokenizer
 
 from include.experiment import Experiment
@@ -26,6 +24,7 @@ from include.fields.data import Augmentation
 from include.stages import BadInput
 from tasks.assets import wordnet_folder
 from tasks.encoder.tokens import COPY
+from tasks.staging import Staging, fetched
 
 Synonyms = dict[str, tuple[str, ...]]
 Synset = tuple[str, str]  # type and offset, because offsets are unique only within a type
@@ -43,51 +42,56 @@ _ADJECTIVE, _SATELLITE = "3", "5"  # both types share the file of adjectives, an
 _NAMESAKES = {"like", "might", "us"}
 
 
-def add_copies(rows: DataFrame, methods: Collection[Augmentation]) -> DataFrame:
-    """Add one copy per row and method to rows with a column `row`. AugmentPartition changes their texts later."""
-    shifts = [0, *(COPY * place for place, method in enumerate(METHODS, 1) if method in methods)]
-    copies = rows.withColumn("shift", F.explode(F.array(*map(F.lit, shifts))))
-    return copies.withColumn("row", F.col("row") + F.col("shift")).drop("shift")
+def shifts(methods: Collection[Augmentation]) -> list[int]:
+    """Return what is added to the row numbers of train for the rows themselves, and for the copies by each method."""
+    return [0, *(COPY * place for place, method in enumerate(METHODS, 1) if method in methods)]
 
 
 @dataclass(frozen=True)
-class AugmentPartition:
-    """Changes the texts of a partition's copies; a function for DataFrame.mapInArrow."""
+class Augment:
+    """Changes the texts of copies. It can be sent to executors.
+
+    Attributes:
+        seed: of the changes.
+        mask: the token that replaces masked words.
+        wordnet: the address of the folder of WordNet; "" without synonyms.
+    """
 
     seed: int
     mask: str
-    synonyms: Broadcast[Synonyms]
+    wordnet: str
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with modified sentences in the copies."""
-        for batch in batches:
-            rows = batch.column("row").to_pylist()
-            for place, name in enumerate(batch.schema.names):
-                if name in ("sentence1", "sentence2"):
-                    pairs = zip(rows, batch.column(name).to_pylist(), strict=True)
-                    texts = [self._changed(text, row, name) for row, text in pairs]
-                    batch = batch.set_column(place, batch.schema.field(place), pa.array(texts, pa.string()))
-            yield batch
+    def change(self, rows: pa.Table, sentences: Sequence[str]) -> pa.Table:
+        """Return copies with changed texts in the columns `sentences`."""
+        numbers = rows["row"].to_pylist()
+        for name in sentences:
+            pairs = zip(numbers, rows[name].to_pylist(), strict=True)
+            texts = [self._changed(text, row, name) for row, text in pairs]
+            rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(texts, pa.string()))
+        return rows
 
     def _changed(self, text: str, row: int, sentence: str) -> str:
-        if row < COPY:
-            return text
         random = Random(f"{self.seed} {row} {sentence}")
         match METHODS[row // COPY - 1]:
             case "synonyms":
-                return replace_words(text, self.synonyms.value, random)
+                return replace_words(text, _synonyms(self.wordnet), random)
             case "masking":
                 return mask_words(text, self.mask, random)
             case "order":
                 return shuffle_words(text, random)
 
 
-def augmentation(spark: SparkSession, experiment: Experiment, tokenizer: Path) -> AugmentPartition:
+def augmentation(experiment: Experiment, tokenizer: Path, staged: Staging) -> Augment:
     """Return the augmentation that the experiment specifies, for the tokenizer in a tokenizer.json."""
     options = experiment.preprocessing
     mask = mask_token(tokenizer) if "masking" in options.augment else ""
-    table = read_synonyms(wordnet_folder(experiment.runtime)) if "synonyms" in options.augment else {}
-    return AugmentPartition(options.seed, mask, spark.sparkContext.broadcast(table))
+    wordnet = staged.share(wordnet_folder(experiment.runtime)) if "synonyms" in options.augment else ""
+    return Augment(options.seed, mask, wordnet)
+
+
+@lru_cache(maxsize=1)  # a Python worker processes several partitions
+def _synonyms(wordnet: str) -> Synonyms:
+    return read_synonyms(fetched(wordnet))
 
 
 def mask_token(tokenizer: Path) -> str:

@@ -1,7 +1,4 @@
-"""The stage preprocess: clean, sample, re-split, augment and tokenize on Spark, with one Arrow file per partition.
-
-The executors write the files in place, so they need the artifact store under the same path as the driver.
-"""
+"""The stage preprocess: clean, sample, re-split, augment and tokenize on Spark, with one Arrow file per partition."""
 
 from __future__ import annotations
 

@@ -35,12 +35,19 @@ SENTENCES = ["A good film!", "the film was very dull, unwatchable", "it moved me
 
 
 def write(folder: Path, name: str, rows: Rows, pair: bool = False) -> None:
-    """Rows of (row, label, sentence1[, sentence2]) as validate writes them."""
+    """Rows of (row, label, sentence1[, sentence2]) as validate writes them, in two files with small row groups."""
     columns = ["row", "label", "sentence1", *(["sentence2"] if pair else [])]
     kinds = [pa.int64(), pa.float64() if pair else pa.int64(), pa.string(), pa.string()]
     arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=False)]
     table = pa.table(arrays, names=columns)
-    pq.write_table(table.append_column("line", pa.array([row[0] + 2 for row in rows])), folder / f"{name}.parquet")
+    save(table.append_column("line", pa.array([row[0] + 2 for row in rows])), folder / f"{name}.parquet")
+
+
+def save(table: pa.Table, folder: Path) -> None:
+    half = len(table) // 2
+    folder.mkdir(exist_ok=True)
+    for number, part in enumerate((table.slice(0, half), table.slice(half))):
+        pq.write_table(part, folder / f"part-{number:05d}.parquet", row_group_size=7)
 
 
 @pytest.fixture
@@ -68,8 +75,8 @@ def test_inputs_longer_than_the_encoders_positions_are_refused_before_the_data_i
 
 
 def single(folder: Path, train: int = 30) -> None:
-    """A single-sentence task: rows in no order, with gaps where rows were quarantined."""
-    numbers = np.random.default_rng(0).permutation(2 * train)[:train].tolist()
+    """A single-sentence task, with gaps where rows were quarantined."""
+    numbers = sorted(np.random.default_rng(0).permutation(2 * train)[:train].tolist())
     write(folder, "train", [(row, row % 2, SENTENCES[row % 5]) for row in numbers])
     write(folder, "dev", [(row, row % 2, SENTENCES[row % 5]) for row in range(10)])
     write(folder, "test", [(row, None, SENTENCES[row % 5]) for row in range(10)])
@@ -204,10 +211,18 @@ def test_a_sentence_of_a_megabyte_is_cut(preprocess: Callable[..., Outcome], tmp
 def test_sample_and_resplit(preprocess: Callable[..., Outcome], tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
         film = "good" if split == "test" else "bad"
-        write(tmp_path / "in", split, [(row, row % 2, f"{film} film {row}") for row in range(200)])
+        write(tmp_path / "in", split, [(3 * row, row % 2, f"{film} film {row}") for row in range(200)])
     assert preprocess(resplit=True, sample=0.5).result["rows"] == {"train": 160, "dev": 40, "test": 200, "heldout": 40}
-    numbers = [read(tmp_path / "out" / split)["row"].to_pylist() for split in ("train", "dev", "heldout")]
-    assert len({number for split in numbers for number in split}) == 240
+    tables = [read(tmp_path / "out" / split) for split in ("train", "dev", "heldout")]
+    numbers = [table["row"].to_pylist() for table in tables]
+    assert all(own == sorted(own) for own in numbers)
+    assert len({number for own in numbers for number in own}) == 240
+    for row in pa.concat_tables(tables).to_pylist():
+        number = row["row"] % 598 // 3  # a row of dev has the number that follows train's highest one
+        assert (row["sentence1"], row["label"]) == (f"bad film {number}", number % 2)
+    assert max(map(max, numbers)) > 598
+    files = sorted((tmp_path / "out" / "train").iterdir())
+    assert [len(pa.ipc.open_file(file).read_all()) for file in files] == [40] * 4
 
 
 def test_too_padded_rows_to_resplit(preprocess: Callable[..., Outcome], tmp_path: Path) -> None:
@@ -268,7 +283,7 @@ def test_sets_of_labels_are_sampled_and_split_again_without_strata(
         labels = [None if split == "test" else f"{row:06b}" for row in range(rows)]  # each set of labels occurs once
         columns = {"row": range(rows), "label": pa.array(labels, pa.string()), "line": range(rows)}
         texts = [f"{split} {number}" for number in map(str, range(rows))]
-        pq.write_table(pa.table({**columns, "sentence1": texts}), tmp_path / "in" / f"{split}.parquet")
+        save(pa.table({**columns, "sentence1": texts}), tmp_path / "in" / f"{split}.parquet")
     data = {"task": "multi-label", "source": "files", "path": "x", "labels": list("abcdef")}
     result = preprocess(data, resplit=True, sample=0.5).result
     assert result["rows"] == {"train": 24, "dev": 6, "heldout": 6, "test": 5}
