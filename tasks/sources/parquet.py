@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from include.stages import BadInput
 from tasks.sources import limits
 from tasks.sources.parts import Part
+from tasks.sources.plain import as_plain, leaves, plain_field
 from tasks.sources.text_files import check_file
 
 _UNREADABLE = (pa.ArrowException, OSError)  # for a damaged page, pyarrow raises an OSError without an errno
@@ -21,12 +22,6 @@ _TEXTS = ("STRING", "NONE")  # the kinds of byte arrays that are texts or bytes
 _LARGE = 16  # times limits.BYTES
 _CAREFUL = 16
 _BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
-_LISTS = (
-    (pa.types.is_list, pa.list_),
-    (pa.types.is_large_list, pa.large_list),
-    (pa.types.is_list_view, pa.list_view),
-    (pa.types.is_large_list_view, pa.large_list_view),
-)
 
 
 class UserParquet:
@@ -59,18 +54,21 @@ class UserParquet:
         self._stream.close()
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, with these columns, each of which exists once, or with all columns."""
-        for batch in self._read(self._file, self.schema, columns):
-            yield batch if columns is None else batch.select(list(columns))  # "a.b" is also read as b within a
+        """Return the rows in order, with these columns, each of which exists once, or with all columns."""
+        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        return self._read(self._file, columns, schema)
 
-    def _read(self, file: pq.ParquetFile, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, file: pq.ParquetFile, columns: Sequence[str] | None, schema: pa.Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns as they are, or those of a schema with its types: "a.b" is also read as b within a."""
         number, names = self._part.before + 1, None if columns is None else list(columns)
         try:
             for group in range(file.num_row_groups)[self._part.start : self._part.stop]:
                 rows = self._rows_at_a_time(*self.groups[group], number)
                 for batch in file.iter_batches(rows, [group], names):  # one cannot have the dictionaries of two groups
                     for part in _in_slices(batch, self._path, number):
-                        yield part.cast(_target(part.schema, schema, names))
+                        yield part if schema is None else _with_types(part, schema)
                         number += len(part)
         except _UNREADABLE as error:
             raise _damaged(f"{self._path}: the data from row {number} on cannot be read", error) from error
@@ -91,13 +89,13 @@ class UserParquet:
         """
         exact, schema = _open(self._stream)
         rounded = wrapped = False
-        batches = self._read(self._file, self.schema, columns), self._read(exact, schema, columns)
-        for coarse, fine in zip(*batches, strict=True):
-            rounded = rounded or not coarse.cast(fine.schema, safe=False).equals(fine)  # it wraps as INT96 does
-            try:
-                coarse.cast(fine.schema)
-            except pa.ArrowInvalid:
-                wrapped = True
+        for pair in zip(self._read(self._file, columns), self._read(exact, columns), strict=True):
+            for coarse, fine in zip(*map(_times, pair), strict=True):
+                rounded = rounded or not coarse.cast(fine.type, safe=False).equals(fine)  # it wraps as INT96 does
+                try:
+                    coarse.cast(fine.type)
+                except pa.ArrowInvalid:
+                    wrapped = True
         if rounded and wrapped:
             raise BadInput(
                 f"{self._path}: the INT96 columns {', '.join(columns)} have nanoseconds in some rows, and times before "
@@ -113,43 +111,26 @@ def _open(stream: BinaryIO, **options: Any) -> tuple[pq.ParquetFile, pa.Schema]:
     leaves = [leaf for leaf in _leaves(plain.metadata) if leaf.physical_type == "BYTE_ARRAY"]
     texts = [leaf.path for leaf in leaves if leaf.logical_type.type in _TEXTS]
     file = pq.ParquetFile(stream, metadata=plain.metadata, read_dictionary=texts, **options)
-    return file, pa.schema([_plain_field(field) for field in plain.schema_arrow])
+    return file, pa.schema([plain_field(field) for field in plain.schema_arrow])
 
 
-def _target(schema: pa.Schema, whole: pa.Schema, names: Sequence[str] | None) -> pa.Schema:
-    """Return the types of a batch, of whose columns other than `names` only parts may have been read."""
-    if names is None:
-        return whole
-    return pa.schema([whole.field(field.name) if field.name in names else _plain_field(field) for field in schema])
+def _with_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = (batch if batch.schema.names == schema.names else batch.select(schema.names)).columns
+    arrays = [as_plain(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _times(batch: pa.RecordBatch) -> Iterator[pa.Array]:
+    return (leaf for column in batch.columns for leaf in leaves(column))
 
 
 def _leaves(metadata: pq.FileMetaData) -> list[pq.ColumnSchema]:
     return [metadata.schema.column(at) for at in range(metadata.num_columns)]
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return a type without dictionaries, of which an Arrow file can hold only one for each column, and views."""
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):  # pyarrow cannot filter them
-        return pa.string() if pa.types.is_string_view(kind) else pa.binary()
-    if pa.types.is_struct(kind):
-        return pa.struct([_plain_field(field) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain_field(kind.item_field))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_plain_field(kind.value_field), kind.list_size)
-    make = next((make for matches, make in _LISTS if matches(kind)), None)
-    return kind if make is None else make(_plain_field(kind.value_field))
-
-
-def _plain_field(field: pa.Field) -> pa.Field:
-    return field.with_type(_plain(field.type))
-
-
 def _in_slices(batch: pa.RecordBatch, path: Path, first: int) -> Iterator[pa.RecordBatch]:
     """Yield a batch, whose first row has the number `first`, in slices that are not too large without dictionaries."""
-    size = sum(map(_size, batch.columns))
+    size = sum(_size(leaf) for column in batch.columns for leaf in leaves(column))
     if size <= limits.BYTES:
         yield batch
     elif len(batch) == 1:
@@ -161,18 +142,10 @@ def _in_slices(batch: pa.RecordBatch, path: Path, first: int) -> Iterator[pa.Rec
             yield from _in_slices(part, path, first + start)
 
 
-def _size(array: pa.Array) -> int:
-    kind = array.type
-    if pa.types.is_struct(kind):
-        return sum(map(_size, array.flatten()))
-    if pa.types.is_map(kind):  # which cannot be flattened
-        first, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        return sum(_size(part.slice(first, end - first)) for part in (array.keys, array.items))
-    if pa.types.is_nested(kind):
-        return _size(array.flatten())
-    if pa.types.is_dictionary(kind) and kind.value_type in _BYTES:
-        return pc.sum(pc.binary_length(array.dictionary).take(array.indices)).as_py() or 0
-    return int(array.nbytes)
+def _size(leaf: pa.Array) -> int:
+    if pa.types.is_dictionary(leaf.type) and leaf.type.value_type in _BYTES:
+        return pc.sum(pc.binary_length(leaf.dictionary).take(leaf.indices)).as_py() or 0
+    return int(leaf.nbytes)
 
 
 def _damaged(what: str, error: Exception) -> Exception:

@@ -51,31 +51,6 @@ def test_int96_with_nanoseconds_and_far_times_is_refused(tmp_path: Path) -> None
         read(path)
 
 
-@pytest.mark.parametrize("wrap", ["list", "large", "fixed", "struct", "map", "deep"])
-def test_dictionaries_become_their_values_at_any_depth(tmp_path: Path, wrap: str) -> None:
-    """An Arrow file holds each dictionary once, but every row group of a Parquet file may have its own."""
-    words = pa.array(["a", "b"]).dictionary_encode()
-    struct = pa.StructArray.from_arrays([words], ["w"])
-    column = {
-        "list": pa.ListArray.from_arrays([0, 1, 2], words),
-        "large": pa.LargeListArray.from_arrays([0, 1, 2], words),
-        "fixed": pa.FixedSizeListArray.from_arrays(words, 1),
-        "struct": struct,
-        "map": pa.MapArray.from_arrays([0, 1, 2], words, words),
-        "deep": pa.ListArray.from_arrays([0, 1, 2], struct),
-    }[wrap]
-    pq.write_table(pa.table({"c": column}), tmp_path / "a.parquet", row_group_size=1)
-    table = read(tmp_path / "a.parquet")
-    assert "dictionary" not in str(table.schema) and table["c"].to_pylist() == column.to_pylist()
-
-
-def test_a_list_view_of_dictionaries_is_refused(tmp_path: Path) -> None:
-    words = pa.array(["a", "b"]).dictionary_encode()
-    pq.write_table(pa.table({"c": pa.ListViewArray.from_arrays([0, 1], [1, 1], words)}), tmp_path / "a.parquet")
-    with pytest.raises(BadInput, match=r"a\.parquet: the data from row 1 on cannot be read \(Unsupported cast"):
-        read(tmp_path / "a.parquet")
-
-
 def test_a_column_with_a_dot_is_not_one_within_another(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [{"b": 1}], "a.b": [2]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet", ["a.b"]).to_pydict() == {"a.b": [2]}
