@@ -12,7 +12,8 @@ import hashlib
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ from tasks.spark import is_local
 
 #: The variable that names the folder of the store.
 STAGING = "SPARK_BERT_STAGING"
+#: How many files the driver brings at the same time.
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,13 @@ class Staging:
 
     url: str = ""
 
-    def share(self, path: Path) -> str:
-        """Return the address under which executors read a file or a folder as it is now."""
-        if not self.url:
-            return str(path.absolute())
+    def share(self, path: Path, only: Collection[Path] = ()) -> str:
+        """Return the address under which executors read a file, or a folder or only these files in it, as it is now."""
         address = self.address_of(path)
-        _copy(str(path.absolute()), address)
+        if self.url:
+            for source in only or [path]:
+                target = below(address, str(source.relative_to(path))) if source != path else address
+                _copy(str(source.absolute()), target)
         return address
 
     def address_of(self, path: Path) -> str:
@@ -58,12 +62,20 @@ class Staging:
         place = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
         return below(self.url, f"{place}/{path.name}")
 
-    def collect(self, folder: Path) -> None:
-        """Bring what the executors have written to a folder, and remove what abandoned attempts have left there."""
+    def collect(self, folder: Path, ended: bool = True) -> None:
+        """Bring what the executors have written to a folder, where each file appears whole, and is brought once.
+
+        If they have ended, remove what abandoned attempts have left there.
+        """
         folder.mkdir(exist_ok=True)
         if self.url:
-            _copy(self.address_of(folder), str(folder.absolute()))
-        for leftover in folder.glob(".*.attempt-*"):
+            files, start = _place(self.address_of(folder))
+            infos = files.get_file_info(fs.FileSelector(start, allow_not_found=True, recursive=True))
+            found = {info.path: folder / Path(info.path).relative_to(start) for info in infos if info.is_file}
+            new = [(path, file) for path, file in found.items() if not file.exists()]
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                list(pool.map(lambda pair: _bring(files, *pair), new))
+        for leftover in folder.glob(".*.attempt-*") if ended else ():
             leftover.unlink()
 
 
@@ -134,10 +146,19 @@ def whole_file(address: str) -> Iterator[Path]:
         _copy(str(attempt), address)  # an object store shows only whole objects
 
 
+def _bring(files: fs.FileSystem, path: str, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    attempt = file.with_name(f".{file.name}.attempt-collected")
+    fs.copy_files(path, str(attempt), source_filesystem=files, destination_filesystem=fs.LocalFileSystem())
+    sync(attempt)
+    attempt.replace(file)
+
+
 def _copy(source: str, target: str) -> None:
     (reader, start), (writer, end) = _place(source), _place(target)
     if "://" not in target:
-        Path(end).parent.mkdir(parents=True, exist_ok=True)
+        is_folder = reader.get_file_info(start).type == fs.FileType.Directory
+        (Path(end) if is_folder else Path(end).parent).mkdir(parents=True, exist_ok=True)
     fs.copy_files(start, end, source_filesystem=reader, destination_filesystem=writer, use_threads=True)
 
 

@@ -37,6 +37,36 @@ def test_executors_read_what_is_shared_and_the_driver_what_they_wrote(
     }
 
 
+def test_only_the_files_that_are_needed_are_shared_and_each_result_is_brought_once(
+    staged: Staging, spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in" / "deep" / "er").mkdir(parents=True)
+    needed = [tmp_path / "in" / name for name in ("a.txt", "deep/er/b.txt")]
+    for file in (*needed, tmp_path / "in/large.bin"):
+        file.write_text(file.name)
+    folder, out = staged.share(tmp_path / "in", needed), tmp_path / "out"
+    out.mkdir()
+    address = staged.address_of(out)
+
+    def work(batches):  # type: ignore[no-untyped-def]
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with whole_file(below(address, f"part-{number}")) as attempt:
+                    found = [file.name for file in fetched(folder).rglob("*") if file.is_file()]
+                    attempt.write_text(" ".join(sorted(found)))
+            yield batch
+
+    spark.range(0, 2, 1, 2).mapInArrow(work, "id long").collect()
+    (out / ".part-2.attempt-7").touch()  # of a task that is still at work
+    staged.collect(out, ended=False)
+    assert (out / ".part-2.attempt-7").exists()
+    assert (out / "part-1").read_text() == ("a.txt b.txt" if staged.url else "a.txt b.txt large.bin")
+    (out / "part-0").write_text("as it was")
+    staged.collect(out)
+    assert {file.name for file in out.iterdir()} == {"part-0", "part-1"}
+    assert (out / "part-0").read_text() == "as it was"
+
+
 def test_a_folder_of_a_session_is_gone_after_it(
     bucket: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
