@@ -114,8 +114,8 @@ class TokenTable:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Map the part-*.arrow files of a split; raise BadInput if they are missing or damaged, or lack a column."""
-        parts = sorted(folder.glob("part-*.arrow"))
+        """Map one or all part-*.arrow files of a split; raise BadInput if missing, damaged, or without a column."""
+        parts = [folder] if folder.is_file() else sorted(folder.glob("part-*.arrow"))
         if not parts:
             raise BadInput(f"{folder} contains no part-*.arrow files: run the stage preprocess first")
         try:

@@ -9,22 +9,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Event, Thread
+from typing import Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import TaskContext
 
 from include.answers import MODEL_VERSION, ROW
-from include.artifacts import sync
 from include.fields.results import Prediction
 from include.text import is_blank
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.cleaning import clean
+from tasks.encoder.loading import read_head
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.scoring.predictions import answer_columns, predict
 from tasks.sources.text_files import decoding_problem, nul_problem
+from tasks.staging import Staging, fetched, whole_file
 
 log = logging.getLogger(__name__)
 
@@ -34,29 +36,39 @@ class Labeler:
     """Labels rows in the Python workers of Spark. It can be sent to them, and each loads the model once."""
 
     model: TrainedModel
+    address: str  # of the model's root
+    head: HeadSpec
     prediction: Prediction
     version: str = ""  # of the model, for the column MODEL_VERSION; "" for no such column
 
-    @property
-    def head(self) -> HeadSpec:
-        """The head of the model."""
-        return self._runner.head
+    @classmethod
+    def of(cls, staged: Staging, model: TrainedModel, prediction: Prediction, version: str = "") -> Self:
+        """Share a model with the executors."""
+        address = staged.share(model.root, model.files())
+        return cls(model, address, read_head(Path(model.folder)), prediction, version)
 
-    def label(self, rows: pa.Table, texts: Iterable[Sequence[str]]) -> Iterator[pa.Table]:
-        """Yield the rows with their answers, some thousand at a time. A row has one text, or both texts of a pair."""
-        first = 0
-        for logits in self._runner.logits(texts):
-            yield self._answered(rows.slice(first, len(logits)), logits)
-            first += len(logits)
+    def label(self, batches: Iterable[pa.RecordBatch], texts: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the rows with their answers, some thousand at a time. The columns `texts` have one text, or a pair."""
+        rows: list[pa.RecordBatch] = []  # those that have been read and not been answered
 
-    def label_tokens(self, table: TokenTable, documents: Array) -> pa.Table:
-        """Return the column `row` and the answers of tokenized documents at ascending positions, [n]."""
-        rows = pa.table({ROW: table.rows[table.documents[documents]]})
-        return self._answered(rows, self._runner.documents(table, documents))
+        def read() -> Iterator[tuple[str, ...]]:
+            for batch in batches:
+                rows.append(batch)
+                yield from zip(*(batch.column(name).to_pylist() for name in texts), strict=True)
+
+        for logits in self._runner.logits(read()):
+            table = pa.Table.from_batches(rows)
+            rows[:] = table.slice(len(logits)).to_batches()
+            yield self._answered(table.slice(0, len(logits)), logits)
+
+    def label_tokens(self, table: TokenTable) -> pa.Table:
+        """Return the column `row` and the answers of all tokenized documents."""
+        logits = self._runner.documents(table, np.arange(len(table.documents)))
+        return self._answered(pa.table({ROW: table.rows[table.documents]}), logits)
 
     @property
     def _runner(self) -> Runner:
-        return _runner(self.model, self.prediction)
+        return _runner(self.model, self.address, self.prediction)
 
     def _answered(self, rows: pa.Table, logits: Array) -> pa.Table:
         columns = {name: rows[name] for name in rows.column_names} | answers(self.head, logits)
@@ -72,8 +84,9 @@ def answers(head: HeadSpec, logits: Array) -> dict[str, Array | pa.Array]:
 
 
 @lru_cache(maxsize=1)  # a Python worker processes several partitions, and there is one worker per core
-def _runner(model: TrainedModel, prediction: Prediction) -> Runner:
-    return Runner(Path(model.folder), model.open(threads=1), prediction)
+def _runner(model: TrainedModel, address: str, prediction: Prediction) -> Runner:
+    here = model.at(fetched(address))
+    return Runner(Path(here.folder), here.open(threads=1), prediction)
 
 
 def text_problem(value: bytes | None, rules: Sequence[str]) -> str:
@@ -88,23 +101,12 @@ def text_problem(value: bytes | None, rules: Sequence[str]) -> str:
     return "empty text after cleaning" if rules and is_blank(clean(text, rules)) else nul_problem(text)
 
 
-@contextmanager
-def whole_file(file: Path) -> Iterator[Path]:
-    """Yield where an attempt of a task of Spark writes a file, which gets its name if the block does not fail."""
-    task = TaskContext.get()
-    assert task is not None  # only Spark calls this function, on executors
-    attempt = file.with_name(f".{file.name}.{task.taskAttemptId()}")
-    yield attempt
-    sync(attempt)
-    attempt.replace(file)
-
-
-def write_parquet(tables: Iterator[pa.Table], file: Path) -> None:
+def write_parquet(tables: Iterator[pa.Table], address: str) -> None:
     """Write tables of one schema to a file, as a task of Spark. Without a table there is no file."""
     first = next(tables, None)
     if first is None:
         return
-    with whole_file(file) as path, pq.ParquetWriter(path, first.schema) as writer:
+    with whole_file(address) as path, pq.ParquetWriter(path, first.schema) as writer:
         writer.write_table(first)
         for table in tables:
             writer.write_table(table)

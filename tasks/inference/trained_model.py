@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -46,6 +47,22 @@ class TrainedModel:
     def form(self) -> str:
         """The name of the form, such as "openvino-bf16"."""
         return f"{self.engine}-{self.precision}"
+
+    @property
+    def root(self) -> Path:
+        """The folder that has all of its files."""
+        return Path(os.path.commonpath([self.folder, self.file]))
+
+    def files(self) -> list[Path]:
+        """Return its files, which are not those of all forms of the package."""
+        file = Path(self.file)
+        form = [] if self.engine == "torch" else file.parent.glob(f"{file.stem}.*")
+        return sorted(one for one in (*Path(self.folder).rglob("*"), *form) if one.is_file())
+
+    def at(self, root: Path) -> Self:
+        """Return the same model in a copy of its root."""
+        folder, file = (str(root / Path(path).relative_to(self.root)) for path in (self.folder, self.file))
+        return replace(self, folder=folder, file=file)
 
     def open(self, threads: int) -> Backend:
         """Load the form, with a number of CPU threads."""

@@ -26,11 +26,12 @@ from tasks.encoder.spec import HeadSpec
 from tasks.sources.parquet import UserParquet
 from tasks.sources.quarantine import Quarantine
 from tasks.sources.table import parquet_chunks
-from tasks.stages.labeling.score.table import ASIDE, ROWS, slice_of, take_in
+from tasks.stages.labeling.score.table import ASIDE, take_in
 from tasks.stages.lifecycle.ingest.version import read as ingest_rows
 from tasks.stages.pipeline.validate.kept_columns import kept_columns
 from tasks.streaming.files import rows as stream_rows
 from tests.tasks.sources.test_sources import own
+from tests.tasks.stages.labeling.score.models import rows_of
 
 HEAD = HeadSpec("classification", 2, label_names=("no", "yes"))
 ID = uuid.UUID("55cf38b8-1a44-4ceb-8b54-40d95c1d05d9")
@@ -135,7 +136,7 @@ def plain(column: pa.Array) -> pa.Array:
 def test_score_keeps_it_and_sets_it_aside_as_text(case: Case, file: Path, tmp_path: Path) -> None:
     values, expected, _ = case
     take_in((("a", chunk) for chunk in parquet_chunks(file)), ("sentence",), HEAD, tmp_path)
-    pq.write_table(slice_of(tmp_path / ROWS, 0, 1), tmp_path / "scored.parquet")
+    pq.write_table(rows_of(tmp_path), tmp_path / "scored.parquet")
     scored = pq.read_table(tmp_path / "scored.parquet")["value"].combine_chunks()
     assert scored.type == plain(values).type and scored.equals(plain(values))
     aside = [json.loads(line)["row"]["value"] for line in (tmp_path / ASIDE).read_text().split("\n")[:-1]]
@@ -205,5 +206,5 @@ def test_the_largest_and_smallest_times_come_through(kind: pa.DataType, tmp_path
         whole = pa.Table.from_batches(opened.batches())
     assert whole["value"].cast(kind).equals(table["value"])
     take_in((("a", chunk) for chunk in parquet_chunks(tmp_path / "a.parquet")), ("sentence",), HEAD, tmp_path)
-    assert slice_of(tmp_path / ROWS, 0, 1)["value"].cast(kind).equals(table["value"].slice(0, 2))
+    assert rows_of(tmp_path)["value"].cast(kind).equals(table["value"].slice(0, 2))
     assert all(batch.column("problem").null_count == len(batch) for batch in stream_rows(tmp_path / "a.parquet"))

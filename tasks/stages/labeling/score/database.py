@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, DateType, DecimalType, TimestampNTZType, TimestampType
@@ -18,8 +20,9 @@ from include.fields.labeling import Scoring
 from include.folders import check_file, user_path
 from include.secrets import DATABASE, VARIABLE
 from include.stages import BadInput, Transient
+from tasks.inference.labeler import write_parquet
 from tasks.sources.table import Chunk, parquet_chunks
-from tasks.spark import place
+from tasks.staging import Staging, below
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +30,13 @@ _FETCHED_ROWS = 10_000  # PostgreSQL's driver reads a whole table into the memor
 _INEXACT = ("date", "time", "interval", "decimal")  # in the name of a type, such as array<decimal(38,18)>
 
 
-def database_chunks(spark: SparkSession, scoring: Scoring, folder: Path) -> Iterator[Chunk]:
+def database_chunks(spark: SparkSession, staged: Staging, scoring: Scoring, folder: Path) -> Iterator[Chunk]:
     """Yield the rows of the table, which Spark reads into a new folder with the driver that the session has loaded.
 
     Dates, times and decimal numbers are read as the text that the database itself writes: the types of Java and Spark
     move hours that a time zone lacks, round, and take `infinity` for a common date.
     """
+    folder.mkdir()
     reader = spark.read.format("jdbc").option("url", scoring.input).option("dbtable", scoring.table)
     reader = reader.option("driver", driver_class(user_path(scoring.driver))).option("fetchsize", _FETCHED_ROWS)
     reader = reader.option("preferTimestampNTZ", True).options(**login())
@@ -40,7 +44,9 @@ def database_chunks(spark: SparkSession, scoring: Scoring, folder: Path) -> Iter
         schema = reader.load().schema
         kinds = {field.name: kind for field in schema if (kind := _exact_type(field.dataType)) is not None}
         as_text = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in kinds)
-        (reader.option("customSchema", as_text) if kinds else reader).load().write.parquet(place(folder))
+        rows = (reader.option("customSchema", as_text) if kinds else reader).load()
+        rows = rows.toDF(*(f"column{number}" for number in range(len(schema))))  # mapInArrow does not take all names
+        rows.mapInArrow(_WritePart(staged.address_of(folder), tuple(schema.names)), "part long").collect()
     except AnalysisException as error:
         first = str(error).splitlines()[0]
         if error.getCondition() == "COLUMN_ALREADY_EXISTS":
@@ -51,7 +57,24 @@ def database_chunks(spark: SparkSession, scoring: Scoring, folder: Path) -> Iter
             f"{scoring.table} of {scoring.input} cannot be read ({first} {_cause(error)}): check that the database "
             "answers, the login, and scoring.table"
         ) from error
+    staged.collect(folder)
     return exact_chunks(sorted(folder.glob("part-*.parquet")), kinds)
+
+
+@dataclass(frozen=True)
+class _WritePart:
+    """Writes the rows of a partition to a file; a function for DataFrame.mapInArrow."""
+
+    folder: str  # its address
+    names: tuple[str, ...]  # of the columns
+
+    def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows of all chunks. Yield nothing."""
+        task = TaskContext.get()
+        assert task is not None  # only Spark calls this function, on executors
+        tables = (pa.table(chunk.columns, list(self.names)) for chunk in chunks)
+        write_parquet(tables, below(self.folder, f"part-{task.partitionId():05d}.parquet"))
+        yield from ()
 
 
 def exact_chunks(parts: Sequence[Path], kinds: Mapping[str, pa.DataType]) -> Iterator[Chunk]:

@@ -7,13 +7,11 @@ import logging
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
-from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from include.experiment import Experiment
@@ -24,7 +22,8 @@ from tasks.sources.json_row import written
 from tasks.sources.table import table_files
 from tasks.sources.text_files import format_of
 from tasks.spark import partitions
-from tasks.stages.labeling.score.table import ASIDE, ROWS, TEXT, slice_of
+from tasks.stages.labeling.score.table import ASIDE, ROWS, TEXT, Rows
+from tasks.staging import Staging, below
 
 log = logging.getLogger(__name__)
 
@@ -34,19 +33,25 @@ def part_file(folder: Path, part: int) -> Path:
     return folder / f"part-{part:05d}.parquet"
 
 
-def score_parts(spark: SparkSession, experiment: Experiment, model: Model, kept: Path, rows: int) -> None:
-    """Score the parts that are not in the folder `parts` yet."""
-    folder, parts = (kept / "parts").absolute(), partitions(rows)
+def score_parts(spark: SparkSession, staged: Staging, experiment: Experiment, model: Model, kept: Path) -> None:
+    """Score the parts that are not in the folder `parts` yet. What is scored gets there while the others are."""
+    table = Rows.of(staged, kept / "table" / ROWS)
+    folder, parts = (kept / "parts").absolute(), partitions(len(table))
     folder.mkdir(exist_ok=True)
     missing = [part for part in range(parts) if not part_file(folder, part).exists()]
     log.info("scoring %d of %d parts with %s, %s", len(missing), parts, model.version, model.trained.form)
     if not missing:
         return
-    done, table = spark.sparkContext.accumulator(0), str((kept / "table" / ROWS).absolute())
-    labeler = Labeler(model.trained, experiment.prediction, model.version)
-    work = _ScorePart(labeler, table, experiment.scoring.texts, parts, tuple(missing), str(folder), done)
-    with progress(lambda: done.value, rows):
+    labeler = Labeler.of(staged, model.trained, experiment.prediction, model.version)
+    work = _ScorePart(labeler, table, experiment.scoring.texts, parts, tuple(missing), staged.address_of(folder))
+
+    def done() -> int:
+        staged.collect(folder, ended=False)
+        return len(table) * sum(part_file(folder, part).exists() for part in range(parts)) // parts
+
+    with progress(done, len(table)):
         spark.range(0, len(missing), 1, len(missing)).mapInArrow(work, "part long").collect()
+    staged.collect(folder)
 
 
 @dataclass(frozen=True)
@@ -54,28 +59,20 @@ class _ScorePart:
     """Scores parts of a table; a function for DataFrame.mapInArrow."""
 
     labeler: Labeler
-    table: str  # the Arrow file with the rows
+    table: Rows
     texts: tuple[str, ...]
     parts: int  # the number of parts that the rows are divided into
     missing: tuple[int, ...]  # the numbers of the parts to score
-    folder: str  # for the files of the parts
-    done: Accumulator[int]
+    folder: str  # the address for the files of the parts
 
     def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write a file for each of `missing` whose position is in the first column of the chunks. Yield the parts."""
         for chunk in chunks:
             parts = [self.missing[at] for at in chunk.column(0).to_pylist()]
             for part in parts:
-                write_parquet(self._scored(part), part_file(Path(self.folder), part))
+                scored = self.labeler.label(self.table.part(part, self.parts), self.texts)
+                write_parquet(scored, below(self.folder, part_file(Path(), part).name))
             yield pa.RecordBatch.from_arrays([pa.array(parts, pa.int64())], ["part"])
-
-    def _scored(self, part: int) -> Iterator[pa.Table]:
-        rows = slice_of(Path(self.table), part, self.parts)
-        columns = [chain.from_iterable(chunk.to_pylist() for chunk in rows[name].chunks) for name in self.texts]
-        texts = zip(*columns, strict=True)
-        for scored in self.labeler.label(rows, texts):
-            yield scored
-            self.done.add(len(scored))
 
 
 def write_files(experiment: Experiment, kept: Path, output: Path) -> dict[str, str]:

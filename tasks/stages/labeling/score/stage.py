@@ -57,13 +57,15 @@ def run(context: Context, plan: Plan) -> Outcome:
     from tasks.stages.labeling.score.database import driver
     from tasks.stages.labeling.score.files import score_parts, write_files
     from tasks.stages.labeling.score.table import Counts, read_table
+    from tasks.staging import staging
 
     experiment, kept = context.experiment, context.checkpoints
-    with locked(kept), session(experiment, "score", *driver(experiment.scoring)) as spark:
+    jars = driver(experiment.scoring)
+    with locked(kept), session(experiment, "score", *jars) as spark, staging(spark) as staged:
         if not (kept / "table").exists():
-            read_table(spark, experiment, plan.model, plan.table, kept)
+            read_table(spark, staged, experiment, plan.model, plan.table, kept)
         counts = Counts.read(kept / "table")
-        score_parts(spark, experiment, plan.model, kept, counts.rows)
+        score_parts(spark, staged, experiment, plan.model, kept)
     files = write_files(experiment, kept, context.output)
     written = pq.ParquetFile(context.output / files["parquet"]).metadata.num_rows
     if written != counts.rows or written + counts.aside != counts.rows_in:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +31,7 @@ from tasks.sources.text_files import format_of
 from tasks.sources.values import is_text, python_value
 from tasks.stages.labeling.score.database import database_chunks
 from tasks.stages.labeling.score.json_lines import json_chunks
+from tasks.staging import Staging, opened
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +66,15 @@ def table_digest(files: Sequence[Path]) -> str:
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
-def read_table(spark: SparkSession, experiment: Experiment, model: Model, digest: str, kept: Path) -> None:
+def read_table(
+    spark: SparkSession, staged: Staging, experiment: Experiment, model: Model, digest: str, kept: Path
+) -> None:
     """Write the folder `table` of the checkpoints with a single rename."""
     scoring, head = experiment.scoring, read_head(Path(model.trained.folder))
     with scratch_folder(kept, ".table") as folder:
         (folder / "table").mkdir()
         try:
-            counts = take_in(_chunks(spark, experiment, folder / "spark"), scoring.texts, head, folder / "table")
+            counts = take_in(_chunks(spark, staged, experiment, folder / "read"), scoring.texts, head, folder / "table")
         finally:  # a file that is still being copied is also malformed
             if not scoring.is_database and table_digest(table_files(scoring.input)) != digest:
                 raise Transient(f"{scoring.input} was changed while it was read, so nothing was kept: run score again")
@@ -78,11 +82,11 @@ def read_table(spark: SparkSession, experiment: Experiment, model: Model, digest
     log.info("%d rows: %d to score, %d set aside %s", counts.rows_in, counts.rows, counts.aside, counts.reasons or "")
 
 
-def _chunks(spark: SparkSession, experiment: Experiment, folder: Path) -> Iterator[tuple[str, Chunk]]:
+def _chunks(spark: SparkSession, staged: Staging, experiment: Experiment, folder: Path) -> Iterator[tuple[str, Chunk]]:
     scoring = experiment.scoring
     files = [] if scoring.is_database else table_files(scoring.input)
     if not files:
-        yield from ((scoring.table, chunk) for chunk in database_chunks(spark, scoring, folder))
+        yield from ((scoring.table, chunk) for chunk in database_chunks(spark, staged, scoring, folder))
     elif format_of(files[0]) == ".jsonl":
         yield from json_chunks(files, scoring.texts)
     else:
@@ -126,11 +130,30 @@ def take_in(table: Iterable[tuple[str, Chunk]], texts: Sequence[str], head: Head
     return counts
 
 
-def slice_of(file: Path, part: int, parts: int) -> pa.Table:
-    """Return one of `parts` nearly equal parts of the rows in an Arrow file, which is memory-mapped."""
-    table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
-    first, end = (len(table) * at // parts for at in (part, part + 1))
-    return table.slice(first, end - first)
+@dataclass(frozen=True)
+class Rows:
+    """The rows of an Arrow file, which executors read in parts."""
+
+    address: str
+    ends: tuple[int, ...]  # the number of rows up to the end of each of its batches
+
+    @classmethod
+    def of(cls, staged: Staging, file: Path) -> Self:
+        """Share the file with the executors."""
+        with pa.ipc.open_file(pa.memory_map(str(file))) as reader:
+            batches = map(reader.get_batch, range(reader.num_record_batches))
+            return cls(staged.share(file), tuple(accumulate(map(len, batches))))
+
+    def __len__(self) -> int:
+        return self.ends[-1]
+
+    def part(self, number: int, parts: int) -> Iterator[pa.RecordBatch]:
+        """Yield one of `parts` nearly equal parts of the rows. No other batches of the file are read."""
+        first, end = (len(self) * at // parts for at in (number, number + 1))
+        with opened(self.address) as stream, pa.ipc.open_file(stream) as reader:
+            for batch, (start, stop) in enumerate(pairwise((0, *self.ends))):
+                if start < end and first < stop:
+                    yield reader.get_batch(batch).slice(max(first - start, 0), min(end, stop) - max(first, start))
 
 
 def check_columns(file: str, schema: pa.Schema, texts: Sequence[str], labels: Sequence[str]) -> None:

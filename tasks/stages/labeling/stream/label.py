@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TextIO
 
 import numpy as np
@@ -14,9 +13,10 @@ from pyspark import TaskContext
 
 from include.answers import LABEL, PREDICTION, probability_columns
 from tasks.encoder.cleaning import clean_all
-from tasks.inference.labeler import Labeler, text_problem, whole_file, write_parquet
+from tasks.inference.labeler import Labeler, text_problem, write_parquet
 from tasks.scoring.drift import Profile, Tally
 from tasks.sources.json_row import BYTES, parse
+from tasks.staging import below, whole_file
 
 #: The columns of a labeled row before its texts and the answers.
 COLUMNS = ("source", "position", "time", "row")
@@ -31,16 +31,17 @@ class LabelRows:
     labeler: Labeler
     batch: int
     texts: tuple[str, ...]
-    folder: str
+    folder: str  # its address
 
     def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of all chunks. Yield one text."""
         task = TaskContext.get()
         assert task is not None  # only Spark calls this function, on executors
-        folder, number = Path(self.folder), f"{task.partitionId():05d}"
+        number = f"{task.partitionId():05d}"
         tally = [self._nothing()]
-        with whole_file(folder / f"{ASIDE}-{number}.jsonl") as file, file.open("w", encoding="utf-8") as aside:
-            write_parquet(self._labeled(chunks, aside, tally), folder / f"part-{number}.parquet")
+        place = below(self.folder, f"{ASIDE}-{number}.jsonl")
+        with whole_file(place) as file, file.open("w", encoding="utf-8") as aside:
+            write_parquet(self._labeled(chunks, aside, tally), below(self.folder, f"part-{number}.parquet"))
         yield pa.RecordBatch.from_arrays([pa.array([json.dumps(tally[0].as_json())])], ["tally"])
 
     def _labeled(self, chunks: Iterable[pa.RecordBatch], aside: TextIO, tally: list[Tally]) -> Iterator[pa.Table]:
@@ -58,8 +59,8 @@ class LabelRows:
             texts = [texts for texts, reason in found if not reason]
             columns = {name: [row[at] for row in texts] for at, name in enumerate(self.texts)}
             rows = chunk.filter(pa.array(good)).select(COLUMNS)
-            rows = pa.table({name: rows.column(name) for name in COLUMNS} | columns)
-            for table in self.labeler.label(rows, texts):
+            rows = pa.record_batch({name: rows.column(name) for name in COLUMNS} | columns)
+            for table in self.labeler.label([rows], self.texts):
                 tally[0] += self._tally(table)  # a list of all would outgrow the memory
                 yield table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import add
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from include.fields.labeling import Streaming
 from include.folders import user_path
 from include.runs import Run
 from include.stages import BadInput, StageError, Transient
-from tasks.encoder.loading import read_head
 from tasks.inference.chosen_model import Model, chosen, state_of
 from tasks.inference.labeler import Labeler
 from tasks.scoring.drift import Tally
@@ -28,6 +27,7 @@ from tasks.stages.labeling.stream.batches import CHECKPOINT, TALLY, Batches, clo
 from tasks.stages.labeling.stream.heartbeat import Heartbeat
 from tasks.stages.labeling.stream.label import LabelRows
 from tasks.stages.labeling.stream.source import Changes
+from tasks.staging import Staging, staging
 from tasks.tracking.registry import CHAMPION, Registry
 
 log = logging.getLogger(__name__)
@@ -82,9 +82,10 @@ class Answering:
 class BatchLabeler:
     """A function for DataStreamWriter.foreachBatch. Spark's error has only the text of its `error`."""
 
-    def __init__(self, experiment: Experiment, run: Run, folder: Path, heartbeat: Heartbeat) -> None:
+    def __init__(self, experiment: Experiment, run: Run, folder: Path, heartbeat: Heartbeat, staged: Staging) -> None:
         self._experiment, self._run, self._batches = experiment, run.folder.name, Batches(folder)
-        self._answering = Answering(experiment, run)
+        self._answering, self._staged = Answering(experiment, run), staged
+        self._shared = lru_cache(maxsize=1)(self._share)
         self.folder, self.heartbeat = folder, heartbeat
         self.error: Exception | None = None
 
@@ -119,15 +120,20 @@ class BatchLabeler:
             log.warning("batch %d: %d rows set aside: %s", number, times, reason)
 
     def _tally(self, rows: DataFrame, number: int, model: Model, folder: Path) -> Tally:
-        labeler = Labeler(model.trained, self._experiment.prediction, model.version)
-        work = LabelRows(labeler, number, self._experiment.streaming.texts, str(folder.absolute()))
-        parts = [Tally.from_json(json.loads(row.tally)) for row in rows.mapInArrow(work, "tally string").collect()]
-        kind = read_head(Path(model.trained.folder)).kind
-        tally = reduce(add, parts, Tally.nothing(number, model.version, kind))  # a batch may have no parts
+        labeler = self._shared(model)
+        with staging(rows.sparkSession) as staged:  # of its own, which does not keep the files of all batches
+            work = LabelRows(labeler, number, self._experiment.streaming.texts, staged.address_of(folder))
+            parts = [Tally.from_json(json.loads(row.tally)) for row in rows.mapInArrow(work, "tally string").collect()]
+            staged.collect(folder)
+        none = Tally.nothing(number, model.version, labeler.head.kind)
+        tally = reduce(add, parts, none)  # a batch may have no parts
         written = sum(pq.read_metadata(file).num_rows for file in folder.glob("part-*.parquet"))
         if written != tally.profile.rows:
             raise Transient(f"{tally.profile.rows} rows were labeled, but {written} written: try again")
         return tally
+
+    def _share(self, model: Model) -> Labeler:
+        return Labeler.of(self._staged, model.trained, self._experiment.prediction, model.version)
 
 
 def follow(spark: SparkSession, rows: DataFrame, streaming: Streaming, labeler: BatchLabeler, changes: Changes) -> None:

@@ -32,13 +32,15 @@ def run(context: Context, plan: str) -> Outcome:
     from tasks.stages.labeling.stream.heartbeat import Heartbeat
     from tasks.stages.labeling.stream.labeler import BatchLabeler, follow
     from tasks.stages.labeling.stream.source import Changes, open_source, remember
+    from tasks.staging import staging
 
     experiment, streaming = context.experiment, context.experiment.streaming
     folder = context.run.store.root.parent / "streams" / streaming.name
     with locked(folder), Heartbeat(folder / "heartbeat.json") as heartbeat:
         remember(streaming, folder / "stream.json")
-        labeler, changes = BatchLabeler(experiment, context.run, folder, heartbeat), Changes(streaming, folder)
-        with session(experiment, "stream") as spark:
+        changes = Changes(streaming, folder)
+        with session(experiment, "stream") as spark, staging(spark) as staged:
+            labeler = BatchLabeler(experiment, context.run, folder, heartbeat, staged)
             follow(spark, open_source(spark, streaming, folder), streaming, labeler, changes)
     return Outcome(_result(context.run.folder.name, folder) | {"changed": changes.names})
 

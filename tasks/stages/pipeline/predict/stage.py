@@ -30,8 +30,9 @@ def run(context: Context) -> Outcome:
     from tasks.inference.labeler import Labeler
     from tasks.inference.trained_model import TrainedModel
     from tasks.scoring.predictions import write_csv
-    from tasks.spark import partitions, session
+    from tasks.spark import session
     from tasks.stages.pipeline.predict.label import predict
+    from tasks.staging import staging
 
     experiment, inputs = context.experiment, context.inputs
     split = inputs["preprocess"].path / "test"
@@ -39,17 +40,17 @@ def run(context: Context) -> Outcome:
         log.warning("there is no test file, so nothing is predicted")
         return Outcome({"rows": 0, "files": {}})
     model = TrainedModel.of(inputs["package"].path, experiment.prediction)
-    rows = len(TokenTable.open(split).documents)
-    log.info("predicting %d rows in %d partitions with %s", rows, partitions(rows), model.form)
-    with session(experiment, "predict") as spark:
+    rows, parts = len(TokenTable.open(split).documents), len(list(split.glob("part-*.arrow")))
+    log.info("predicting %d rows in %d partitions with %s", rows, parts, model.form)
+    with session(experiment, "predict") as spark, staging(spark) as staged:
         started = time.monotonic()
-        found = predict(spark, Labeler(model, experiment.prediction), split, partitions(rows))
+        found = predict(spark, staged, Labeler.of(staged, model, experiment.prediction), split)
         speed = rows / (time.monotonic() - started)
     table = _with_kept(inputs["validate"].path, found) if experiment.data.keep else found
     pq.write_table(table, context.output / "predictions.parquet")
     escape = experiment.prediction.escape_formulas
     write_csv(table, context.output / "predictions.csv", experiment.task.separator, escape)
-    result: dict[str, Any] = {"rows": rows, "rows_per_second": round(speed, 1), "partitions": partitions(rows)}
+    result: dict[str, Any] = {"rows": rows, "rows_per_second": round(speed, 1), "partitions": parts}
     result["form"] = model.form
     result["files"] = {"predictions": "predictions.csv", "parquet": "predictions.parquet"}
     return Outcome(result | _summary(found, experiment.task))

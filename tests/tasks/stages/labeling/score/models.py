@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import torch
 
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.spec import HeadSpec
+from tasks.stages.labeling.score.table import ROWS
 
 CLASSES = HeadSpec("classification", 2, pooling="mean", max_length=32, label_names=("no", "yes"))
 SETS = HeadSpec("multilabel", 2, pooling="mean", max_length=32, label_names=("acting", "plot"))
@@ -23,3 +25,8 @@ def trained(folder: Path, encoder: Path, spec: HeadSpec = CLASSES) -> Path:
     model.save(folder)
     copy_tokenizer(encoder, folder, model, spec.max_length)
     return folder
+
+
+def rows_of(folder: Path) -> pa.Table:
+    """The rows to score that `take_in` has written into a folder."""
+    return pa.ipc.open_file(pa.memory_map(str(folder / ROWS))).read_all()

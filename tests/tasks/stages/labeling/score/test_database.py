@@ -28,6 +28,7 @@ from include.stages import BadInput, ExitCode
 from tasks.launching.launch import ROOT
 from tasks.sources.table import Chunk
 from tasks.stages.labeling.score.database import database_chunks, driver_class, exact_chunks, login
+from tasks.staging import Staging
 from tests.tasks.stages.labeling.score.models import trained
 
 PASSWORD = "correct horse"
@@ -97,7 +98,7 @@ def test_a_column_has_its_type_only_if_that_holds_every_value_exactly(tmp_path: 
 DERBY = next(Path(pyspark.__file__).parent.glob("jars/derby-*.jar"))
 
 
-def derby(spark: SparkSession, folder: Path, *statements: str) -> list[Chunk]:
+def derby(spark: SparkSession, staged: Staging, folder: Path, *statements: str) -> list[Chunk]:
     """Read the table t of a database in memory that these statements make."""
     java: Any = spark._jvm
     java.java.lang.System.setProperty("derby.stream.error.file", str(folder / "derby.log"))
@@ -106,14 +107,16 @@ def derby(spark: SparkSession, folder: Path, *statements: str) -> list[Chunk]:
         for statement in statements:
             connection.createStatement().execute(statement)
         scoring = Scoring(input=address, table="t", driver=str(DERBY))
-        return list(database_chunks(spark, scoring, folder / "spark"))
+        return list(database_chunks(spark, staged, scoring, folder / "read"))
 
 
-def test_values_of_a_database_are_read_exactly(spark: SparkSession, tmp_path: Path) -> None:
+def test_values_of_a_database_are_read_exactly(spark: SparkSession, staged: Staging, tmp_path: Path) -> None:
     columns = '"b`ody" varchar(9), n decimal(31), price decimal(6, 2), day date, "at" timestamp, "clock" time, d double'
     first = f"'good', {'9' * 31}, 9.50, '9999-12-31', '9999-12-31 23:59:59.999999', '02:30:00', 1e-300"
     second = "'bad', NULL, -0.01, '0001-01-01', '0001-01-01 00:00:00', NULL, NULL"
-    chunks = derby(spark, tmp_path, f"create table t ({columns})", f"insert into t values ({first}), ({second})")
+    chunks = derby(
+        spark, staged, tmp_path, f"create table t ({columns})", f"insert into t values ({first}), ({second})"
+    )
     table = pa.Table.from_batches([chunk.rows for chunk in chunks])
     assert table.to_pydict() == {
         "b`ody": ["good", "bad"], "N": [Decimal("9" * 31), None], "PRICE": [Decimal("9.50"), Decimal("-0.01")],
@@ -125,7 +128,7 @@ def test_values_of_a_database_are_read_exactly(spark: SparkSession, tmp_path: Pa
 
 def test_columns_that_differ_only_in_case_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"t has columns whose names differ only in case: rename one .*`id`"):
-        derby(spark, tmp_path, 'create table t (id int, "id" int, body varchar(9))')
+        derby(spark, Staging(), tmp_path, 'create table t (id int, "id" int, body varchar(9))')
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
 from tasks.sources import table
 from tasks.stages.labeling.score.json_lines import json_chunks
-from tasks.stages.labeling.score.table import ASIDE, ROWS, Counts, slice_of, take_in
+from tasks.stages.labeling.score.table import ASIDE, Counts, take_in
+from tests.tasks.stages.labeling.score.models import rows_of
 
 HEAD = HeadSpec("classification", 2, label_names=("no", "yes"))
 
@@ -29,7 +30,7 @@ def taken(folder: Path, files: dict[str, bytes]) -> tuple[Counts, pa.Table, list
     aside = [json.loads(line) for line in (folder / ASIDE).read_text(encoding="utf-8").splitlines()]
     assert counts.rows + len(aside) == counts.rows_in
     assert counts.rows_in == sum(bool(line.strip()) for content in files.values() for line in content.split(b"\n"))
-    return counts, slice_of(folder / ROWS, 0, 1), aside
+    return counts, rows_of(folder), aside
 
 
 def lines(*rows: dict[str, Any]) -> bytes:

@@ -185,7 +185,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
     parts = [part_file(kept / "parts", part) for part in range(4)]
     before = [part.stat().st_mtime_ns for part in parts]
     parts[2].unlink()
-    (kept / "parts/.part-00002.parquet.7").write_bytes(b"half of it")
+    (kept / "parts/.part-00002.parquet.attempt-7").write_bytes(b"half of it")
     unchanged: list[bool] = []
     with monkeypatch.context() as patch:
 

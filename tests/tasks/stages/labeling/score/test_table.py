@@ -16,7 +16,9 @@ from include.stages import BadInput
 from tasks.encoder.spec import HeadSpec
 from tasks.sources import table
 from tasks.sources.table import Chunk, table_files
-from tasks.stages.labeling.score.table import ASIDE, ROWS, Counts, slice_of, take_in
+from tasks.stages.labeling.score.table import ASIDE, ROWS, Counts, Rows, take_in
+from tasks.staging import Staging
+from tests.tasks.stages.labeling.score.models import rows_of
 
 HEAD = HeadSpec("classification", 2, label_names=("no", "yes"))
 CSV = b"""id,text,stars
@@ -41,7 +43,7 @@ def taken(file: Path, folder: Path, *texts: str) -> tuple[Counts, list[dict[str,
     counts = take_in(chunks(file), texts or ("text",), HEAD, folder)
     aside = [json.loads(line) for line in (folder / ASIDE).read_text(encoding="utf-8").splitlines()]
     assert counts == Counts.read(folder) and counts.rows + len(aside) == counts.rows_in
-    return counts, slice_of(folder / ROWS, 0, 1).to_pylist(), aside
+    return counts, rows_of(folder).to_pylist(), aside
 
 
 def test_every_row_of_a_csv_file_is_kept_or_set_aside_with_line_and_reason(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_columns_of_a_parquet_file_keep_their_types_and_unusable_texts_are_set_a
         (2, "no text"), (3, "broken encoding: byte 0xe9 is not UTF-8"), (4, "broken encoding: contains a NUL byte"),
     ]  # fmt: skip
     assert aside[1]["row"] == {"id": "2", "text": "caf\N{REPLACEMENT CHARACTER}", "kind": "x", "more": "[3]"}
-    assert slice_of(tmp_path / "out" / ROWS, 0, 1).schema.field("id").type == pa.int32()
+    assert rows_of(tmp_path / "out").schema.field("id").type == pa.int32()
 
 
 def test_both_texts_of_a_pair_are_needed(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_both_texts_of_a_pair_are_needed(tmp_path: Path) -> None:
     assert len(rows) == 1 and counts.reasons == {"empty text": 2}
 
 
-def test_a_folder_is_one_table_and_parts_hold_each_row_once(tmp_path: Path) -> None:
+def test_a_folder_is_one_table_and_parts_hold_each_row_once(staged: Staging, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     for number in range(3):
@@ -110,7 +112,8 @@ def test_a_folder_is_one_table_and_parts_hold_each_row_once(tmp_path: Path) -> N
     files = table_files(str(folder))
     (tmp_path / "out").mkdir()
     take_in((pair for file in files for pair in chunks(file)), ("text",), HEAD, tmp_path / "out")
-    parts = [slice_of(tmp_path / "out" / ROWS, part, 4)["text"].to_pylist() for part in range(4)]
+    rows = Rows.of(staged, tmp_path / "out" / ROWS)
+    parts = [[text for batch in rows.part(part, 4) for text in batch["text"].to_pylist()] for part in range(4)]
     assert [text for part in parts for text in part] == [f"{number} {row}" for number in range(3) for row in range(5)]
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -201,7 +204,7 @@ def test_a_text_that_cleaning_empties_is_set_aside_and_the_others_stay_as_they_w
     head = replace(HEAD, cleaning=("html", "punctuation"))
     counts = take_in(chunks(tmp_path / "in.csv"), ("text",), head, tmp_path / "out")
     assert counts.reasons == {"empty text after cleaning": 1, "empty text": 1}
-    assert slice_of(tmp_path / "out" / ROWS, 0, 1).to_pylist() == [{"text": "<b>Good</b>", "id": "1"}]
+    assert rows_of(tmp_path / "out").to_pylist() == [{"text": "<b>Good</b>", "id": "1"}]
 
 
 def test_files_are_absolute_wherever_the_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

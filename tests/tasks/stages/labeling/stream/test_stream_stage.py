@@ -6,7 +6,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -324,9 +324,10 @@ def test_a_partition_keeps_one_tally_however_many_chunks_it_has(tmp_path: Path) 
     class Unsure:
         head, version = CLASSES, "1"
 
-        def label(self, rows: pa.Table, texts: Any) -> Iterator[pa.Table]:
-            halves = np.full((len(rows), CLASSES.outputs), 0.5)
-            yield pa.table({name: rows[name] for name in rows.column_names} | answers(CLASSES, halves))
+        def label(self, batches: Iterable[pa.RecordBatch], texts: Any) -> Iterator[pa.Table]:
+            for rows in batches:
+                halves = np.full((len(rows), CLASSES.outputs), 0.5)
+                yield pa.table({name: rows[name] for name in rows.schema.names} | answers(CLASSES, halves))
 
     chunks = (
         pa.record_batch({
