@@ -31,6 +31,7 @@ from include import tracing
 from include.experiment import Experiment
 from include.scratch import scratch_folder
 from include.stages import BadInput, StageError, Transient
+from tasks import executors
 
 log = logging.getLogger(__name__)
 
@@ -185,6 +186,8 @@ def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> Spark
     if master.startswith("local"):
         settings |= _LOCAL
         os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    else:
+        settings[f"spark.executorEnv.{executors.VERSIONS}"] = executors.versions()
     _leave_other_installation(local=master.startswith("local"))
     # The driver's JVM starts Python too, to plan the sources of streams, and does not show it what addPyFile adds.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -277,6 +280,8 @@ def _explain(error: Exception) -> StageError:
     ours = re.search(r"include\.stages\.(BadInput|Transient): (.*)", text)
     if ours:
         return BadInput(ours[2]) if ours[1] == "BadInput" else Transient(ours[2])
+    if problem := executors.problem(text):
+        return problem
     if os.strerror(errno.ENOSPC) in text:
         return Transient(
             "no space is left for Spark's files: free some space and run the stage again (nothing was kept)"

@@ -7,10 +7,12 @@ through it, and collects what the executors have written. A file has an address 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
 import secrets
+import socket
 import tempfile
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from include.artifacts import sync
 from include.scratch import scratch_folder
-from include.stages import BadInput
+from include.stages import BadInput, Transient
 from tasks.spark import is_local
 
 #: The variable that names the folder of the store.
@@ -107,7 +109,8 @@ def below(address: str, name: str) -> str:
 def opened(address: str) -> Any:
     """Open a file for random access, as pyarrow.NativeFile: only what is read is transferred."""
     files, path = _place(address)
-    return files.open_input_file(path)
+    with _reached(address):
+        return files.open_input_file(path)
 
 
 def fetched(address: str) -> Path:
@@ -156,10 +159,31 @@ def _bring(files: fs.FileSystem, path: str, file: Path) -> None:
 
 def _copy(source: str, target: str) -> None:
     (reader, start), (writer, end) = _place(source), _place(target)
-    if "://" not in target:
-        is_folder = reader.get_file_info(start).type == fs.FileType.Directory
-        (Path(end) if is_folder else Path(end).parent).mkdir(parents=True, exist_ok=True)
-    fs.copy_files(start, end, source_filesystem=reader, destination_filesystem=writer, use_threads=True)
+    with _reached(source if "://" in source else target):
+        if "://" not in target:
+            is_folder = reader.get_file_info(start).type == fs.FileType.Directory
+            (Path(end) if is_folder else Path(end).parent).mkdir(parents=True, exist_ok=True)
+        fs.copy_files(start, end, source_filesystem=reader, destination_filesystem=writer, use_threads=True)
+
+
+@contextmanager
+def _reached(address: str) -> Iterator[None]:
+    """Name the machine and the store if the store cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        if "://" not in address or isinstance(error, FileNotFoundError) or error.errno == errno.ENOSPC:
+            raise
+        raise Transient(
+            f"{socket.gethostname()} cannot use {_shown(address)} ({error}): let the machines of the Spark cluster "
+            "connect to the store, and give them a login to it"
+        ) from error
+
+
+def _shown(address: str) -> str:
+    """Return an address without the login and the options that it may contain."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _place(address: str) -> tuple[fs.FileSystem, str]:
@@ -168,7 +192,9 @@ def _place(address: str) -> tuple[fs.FileSystem, str]:
     try:
         files, path = fs.FileSystem.from_uri(address)
     except (pa.ArrowException, OSError, ValueError) as error:
+        shown = _shown(address)
+        reason = str(error).replace(address, shown)
         raise BadInput(
-            f"{STAGING} {address} cannot be opened ({error}): correct it, or the login to the store"
+            f"{STAGING} {shown} cannot be opened ({reason}): correct it, or the login to the store"
         ) from error
     return files, path
