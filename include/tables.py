@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from include.fields.data import FORMATS, Data
+from include.fields.data import COMPRESSIONS, FORMATS, Data
 from include.glue import SPLITS
 from include.stages import BadInput
 
@@ -46,7 +46,7 @@ def split_paths(data: Data, root: Path) -> dict[str, Path]:
     there = {split: [name for name in names[split] if name and (root / name).exists()] for split in SPLITS}
     is_default = all(len(names[split]) > 1 for split in SPLITS)
     if not root.is_dir():
-        is_one = fixed_part(root) != root or root.is_file() or root.suffix.lower() in FORMATS
+        is_one = fixed_part(root) != root or root.is_file() or root.suffix.lower() in (*FORMATS, *COMPRESSIONS)
     else:
         is_one = is_default and not any(there.values()) and bool(files_of(root))
     if is_one:

@@ -11,8 +11,10 @@ from include.fields.base import PositiveShare, Section, Seed, Share, known_name,
 from include.glue import AUTO, GENERIC, TASKS
 from include.text import has_control, is_blank
 
-#: How the names of the user's files may end.
-FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+#: How the names of the user's files may end, and what may follow the end of a text.
+TEXT_FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson")
+FORMATS = (*TEXT_FORMATS, ".parquet")
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 Cleaning = Literal["html", "punctuation", "lowercase", "whitespace"]
 Augmentation = Literal["synonyms", "masking", "order"]
 
@@ -33,7 +35,8 @@ class Data(Section):
         "bundled",
         description="Where the data comes from. bundled: the movie-review corpus that the set-up downloads; glue: a "
         "folder in GLUE's layout; hub: GLUE from the Hugging Face hub, downloaded beforehand; files: your own files, "
-        "whose names end in .csv, .tsv, .jsonl (JSON Lines) or .parquet.",
+        "whose names end in .csv, .tsv, .jsonl (JSON Lines) or .parquet; texts may be compressed, as in .csv.gz or "
+        ".csv.zst.",
     )
     path: str = Field(
         "",
@@ -105,7 +108,8 @@ class Data(Section):
         name: str = getattr(self, split)
         if name != Data.model_fields[split].default:
             return [name]
-        return [name, *(other for suffix in FORMATS if (other := f"{split}{suffix}") != name)]
+        compressed = (f"{suffix}{end}" for suffix in TEXT_FORMATS for end in COMPRESSIONS)
+        return list(dict.fromkeys([name, *(f"{split}{suffix}" for suffix in (*FORMATS, *compressed))]))
 
     @field_validator("delimiter")
     @classmethod

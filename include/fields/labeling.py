@@ -37,8 +37,9 @@ class Scoring(_Texts):
 
     input: str = Field(
         "",
-        description="The table to score: a file that ends in .csv, .tsv, .parquet, .jsonl or .ndjson, a folder of such "
-        "files, or the JDBC address of a database, without a login.",
+        description="The table to score: a file that ends in .csv, .tsv, .parquet, .jsonl or .ndjson (texts also in "
+        ".gz or .zst), a folder of such files, a pattern such as in/2026-*.csv, or the JDBC address of a database, "
+        "without a login.",
         examples=["reviews.csv", "jdbc:postgresql://db.example.org/shop"],
     )
     table: str = Field("", description="The table in the database. For a database.")

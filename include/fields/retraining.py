@@ -13,7 +13,7 @@ class Dataset(Section):
     """A dataset to which files of a drop folder are added. docs/RETRAIN.md has the measurements behind the limits."""
 
     name: str = Field("", pattern="^[A-Za-z0-9_-]*$", description="Name of the dataset. If empty, that of the task.")
-    drop: str = Field("", description="The folder into which new files (CSV, TSV or Parquet) are put.")
+    drop: str = Field("", description="The folder into which new files (CSV, TSV, JSON Lines or Parquet) are put.")
     drift_rows: int = Field(100, ge=1, description="Smallest number of new rows to reject for drift.")
     max_label_drift: Share = Field(
         0.2,

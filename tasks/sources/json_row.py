@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.sources import limits
+from tasks.sources.compression import unpacked
 from tasks.sources.parts import Part
 from tasks.sources.text_files import HEAD, check_text, decoding_problem
 
@@ -41,10 +42,12 @@ def read_lines(file: Path, part: Part | None = None) -> Iterator[JsonLine]:
         part = part or Part(stack.enter_context(file.open("rb")))
         stream = part.bytes()
         if not part.start:
-            if head := stream.read(HEAD):
+            if head := unpacked(file, stream).read(HEAD):
                 check_text(file, head)
-            stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
-        for number, data in enumerate(limits.lines(file, stream, part.before), start=part.before + 1):
+            stream.seek(0)
+        lines = limits.lines(file, unpacked(file, stream), part.before)
+        for number, line in enumerate(lines, start=part.before + 1):
+            data = line if number > 1 else line.removeprefix(codecs.BOM_UTF8)
             if data.strip():
                 yield JsonLine(number, *parse(data), data)
 

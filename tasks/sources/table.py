@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from include import folders, tables
-from include.fields.data import FORMATS
+from include.fields.data import COMPRESSIONS, FORMATS
 from include.stages import BadInput
 from include.text import is_unwritable, seen
+from tasks.sources.compression import unpacked
 from tasks.sources.json_row import read_lines
 from tasks.sources.limits import in_chunks
 from tasks.sources.parquet import UserParquet
@@ -141,12 +142,17 @@ def same_format(path: Path, files: Sequence[Path]) -> list[Path]:
         found = ", ".join(suffix or "no suffix" for suffix in suffixes) or "no file"
         raise BadInput(
             f"{path}: the names of a table's files must all end in one of {', '.join(FORMATS)} (.ndjson is "
-            f".jsonl), but there is {found}"
+            f".jsonl; {' or '.join(COMPRESSIONS)} may follow the end of a text), but there is {found}"
         )
     if odd := next((file for file in files if is_unwritable(str(file))), None):
         raise BadInput(f"{str(odd)!a}: the name is not UTF-8: rename the file")
-    filled = [file for file in files if len(files) == 1 or file.stat().st_size]
+    filled = [file for file in files if len(files) == 1 or _is_filled(file)]
     return filled or list(files)  # an empty one is a part without rows
+
+
+def _is_filled(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return bool(unpacked(file, stream).read(1))
 
 
 def chunks(file: Path, expected: str) -> Iterator[Chunk]:

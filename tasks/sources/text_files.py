@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from include import folders
+from include.fields.data import COMPRESSIONS, TEXT_FORMATS
 from include.stages import BadInput
 from tasks.sources import limits
+from tasks.sources.compression import unpacked
 from tasks.sources.parts import Part, decoded
 
 HEAD = 4096  # bytes that are enough to detect another encoding than UTF-8
@@ -62,16 +64,22 @@ class Row:
 
 
 def format_of(file: Path) -> str:
-    """Return the end of a file's name, such as ".csv", in lower case. JSON Lines are ".jsonl", also as ".ndjson"."""
+    """Return the end of a file's name, such as ".csv", in lower case, without that of a compressed text.
+
+    JSON Lines are ".jsonl", also as ".ndjson".
+    """
     suffix = file.suffix.lower()
+    if suffix in COMPRESSIONS:
+        below = Path(file.stem).suffix.lower()
+        suffix = below if below in TEXT_FORMATS else f"{below}{suffix}"
     return ".jsonl" if suffix == ".ndjson" else suffix
 
 
 def check_file(path: Path, encoding: str = "utf-8") -> None:
-    """Raise BadInput if the file is missing, empty, compressed or, if it should be UTF-8, in another encoding."""
+    """Raise BadInput if the file is missing, empty, no text or, if it should be UTF-8, in another encoding."""
     folders.check_file(path, "put the file there, or correct data.path and the file name")
     with path.open("rb") as stream:
-        head = stream.read(HEAD)
+        head = unpacked(path, stream).read(HEAD)
     if not head:
         raise BadInput(f"{path} is empty: add data to it, or name another file")
     if format_of(path) != ".parquet":
@@ -82,6 +90,9 @@ def check_text(path: Path, head: bytes, encoding: str = "utf-8") -> None:
     """Raise BadInput if the first few thousand bytes of a file, `head`, are not text in the encoding."""
     for start, (kind, remedy) in _NO_TEXT.items():
         if head.startswith(start):
+            end = next((end for end, codec in COMPRESSIONS.items() if codec == kind), "")
+            if end and format_of(path) in TEXT_FORMATS and path.suffix.lower() not in COMPRESSIONS:
+                remedy += f", or rename it so that the name ends in {path.suffix}{end}"
             raise BadInput(f"{path} is {kind}, not text: {remedy}")
     if not any(head):
         raise BadInput(f"{path} contains NUL bytes instead of text, so it was not written completely: write it again")
@@ -116,7 +127,8 @@ def remarks(path: Path, encoding: str) -> list[str]:
     if format_of(path) == ".parquet" or encoding != "utf-8":
         return []
     found = []
-    with path.open("rb") as stream:
+    with path.open("rb") as file:
+        stream = unpacked(path, file)
         if stream.read(3) == codecs.BOM_UTF8:
             found.append(f"{path} starts with a byte order mark, which was ignored")
         if format_of(path) != ".csv" and len({line.endswith(b"\r\n") for line in stream if line.endswith(b"\n")}) > 1:
@@ -188,7 +200,7 @@ def _lines(path: Path, dialect: Dialect, newline: str, part: Part | None) -> Ite
     with ExitStack() as stack:
         part = part or Part(stack.enter_context(path.open("rb")))
         encoding = "utf-8-sig" if dialect.encoding == "utf-8" and not part.start else dialect.encoding
-        stream = stack.enter_context(decoded(part.bytes(), encoding, newline))
+        stream = stack.enter_context(decoded(unpacked(path, part.bytes()), encoding, newline))
         try:
             yield from limits.lines(path, stream, part.before)
         except UnicodeDecodeError as error:  # encodings whose characters have several bytes, such as UTF-16

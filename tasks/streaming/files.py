@@ -26,6 +26,7 @@ from include.fields.data import FORMATS
 from include.folders import Dropped
 from include.stages import BadInput
 from tasks.sources import limits
+from tasks.sources.compression import unpacked
 from tasks.sources.json_row import written
 from tasks.sources.table import Chunk, chunks
 from tasks.sources.text_files import check_file, decoding_problem, format_of, undecodable
@@ -225,7 +226,7 @@ def _of_chunk(chunk: Chunk) -> Iterator[_Row]:
 def _lines(file: Path) -> Iterator[_Row]:
     check_file(file)
     with file.open("rb") as stream:
-        for number, line in enumerate(limits.lines(file, stream), start=1):
+        for number, line in enumerate(limits.lines(file, unpacked(file, stream)), start=1):
             if line.strip():
                 text = line.strip().decode("utf-8", "replace").removeprefix("\ufeff")
                 yield _Row(number, text, decoding_problem(line.strip()) or None)

@@ -18,6 +18,7 @@ from include.experiment import Experiment
 from tasks.inference.chosen_model import Model
 from tasks.inference.labeler import Labeler, progress, write_parquet
 from tasks.scoring.predictions import sheet
+from tasks.sources.compression import unpacked
 from tasks.sources.json_row import written
 from tasks.sources.table import table_files
 from tasks.sources.text_files import format_of
@@ -100,7 +101,7 @@ def _write_csv(experiment: Experiment, parts: list[Path], first: Path, file: Pat
     separator, escape = experiment.data.label_separator, experiment.prediction.escape_formulas
     schema = sheet(pq.read_schema(parts[0]).empty_table(), separator, escape).schema
     with first.open("rb") as table:
-        mark = table.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
+        mark = unpacked(first, table).read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
     with file.open("wb") as stream:
         stream.write(codecs.BOM_UTF8 if mark else b"")
         with csv.CSVWriter(stream, schema) as writer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import signal
@@ -99,8 +100,8 @@ def test_json_lines_lose_no_row(spark: SparkSession, model: Path, tmp_path: Path
     good = [{"text": text, "id": number, "more": {"a": [number]}} for number, text in enumerate(texts(30))]
     lines = [json.dumps(row).encode() for row in good]
     bad = [b'{"text": "cut off', b'{"text": "caf\xe9", "id": 1}', b"good film", b'{"text": null}', b'{"id": 3}']
-    (tmp_path / "in.jsonl").write_bytes(b"\n".join([*lines[:10], *bad, *lines[10:]]) + b"\n")
-    artifact = score(tmp_path, tmp_path / "in.jsonl", model)
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(b"\n".join([*lines[:10], *bad, *lines[10:]]) + b"\n"))
+    artifact = score(tmp_path, tmp_path / "in.jsonl.*", model)
     table = pq.read_table(artifact.path / "scored.parquet")
     assert [{name: row[name] for name in ("text", "id", "more")} for row in table.to_pylist()] == good
     assert table["prediction"].to_pylist() == expected(model, [(str(row["text"]),) for row in good])[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -137,6 +138,18 @@ def test_a_malformed_file_is_set_aside_with_the_reason_and_the_others_are_taken(
     assert [file.name for file in home.drop.iterdir() if file.is_file()] == ["sound.tsv"]
     third = home.ingest("third").manifest.result
     assert (third["new"], third["refused"]) == (False, {})
+
+
+def test_a_compressed_file_is_taken(home: Home) -> None:
+    first = home.ingest()
+    (home.drop / "new.tsv.gz").write_bytes(gzip.compress(b"sentence\tlabel\na fine film\t1\n"))
+    (home.drop / "[n]ew.csv.gz").write_bytes(gzip.compress(b"sentence,label\na dull film,0\n"))
+    (home.drop / "cut.tsv.gz").write_bytes(gzip.compress(b"sentence\tlabel\nx\t1\n")[:-3])
+    for file in home.drop.iterdir():
+        aged(file)
+    second = home.ingest("second")
+    assert table(second) == [*table(first), "a dull film\t0", "a fine film\t1"]
+    assert re.search("cut.tsv.gz cannot be unpacked as gzip", second.manifest.result["refused"]["cut.tsv.gz"])
 
 
 def test_a_malformed_file_alone_is_nothing_new(home: Home) -> None:
