@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from include.fields.data import Data
 from include.folders import Dropped, user_path
@@ -12,17 +12,16 @@ from include.glue import AUTO, SPLITS, Task
 from include.tables import files_of, split_paths
 from tasks.sources.labels import ReadLabel, read_cell, read_flags
 from tasks.sources.normalize import overlap_key
+from tasks.sources.parts import Part
 from tasks.sources.quarantine import problem
-from tasks.sources.source import Record, Source
+from tasks.sources.source import Layout, Record, Source
 from tasks.sources.table import check_column, column_rows, common_columns, same_format
-from tasks.sources.text_files import Dialect, check_file, format_of
-
-log = logging.getLogger(__name__)
+from tasks.sources.text_files import Dialect, Row, check_file, format_of
 
 #: The options of make run that name columns.
 _OPTIONS = {"sentence": "TEXT", "sentence2": "TEXT2", "label": "LABEL"}
 _RULE = "1"  # must be increased when a change moves rows of one file to another split
-_BINS = 10  # strata of scores
+BINS = 10  # strata of scores
 
 
 class OwnFiles(Source):
@@ -38,7 +37,7 @@ class OwnFiles(Source):
         files = {split: tuple(same_format(path, found[path])) for split, path in paths.items()}
         super().__init__(files, Dialect(data.delimiter, data.encoding))
         self.splits, self._paths = tuple(paths), paths
-        self._is_one = set(paths.values()) == {root}
+        self.is_one = set(paths.values()) == {root}
         self._data, self._task, self._parts = data, task, list[str]()
         columns = {str(role): name for role, name in data.columns.items()}
         self.names = {role: columns.get(role, role) for role in (*task.sentences, "label")}
@@ -47,18 +46,17 @@ class OwnFiles(Source):
         """Yield the rows of a split; none if it has no file. In a file with all rows, they keep their numbers."""
         if split not in self.files:
             return
-        if not self._is_one:
+        if not self.is_one:
             yield from self._records(split)
             return
         if not self._parts:
             self._parts = _split(self._records("train"), self._task)
-            rows = ", ".join(f"{self._parts.count(name):,} {name}" for name in SPLITS)
-            log.info("the rows of %s are split: %s", self.file(split), rows)
+            self.log_split(Counter(self._parts))
         yield from (record for part, record in zip(self._parts, self._records(split), strict=True) if part == split)
 
     def labeled(self) -> Iterator[Record]:
         """Yield the rows of train and dev or, of a file with all rows, every row."""
-        for split in ("train",) if self._is_one else ("train", "dev"):
+        for split in ("train",) if self.is_one else ("train", "dev"):
             yield from self._records(split)
 
     def file(self, split: str) -> str:
@@ -70,20 +68,28 @@ class OwnFiles(Source):
         if split not in self.files and self._data.test:
             file = user_path(self._data.path) / self._data.test
             return [f"there is no file {file}, so nothing is predicted: put it there, or name another"]
-        return super().remarks(split) if split == "train" or not self._is_one else []
+        return super().remarks(split) if split == "train" or not self.is_one else []
 
     def fingerprint(self) -> str:
         """Return a string that changes whenever a file, or the rule that splits all rows, changes."""
-        return f"{super().fingerprint()}-{_RULE}" if self._is_one else super().fingerprint()
+        return f"{super().fingerprint()}-{_RULE}" if self.is_one else super().fingerprint()
 
     def has_flags(self) -> bool:
         """Return whether the training file has a column of 0 and 1 for each label, and no column of labels."""
         return len(self._columns("train")) - len(self._task.sentences) > 1
 
-    def _records(self, split: str) -> Iterator[Record]:
+    def layout(self, split: str) -> Layout:
+        """Return how the split's files are read. Raise BadInput if they lack a column."""
         columns, texts = self._columns(split), len(self._task.sentences)
-        rows = ((str(file), column_rows(file, columns, self.dialect, columns[:texts])) for file in self.files[split])
-        yield from self.to_records(rows, split, texts, self._read_label(columns[texts:]))
+        dialect, header = self.dialect, int(format_of(self.files[split][0]) in (".csv", ".tsv"))
+
+        def rows(file: Path, part: Part | None) -> Iterator[Row]:
+            return column_rows(file, columns, dialect, columns[:texts], part)
+
+        return Layout(self.file(split), dialect, header, rows, texts, self._read_label(columns[texts:]))
+
+    def _records(self, split: str) -> Iterator[Record]:
+        yield from self.to_records(self.files[split], split, self.layout(split))
 
     def _columns(self, split: str) -> list[str]:
         """Return the names of the columns with the texts and, unless in test, of those with the label or the labels."""
@@ -138,7 +144,7 @@ def _split(records: Iterable[Record], task: Task) -> list[str]:
 def _strata(labels: dict[int, str], task: Task) -> Iterator[list[int]]:
     if task.kind == "regression":
         ordered = sorted(labels, key=lambda key: (float(labels[key]), key))
-        bins = min(_BINS, max(1, len(ordered) // 10))
+        bins = min(BINS, max(1, len(ordered) // 10))
         yield from (ordered[len(ordered) * at // bins : len(ordered) * (at + 1) // bins] for at in range(bins))
         return
     named = {key: task.labels_in(label) for key, label in labels.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from include.folders import user_path
 from include.glue import SPLITS, Task
 from include.stages import BadInput
 from tasks import digests
-from tasks.sources.source import Record, Source
+from tasks.sources.parts import Part
+from tasks.sources.source import Layout, Record, Source
 from tasks.sources.table import found_columns, selected
 from tasks.sources.text_files import Row, nul_problem, read_header, read_rows
 
@@ -67,26 +68,40 @@ class GlueFolder(Source):
         )
 
     def records(self, split: str) -> Iterator[Record]:
-        """Yield the rows of the split's file, whose columns must be exactly those of the task registry."""
-        (path,), task, layout = self.files[split], self._task, self._task.splits[split]
-        names, rows = list(layout.columns), read_rows(path)
-        if layout.header and (header := read_header(path, rows, ", ".join(names))) != names:
-            remedy = (
-                f"Check that the file belongs to the task {task.name} (data.task); for files with another layout, set "
-                "data.source: files"
-            )
-            raise BadInput(
-                f"{path} line 1: expected the tab-separated columns {', '.join(names)}, in this order; found: "
-                f"{found_columns(header, names, remedy)}"
-            )
+        """Yield the rows of the split's file."""
+        return self.to_records(self.files[split], split, self.layout(split))
+
+    def layout(self, split: str) -> Layout:
+        """Return how the split's file is read, whose columns must be exactly those of the task registry."""
+        task, header = self._task, int(self._task.splits[split].header)
+        names = list(task.splits[split].columns)
         places = [names.index(name) for name in task.sentences]
         if split != "test":
             places.append(names.index(task.label))
         elif names[0] in ("index", "id"):
             places.append(0)
-        fields = (selected(row, places, len(names)) for row in rows)
-        return self.to_records(
-            [(str(path), fields)], split, len(task.sentences), None if split == "test" else itemgetter(0)
+
+        def rows(file: Path, part: Part | None) -> Iterator[Row]:
+            found = read_rows(file, part=part)
+            if header:
+                _check_header(file, read_header(file, found, ", ".join(names)), names, task.name)
+            elif part and part.start:
+                next(found)  # the first row of the file
+            return (selected(row, places, len(names)) for row in found)
+
+        read_label = None if split == "test" else itemgetter(0)
+        return Layout(self.file(split), self.dialect, header, rows, len(task.sentences), read_label)
+
+
+def _check_header(file: Path, header: Sequence[str], names: Sequence[str], task: str) -> None:
+    if header != names:
+        remedy = (
+            f"Check that the file belongs to the task {task} (data.task); for files with another layout, set "
+            "data.source: files"
+        )
+        raise BadInput(
+            f"{file} line 1: expected the tab-separated columns {', '.join(names)}, in this order; found: "
+            f"{found_columns(header, names, remedy)}"
         )
 
 
@@ -110,10 +125,10 @@ class HubDataset(Source):
 
     def records(self, split: str) -> Iterator[Record]:
         """Yield the rows of the split, with the hub's label ids converted to the labels of GLUE's own files."""
+        read_label = None if split == "test" else itemgetter(0)
         texts = len(self._task.sentences)
-        return self.to_records(
-            [(self.file(split), self._rows(split))], split, texts, None if split == "test" else itemgetter(0)
-        )
+        layout = Layout(self.file(split), self.dialect, 0, lambda *_: self._rows(split), texts, read_label)
+        return self.to_records([Path(self.file(split))], split, layout)
 
     def _rows(self, split: str) -> Iterator[Row]:
         names = [*(self._hub.sentences or self._task.sentences), "label", "idx"]

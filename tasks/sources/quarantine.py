@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -18,6 +18,52 @@ from tasks.sources.text_files import BROKEN, WINDOWS
 _SHOWN_TEXT = 200  # characters of a row that the quarantine keeps
 _EXAMPLES = 3  # rows that an error message names
 _MOST = 1000  # different labels of quarantined rows that are counted
+
+
+@dataclass
+class Tally:
+    """What is known of the rows of a split, or of a piece of it.
+
+    Attributes:
+        read: how many rows were read.
+        rows: how many of them were quarantined.
+        examples: the first ones with the reasons, and "..." if there are more.
+        labels: how many have each of the first _MOST labels.
+        undecodable: whether one is in another encoding than UTF-8.
+    """
+
+    read: int = 0
+    rows: int = 0
+    examples: list[str] = field(default_factory=list)
+    labels: Counter[str] = field(default_factory=Counter)
+    undecodable: bool = False
+
+    def append(self, other: Tally) -> None:
+        """Add the rows that come next."""
+        self.read += other.read
+        self.rows += other.rows
+        self.examples += other.examples
+        if len(self.examples) > _EXAMPLES:
+            self.examples[_EXAMPLES:] = ["..."]
+        for label, rows in other.labels.items():
+            if label in self.labels or len(self.labels) < _MOST:
+                self.labels[label] += rows
+        self.undecodable = self.undecodable or other.undecodable
+
+    def summary(self, task: Task) -> QuarantineSummary:
+        """Return the summary of the rows, which should have had labels of the task."""
+        hints = [WINDOWS] if self.undecodable else []
+        counts: Counter[str] = Counter()
+        for cell, rows in self.labels.items():
+            counts.update(dict.fromkeys(task.labels_in(cell), rows))
+        unknown = {label: rows for label, rows in counts.items() if label not in (*task.labels, "")}
+        if task.labels and (alike := spellings(unknown, task.labels)):
+            found = listed({label: unknown[label] for label in alike})
+            hints.append(f"if {found} are labels in another spelling, write {map_hint(alike)}")
+        if task.name not in GENERIC and sum(unknown.values()) * 2 > self.read:
+            hints.append(f"if {listed(unknown)} are the labels, write data.task: auto, and they are found")
+        examples = f" ({'; '.join(self.examples)})" if self.examples else ""
+        return QuarantineSummary(self.read, self.rows, examples, "".join(f"; {hint}" for hint in hints))
 
 
 @dataclass(frozen=True)
@@ -35,15 +81,12 @@ class Quarantine:
 
     def __init__(self, stream: TextIO, split: str, file: str) -> None:
         self._stream, self._split, self._file = stream, split, file
-        self._read = self._rows = 0
-        self._examples: list[str] = []
-        self._labels: Counter[str] = Counter()
-        self._undecodable = False
+        self.tally = Tally()
 
     def usable(self, records: Iterable[Record], task: Task) -> Iterator[Record]:
         """Yield the records that can be used, and quarantine the others."""
         for record in records:
-            self._read += 1
+            self.tally.read += 1
             if reason := problem(record, task, self._split):
                 self.add(record, reason)
             else:
@@ -51,32 +94,16 @@ class Quarantine:
 
     def add(self, record: Record, reason: str) -> None:
         """Quarantine a row."""
-        self._rows += 1
-        if self._rows <= _EXAMPLES:
-            where = "" if record.file == self._file else f"{Path(record.file).name} "
-            self._examples.append(f"{where}line {record.line}: {reason}")
-        elif self._rows == _EXAMPLES + 1:
-            self._examples.append("...")
-        self._undecodable = self._undecodable or (reason.startswith(BROKEN) and "UTF-8" in reason)
-        if record.label in self._labels or len(self._labels) < _MOST:
-            self._labels[record.label] += 1
+        where = "" if record.file == self._file else f"{Path(record.file).name} "
+        undecodable = reason.startswith(BROKEN) and "UTF-8" in reason
+        example = f"{where}line {record.line}: {reason}"
+        self.tally.append(Tally(0, 1, [example], Counter([record.label]), undecodable))
         entry = {"split": self._split, "file": record.file, "line": record.line, "reason": reason}
         self._stream.write(json.dumps(entry | {"text": record.raw[:_SHOWN_TEXT]}, ensure_ascii=False) + "\n")
 
     def summary(self, task: Task) -> QuarantineSummary:
         """Return the summary of the rows, which should have had labels of the task."""
-        hints = [WINDOWS] if self._undecodable else []
-        counts: Counter[str] = Counter()
-        for cell, rows in self._labels.items():
-            counts.update(dict.fromkeys(task.labels_in(cell), rows))
-        unknown = {label: rows for label, rows in counts.items() if label not in (*task.labels, "")}
-        if task.labels and (alike := spellings(unknown, task.labels)):
-            found = listed({label: unknown[label] for label in alike})
-            hints.append(f"if {found} are labels in another spelling, write {map_hint(alike)}")
-        if task.name not in GENERIC and sum(unknown.values()) * 2 > self._read:
-            hints.append(f"if {listed(unknown)} are the labels, write data.task: auto, and they are found")
-        examples = f" ({'; '.join(self._examples)})" if self._examples else ""
-        return QuarantineSummary(self._read, self._rows, examples, "".join(f"; {hint}" for hint in hints))
+        return self.tally.summary(task)
 
 
 def problem(record: Record, task: Task, split: str) -> str:

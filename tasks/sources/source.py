@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from include.glue import SPLITS
 from include.stages import BadInput
 from tasks import digests
 from tasks.sources.labels import ReadLabel
+from tasks.sources.parts import Part
 from tasks.sources.text_files import BLANK, PLAIN, Dialect, Row, check_file, format_of, remarks
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +34,38 @@ class Record:
     file: str = ""  # the file, as messages name it
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How the files of a split, and parts of them, become records, on any machine.
+
+    Attributes:
+        file: what messages call the files.
+        dialect: how text is written.
+        header: 1 if the first row of each file is no data, else 0.
+        rows: returns the rows of a file, or of a part of it.
+        texts: the number of texts in a row.
+        read_label: takes what follows the texts. Without it, this is an index, if there is anything.
+    """
+
+    file: str
+    dialect: Dialect
+    header: int
+    rows: Callable[[Path, Part | None], Iterator[Row]]
+    texts: int
+    read_label: ReadLabel | None
+
+    def records(self, file: Path, part: Part, number: int) -> Iterator[Record]:
+        """Yield the records of a part, of which the first has this number."""
+        rows = (row for row in self.rows(file, part) if row.problem != BLANK)
+        for at, row in enumerate(rows, start=number):
+            yield _record(at, str(file), row, self.texts, self.read_label)
+
+
 class Source(ABC):
     """The train, dev and test splits of a task."""
 
     splits: Sequence[str] = SPLITS  # only the user's own files may lack test
+    is_one: bool = False  # whether the user's own files have all rows, and are split here
 
     def __init__(self, files: Mapping[str, tuple[Path, ...]], dialect: Dialect = PLAIN) -> None:
         self.files, self.dialect = files, dialect
@@ -42,6 +74,10 @@ class Source(ABC):
     @abstractmethod
     def records(self, split: str) -> Iterator[Record]:
         """Yield all data rows of a split in order. Raise BadInput if the split as a whole cannot be read."""
+
+    def layout(self, split: str) -> Layout | None:
+        """Return how parts of the split's files are read; None if the split can only be read as a whole."""
+        return None
 
     def file(self, split: str) -> str:
         """Return where the split comes from, for messages; "" if there is no such split."""
@@ -67,22 +103,33 @@ class Source(ABC):
                 digest.update((format_of(file) + digests.digest(file)).encode())
         return digest.hexdigest()
 
-    def to_records(
-        self, files: Iterable[tuple[str, Iterable[Row]]], split: str, texts: int, read_label: ReadLabel | None
-    ) -> Iterator[Record]:
-        """Turn the rows of files into records: these many texts and what `read_label` takes, else an index if any."""
+    def to_records(self, files: Iterable[Path], split: str, layout: Layout) -> Iterator[Record]:
+        """Yield the records of whole files."""
         number = 0
-        for file, rows in files:
+        for file in files:
             blank = 0
-            for row in rows:
+            for row in layout.rows(file, None):
                 if row.problem == BLANK:
                     blank += 1
                     continue
-                yield _record(number, file, row, texts, read_label)
+                yield _record(number, str(file), row, layout.texts, layout.read_label)
                 number += 1
-            self._blank[file] = blank
+            self.note_blank_rows(file, blank)
         if not number:
-            raise BadInput(f"{self.file(split)} has no data rows: add at least one")
+            raise self.without_rows(split)
+
+    def log_split(self, rows: Mapping[str, int]) -> None:
+        """Log how many rows of files with all rows are in each split."""
+        shown = ", ".join(f"{rows[split]:,} {split}" for split in SPLITS)
+        log.info("the rows of %s are split: %s", self.file("train"), shown)
+
+    def without_rows(self, split: str) -> BadInput:
+        """Return the error for a split that has no rows."""
+        return BadInput(f"{self.file(split)} has no data rows: add at least one")
+
+    def note_blank_rows(self, file: Path, number: int) -> None:
+        """Note how many blank rows at the end of a file were ignored."""
+        self._blank[str(file)] = number
 
 
 def _record(number: int, file: str, row: Row, texts: int, read_label: ReadLabel | None) -> Record:

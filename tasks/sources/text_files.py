@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -151,9 +152,11 @@ def read_rows(path: Path, dialect: Dialect = PLAIN, part: Part | None = None) ->
     return _without_unnamed_columns(rows)
 
 
-def is_filled(row: Row, path: Path) -> bool:
-    """Return whether a row of a file is more than separators, or than an empty line."""
-    return bool(row.problem or any(row.fields) or len(row.fields) == 1 > _fields_of_empty_line(path))
+def blank_tail(path: Path, dialect: Dialect, lines: bytes) -> tuple[int, int]:
+    """Return how many of the last lines of a file are not blank at its end, and how many rows the others are."""
+    rows = list(_with_blank_tail(_rows(path, dialect, Part(io.BytesIO(lines))), path))
+    blank = sum(row.problem == BLANK for row in rows)
+    return len(rows) - blank, blank
 
 
 def read_header(path: Path, rows: Iterator[Row], expected: str) -> list[str]:
@@ -220,7 +223,7 @@ def _with_blank_tail(rows: Iterator[Row], path: Path) -> Iterator[Row]:
     """Drop empty lines at the end of a file, and mark rows of separators only there. Elsewhere both are rows."""
     tail: list[Row] = []
     for row in rows:
-        if is_filled(row, path):
+        if row.problem or any(row.fields) or len(row.fields) == 1 > _fields_of_empty_line(path):
             yield from tail
             yield row
             tail.clear()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
 
 from include.artifacts import write_json
 from include.experiment import Experiment
@@ -22,6 +22,7 @@ from tasks.sources import Source, open_source
 
 if TYPE_CHECKING:
     from tasks.stages.pipeline.validate.report import RuleResult
+    from tasks.stages.pipeline.validate.tables import Tables
 
 SPARK_FROM = 1_000_000  # rows; with fewer rows, pandas finishes before Spark has started
 DATA_DOCS = "data_docs"
@@ -43,22 +44,20 @@ def run(context: Context, source: Source) -> Outcome:
     """Write the three tables, the quarantine and the report."""
     from tasks.stages.pipeline.validate.kept_columns import write_kept
     from tasks.stages.pipeline.validate.report import write_index
-    from tasks.stages.pipeline.validate.tables import read_splits, write_tables
 
     experiment, output, task = context.experiment, context.output, context.experiment.task
     # The scratch folder is inside the store, so that the executors of a cluster can read it.
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=output) as folder:
         scratch = Path(folder)
-        summaries = read_splits(source, task, scratch, output / "quarantine.jsonl")
-        rows = write_tables(task, scratch, output)
-        if experiment.data.keep:
-            write_kept(experiment.data.keep, source, output)
-        from tasks.stages.pipeline.validate.rules import check, rules  # which takes seconds to import
+        with _tables(experiment, source, scratch, output) as tables:
+            if experiment.data.keep:
+                write_kept(experiment.data.keep, source, output)
+            from tasks.stages.pipeline.validate.rules import check, rules  # which takes seconds to import
 
-        checked, limits = {split: rows[split] for split in source.splits}, experiment.validation
-        suites = {split: rules(task, split, limits, summaries[split], left) for split, left in checked.items()}
-        with _frames(experiment, scratch, checked) as frames:
-            findings = check(frames, suites, output / DATA_DOCS)
+            summaries, rows, limits = tables.summaries, tables.rows, experiment.validation
+            checked = {split: rows[split] for split in source.splits}
+            suites = {split: rules(task, split, limits, summaries[split], left) for split, left in checked.items()}
+            findings = check(tables.frames, suites, output / DATA_DOCS)
     write_index(output / DATA_DOCS, f"{task.name} from {experiment.data.source}", checked, findings)
     write_json(output / "validation.json", {"rules": [asdict(finding) for finding in findings]})
     counts = {
@@ -71,28 +70,36 @@ def run(context: Context, source: Source) -> Outcome:
     return _outcome(counts, remarks + _unlearnable(output / "train.parquet", task), findings)
 
 
-@contextmanager
-def _frames(experiment: Experiment, scratch: Path, rows: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Open the checked tables as data frames of the engine that the experiment or the number of rows selects."""
-    from tasks.stages.pipeline.validate.tables import checked_file
+def _tables(experiment: Experiment, source: Source, scratch: Path, output: Path) -> AbstractContextManager[Tables]:
+    """Read the data with the engine that the experiment, the number of rows, or the master of Spark selects."""
+    if _is_for_spark(experiment, source):
+        from tasks.stages.pipeline.validate import on_spark
+
+        return on_spark.validated(experiment, source, scratch, output)
+    from tasks.stages.pipeline.validate import one_process
+
+    return one_process.validated(experiment.task, source, scratch, output)
+
+
+def _is_for_spark(experiment: Experiment, source: Source) -> bool:
+    from tasks.sources.pieces import about_rows
 
     engine = experiment.validation.engine
-    if engine == "spark" or (engine == "auto" and sum(rows.values()) >= SPARK_FROM):
-        from tasks.spark import read_parquet, session
-
-        with session(experiment, "validate") as spark:
-            yield {split: read_parquet(spark, checked_file(scratch, split)) for split in rows}
-    else:
-        import pandas as pd
-
-        yield {split: pd.read_parquet(checked_file(scratch, split)) for split in rows}
+    if engine != "auto":
+        return engine == "spark"
+    if not experiment.runtime.spark_master.startswith("local"):
+        return True
+    rows = about_rows({file for split in source.splits for file in source.files.get(split, ())})
+    log.info("there are about %d rows", rows)
+    return rows >= SPARK_FROM
 
 
 def _unlearnable(train: Path, task: Task) -> list[str]:
     """Return one sentence for each class that no training row has."""
     if task.kind != "classification":
         return []
-    there = set(pq.read_table(train, columns=["label"])["label"].to_pylist())
+    batches = pads.dataset(train).to_batches(columns=["label"])
+    there = set().union(*(pc.unique(batch["label"]).to_pylist() for batch in batches))
     return [
         f"no row of train has the label {name!r}, so the model cannot learn it: add some, or remove it from data.labels"
         for label, name in enumerate(task.label_names)

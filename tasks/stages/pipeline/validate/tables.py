@@ -1,48 +1,65 @@
-"""Convert records to Parquet: the tables that later stages read, and the facts that the rules check.
+"""Write the tables that later stages read, and those with all facts about the rows, which the rules check.
 
-Each split is read once, in chunks, into a draft with three facts per row. Equal texts are then found in the keys of all
-splits (tasks/sources/normalize.py), and rows of train that also occur in dev or test are removed.
+The rows are first written to a draft, with the facts that do not depend on other rows. Equal texts are then found in
+the keys of all splits (tasks/sources/normalize.py), and rows of train that also occur in dev or test are removed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from include.glue import SPLITS, Task
+from include.glue import Task
 from tasks.encoder.labels import TYPES
-from tasks.sources import Record, Source
+from tasks.sources import Record
 from tasks.sources.normalize import overlap_key, text_key
-from tasks.sources.quarantine import Quarantine, QuarantineSummary
+from tasks.sources.quarantine import QuarantineSummary
 
 Mask = npt.NDArray[np.bool_]
+#: The splits whose texts are compared with those of a split.
+OTHERS = {"train": ("dev", "test"), "dev": ("train",), "test": ("train",)}
 _CHUNK = 20_000  # rows in memory at a time
 _SHOWN_TEXT = 200  # characters
 _OF_THE_ROW = pa.schema([("text_key", pa.int64()), ("overlap_key", pa.int64()), ("characters", pa.int64())])
 _FILE = pa.field("file", pa.string())  # of the row, for overlap.jsonl
+#: The places of the row's labels in the alphabet, of rows that have yet to be split.
+RANKS = pa.field("ranks", pa.list_(pa.int32()))
 _OF_ALL_ROWS = pa.schema([("labels_of_text", pa.int64()), ("overlaps", pa.bool_())])
 
 
 @dataclass(frozen=True)
+class Tables:
+    """The tables that were written: for each split what is in the quarantine, the rows that stay, and what is checked.
+
+    A frame of pandas or Spark has the table of a split with all facts.
+    """
+
+    summaries: Mapping[str, QuarantineSummary]
+    rows: Mapping[str, int]
+    frames: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Facts:
-    """Facts about the n rows of one split's draft that depend on other rows.
+    """Facts about the n rows of a draft that depend on other rows.
 
     labels_of_text counts the labels that a row's text has in its split, [n]; 0 in test. also_in says for train whether
-    the text occurs in dev and in test, [n] each, and for these whether it occurs in train.
+    the text occurs in dev and in test, [n] each, and for these whether it occurs in train. here says whether a row
+    belongs to the split, [n].
     """
 
     labels_of_text: npt.NDArray[np.int64]
     also_in: Mapping[str, Mask]
+    here: Mask
 
     @property
     def overlaps(self) -> Mask:
@@ -67,55 +84,39 @@ def checked_schema(task: Task) -> pa.Schema:
     return pa.schema([*table_schema(task), *_OF_THE_ROW, *_OF_ALL_ROWS])
 
 
-def checked_file(scratch: Path, split: str) -> Path:
-    """Return the file with the rows of a split and all facts."""
+def checked_folder(scratch: Path, split: str) -> Path:
+    """Return the table of a split with all facts."""
     return scratch / f"{split}.checked.parquet"
 
 
-def part_file(table: Path, number: int) -> Path:
-    """Return a file of a table, which is a folder as Spark writes it: the rows are in the order of the names."""
-    return table / f"part-{number:05d}.parquet"
+def part_name(number: int) -> str:
+    """Return the name of a file of a table, which is a folder as Spark writes it: the names have the rows' order."""
+    return f"part-{number:05d}.parquet"
 
 
-def read_splits(source: Source, task: Task, scratch: Path, quarantine: Path) -> dict[str, QuarantineSummary]:
-    """Write the usable rows of each split to a draft, and all others to the quarantine."""
-    with quarantine.open("w", encoding="utf-8") as stream:
-        return {
-            split: _read_split(source, split, task, scratch, Quarantine(stream, split, source.file(split)))
-            for split in SPLITS
-        }
+def write_draft(records: Iterator[Record], task: Task, split: str, file: Path, is_one: bool = False) -> None:
+    """Write usable records. Those that have yet to be split, are in train, and get the column RANKS."""
+    schema = pa.schema([*table_schema(task), *_OF_THE_ROW, _FILE, *([RANKS] if is_one else [])])
+    places = {label: place for place, label in enumerate(sorted(task.labels))}
+    with pq.ParquetWriter(file, schema) as writer:
+        while chunk := list(islice(records, _CHUNK)):
+            columns = _columns(chunk, task, split)
+            if is_one:
+                columns[RANKS.name] = [[places.get(label) for label in task.labels_in(row.label)] for row in chunk]
+            writer.write_table(pa.table(columns, schema))
 
 
-def write_tables(task: Task, scratch: Path, output: Path) -> dict[str, int]:
-    """Write the tables and overlap.jsonl from the drafts, and return the numbers of rows that stay in each split."""
-    facts = _find_facts(scratch)
-    _write_overlap(output / "overlap.jsonl", _draft(scratch, "train"), facts["train"])
-    return {split: _write_table(split, task, facts[split], scratch, output) for split in SPLITS}
-
-
-def _draft(scratch: Path, split: str) -> Path:
-    return scratch / f"{split}.draft.parquet"
-
-
-def _read_split(source: Source, split: str, task: Task, scratch: Path, quarantine: Quarantine) -> QuarantineSummary:
-    schema = pa.schema([*table_schema(task), *_OF_THE_ROW, _FILE])
-    records = quarantine.usable(source.records(split), task)
-    with pq.ParquetWriter(_draft(scratch, split), schema) as writer:
-        while chunk := [_as_row(record, task, split) for record in islice(records, _CHUNK)]:
-            writer.write_table(pa.Table.from_pylist(chunk, schema))
-    return quarantine.summary(task)
-
-
-def _as_row(record: Record, task: Task, split: str) -> dict[str, Any]:
+def _columns(records: Sequence[Record], task: Task, split: str) -> dict[str, list[Any]]:
+    texts, is_test = [record.sentences for record in records], split == "test"
     return {
-        "row": record.row,
-        "line": record.line,
-        **dict(zip(sentence_columns(task), record.sentences, strict=True)),
-        "label": None if split == "test" else _label(record.label, task),
-        "text_key": text_key(record.sentences),
-        "overlap_key": overlap_key(record.sentences),
-        "characters": max(map(len, record.sentences)),
-        _FILE.name: record.file,
+        "row": [record.row for record in records],
+        "line": [record.line for record in records],
+        **dict(zip(sentence_columns(task), map(list, zip(*texts, strict=True)), strict=True)),
+        "label": [None if is_test else _label(record.label, task) for record in records],
+        "text_key": list(map(text_key, texts)),
+        "overlap_key": list(map(overlap_key, texts)),
+        "characters": [max(map(len, sentences)) for sentences in texts],
+        _FILE.name: [record.file for record in records],
     }
 
 
@@ -130,48 +131,32 @@ def _label(text: str, task: Task) -> int | float | str:
             return task.labels.index(text)
 
 
-def _find_facts(scratch: Path) -> dict[str, Facts]:
-    """Compare the drafts. Only the keys and the labels are read into memory, 24 bytes per row."""
-    columns = ["text_key", "overlap_key", "label"]
-    frames = {split: pd.read_parquet(_draft(scratch, split), columns=columns) for split in SPLITS}
-    keys = {split: frame["overlap_key"].to_numpy() for split, frame in frames.items()}
-    others = {"train": ("dev", "test"), "dev": ("train",), "test": ("train",)}
-    return {
-        split: Facts(
-            frame.groupby("text_key")["label"].transform("nunique").to_numpy(np.int64),
-            {other: np.isin(keys[split], keys[other]) for other in others[split]},
-        )
-        for split, frame in frames.items()
-    }
-
-
-def _write_overlap(path: Path, draft: Path, facts: Facts) -> None:
+def write_overlap(draft: pq.ParquetFile, facts: Facts, file: Path) -> None:
     """Write the rows that are removed from train, one JSON object per line."""
     start, overlaps = 0, facts.overlaps
-    with path.open("w", encoding="utf-8") as stream:
-        for batch in pq.ParquetFile(draft).iter_batches(columns=["line", "sentence1", _FILE.name]):
+    with file.open("w", encoding="utf-8") as stream:
+        for batch in draft.iter_batches(columns=["line", "sentence1", _FILE.name]):
             for position in np.flatnonzero(overlaps[start : start + len(batch)]):
-                line, text, file = (column[int(position)].as_py() for column in batch.columns)
+                line, text, origin = (column[int(position)].as_py() for column in batch.columns)
                 also_in = [split for split, mask in facts.also_in.items() if mask[start + position]]
-                entry = {"file": file, "line": line, "also_in": also_in, "text": text[:_SHOWN_TEXT]}
+                entry = {"file": origin, "line": line, "also_in": also_in, "text": text[:_SHOWN_TEXT]}
                 stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
             start += len(batch)
 
 
-def _write_table(split: str, task: Task, facts: Facts, scratch: Path, output: Path) -> int:
+def write_table(draft: pq.ParquetFile, task: Task, split: str, facts: Facts, checked: Path, table: Path) -> int:
     """Write the rows that stay in a split, with all facts for the rules and as the table, and return their number."""
     schema, plain, overlaps = checked_schema(task), table_schema(task), facts.overlaps
-    checked, table = checked_file(scratch, split), output / f"{split}.parquet"
-    table.mkdir()
+    stays = facts.here & ~overlaps if split == "train" else facts.here
     start = written = 0
-    names = [*plain.names, *_OF_THE_ROW.names]
-    with pq.ParquetWriter(checked, schema) as with_facts, pq.ParquetWriter(part_file(table, 0), plain) as final:
-        for batch in pq.ParquetFile(_draft(scratch, split)).iter_batches(_CHUNK, columns=names):
+    with pq.ParquetWriter(checked, schema) as with_facts, pq.ParquetWriter(table, plain) as final:
+        for batch in draft.iter_batches(_CHUNK, columns=[*plain.names, *_OF_THE_ROW.names]):
             part = slice(start, start + len(batch))
-            columns = [*batch.columns, pa.array(facts.labels_of_text[part]), pa.array(overlaps[part])]
-            rows = pa.Table.from_arrays(columns, schema=schema)
-            if split == "train":
-                rows = rows.filter(pa.array(~overlaps[part]))
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            if split == "test":  # of a file with all rows, they are known
+                columns["label"] = pa.nulls(len(batch), TYPES[task.kind])
+            columns |= {"labels_of_text": pa.array(facts.labels_of_text[part]), "overlaps": pa.array(overlaps[part])}
+            rows = pa.table(columns, schema).filter(pa.array(stays[part]))
             with_facts.write_table(rows)
             final.write_table(rows.select(plain.names))
             start, written = part.stop, written + len(rows)

@@ -1,0 +1,106 @@
+"""Executors make of the data what one process makes of them: the same tables, lists, counts, remarks and errors."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame
+
+from include.experiment import Experiment
+from include.glue import SPLITS
+from include.named_experiments import build
+from include.stages import BadInput
+from tasks.sources import Source, open_source, pieces
+from tasks.stages.pipeline.validate import on_spark, one_process
+from tasks.stages.pipeline.validate.tables import Tables
+
+pytestmark = pytest.mark.usefixtures("spark")
+DIRT = [
+    b"few",
+    b"caf\xe9\t1",
+    b"a\0b\t0",
+    b"",
+    b"\t",
+    b" \t1",
+    b"odd\t7",
+    b"three\tfields\t1",
+    "\u00e9t\u00e9\t0".encode(),
+]
+
+
+def own(path: Path, **data: Any) -> Experiment:
+    return build({"data": {"task": "SST-2", "source": "files", "path": str(path), **data}}, "mine")
+
+
+def found(tables: AbstractContextManager[Tables], source: Source, output: Path) -> dict[str, Any]:
+    """What a reading has made, or how it has failed."""
+    try:
+        with tables as made:
+            frames = {
+                split: frame.toPandas() if isinstance(frame, DataFrame) else frame
+                for split, frame in made.frames.items()
+            }
+            return {
+                "summaries": made.summaries,
+                "rows": made.rows,
+                "checked": {split: frame.sort_values("row").to_dict("list") for split, frame in frames.items()},
+                "tables": {split: pq.read_table(output / f"{split}.parquet").to_pylist() for split in SPLITS},
+                "lists": [(output / f"{name}.jsonl").read_text() for name in ("quarantine", "overlap")],
+                "remarks": [source.remarks(split) for split in SPLITS],
+            }
+    except BadInput as error:
+        return {"error": str(error)}
+
+
+@pytest.fixture
+def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Experiment, int], dict[str, Any]]:
+    """Read the data with both engines, in pieces of so many bytes, and return what both have found."""
+
+    def read(experiment: Experiment, size: int) -> dict[str, Any]:
+        monkeypatch.setattr(pieces, "SIZE", size)
+        places = {}
+        for name in ("one", "spark"):
+            places[name] = tmp_path / f"out-{name}-{size}", tmp_path / f"scratch-{name}-{size}"
+            for folder in places[name]:
+                folder.mkdir()
+        output, scratch = places["one"]
+        source = open_source(experiment)
+        alone = found(one_process.validated(experiment.task, source, scratch, output), source, output)
+        output, scratch = places["spark"]
+        source = open_source(experiment)
+        together = found(on_spark.validated(experiment, source, scratch, output), source, output)
+        assert str(together) == str(alone)  # NaN is not equal to itself
+        return alone
+
+    return read
+
+
+def shuffled(rows: int) -> list[tuple[str, int]]:
+    """Some texts with their labels, many of which occur twice, some with another label."""
+    chance = random.Random(0)
+    return [(f"Text number {chance.randrange(rows // 2)}{' .!'[row % 3]}", chance.randrange(2)) for row in range(rows)]
+
+
+def test_dirty_lines(tmp_path: Path, both: Callable[..., dict[str, Any]]) -> None:
+    (tmp_path / "data").mkdir()
+    rows = [f"{text}\t{label}".encode() for text, label in shuffled(400)]
+    random.Random(1).shuffle(dirty := rows[:300] + DIRT * 3)
+    (tmp_path / "data/train-1.tsv").write_bytes(
+        b"\xef\xbb\xbf" + b"\r\n".join([b"sentence\tlabel", *dirty, b"\t", b""])
+    )
+    (tmp_path / "data/train-2.tsv").write_bytes(b"\n".join([b"sentence\tlabel", *rows[300:], b"\t\t", b"", b"\t"]))
+    (tmp_path / "data/dev.csv").write_text(
+        "label,sentence,\n" + "".join(f"{label},{text},\r" for text, label in shuffled(40))
+    )
+    (tmp_path / "data/test.jsonl").write_text(
+        "\n".join(json.dumps({"sentence": text}) for text, _ in shuffled(30)) + "\n\n3\n"
+    )
+    made = both(own(tmp_path / "data", train="train-*.tsv"), 2000)
+    assert made["rows"]["train"] > 100 and made["lists"][1] and len(made["lists"][0].splitlines()) > 20
