@@ -71,10 +71,12 @@ class Labeler:
         return _runner(self.model, self.address, self.prediction)
 
     def _answered(self, rows: pa.Table, logits: Array) -> pa.Table:
-        columns = {name: rows[name] for name in rows.column_names} | answers(self.head, logits)
+        columns = answers(self.head, logits)
         if self.version:
             columns[MODEL_VERSION] = pa.repeat(self.version, len(rows))
-        return pa.table(columns)
+        for name, column in columns.items():  # the others keep what is noted of their types
+            rows = rows.append_column(name, pa.array(column))
+        return rows
 
 
 def answers(head: HeadSpec, logits: Array) -> dict[str, Array | pa.Array]:

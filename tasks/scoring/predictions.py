@@ -16,7 +16,7 @@ from include.answers import LABEL, PREDICTION, PROBABILITY, probability_columns
 from include.glue import Kind, Task
 from tasks.scoring import metrics
 from tasks.scoring.metrics import Array, Thresholds
-from tasks.sources.values import is_text
+from tasks.sources.values import cells, is_text
 
 #: What a spreadsheet takes for the beginning of a formula, also as characters of full width, and what replaces it.
 _FORMULA = ("^([=+@\\t\\r\\n\uff1d\uff0b\uff0d\uff20-])", r"'\1")
@@ -83,11 +83,14 @@ def write_csv(table: pa.Table, file: Path, separator: str, escape: bool = False)
 
 
 def sheet(table: pa.Table, separator: str, escape: bool = False) -> pa.Table:
-    """Return a table for spreadsheets: lists become texts, and an apostrophe escapes what looks like a formula."""
+    """Return a table for spreadsheets: sets of labels and all else that CSV does not hold exactly become texts.
+
+    With `escape`, an apostrophe stands before what looks like a formula.
+    """
     for place, field in enumerate(table.schema):
         column = table.column(place)
-        if pa.types.is_list(field.type):
-            column = pc.binary_join(column, separator)
+        is_set = field.name in (PREDICTION, "label") and field.type == pa.list_(pa.string())
+        column = pc.binary_join(column, separator) if is_set else cells(column)
         if escape and is_text(column.type):
             column = pc.replace_substring_regex(column, *_FORMULA)
         table = table.set_column(place, field.name, column)

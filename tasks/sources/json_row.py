@@ -90,12 +90,12 @@ def _number(text: str) -> float | str:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number)
 
 
-def written(row: dict[str, Any]) -> str:
-    """Return a row as a JSON object: dates and the like as text, NaN and infinity as null, and bytes as BYTES says."""
+def written(row: Any) -> str:
+    """Return a row as JSON: dates and the like as text, NaN and infinity as null, and bytes as BYTES says."""
     try:
-        return json.dumps(row, ensure_ascii=False, default=_as_text, allow_nan=False)
+        return json.dumps(row, ensure_ascii=False, default=as_text, allow_nan=False)
     except ValueError:  # JSON has no NaN
-        return json.dumps(_finite(row), ensure_ascii=False, default=_as_text, allow_nan=False)
+        return json.dumps(_finite(row), ensure_ascii=False, default=as_text, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:
@@ -107,7 +107,8 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _as_text(value: Any) -> str | dict[str, str]:
+def as_text(value: Any) -> str | dict[str, str]:
+    """Return a value that JSON does not have as one that it has."""
     if not isinstance(value, bytes):
         return str(value)
     try:

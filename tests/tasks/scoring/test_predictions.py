@@ -46,7 +46,7 @@ def test_texts_that_a_spreadsheet_takes_for_formulas_are_escaped_if_that_is_aske
 ) -> None:
     texts = [*FORMULAS, *PLAIN]
     table = pa.table(
-        {"=id": pa.array(texts, kind), "n": [-1.5] * len(texts), "sets": [[text or "x"] for text in texts]}
+        {"=id": pa.array(texts, kind), "n": [-1.5] * len(texts), "prediction": [[text or "x"] for text in texts]}
     )
     escaped = [f"'{text}" for text in FORMULAS] + [text or "" for text in PLAIN]
     for escape, name, expected in ((False, "=id", [text or "" for text in texts]), (True, "'=id", escaped)):
@@ -54,4 +54,4 @@ def test_texts_that_a_spreadsheet_takes_for_formulas_are_escaped_if_that_is_aske
         with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream))
         assert [row[name] for row in rows] == expected and {row["n"] for row in rows} == {"-1.5"}
-        assert [row["sets"] or "x" for row in rows][: len(FORMULAS)] == expected[: len(FORMULAS)]
+        assert [row["prediction"] or "x" for row in rows][: len(FORMULAS)] == expected[: len(FORMULAS)]

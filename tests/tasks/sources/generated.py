@@ -86,6 +86,8 @@ def _others() -> list[Leaf]:
     )  # fmt: skip
     found += [(make(digits, scale), decimal(digits, scale)) for make, digits, scale in sizes]
     found += [(pa.uuid(), lambda random: uuid.UUID(int=random.getrandbits(128)).bytes)]
+    tensor = pa.fixed_shape_tensor(pa.float32(), [2])
+    found += [(pa.bool8(), among(0, 1)), (tensor, lambda random: [random.random(), -0.0])]
     found += [(pa.json_(), among('{"a": 1}', "[]")), (pa.opaque(pa.binary(), "a", "b"), data)]
     return found
 

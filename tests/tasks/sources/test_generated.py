@@ -17,15 +17,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from include.named_experiments import build
 from tasks.encoder.spec import HeadSpec
+from tasks.scoring.predictions import write_csv
 from tasks.sources.parquet import UserParquet
 from tasks.sources.table import parquet_chunks
 from tasks.stages.labeling.score.files import part_file, write_files
-from tasks.stages.labeling.score.table import ROWS, slice_of, take_in
+from tasks.stages.labeling.score.table import ROWS, Rows, take_in
+from tasks.stages.pipeline.predict.stage import _with_kept
+from tasks.stages.pipeline.validate.kept_columns import kept_columns
+from tasks.staging import Staging
 from tasks.streaming.files import rows as stream_rows
-from tests.tasks.sources.generated import DAY, NANOSECONDS, exact_rows, table, write
+from tests.tasks.sources.generated import DAY, NANOSECONDS, exact, exact_rows, table, write
 
 HEAD = HeadSpec("classification", 2, label_names=("no", "yes"))
 SEEDS = pytest.mark.parametrize("seed", range(30))
@@ -93,8 +98,10 @@ def test_score_writes_it_as_it_came(seed: int, tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     chunks = (("a", chunk) for chunk in parquet_chunks(tmp_path / "a.parquet"))
     counts = take_in(chunks, ("text",), HEAD, tmp_path / "table")
+    table = Rows.of(Staging(), tmp_path / "table" / ROWS)
     for part in range(2):
-        pq.write_table(slice_of(tmp_path / "table" / ROWS, part, 2), part_file(tmp_path / "parts", part))
+        if some := list(table.part(part, 2)):
+            pq.write_table(pa.Table.from_batches(some), part_file(tmp_path / "parts", part))
     write_files(build({"scoring": {"input": str(tmp_path / "a.parquet")}}, "test"), tmp_path, tmp_path / "out")
     scored = pq.read_table(tmp_path / "out/scored.parquet")
     rows = [at for at, text in enumerate(texts) if text in ("good", "bad")]
@@ -110,6 +117,53 @@ def test_stream_writes_it_as_json(seed: int, tmp_path: Path) -> None:
     found = [json.loads(row) for batch in stream_rows(tmp_path / "a.parquet") for row in batch["row"].to_pylist()]
     rows = [[from_json(row[field.name], field.type) for field in written.schema] for row in found]
     assert rows == [[without_nan(value) for value in row] for row in exact_rows(written)]
+
+
+@SEEDS
+def test_kept_columns_stand_beside_the_predictions_as_they_came(seed: int, tmp_path: Path) -> None:
+    random, written = made(seed)
+    write(written, tmp_path / "a.parquet", random)
+    numbers = pa.array(range(len(written)))
+    kept = kept_columns([tmp_path / "a.parquet"], written.column_names, numbers.to_numpy())
+    pq.write_table(kept.add_column(0, "row", numbers), tmp_path / "kept-test.parquet")
+    found = pa.table({"row": numbers, "prediction": numbers})
+    pq.write_table(_with_kept(tmp_path, found), tmp_path / "predictions.parquet")
+    predictions = pq.read_table(tmp_path / "predictions.parquet")
+    assert predictions.select(found.column_names).equals(found)
+    assert_same(predictions.select(written.column_names), written)
+    write_csv(predictions, tmp_path / "predictions.csv", "|")
+    sheet = csv.read_csv(
+        tmp_path / "predictions.csv",
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types=dict.fromkeys(predictions.column_names, pa.string()), null_values=[""],
+            strings_can_be_null=True, quoted_strings_can_be_null=False,
+        ),
+    )  # fmt: skip
+    for field in written.schema:
+        expected = [exact(one) for one in written[field.name]]
+        values = [from_cell(text, field.type) for text in sheet[field.name].to_pylist()]
+        assert values == (list(map(without_nan, expected)) if is_json(field.type) else expected)
+
+
+def is_json(kind: pa.DataType) -> bool:
+    return pa.types.is_nested(kind) or (isinstance(kind, pa.BaseExtensionType) and is_json(kind.storage_type))
+
+
+def from_cell(text: str | None, kind: pa.DataType) -> Any:
+    """The value that a cell of a sheet stands for, as `exact` has it."""
+    if text is None:
+        return None
+    if pa.types.is_dictionary(kind):
+        return from_cell(text, kind.value_type)
+    if is_json(kind) or text.startswith('{"base64": '):
+        return from_json(json.loads(text), kind)
+    if pa.types.is_boolean(kind) or kind == pa.bool8():
+        return {"true": True, "false": False}[text]
+    if pa.types.is_floating(kind):
+        number = float(text) if kind == pa.float64() else float(np.float32(text))
+        return "nan" if math.isnan(number) else pack(">d", number)
+    return int(text) if pa.types.is_integer(kind) else from_text(text, kind)
 
 
 def without_nan(value: Any) -> Any:
@@ -132,8 +186,8 @@ def from_json(value: Any, kind: pa.DataType) -> Any:
         return [[from_json(key, kind.key_type), from_json(one, kind.item_type)] for key, one in value]
     if pa.types.is_nested(kind):
         return [from_json(one, kind.value_type) for one in value]
-    if kind == pa.uuid():
-        return uuid.UUID(value).bytes
+    if isinstance(kind, pa.BaseExtensionType) and kind != pa.uuid():
+        return from_json(value, kind.storage_type)
     if isinstance(value, dict):
         return base64.b64decode(value["base64"])
     if pa.types.is_floating(kind):
@@ -153,15 +207,10 @@ def from_text(text: str, kind: pa.DataType) -> Any:
         return _duration(text)
     if pa.types.is_timestamp(kind):
         day, _, rest = text.partition(" ")
-        clock, sign, zone = (rest + "Z").partition("Z") if "+" not in rest and "-" not in rest else _zoned(rest)
-        shift = _clock(zone) if sign in "+-" else 0
-        return _days(day) * DAY + _clock(clock) - (shift if sign == "+" else -shift)
-    return text.encode()
-
-
-def _zoned(text: str) -> tuple[str, str, str]:
-    sign = "+" if "+" in text else "-"
-    return text.partition(sign)
+        clock, sign, zone = re.fullmatch(r"([\d:.]+)(Z|[-+]?)([\d:]*)", rest).groups()  # type: ignore[union-attr]
+        shift = _clock(zone if ":" in zone else f"{zone[:2]}:{zone[2:]}") if zone else 0
+        return _days(day) * DAY + _clock(clock) + (shift if sign == "-" else -shift)
+    return uuid.UUID(text).bytes if kind == pa.uuid() else text.encode()
 
 
 def _days(text: str) -> int:

@@ -61,8 +61,9 @@ def _with_kept(validate: Path, found: pa.Table) -> pa.Table:
     kept = pq.read_table(validate / "kept-test.parquet").sort_by(ROW)
     if not kept[ROW].equals(found[ROW]):
         raise BadInput(f"{validate / 'kept-test.parquet'} has other rows than the test split: run validate again")
-    tables = (found.select([ROW]), kept.drop_columns([ROW]), found.drop_columns([ROW]))
-    return pa.table({name: table[name] for table in tables for name in table.column_names})
+    for field in found.drop_columns([ROW]).schema:
+        kept = kept.append_column(field, found[field.name])
+    return kept
 
 
 def _summary(found: pa.Table, task: Task) -> dict[str, Any]:

@@ -8,16 +8,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import csv
 
 from include.stages import BadInput
 from tasks.sources import Source
 from tasks.sources.parquet import UserParquet
 from tasks.sources.table import check_column, column_rows, common_columns
 from tasks.sources.text_files import BLANK, PLAIN, Dialect, format_of
-from tasks.sources.values import python_value
 
 
 def write_kept(names: Sequence[str], source: Source, output: Path) -> None:
@@ -26,8 +23,7 @@ def write_kept(names: Sequence[str], source: Source, output: Path) -> None:
         rows = pq.read_table(output / f"{split}.parquet", columns=["row"])["row"]
         partial = split == "dev" and "test" in source.splits
         kept = kept_columns(source.files[split], names, rows.to_numpy(), source.dialect, partial)
-        table = pa.table([rows, *kept.columns], names=["row", *kept.column_names])
-        pq.write_table(table, output / f"kept-{split}.parquet")
+        pq.write_table(kept.add_column(0, "row", rows), output / f"kept-{split}.parquet")
 
 
 def kept_columns(
@@ -62,15 +58,12 @@ def kept_columns(
 def _of_parquet(files: Sequence[Path], names: Sequence[str]) -> pa.Table:
     tables = {file: _of_file(file, names) for file in files}
     try:
-        whole = pa.concat_tables(tables.values(), promote_options="default")  # a column of nulls may have no other type
+        return pa.concat_tables(tables.values(), promote_options="default")  # a column of nulls may have no other type
     except pa.ArrowException as error:
         raise BadInput(
             f"{files[0]}: the columns of data.keep have other types in other files of the table ({error}): write all "
             "files with the same types"
         ) from error
-    for name in names:
-        _check_writable(files[0], whole.select([name]))
-    return whole
 
 
 def _of_file(path: Path, names: Sequence[str]) -> pa.Table:
@@ -81,19 +74,3 @@ def _of_file(path: Path, names: Sequence[str]) -> pa.Table:
     except pa.ArrowInvalid as error:
         raise BadInput(f"{path}: the columns of data.keep cannot be read ({error}): write the file again") from error
     return table
-
-
-def _check_writable(path: Path, column: pa.Table) -> None:
-    """Raise BadInput for a column, such as a list or bytes, that predict could not write after the training."""
-    field = column.schema.field(0)
-    try:
-        csv.write_csv(column, pa.MockOutputStream())
-        if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
-            for extreme in pc.min_max(column[0]).values():
-                if isinstance(found := python_value(extreme), str):  # Arrow would write another date
-                    raise pa.ArrowInvalid(f"{found} is not in the years 1 to 9999")
-    except pa.ArrowException as error:
-        raise BadInput(
-            f"{path}: data.keep names the column {field.name!r} of type {field.type}, which cannot be written as CSV "
-            f"({error}): keep another column, or store this one as text"
-        ) from error

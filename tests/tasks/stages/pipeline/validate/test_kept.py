@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +91,6 @@ def test_a_missing_column_is_named_with_those_there_are(file: str, tmp_path: Pat
         BadInput, match=r"no column 'id', which data\.keep names; found: name, sentence\. data\.keep must name"
     ):
         kept_columns([path], ["id"], ROWS)
-
-
-@pytest.mark.parametrize(
-    ("value", "holds"),
-    [(["a", "b"], "list"), (uuid.UUID(int=2**127).bytes, "binary, which cannot be written as CSV")],
-    ids=["list", "uuid"],
-)
-def test_what_a_csv_cannot_hold_is_refused(value: object, holds: str, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"tags": [value]}), tmp_path / "test.parquet")
-    with pytest.raises(BadInput, match=f"names the column 'tags' of type {holds}"):
-        kept_columns([tmp_path / "test.parquet"], ["tags"], ROWS)
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
