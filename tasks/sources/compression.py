@@ -16,14 +16,20 @@ _BLOCK = 1 << 16
 
 def unpacked(path: Path, stream: BinaryIO) -> BinaryIO:
     """Return the content of an open file: a stream that can only be read if the file is compressed, else `stream`."""
-    codec = COMPRESSIONS.get(path.suffix.lower(), "")
-    return cast(BinaryIO, io.BufferedReader(_Unpacked(path, stream, codec), _BLOCK)) if codec else stream
+    if not is_packed(path):
+        return stream
+    return cast(BinaryIO, io.BufferedReader(_Unpacked(path, stream), _BLOCK))
+
+
+def is_packed(path: Path) -> bool:
+    """Return whether a file is compressed, as its name says, so that it can only be read from its beginning."""
+    return path.suffix.lower() in COMPRESSIONS
 
 
 class _Unpacked(io.RawIOBase):
-    def __init__(self, path: Path, stream: BinaryIO, codec: str) -> None:
-        self._path, self._codec = path, codec
-        self._content = pa.CompressedInputStream(pa.PythonFile(_Borrowed(stream), mode="r"), codec)
+    def __init__(self, path: Path, stream: BinaryIO) -> None:
+        self._path, self._codec = path, COMPRESSIONS[path.suffix.lower()]
+        self._content = pa.CompressedInputStream(pa.PythonFile(_Borrowed(stream), mode="r"), self._codec)
 
     def readable(self) -> bool:
         return True

@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from include.stages import BadInput
 from tasks.sources import limits
+from tasks.sources.compression import is_packed, unpacked
 from tasks.sources.parquet import UserParquet
 from tasks.sources.parts import Part
 from tasks.sources.text_files import Dialect, blank_tail, format_of
@@ -74,9 +75,9 @@ def about_rows(files: Iterable[Path]) -> int:
             with suppress(BadInput), UserParquet(file) as opened:
                 rows += sum(some for some, _ in opened.groups)
         else:
-            with file.open("rb") as stream:
-                head = stream.read(_BLOCK)
-            rows += head.count(b"\n") * file.stat().st_size // max(len(head), 1)
+            with suppress(BadInput), file.open("rb") as stream:
+                lines = unpacked(file, stream).read(_BLOCK).count(b"\n")
+                rows += lines * file.stat().st_size // max(stream.tell(), 1)
     return rows
 
 
@@ -84,7 +85,7 @@ def divide(file: Path, dialect: Dialect) -> Iterator[Piece]:
     """Yield the pieces of a file, each of about this many bytes: row groups, ranges in which lines begin, or all."""
     if format_of(file) == ".parquet":
         yield from _row_groups(file)
-    elif format_of(file) == ".jsonl" or _has_lines(dialect.encoding):
+    elif not is_packed(file) and (format_of(file) == ".jsonl" or _has_lines(dialect.encoding)):
         end = file.stat().st_size
         for start in range(0, end, SIZE):
             yield Piece(file, start, min(start + SIZE, end))

@@ -12,6 +12,7 @@ from include.folders import Dropped
 from include.stages import BadInput
 from tasks.sources import limits, open_source
 from tasks.sources.compression import unpacked
+from tasks.sources.pieces import about_rows
 from tasks.sources.table import chunks, column_rows, same_format
 from tasks.sources.text_files import check_file, format_of, remarks
 from tests.tasks.sources.test_several_files import own, rows_of
@@ -50,6 +51,7 @@ def test_a_stream_in_several_pieces_is_read_to_its_end(tmp_path: Path, end: str)
     pieces = [b"sentence\tlabel\n", b"".join(lines[:20_000]), b"".join(lines[20_000:])]
     (tmp_path / f"train.tsv{end}").write_bytes(b"".join(compress(piece, end) for piece in pieces))
     source = open_source(own(tmp_path))
+    assert 20_000 < about_rows(source.files["train"]) < 100_000
     assert [text for *_, text in rows_of(source)] == [line.split(b"\t")[0].decode() for line in lines]
 
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
@@ -102,5 +103,9 @@ def test_dirty_lines(tmp_path: Path, both: Callable[..., dict[str, Any]]) -> Non
     (tmp_path / "data/test.jsonl").write_text(
         "\n".join(json.dumps({"sentence": text}) for text, _ in shuffled(30)) + "\n\n3\n"
     )
-    made = both(own(tmp_path / "data", train="train-*.tsv"), 2000)
+    for end in ("gz", "zst"):
+        packed = b"\n".join([b"sentence\tlabel", *DIRT, f"packed in {end}\t1".encode(), b"\t", b""])
+        with pa.output_stream(tmp_path / f"data/train-3.tsv.{end}", compression="detect") as stream:
+            stream.write(packed)
+    made = both(own(tmp_path / "data", train="train-*"), 2000)
     assert made["rows"]["train"] > 100 and made["lists"][1] and len(made["lists"][0].splitlines()) > 20
