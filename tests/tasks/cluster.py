@@ -1,11 +1,9 @@
-"""A standalone Spark cluster of machines without a common folder, and an S3 server that all of them reach.
+r"""A standalone Spark cluster of machines without a common folder, and an S3 server that all of them reach.
 
-    def test_it(cluster: Cluster, tmp_path: Path) -> None:                   # the fixture of conftest.py
-        home = cluster.driver_path(tmp_path)                                 # what the driver calls tmp_path
-        with cluster.stage("predict", tmp_path, home / "runs" / "one", "--experiment", experiment) as driver:
-            cluster.wait_for_request(r"PUT .*part-00001")                    # an executor stores a file
-            cluster.kill_executor()
-            output, errors = driver.communicate()
+    def test_it(cluster: Cluster) -> None:                    # the fixture of conftest.py
+        driver = cluster.start([sys.executable, "-m", "tasks", ..., f"runtime.spark_master={cluster.master}"])
+        cluster.kill_executor(r"part-\d+\.arrow")             # the first one that begins to store such a file
+        output, errors = driver.communicate()
 
 The master and two workers with one core each are three machines (machines.py), so executors have neither the checkout
 nor the home. `start` runs any command as a driver, such as one with ranks on Spark. The store is a machine with moto's
@@ -30,7 +28,6 @@ import pyspark
 
 from tests.tasks.machines import Machines, machines
 
-ROOT = Path(__file__).parents[2]
 WORKERS = ("one", "two")
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _LOGIN = {"AWS_ACCESS_KEY_ID": "user", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
@@ -51,79 +48,81 @@ class Cluster:
     Attributes:
         master: its address, for `runtime.spark_master`.
         environment: the variables of drivers; SPARK_BERT_STAGING is one of them.
-        workers: the processes of the workers' machines.
+        workers: the processes of the workers' machines, by their addresses.
+        store: the process of the store's machine.
     """
 
     machines: Machines
     master: str
     environment: Mapping[str, str]
-    workers: Sequence[subprocess.Popen[bytes]]
+    workers: Mapping[str, subprocess.Popen[bytes]]
+    store: subprocess.Popen[bytes]
 
-    def driver_path(self, folder: Path) -> Path:
-        """Return what a driver that is started in a folder calls it: executors have another one there."""
-        return folder if self.machines.init else Path("/proc/self/cwd")
+    def start(self, command: Sequence[str], **environment: str) -> subprocess.Popen[str]:
+        """Start a command as a driver, with pipes for stdout and stderr."""
+        return self.machines.drive(command, {**self.environment, **environment})
 
-    def start(self, command: Sequence[str], folder: Path, **environment: str) -> subprocess.Popen[str]:
-        """Start a command as a driver in a folder, with pipes for stdout and stderr."""
-        variables = {**os.environ, **self.environment, "PYTHONPATH": str(ROOT), **environment}
-        return self.machines.drive(command, folder, variables)
-
-    def stage(self, name: str, folder: Path, run: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
-        """Start `python -m tasks NAME --run RUN OPTIONS` as a driver in a folder."""
-        options = (*options, "--set", f"runtime.spark_master={self.master}")
-        return self.start([sys.executable, "-m", "tasks", name, "--run", str(run), *options], folder, **environment)
-
-    def requests(self) -> list[str]:
-        """Return what the store was asked for until now, as "PUT /bucket/staging/.../part-00001.arrow HTTP/1.1"."""
-        return re.findall(r'"(?:\x1b\[\w*m)*([A-Z]+ /[^"\x1b]*)', self.machines.log("store"))
-
-    def wait_for_request(self, pattern: str, after: int = 0) -> None:
-        """Wait until the store is asked for something after this many requests."""
-        wait_for(lambda: any(re.search(pattern, request) for request in self.requests()[after:]))
+    def requests(self) -> list[tuple[str, str]]:
+        """Return the address of the client, and the method and the address of each request that the store answered."""
+        return re.findall(
+            r'^([\d.]+) .*?"(?:\x1b\[\w*m)*([A-Z]+ /[^ "\x1b]*)', self.machines.log("store"), re.MULTILINE
+        )
 
     def executors(self) -> list[psutil.Process]:
-        """Return the JVMs of the executors that run now."""
-        return [process for worker in self.workers for process in _below(worker.pid) if _EXECUTOR in _command(process)]
+        """Return the JVMs of the executors that run now, the oldest first."""
+        every = [process for worker in self.workers.values() for process in _below(worker.pid)]
+        return sorted((one for one in every if _EXECUTOR in _command(one)), key=psutil.Process.create_time)
 
-    def kill_executor(self) -> None:
-        """Kill an executor and its Python workers at once, as when a machine is lost."""
-        wait_for(lambda: bool(self.executors()))
-        executor = self.executors()[0]
+    def kill_executor(self, file: str) -> None:
+        """Kill the first executor that begins to store a file, with its Python workers, as when a machine is lost.
+
+        Meanwhile the store answers nothing, so neither this file nor one that another executor begins is stored.
+        """
+        before, store = len(self.requests()), [psutil.Process(self.store.pid), *_below(self.store.pid)]
+        wait_for(lambda: any(re.search(file, asked) for _, asked in self.requests()[before:]))
+        for process in store:
+            process.suspend()
+        client = next(client for client, asked in self.requests()[before:] if re.search(file, asked))
+        executor = next(one for one in self.executors() if one in _below(self.workers[client].pid))
         _kill([executor, *_below(executor.pid)])
+        for process in store:
+            process.resume()
 
 
 @contextmanager
 def running(folder: Path, separate: bool = True) -> Iterator[Cluster]:
     """Run a cluster, with its logs in a folder."""
-    with machines(folder, separate) as connected, store(connected) as login:
+    with machines(folder, separate) as connected, store(connected) as (server, login):
         address, port = connected.address("master"), free_port()
         master, processes = f"spark://{address}:{port}", []
         try:
             processes.append(_role(connected, "master", ["Master", "--port", str(port)], {}))
             size = ["--cores", "1", "--memory", "1g", "--work-dir", "work", master]
-            processes.extend(_role(connected, name, ["Worker", *size], login) for name in WORKERS)
+            workers = {name: _role(connected, name, ["Worker", *size], login) for name in WORKERS}
+            processes.extend(workers.values())
             wait_for(lambda: all("Successfully registered" in connected.log(name) for name in WORKERS))
             environment = {
                 **login, "SPARK_BERT_STAGING": "s3://bucket/staging", "PYSPARK_PYTHON": sys.executable,
                 "SPARK_LOCAL_IP": connected.address("driver"),
             }  # fmt: skip
-            yield Cluster(connected, master, environment, processes[1:])
+            hosts = {connected.address(name): worker for name, worker in workers.items()}
+            yield Cluster(connected, master, environment, hosts, server)
         finally:
             _end(processes)
 
 
 @contextmanager
-def store(connected: Machines) -> Iterator[Mapping[str, str]]:
-    """Run an S3 server with the bucket "bucket"; yield the variables by which programs find it."""
+def store(connected: Machines) -> Iterator[tuple[subprocess.Popen[bytes], Mapping[str, str]]]:
+    """Run an S3 server with the bucket "bucket"; yield it, and the variables by which programs find it."""
     address, port = connected.address("store"), free_port()
     server = connected.run("store", [sys.executable, "-m", "moto.server", "-H", address, "-p", str(port)], {})
     login = {**_LOGIN, "AWS_ENDPOINT_URL": f"http://{address}:{port}"}
     try:
         wait_for(lambda: "Running on" in connected.log("store") or server.poll() is not None)
-        with connected.drive([sys.executable, "-c", _BUCKET], ROOT, {**os.environ, **login}) as made:
+        with connected.drive([sys.executable, "-c", _BUCKET], login) as made:
             errors = made.communicate()[1]
         assert made.returncode == 0, errors + connected.log("store")
-        yield login
+        yield server, login
     finally:
         _end([server])
 

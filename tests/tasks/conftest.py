@@ -48,7 +48,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a bucket of an S3 server, which starts for the first test that asks for it."""
-    with machines(tmp_path_factory.mktemp("s3"), separate=False) as here, store(here) as login:
+    with machines(tmp_path_factory.mktemp("s3"), separate=False) as here, store(here) as (_, login):
         host = login["AWS_ENDPOINT_URL"].removeprefix("http://")
         yield f"s3://user:secret@bucket?endpoint_override={host}&scheme=http"
 

@@ -5,8 +5,8 @@ the system, the packages of Python, and Java. All other folders, such as the che
 its own. A driver has the files of this machine, and an address in the same network. Nothing of it reaches the network
 of the machine, and all of it ends with the tests, even if they are killed.
 
-Where a machine permits no namespaces, the same commands run on its loopback interface with folders of their own, and
-the driver calls its folder /proc/self/cwd, which is another one for every other process.
+Where a machine permits no namespaces, the same commands run on its loopback interface, with a home and a temporary
+folder of their own. They would then find the files of a driver, so a warning says so.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import psutil
 
+ROOT = Path(__file__).parents[2]
 ADDRESSES = {
     "driver": "10.231.0.1", "store": "10.231.0.2", "master": "10.231.0.3", "one": "10.231.0.4", "two": "10.231.0.5",
 }  # fmt: skip
@@ -102,11 +103,11 @@ class Machines:
             options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             return subprocess.Popen(command, env={**ours, **environment}, cwd=files, **options)  # type: ignore[call-overload, no-any-return]
 
-    def drive(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
-        """Start a driver in a folder, with pipes for stdout and stderr."""
+    def drive(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+        """Start a driver: with the files and the variables of this process, and pipes for stdout and stderr."""
         command = [*(self._inside("--net") if self.init else []), *command]
-        output = subprocess.PIPE
-        return subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=output, text=True)
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def _inside(self, *namespaces: str) -> list[str]:
         return ["nsenter", "--target", str(self.init), "--user", "--preserve-credentials", *namespaces, "--"]
@@ -128,7 +129,7 @@ def machines(folder: Path, separate: bool = True) -> Iterator[Machines]:
             connected = Machines(folder, None)
         shutil.rmtree(folder / "store", ignore_errors=True)
         if separate and not connected.init:
-            warnings.warn("namespaces are not permitted: executors are processes with their own folders", stacklevel=2)
+            warnings.warn("namespaces are not permitted: executors could read the driver's files", stacklevel=2)
         yield connected
 
 

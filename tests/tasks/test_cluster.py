@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pyarrow
 
-from tests.tasks.cluster import ROOT, Cluster
+from tests.tasks.cluster import Cluster
+from tests.tasks.machines import ROOT
 
 STAGED = """
-import json, os, sys, time
+import json, sys
 from pathlib import Path
 from include.named_experiments import load
 from tasks.spark import session
@@ -26,7 +27,6 @@ def work(chunks):
             with whole_file(below(out, f"part-{number}")) as attempt:
                 seen = [str(path) for path in (here / "in", Path(checkout, "tasks")) if path.exists()]
                 attempt.write_text(json.dumps([number, fetched(shared).read_text(), seen]))
-            time.sleep(0.5)
         yield chunk
 
 with session(load("movies", [f"runtime.spark_master={master}"]), "test") as spark, staging(spark) as staged:
@@ -38,18 +38,14 @@ with session(load("movies", [f"runtime.spark_master={master}"]), "test") as spar
 
 def test_files_reach_executors_and_come_back_though_one_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("shared")
-    arguments = [str(cluster.driver_path(tmp_path)), str(ROOT), cluster.master]
-    with cluster.start([sys.executable, "-c", STAGED, *arguments], tmp_path) as driver:
-        cluster.wait_for_request("PUT .*part-")
-        before = len(cluster.requests())
-        cluster.kill_executor()
-        errors = driver.communicate()[1]
+    driver = cluster.start([sys.executable, "-c", STAGED, str(tmp_path), str(ROOT), cluster.master])
+    cluster.kill_executor("part-")
+    errors = driver.communicate()[1]
     assert driver.returncode == 0, errors
     assert "Lost executor" in errors
-    cluster.wait_for_request("PUT .*part-", before)
     parts = {file.name: json.loads(file.read_text()) for file in (tmp_path / "out").iterdir()}
-    checkout = [] if cluster.machines.init else [str(ROOT / "tasks")]
-    assert parts == {f"part-{number}": [number, "shared", checkout] for number in range(12)}
+    seen = [] if cluster.machines.init else [str(tmp_path / "in"), str(ROOT / "tasks")]
+    assert parts == {f"part-{number}": [number, "shared", seen] for number in range(12)}
 
 
 #: Runs one job with each Python, and one that reads from a store of the driver's only; prints what is said of each.
@@ -111,8 +107,8 @@ def test_what_is_wrong_with_executors_is_said(cluster: Cluster, tmp_path: Path) 
         file.chmod(0o755)
     (tmp_path / "spark-defaults.conf").write_text("spark.task.maxFailures 1\n")  # as an administrator may set it
     command = [sys.executable, "-c", REFUSED, cluster.master, *(f"{image / name}.sh" for name in pythons), "/no/python"]
-    with cluster.start(command, tmp_path, SPARK_CONF_DIR=str(tmp_path)) as driver:
-        output, errors = driver.communicate()
+    driver = cluster.start(command, SPARK_CONF_DIR=str(tmp_path))
+    output, errors = driver.communicate()
     assert driver.returncode == 0, errors
     here, host = "{}.{}".format(*sys.version_info), os.uname().nodename
     said = dict(zip([*pythons, "none", "store"], output.splitlines(), strict=True))

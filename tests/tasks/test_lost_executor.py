@@ -1,0 +1,80 @@
+"""An executor is killed while each stage works on a cluster: the artifacts are those of an undisturbed local run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from include.artifacts import Files
+from include.named_experiments import load
+from include.runs import Run
+from tasks.runner import run_stage
+from tests.tasks.all_stages import run_all_stages
+from tests.tasks.cluster import Cluster
+from tests.tasks.encoder.samples import reviews, tiny_encoder
+
+#: What only executors write in each stage. They have one core each, and there are at least four parts.
+WRITTEN = {"preprocess": r"part-\d+\.arrow", "predict": r"part-\d+\.parquet", "score": r"part-\d+\.parquet"}
+DRIVER = """
+import sys
+from pathlib import Path
+from include.named_experiments import load
+from include.runs import Run
+from tasks.runner import run_stage
+from tasks.spark import session
+
+experiment, folder, master, *stages = sys.argv[1:]
+with session(load(experiment, [f"runtime.spark_master={master}"]), "test"):
+    for stage in stages:
+        print(stage, flush=True)
+        run_stage(stage, load(experiment), Run(Path(folder)))
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Run, str]:
+    """A run of all stages and of score, and its experiment as JSON."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    splits = {"train": reviews(400, seed=1), "dev": reviews(80, seed=2), "test": reviews(400, seed=3)}
+    tables = {
+        name: [{"sentence": text, "label": ("bad", "good")[label]} for (text,), label in zip(*split, strict=True)]
+        for name, split in splits.items()
+    }
+    run = run_all_stages(folder, tables, {
+        "data": {"task": "classification", "labels": ["bad", "good"]},
+        "model": {"name": str(tiny_encoder(folder / "encoder"))},
+        "preprocessing": {"max_length": 24},
+        "training": {"epochs": 1},
+        "gate": {"accuracy": 0, "beat_baseline": False},
+    })  # fmt: skip
+    scoring = {"input": str(folder / "test.csv"), "model": str(run.artifact("package").path), "text": "sentence"}
+    experiment = json.dumps({**run.record()["experiment"], "scoring": scoring})
+    run_stage("score", load(experiment), run)
+    return run, experiment
+
+
+def test_the_artifacts_are_the_same(cluster: Cluster, undisturbed: tuple[Run, str], tmp_path: Path) -> None:
+    run, experiment = undisturbed
+    home = tmp_path / "home"
+    shutil.copytree(run.folder.parents[1], home)
+    for stage in WRITTEN:
+        shutil.rmtree(home / "artifacts" / stage)
+    again = Run(home / "runs" / "one")
+    driver = cluster.start([sys.executable, "-c", DRIVER, experiment, str(again.folder), cluster.master, *WRITTEN])
+    assert driver.stdout is not None
+    for stage, part in WRITTEN.items():
+        assert driver.stdout.readline() == f"{stage}\n"
+        cluster.kill_executor(part)
+    errors = driver.communicate()[1]
+    assert driver.returncode == 0, errors
+    assert errors.count("Lost executor") == len(WRITTEN)
+    assert {stage: files(again, stage) for stage in WRITTEN} == {stage: files(run, stage) for stage in WRITTEN}
+
+
+def files(run: Run, stage: str) -> Files:
+    return run.artifact(stage).manifest.files
