@@ -192,7 +192,7 @@ _LIFECYCLE = (
 )  # fmt: skip
 _LABELING = (
     Stage(
-        "score", 3, "label the rows of a table on Spark",
+        "score", 4, "label the rows of a table on Spark",
         ("scoring", "prediction", "data.label_separator", *_REGISTERED),
         spark=True, mlflow=True, limits=_LABELING_ON_SPARK,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from tasks.sources.text_files import check_file
 
 _UNREADABLE = (pa.ArrowException, OSError)  # for a damaged page, pyarrow raises an OSError without an errno
 _TEXTS = ("STRING", "NONE")  # the kinds of byte arrays that are texts or bytes
+_SPARK = b"org.apache.spark.sql.parquet.row.metadata"  # the key of what Spark notes in all of its files
 #: From this size on, a row group is read in batches of _CAREFUL rows: some may be far larger than the others.
 _LARGE = 16  # times limits.BYTES
 _CAREFUL = 16
@@ -38,7 +39,7 @@ class UserParquet:
         self._path, self._part = path, part or Part(path.open("rb"))
         self._stream = self._part.stream
         try:
-            self._file, self.schema = _open(self._stream, coerce_int96_timestamp_unit="us")
+            self._file, self.schema = _open(self._stream, "us")
         except _UNREADABLE as error:
             self._stream.close()
             raise _damaged(f"{path} is not a Parquet file", error) from error
@@ -87,7 +88,7 @@ class UserParquet:
         Spark, Hive and Impala write times as INT96: a day and the nanoseconds in it. Arrow represents them as
         nanoseconds since 1970, which reach from 1677 to 2262 only and wrap without an error, or as microseconds.
         """
-        exact, schema = _open(self._stream)
+        exact, schema = _open(self._stream, "ns")
         rounded = wrapped = False
         for pair in zip(self._read(self._file, columns), self._read(exact, columns), strict=True):
             for coarse, fine in zip(*map(_times, pair), strict=True):
@@ -105,13 +106,17 @@ class UserParquet:
             self._file, self.schema = exact, schema
 
 
-def _open(stream: BinaryIO, **options: Any) -> tuple[pq.ParquetFile, pa.Schema]:
-    """Open a file, and return its columns with their types without dictionaries, which texts have while being read."""
-    plain = pq.ParquetFile(stream, **options)
+def _open(stream: BinaryIO, unit: str) -> tuple[pq.ParquetFile, pa.Schema]:
+    """Open a file with INT96 in this unit. Return its columns with their types without dictionaries.
+
+    Texts have dictionaries while they are read. INT96 does not say whether a time is in UTC, but those of Spark are.
+    """
+    plain = pq.ParquetFile(stream, coerce_int96_timestamp_unit="s")  # which no other column of a Parquet file has
     leaves = [leaf for leaf in _leaves(plain.metadata) if leaf.physical_type == "BYTE_ARRAY"]
     texts = [leaf.path for leaf in leaves if leaf.logical_type.type in _TEXTS]
-    file = pq.ParquetFile(stream, metadata=plain.metadata, read_dictionary=texts, **options)
-    return file, pa.schema([plain_field(field) for field in plain.schema_arrow])
+    file = pq.ParquetFile(stream, metadata=plain.metadata, read_dictionary=texts, coerce_int96_timestamp_unit=unit)
+    int96 = pa.timestamp(unit, "UTC" if _SPARK in (plain.metadata.metadata or {}) else None)
+    return file, pa.schema([plain_field(field, int96) for field in plain.schema_arrow])
 
 
 def _with_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

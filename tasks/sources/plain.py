@@ -19,25 +19,26 @@ _LISTS = (
 )
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type without dictionaries and views of texts and bytes, at any depth."""
+def plain_field(field: pa.Field, seconds: pa.DataType) -> pa.Field:
+    """Return a field without dictionaries and views of texts and bytes at any depth, and with a type for seconds."""
+    return field.with_type(_plain(field.type, seconds))
+
+
+def _plain(kind: pa.DataType, seconds: pa.DataType) -> pa.DataType:
+    if kind == pa.timestamp("s"):
+        return seconds
     if pa.types.is_dictionary(kind):
-        return plain_type(kind.value_type)
+        return _plain(kind.value_type, seconds)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):  # pyarrow cannot filter them
         return pa.string() if pa.types.is_string_view(kind) else pa.binary()
     if pa.types.is_struct(kind):
-        return pa.struct(list(map(plain_field, kind)))
+        return pa.struct([plain_field(field, seconds) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), plain_field(kind.item_field))
+        return pa.map_(_plain(kind.key_type, seconds), plain_field(kind.item_field, seconds))
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(plain_field(kind.value_field), kind.list_size)
+        return pa.list_(plain_field(kind.value_field, seconds), kind.list_size)
     make = next((make for matches, make, _ in _LISTS if matches(kind)), None)
-    return kind if make is None else make(plain_field(kind.value_field))
-
-
-def plain_field(field: pa.Field) -> pa.Field:
-    """Return a field with its plain type."""
-    return field.with_type(plain_type(field.type))
+    return kind if make is None else make(plain_field(kind.value_field, seconds))
 
 
 def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
