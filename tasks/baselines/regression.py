@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.ml.classification import LogisticRegression
 from pyspark.ml.linalg import VectorUDT
 from pyspark.ml.regression import LinearRegression
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import DoubleType, StructField, StructType
 from scipy.sparse import csr_matrix
 
 from include.glue import Task
 from include.stages import BadInput
+from tasks.baselines.rows import OnePartition
 from tasks.encoder.batching import Array
-from tasks.spark import read_parquet
 
 _STEPS = 100  # of L-BFGS, at most
 #: Features that vary less have a weight of 0. MLlib divides by the standard deviation, and its search for the minimum
@@ -33,11 +31,11 @@ class Linear(NamedTuple):
     biases: Array
 
 
-def fit(spark: SparkSession, task: Task, features: csr_matrix, targets: Array, weights: Array, folder: Path) -> Linear:
+def fit(to_spark: OnePartition, task: Task, features: csr_matrix, targets: Array, weights: Array) -> Linear:
     """Fit a softmax over the classes, a logistic regression for each label, or a linear regression.
 
     Half the squared weights count as much as the loss of a single row, which is the default of scikit-learn. Targets
-    are class ids, [rows], zeros and ones, [rows, labels], or numbers, [rows]. The executors can read the folder.
+    are class ids, [rows], zeros and ones, [rows, labels], or numbers, [rows].
     """
     columns = targets.reshape(len(targets), -1)
     if task.kind != "regression":
@@ -48,7 +46,7 @@ def fit(spark: SparkSession, task: Task, features: csr_matrix, targets: Array, w
             "all training rows are the same to the model, so a regression has nothing to tell them apart by: add rows "
             "whose texts have words that the tokenizer knows"
         )
-    rows = _rows(spark, features[:, used], columns, weights, folder / "rows.parquet")
+    rows = to_spark(*_rows(features[:, used], columns, weights))
     scale = targets.std() if task.kind == "regression" else 1  # MLlib divides the penalty by it
     found = _fit(rows, task, columns.shape[1], float(scale / len(targets)))
     whole = np.zeros((len(found.biases), features.shape[1]))
@@ -94,8 +92,8 @@ def _check(task: Task, columns: Array) -> None:
             )
 
 
-def _rows(spark: SparkSession, features: csr_matrix, columns: Array, weights: Array, file: Path) -> DataFrame:
-    """Write the rows as MLlib's sparse vectors, in one partition: sums over several vary with the order of these."""
+def _rows(features: csr_matrix, columns: Array, weights: Array) -> tuple[pa.Table, StructType]:
+    """Return the rows with MLlib's sparse vectors, and their types in Spark."""
     rows, size = features.shape
     features.sort_indices()  # MLlib refuses others, and the mean of a document's windows has them in any order
     offsets = pa.array(features.indptr, pa.int32())
@@ -110,6 +108,5 @@ def _rows(spark: SparkSession, features: csr_matrix, columns: Array, weights: Ar
     )
     numbers = {"weight": weights, **{f"label{number}": column for number, column in enumerate(columns.T)}}
     doubles = {name: pa.array(column, pa.float64()) for name, column in numbers.items()}
-    pq.write_table(pa.table({"features": vectors, **doubles}), file)
     schema = [StructField("features", VectorUDT()), *(StructField(name, DoubleType()) for name in doubles)]
-    return read_parquet(spark, file, StructType(schema)).coalesce(1)
+    return pa.table({"features": vectors, **doubles}), StructType(schema)

@@ -10,8 +10,8 @@ import time
 import torch
 
 from include.artifacts import write_json
-from include.scratch import scratch_folder
 from tasks.baselines.regression import fit
+from tasks.baselines.rows import OnePartition
 from tasks.baselines.vectors import frozen, tfidf
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.loading import copy_tokenizer
@@ -19,7 +19,6 @@ from tasks.encoder.models import Classifier, predict_logits
 from tasks.launching.tuning import limit_threads
 from tasks.scoring.metrics import all_metrics
 from tasks.scoring.predictions import distribution
-from tasks.spark import session
 from tasks.training.job import Job
 from tasks.training.loss import Criterion
 from tasks.training.meter import memory_use
@@ -36,7 +35,7 @@ def train(job: Job) -> None:
     limit_threads()
     experiment = job.experiment
     train, dev = (TokenTable.open(job.data / split) for split in ("train", "dev"))
-    with session(experiment, "train") as spark, scratch_folder(job.output, "rows") as scratch:
+    with OnePartition.of(experiment, job.output) as to_spark:
         started = time.monotonic()
         model, vectors = _ENCODERS[experiment.model.kind](job, train)
         check(dev, model)
@@ -44,7 +43,7 @@ def train(job: Job) -> None:
         criterion = Criterion(experiment.loss, experiment.task, labels)
         log.info("fitting %d features to %d rows", vectors.shape[1], len(labels))
         weights = criterion.weights(labels)
-        found = fit(spark, experiment.task, vectors, _targets(model, labels), weights, scratch)
+        found = fit(to_spark, experiment.task, vectors, _targets(model, labels), weights)
         with torch.no_grad():
             model.output_layer.weight.copy_(torch.tensor(found.weights))
             model.output_layer.bias.copy_(torch.tensor(found.biases))

@@ -8,19 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from pyspark.ml.feature import Word2Vec
-from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from include.scratch import scratch_folder
 from include.stages import BadInput
+from tasks.baselines.rows import OnePartition
 from tasks.encoder.batching import Array, TokenTable
 from tasks.encoder.loading import copy_tokenizer
 from tasks.encoder.models import EncoderWithHead
 from tasks.encoder.text_cnn import TextCNNConfig, TextCNNModel
 from tasks.encoder.tokens import open_tokenizer
-from tasks.spark import read_parquet, session
 from tasks.training.job import Job
 
 #: Tokens that are rarer have no vector of their own to begin with. Everything else is MLlib's default.
@@ -36,9 +34,9 @@ def write_text_cnn(job: Job, folder: Path) -> Job:
     words = open_tokenizer(job.encoder / "tokenizer.json", job.head.max_length).get_vocab_size()
     torch.manual_seed(job.training.seed)
     model = TextCNNModel(TextCNNConfig(vocab_size=words))
-    with session(job.experiment, "train") as spark, scratch_folder(folder, "rows") as scratch:
+    with OnePartition.of(job.experiment, folder) as to_spark:
         started = time.monotonic()
-        ids, vectors = learn(spark, TokenTable.open(job.data / "train"), job.training.seed, scratch)
+        ids, vectors = learn(to_spark, TokenTable.open(job.data / "train"), job.training.seed)
         seconds = time.monotonic() - started
     with torch.no_grad():
         table = model.embeddings.weight.normal_(std=float(vectors.std()))
@@ -48,14 +46,13 @@ def write_text_cnn(job: Job, folder: Path) -> Job:
     return replace(job, encoder=folder, spent=seconds)
 
 
-def learn(spark: SparkSession, table: TokenTable, seed: int, folder: Path) -> tuple[Array, Array]:
+def learn(to_spark: OnePartition, table: TokenTable, seed: int) -> tuple[Array, Array]:
     """Learn vectors of a table's tokens: ids, int64 [tokens], ascending, and float32 [tokens, embedding_size]."""
     rows = [table.ids(row) for row in range(len(table))]
     if not rows or np.bincount(np.concatenate(rows)).max() < _LEAST:
         raise BadInput(f"{table.folder}: no token occurs twice, so there are no word vectors to learn: add rows")
     tokens = pa.array([ids.astype(str).tolist() for ids in rows], pa.list_(pa.string()))
-    pq.write_table(pa.table({"tokens": tokens}), folder / "rows.parquet")
-    texts = read_parquet(spark, folder / "rows.parquet").coalesce(1)  # so that the vectors are the same every time
+    texts = to_spark(pa.table({"tokens": tokens}), StructType([StructField("tokens", ArrayType(StringType()))]))
     size = TextCNNConfig().embedding_size
     word2vec = Word2Vec(vectorSize=size, minCount=_LEAST, seed=seed, inputCol="tokens")
     found = sorted((int(row.word), row.vector.toArray()) for row in word2vec.fit(texts).getVectors().collect())

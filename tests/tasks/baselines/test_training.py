@@ -11,6 +11,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from pyspark.ml.classification import LogisticRegression as MLlibRegression
+from pyspark.ml.linalg import SparseVector
 from pyspark.sql import SparkSession
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -20,6 +22,7 @@ from include.experiment import Experiment
 from include.named_experiments import build
 from include.stages import BadInput
 from tasks.baselines.regression import fit
+from tasks.baselines.rows import OnePartition
 from tasks.baselines.training import train
 from tasks.baselines.vectors import frozen, pool_sparse, sparse, tfidf
 from tasks.baselines.word_vectors import write_text_cnn
@@ -28,6 +31,7 @@ from tasks.encoder.loading import load_pretrained, load_trained, read_head
 from tasks.encoder.models import predict_logits
 from tasks.encoder.tfidf import TfidfModel
 from tasks.launching.launch import launch
+from tasks.staging import Staging, below
 from tasks.training.job import Job
 from tests.tasks.encoder.samples import FILLER, label_sets, reviews, stories, tiny_encoder, tokenizer, write_split
 
@@ -158,7 +162,8 @@ def test_a_feature_that_hardly_varies_does_not_hide_the_others(spark: SparkSessi
     labels = np.arange(60) % 2
     columns = [labels + random.normal(size=60), 1e-32 * random.normal(size=60), np.full(60, 0.3), np.zeros(60)]
     vectors = csr_matrix(np.stack(columns, axis=1))
-    found = fit(spark, experiment("frozen").task, vectors, labels, np.ones(60), tmp_path)
+    to_spark = OnePartition(spark, Staging(), tmp_path)
+    found = fit(to_spark, experiment("frozen").task, vectors, labels, np.ones(60))
     reference = LogisticRegression(tol=1e-8).fit(vectors[:, :1], labels)
     assert found.weights[1] - found.weights[0] == pytest.approx([reference.coef_[0, 0], 0, 0, 0], abs=1e-3)
     assert found.biases[1] - found.biases[0] == pytest.approx(reference.intercept_[0], abs=1e-3)
@@ -170,8 +175,29 @@ def test_features_may_come_in_any_order(spark: SparkSession, tmp_path: Path) -> 
     ordered = csr_matrix(np.random.default_rng(0).normal(size=(60, 3)) + labels[:, None])
     mixed = csr_matrix((ordered.data[::-1], ordered.indices[::-1], ordered.indptr), ordered.shape)[::-1]
     assert not mixed.has_sorted_indices and (mixed != ordered).nnz == 0
-    one, two = (fit(spark, experiment("frozen").task, each, labels, np.ones(60), tmp_path) for each in (ordered, mixed))
+    to_spark, task = OnePartition(spark, Staging(), tmp_path), experiment("frozen").task
+    one, two = (fit(to_spark, task, each, labels, np.ones(60)) for each in (ordered, mixed))
     assert two.weights == pytest.approx(one.weights) and two.biases == pytest.approx(one.biases)
+
+
+def test_what_is_learned_does_not_depend_on_how_the_rows_reach_the_executor(
+    spark: SparkSession, bucket: str, tmp_path: Path
+) -> None:
+    """By a file in a store, or by Spark itself."""
+    to_spark, random = OnePartition(spark, Staging(below(bucket, "rows")), tmp_path), np.random.default_rng(0)
+    labels, weights = np.arange(300) % 3, random.random(300)
+    vectors = csr_matrix(random.normal(size=(300, 40)) * (random.random((300, 40)) < 0.2) + 0.1 * labels[:, None])
+    found = fit(to_spark, experiment("tfidf", labels=["a", "b", "c"]).task, vectors, labels, weights)
+    rows = [
+        (SparseVector(40, vectors[row].indices, vectors[row].data), float(weights[row]), float(labels[row]))
+        for row in range(300)
+    ]
+    frame = spark.createDataFrame(rows, ["features", "weight", "label0"]).coalesce(1)
+    expected = MLlibRegression(
+        labelCol="label0", weightCol="weight", family="multinomial", regParam=1 / 300, standardization=False
+    ).fit(frame)
+    assert np.array_equal(found.weights, expected.coefficientMatrix.toArray()) and found.weights.std() > 0.01
+    assert np.array_equal(found.biases, expected.interceptVector.toArray())
 
 
 def test_a_class_without_rows_is_refused_with_its_name(spark: SparkSession, tmp_path: Path) -> None:
