@@ -37,6 +37,7 @@ REACH = 3  # positions that a word may move, as in the paper
 SYNONYM_SHARE = 0.1  # as in EDA (Wei and Zou 2019), because the paper states none
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
 
+_SENSES, _STOP_WORDS = "index.sense", "english"
 _ADJECTIVE, _SATELLITE = "3", "5"  # both types share the file of adjectives, and so its offsets
 #: WordNet knows these words only in an unrelated sense (a verb, a noun, a country), and NLTK's stop words lack them.
 _NAMESAKES = {"like", "might", "us"}
@@ -85,7 +86,10 @@ def augmentation(experiment: Experiment, tokenizer: Path, staged: Staging) -> Au
     """Return the augmentation that the experiment specifies, for the tokenizer in a tokenizer.json."""
     options = experiment.preprocessing
     mask = mask_token(tokenizer) if "masking" in options.augment else ""
-    wordnet = staged.share(wordnet_folder(experiment.runtime)) if "synonyms" in options.augment else ""
+    wordnet = ""
+    if "synonyms" in options.augment:
+        folder = wordnet_folder(experiment.runtime)
+        wordnet = staged.share(folder, [folder / _SENSES, folder / _STOP_WORDS])
     return Augment(options.seed, mask, wordnet)
 
 
@@ -150,10 +154,10 @@ def read_synonyms(folder: Path) -> Synonyms:
     All are single uninflected words that occur in this sense in WordNet's tagged texts. Stop words are left out,
     because WordNet contains no pronouns, prepositions and the like, and so knows them only in unrelated senses.
     """
-    stop = _NAMESAKES | set((folder / "english").read_text(encoding="utf-8").split())
+    stop = _NAMESAKES | set((folder / _STOP_WORDS).read_text(encoding="utf-8").split())
     members: dict[Synset, dict[str, None]] = defaultdict(dict)  # a dict is an ordered set
     usual: dict[str, tuple[int, Synset]] = {}
-    for word, synset, times in _senses(folder / "index.sense"):
+    for word, synset, times in _senses(folder / _SENSES):
         members[synset][word] = None
         if word not in usual or times > usual[word][0]:
             usual[word] = times, synset

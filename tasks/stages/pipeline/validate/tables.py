@@ -28,6 +28,7 @@ Mask = npt.NDArray[np.bool_]
 #: The splits whose texts are compared with those of a split.
 OTHERS = {"train": ("dev", "test"), "dev": ("train",), "test": ("train",)}
 _CHUNK = 20_000  # rows in memory at a time
+_ROWS_IN_GROUP = 5_000  # of a table, which preprocess reads in partitions of as many rows
 _SHOWN_TEXT = 200  # characters
 _OF_THE_ROW = pa.schema([("text_key", pa.int64()), ("overlap_key", pa.int64()), ("characters", pa.int64())])
 _FILE = pa.field("file", pa.string())  # of the row, for overlap.jsonl
@@ -158,6 +159,6 @@ def write_table(draft: pq.ParquetFile, task: Task, split: str, facts: Facts, che
             columns |= {"labels_of_text": pa.array(facts.labels_of_text[part]), "overlaps": pa.array(overlaps[part])}
             rows = pa.table(columns, schema).filter(pa.array(stays[part]))
             with_facts.write_table(rows)
-            final.write_table(rows.select(plain.names))
+            final.write_table(rows.select(plain.names), _ROWS_IN_GROUP)
             start, written = part.stop, written + len(rows)
     return written

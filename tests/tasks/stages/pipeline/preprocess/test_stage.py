@@ -27,6 +27,7 @@ from tasks.encoder.tokens import COPY
 from tasks.stages.pipeline.preprocess import splits
 from tasks.stages.pipeline.preprocess.stage import run
 from tasks.stages.pipeline.preprocess.tokenize import load_tokenizer
+from tasks.staging import STAGING
 from tests.tasks.contexts import surroundings
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -261,6 +262,26 @@ def test_copies_are_added_to_train_only(preprocess: Callable[..., Outcome], tmp_
     encoded = AutoTokenizer.from_pretrained(encoder)([row["sentence1"] for row in masked])["input_ids"]
     assert [row["input_ids"] for row in masked] == encoded
     assert read(tmp_path / "out" / "dev")["sentence1"].to_pylist() == clean * 2
+
+
+def test_executors_without_the_drivers_folders_write_the_same_files(
+    preprocess: Callable[..., Outcome], tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wordnet_folder(Runtime(download=True))
+    for split in ("train", "dev", "test"):
+        write(tmp_path / "in", split, [(row, row % 2, f"{split} {row}: {SENTENCES[row % 5]}") for row in range(60)])
+    options: dict[str, Any] = {"resplit": True, "sample": 0.5, "augment": ["synonyms", "order"], "clean": ["lowercase"]}
+    result = preprocess(**options).result
+    (tmp_path / "out").rename(tmp_path / "in place")
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr("tasks.staging.is_local", lambda spark: False)
+    monkeypatch.setenv(STAGING, bucket)
+    assert preprocess(**options).result == result
+    here, there = (
+        {file.relative_to(tmp_path / name): file.read_bytes() for file in (tmp_path / name).rglob("*.*")}
+        for name in ("in place", "out")
+    )
+    assert len(here) == 16 and here == there
 
 
 def test_both_sentences_of_a_pair_are_changed(preprocess: Callable[..., Outcome], tmp_path: Path) -> None:
