@@ -25,7 +25,6 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from include import tracing
 from include.experiment import Experiment
@@ -164,10 +163,9 @@ def place(path: Path) -> str:
     return f"file:{path.absolute()}"
 
 
-def read_parquet(spark: SparkSession, file: Path, schema: StructType | None = None) -> DataFrame:
+def read_parquet(spark: SparkSession, file: Path) -> DataFrame:
     """Read one Parquet file. By default, Spark takes a path with [ ] { } ? or * for a pattern of several files."""
-    reader = spark.read.option("__globPaths__", "false")  # Spark's own option, for the files of a stream
-    return (reader if schema is None else reader.schema(schema)).parquet(place(file))
+    return spark.read.option("__globPaths__", "false").parquet(place(file))  # Spark's own option, for streams of files
 
 
 def _start(master: str, name: str, scratch: Path, jars: Sequence[Path]) -> SparkSession:
