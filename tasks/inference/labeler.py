@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from threading import Event, Thread
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from include.answers import MODEL_VERSION, ROW
 from include.fields.results import Prediction
@@ -26,9 +22,7 @@ from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TrainedModel
 from tasks.scoring.predictions import answer_columns, predict
 from tasks.sources.text_files import decoding_problem, nul_problem
-from tasks.staging import Staging, fetched, whole_file
-
-log = logging.getLogger(__name__)
+from tasks.staging import Staging, fetched
 
 
 @dataclass(frozen=True)
@@ -101,35 +95,3 @@ def text_problem(value: bytes | None, rules: Sequence[str]) -> str:
     if is_blank(text):
         return "empty text"
     return "empty text after cleaning" if rules and is_blank(clean(text, rules)) else nul_problem(text)
-
-
-def write_parquet(tables: Iterator[pa.Table], address: str) -> None:
-    """Write tables of one schema to a file, as a task of Spark. Without a table there is no file."""
-    first = next(tables, None)
-    if first is None:
-        return
-    with whole_file(address) as path, pq.ParquetWriter(path, first.schema) as writer:
-        writer.write_table(first)
-        for table in tables:
-            writer.write_table(table)
-
-
-@contextmanager
-def progress(done: Callable[[], int], rows: int, seconds: float = 5) -> Iterator[None]:
-    """Log how many of the rows are predicted, every few seconds until the block ends."""
-    ended = Event()
-
-    def report() -> None:
-        reported = 0
-        while not ended.wait(seconds):
-            if (now := done()) != reported:
-                log.info("predicted %d of %d rows", now, rows)
-                reported = now
-
-    thread = Thread(target=report, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

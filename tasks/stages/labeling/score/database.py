@@ -20,7 +20,7 @@ from include.fields.labeling import Scoring
 from include.folders import check_file, user_path
 from include.secrets import DATABASE, VARIABLE
 from include.stages import BadInput, Transient
-from tasks.inference.labeler import write_parquet
+from tasks.inference.parts import write_parquet
 from tasks.sources.table import Chunk, parquet_chunks
 from tasks.staging import Staging, below
 

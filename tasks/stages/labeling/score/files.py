@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import logging
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from include.experiment import Experiment
 from tasks.inference.chosen_model import Model
-from tasks.inference.labeler import Labeler, progress, write_parquet
+from tasks.inference.labeler import Labeler
+from tasks.inference.parts import part_file, write_parts
 from tasks.scoring.predictions import sheet
 from tasks.sources.compression import unpacked
 from tasks.sources.json_row import written
@@ -24,56 +25,34 @@ from tasks.sources.table import table_files
 from tasks.sources.text_files import format_of
 from tasks.spark import partitions
 from tasks.stages.labeling.score.table import ASIDE, ROWS, TEXT, Rows
-from tasks.staging import Staging, below
+from tasks.staging import Staging
 
 log = logging.getLogger(__name__)
 
 
-def part_file(folder: Path, part: int) -> Path:
-    """Return the file of a scored part."""
-    return folder / f"part-{part:05d}.parquet"
-
-
 def score_parts(spark: SparkSession, staged: Staging, experiment: Experiment, model: Model, kept: Path) -> None:
-    """Score the parts that are not in the folder `parts` yet. What is scored gets there while the others are."""
-    table = Rows.of(staged, kept / "table" / ROWS)
-    folder, parts = (kept / "parts").absolute(), partitions(len(table))
+    """Score the parts that are not in the folder `parts` yet."""
+    table, folder = Rows.of(staged, kept / "table" / ROWS), kept / "parts"
+    parts = partitions(len(table))
     folder.mkdir(exist_ok=True)
     missing = [part for part in range(parts) if not part_file(folder, part).exists()]
     log.info("scoring %d of %d parts with %s, %s", len(missing), parts, model.version, model.trained.form)
-    if not missing:
-        return
-    labeler = Labeler.of(staged, model.trained, experiment.prediction, model.version)
-    work = _ScorePart(labeler, table, experiment.scoring.texts, parts, tuple(missing), staged.address_of(folder))
-
-    def done() -> int:
-        staged.collect(folder, ended=False)
-        return len(table) * sum(part_file(folder, part).exists() for part in range(parts)) // parts
-
-    with progress(done, len(table)):
-        spark.range(0, len(missing), 1, len(missing)).mapInArrow(work, "part long").collect()
-    staged.collect(folder)
+    if missing:
+        labeler = Labeler.of(staged, model.trained, experiment.prediction, model.version)
+        write_parts(spark, staged, _ScorePart(labeler, table, experiment.scoring.texts, parts), missing, folder)
 
 
 @dataclass(frozen=True)
 class _ScorePart:
-    """Scores parts of a table; a function for DataFrame.mapInArrow."""
+    """Scores one of the `parts` into which the rows of a table are divided."""
 
     labeler: Labeler
     table: Rows
     texts: tuple[str, ...]
-    parts: int  # the number of parts that the rows are divided into
-    missing: tuple[int, ...]  # the numbers of the parts to score
-    folder: str  # the address for the files of the parts
+    parts: int
 
-    def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write a file for each of `missing` whose position is in the first column of the chunks. Yield the parts."""
-        for chunk in chunks:
-            parts = [self.missing[at] for at in chunk.column(0).to_pylist()]
-            for part in parts:
-                scored = self.labeler.label(self.table.part(part, self.parts), self.texts)
-                write_parquet(scored, below(self.folder, part_file(Path(), part).name))
-            yield pa.RecordBatch.from_arrays([pa.array(parts, pa.int64())], ["part"])
+    def __call__(self, number: int) -> Iterator[pa.Table]:
+        return self.labeler.label(self.table.part(number, self.parts), self.texts)
 
 
 def write_files(experiment: Experiment, kept: Path, output: Path) -> dict[str, str]:

@@ -13,7 +13,8 @@ from pyspark import TaskContext
 
 from include.answers import LABEL, PREDICTION, probability_columns
 from tasks.encoder.cleaning import clean_all
-from tasks.inference.labeler import Labeler, text_problem, write_parquet
+from tasks.inference.labeler import Labeler, text_problem
+from tasks.inference.parts import write_parquet
 from tasks.scoring.drift import Profile, Tally
 from tasks.sources.json_row import BYTES, parse
 from tasks.staging import below, whole_file

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from include.answers import LABEL, PREDICTION, ROW
 from include.glue import Task
+from include.scratch import scratch_folder
 from include.stages import BadInput
 from tasks.context import Context, Outcome
 
@@ -42,9 +43,13 @@ def run(context: Context) -> Outcome:
     model = TrainedModel.of(inputs["package"].path, experiment.prediction)
     rows, parts = len(TokenTable.open(split).documents), len(list(split.glob("part-*.arrow")))
     log.info("predicting %d rows in %d partitions with %s", rows, parts, model.form)
-    with session(experiment, "predict") as spark, staging(spark) as staged:
+    with (
+        session(experiment, "predict") as spark,
+        staging(spark) as staged,
+        scratch_folder(context.output, "parts") as scratch,
+    ):
         started = time.monotonic()
-        found = predict(spark, staged, Labeler.of(staged, model, experiment.prediction), split)
+        found = predict(spark, staged, Labeler.of(staged, model, experiment.prediction), split, scratch)
         speed = rows / (time.monotonic() - started)
     table = _with_kept(inputs["validate"].path, found) if experiment.data.keep else found
     pq.write_table(table, context.output / "predictions.parquet")

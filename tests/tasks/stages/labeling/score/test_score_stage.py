@@ -26,12 +26,13 @@ from include.runs import Run
 from include.stages import BadInput, Transient
 from tasks.encoder.loading import load_trained
 from tasks.inference import packaged_backends
+from tasks.inference.parts import part_file
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TorchBackend
 from tasks.launching.launch import ROOT
 from tasks.runner import run_stage
 from tasks.scoring.predictions import predict
-from tasks.stages.labeling.score.files import part_file, write_files
+from tasks.stages.labeling.score.files import write_files
 from tasks.stages.labeling.score.table import take_in
 from tests.tasks.stages.labeling.score.models import CLASSES, SCORES, SETS, trained
 from tests.tasks.stages.pipeline.package.packages import SENTENCES, packaged

@@ -25,7 +25,8 @@ from tasks.encoder.batching import TokenTable
 from tasks.encoder.loading import copy_tokenizer, load_pretrained
 from tasks.encoder.models import predict_logits
 from tasks.encoder.spec import HeadSpec
-from tasks.inference.labeler import Labeler, progress
+from tasks.inference.labeler import Labeler
+from tasks.inference.parts import progress
 from tasks.inference.trained_model import TrainedModel
 from tasks.stages.pipeline.predict.label import predict
 from tasks.stages.pipeline.predict.stage import run
@@ -84,9 +85,12 @@ def in_one_process(model: Path, split: Path) -> Any:
     return predict_logits(load_trained(model), TokenTable.open(split))
 
 
-def predicted(spark: SparkSession, staged: Staging, package: Path, wanted: Experiment, split: Path) -> pa.Table:
+def predicted(
+    spark: SparkSession, staged: Staging, package: Path, wanted: Experiment, split: Path, folder: Path
+) -> pa.Table:
     model = TrainedModel.of(package, wanted.prediction)
-    return predict(spark, staged, Labeler.of(staged, model, wanted.prediction), split)
+    (folder / "parts").mkdir()
+    return predict(spark, staged, Labeler.of(staged, model, wanted.prediction), split, folder / "parts")
 
 
 def assert_probabilities(made: pa.Table, expected: torch.Tensor) -> None:
@@ -96,10 +100,10 @@ def assert_probabilities(made: pa.Table, expected: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("batching", ["tiers", "tokens"])
 def test_predictions_are_those_of_one_process(
-    spark: SparkSession, staged: Staging, classifier: Path, split: Path, batching: str
+    spark: SparkSession, staged: Staging, classifier: Path, split: Path, tmp_path: Path, batching: str
 ) -> None:
     wanted = experiment("SST-2", batching=batching, batch_tokens=512)
-    made = predicted(spark, staged, classifier, wanted, split)
+    made = predicted(spark, staged, classifier, wanted, split, tmp_path)
     logits = torch.from_numpy(in_one_process(classifier / "model", split))
     chances = logits.double().softmax(dim=1)
     assert made["row"].to_pylist() == list(range(0, 3 * ROWS, 3))
@@ -117,7 +121,7 @@ def test_the_windows_of_a_document_are_predicted_together(
     (tmp_path / "test").mkdir()
     with pa.ipc.new_file(tmp_path / "test" / "part-00000.arrow", table.schema) as writer:
         writer.write_table(table.set_column(0, "row", pa.array(rows)))
-    made = predicted(spark, Staging(), classifier, experiment("SST-2"), tmp_path / "test")
+    made = predicted(spark, Staging(), classifier, experiment("SST-2"), tmp_path / "test", tmp_path)
     documents = np.unique(rows)
     every = in_one_process(classifier / "model", split)
     logits = np.stack([every[rows == row].mean(0) for row in documents])
@@ -232,4 +236,4 @@ def test_progress_is_told_once_for_each_number(caplog: pytest.LogCaptureFixture)
 
     with caplog.at_level(logging.INFO), progress(done, 90, seconds=0.001):
         assert asked.wait(10)
-    assert [record.getMessage() for record in caplog.records] == ["predicted 40 of 90 rows", "predicted 90 of 90 rows"]
+    assert [record.getMessage() for record in caplog.records] == ["labeled 40 of 90 parts", "labeled 90 of 90 parts"]

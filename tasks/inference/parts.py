@@ -1,0 +1,88 @@
+"""Label the parts of a table on Spark, each into a Parquet file of its own: what predict and score share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from tasks.staging import Staging, below, whole_file
+
+log = logging.getLogger(__name__)
+#: Yields the rows of the part with a number, with their answers. It is sent to executors.
+Label = Callable[[int], Iterator[pa.Table]]
+
+
+def part_file(folder: Path, part: int) -> Path:
+    """Return the file of a part."""
+    return folder / f"part-{part:05d}.parquet"
+
+
+def write_parts(spark: SparkSession, staged: Staging, label: Label, parts: Sequence[int], folder: Path) -> None:
+    """Write the files of parts. Each is in the folder, whole, while others are still computed."""
+    files = [part_file(folder, part) for part in parts]
+
+    def done() -> int:
+        staged.collect(folder, ended=False)
+        return sum(file.exists() for file in files)
+
+    with progress(done, len(files)):
+        work = _WriteParts(label, tuple(parts), staged.address_of(folder))
+        spark.range(0, len(parts), 1, len(parts)).mapInArrow(work, "part long").collect()
+    staged.collect(folder)
+
+
+@dataclass(frozen=True)
+class _WriteParts:
+    """Writes parts to files; a function for DataFrame.mapInArrow."""
+
+    label: Label
+    parts: tuple[int, ...]  # their numbers
+    folder: str  # its address
+
+    def __call__(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write a file for each of `parts` whose position is in the first column of the chunks. Yield the chunks."""
+        for chunk in chunks:
+            for at in chunk.column(0).to_pylist():
+                part = self.parts[at]
+                write_parquet(self.label(part), below(self.folder, part_file(Path(), part).name))
+            yield chunk
+
+
+def write_parquet(tables: Iterator[pa.Table], address: str) -> None:
+    """Write tables of one schema to a file, as a task of Spark. Without a table there is no file."""
+    first = next(tables, None)
+    if first is None:
+        return
+    with whole_file(address) as path, pq.ParquetWriter(path, first.schema) as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(table)
+
+
+@contextmanager
+def progress(done: Callable[[], int], parts: int, seconds: float = 5) -> Iterator[None]:
+    """Log how many of the parts are labeled, every few seconds until the block ends."""
+    ended = Event()
+
+    def report() -> None:
+        reported = 0
+        while not ended.wait(seconds):
+            if (now := done()) != reported:
+                log.info("labeled %d of %d parts", now, parts)
+                reported = now
+
+    thread = Thread(target=report, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
