@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from include.artifacts import Artifact, Manifest
 from include.experiment import Experiment
 from tasks.spark import session
-from tasks.staging import Staging, below
+from tasks.staging import STAGING, Staging, below
 from tests.tasks.cluster import Cluster, running, store
 from tests.tasks.machines import machines
 
@@ -66,6 +66,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A Spark cluster whose machines have no common folder."""
     with running(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def with_store(bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of the store through which the stages of a test exchange files with executors."""
+    url = below(bucket, secrets.token_hex(4))
+    monkeypatch.setenv(STAGING, url)
+    monkeypatch.setattr("tasks.staging.is_local", lambda _: False)
+    return url
 
 
 @pytest.fixture(scope="session")

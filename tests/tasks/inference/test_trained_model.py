@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from include.artifacts import write_json
 from include.fields.results import Prediction
 from include.stages import BadInput
+from tasks.encoder.loading import load_trained
 from tasks.inference import packaged_backends
+from tasks.inference.labeler import Labeler
 from tasks.inference.packaged_model import PackagedModel
 from tasks.inference.runner import Runner
 from tasks.inference.trained_model import TorchBackend, TrainedModel
 from tasks.serving.served_model import open_model
+from tasks.staging import Staging, below, fetched
 from tests.tasks.encoder.samples import edit_config
 from tests.tasks.stages.pipeline.package.packages import CLASSES, SENTENCES, packaged, trained, unchanged_package
 
@@ -69,6 +75,32 @@ def test_every_backend_gives_the_logits_of_the_trained_model(package: Path, back
     one, other = (np.concatenate(list(Runner(Path(m.folder), m.open(1)).logits(texts))) for m in (model, plain))
     np.testing.assert_allclose(one, other, atol=1e-4)
     assert one.std() > 0.1
+
+
+@pytest.mark.parametrize(("backend", "form"), [("torch", set()), ("onnxruntime", {"onnx"}), ("openvino", {"openvino"})])
+def test_executors_get_what_a_form_needs(
+    spark: SparkSession, bucket: str, package: Path, tmp_path: Path, backend: str, form: set[str]
+) -> None:
+    shutil.copytree(package, tmp_path / "package")
+    model = TrainedModel.of(tmp_path / "package", prediction(backend))
+    labeler = Labeler.of(Staging(below(bucket, backend)), model, prediction(backend), "v1")
+    shutil.rmtree(tmp_path / "package")
+
+    def label(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in labeler.label(batches, ["text"]):
+            there = sorted({file.name for file in fetched(labeler.address).parent.rglob("*") if file.is_dir()})
+            rows = table.append_column("there", [[there] * len(table)])
+            yield from rows.select(["text", "prediction", "model_version", "there"]).to_batches()
+
+    frame = spark.createDataFrame([(text,) for text in SENTENCES], ["text"]).coalesce(1)
+    schema = "text string, prediction long, model_version string, there array<string>"
+    found = frame.mapInArrow(label, schema).toArrow()
+    logits = np.concatenate(list(Runner(package / "model", TorchBackend(load_trained(package / "model"), 1)).logits(
+        [(text,) for text in SENTENCES]
+    )))  # fmt: skip
+    assert found["prediction"].to_pylist() == logits.argmax(1).tolist() and found["text"].to_pylist() == SENTENCES
+    assert set(found["model_version"].to_pylist()) == {"v1"}
+    assert set(found["there"][0].as_py()) - {"package"} == form | {"model"}
 
 
 @pytest.mark.parametrize(("can", "expected"), [(True, "openvino-bf16"), (False, "onnxruntime-fp32")])

@@ -171,9 +171,17 @@ def test_several_labels_are_a_list_and_in_csv_a_text(spark: SparkSession, encode
         assert [row["prediction"] for row in csv.DictReader(file)] == ["|".join(row) for row in names]
 
 
+@pytest.mark.parametrize("store", ["", "with_store"])
 def test_a_run_that_was_stopped_goes_on_with_the_parts_that_it_lacks(
-    spark: SparkSession, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    store: str,
 ) -> None:
+    if store:
+        request.getfixturevalue(store)
     pq.write_table(pa.table({"text": texts(80)}), tmp_path / "in.parquet")
 
     def stop(*_: Any) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from include.artifacts import Artifact, locked
@@ -318,6 +319,19 @@ def test_messages_of_a_topic_are_labeled_once(spark: SparkSession, model: Path, 
     places = [("reviews-0", at) for at in range(7)] + [("reviews-1", at) for at in range(6)]
     assert [(row["source"], row["position"]) for row in found] == places
     assert [row["text"] for row in found] == [*rows[:6], "a film", *rows[6:]]
+
+
+def test_the_executors_need_no_folder_of_the_stream(
+    spark: SparkSession, model: Path, folder: Path, tmp_path: Path, with_store: str
+) -> None:
+    rows = texts(30)
+    for number in range(3):
+        (folder / f"{number}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in [*rows, ""]))
+    result = stream(tmp_path, model, batch_files=1).manifest.result
+    assert (result["batches"], result["rows"], result["reasons"]) == (3, 90, {"empty text": 3})
+    assert [row["text"] for row in labeled(tmp_path)] == rows * 3
+    files, path = fs.FileSystem.from_uri(with_store)
+    assert not files.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
 
 
 def test_a_partition_keeps_one_tally_however_many_chunks_it_has(tmp_path: Path) -> None:
