@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import BinaryIO, NamedTuple, TextIO
 
 
@@ -29,4 +29,5 @@ def decoded(stream: BinaryIO, encoding: str, newline: str) -> Iterator[TextIO]:
     try:
         yield text
     finally:
-        text.detach()
+        with suppress(ValueError):  # it is closed already
+            text.detach()

@@ -18,6 +18,7 @@ from tasks.spark import session
 from tasks.staging import STAGING, Staging, below
 from tests.tasks.cluster import Cluster, running, store
 from tests.tasks.machines import machines
+from tests.tasks.sources.in_pieces import in_pieces  # noqa: F401  # a fixture
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 WORDS = "a good bad film the was very dull it moved me ##s ##ly un ##watch ##able great acting 1 2 3 ! . , caf ##e"

@@ -19,6 +19,8 @@ from tasks.sources.quarantine import problem
 from tasks.stages.pipeline.pretrain.text import check_file as check_text_file
 from tests.tasks.sources.test_sources import own, problems
 
+pytestmark = pytest.mark.usefixtures("in_pieces")
+
 TEXT = "sentence\tlabel\ngood\t1\n"
 
 

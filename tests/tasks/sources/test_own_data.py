@@ -21,6 +21,8 @@ from tasks.sources import Record, open_source
 from tasks.sources.describe import describe
 from tasks.sources.quarantine import Quarantine
 
+pytestmark = pytest.mark.usefixtures("in_pieces")
+
 
 def own(path: Path, **data: Any) -> Experiment:
     return build({"data": {"task": "auto", "source": "files", "path": str(path), **data}}, "mine")

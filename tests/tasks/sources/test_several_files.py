@@ -17,6 +17,8 @@ from include.named_experiments import build
 from include.stages import BadInput
 from tasks.sources import Source, open_source
 
+pytestmark = pytest.mark.usefixtures("in_pieces")
+
 
 def own(path: Path | str, **data: Any) -> Experiment:
     given = {"task": "classification", "source": "files", "labels": ["0", "1"], "path": str(path), **data}

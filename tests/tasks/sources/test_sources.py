@@ -17,6 +17,8 @@ from tasks.sources.files import OwnFiles
 from tasks.sources.normalize import overlap_key, text_key
 from tasks.sources.published import BundledCorpus, GlueFolder, split_of
 
+pytestmark = pytest.mark.usefixtures("in_pieces")
+
 HEADER = b"sentence\tlabel\n"
 
 

@@ -24,6 +24,8 @@ from tasks.stages.lifecycle.ingest.version import read as ingest_rows
 from tasks.streaming.files import rows as stream_rows
 from tests.tasks.sources.test_sources import own
 
+pytestmark = pytest.mark.usefixtures("in_pieces")
+
 HEAD = HeadSpec("classification", 2, label_names=("no", "yes"))
 ID = uuid.UUID("55cf38b8-1a44-4ceb-8b54-40d95c1d05d9")
 WORDS = pa.array(["a", "b"]).dictionary_encode()

@@ -93,7 +93,8 @@ def _bins(first: DataFrame) -> DataFrame:
 
 def _rarest_labels(first: DataFrame, task: Task) -> DataFrame:
     """Add the stratum of each text with labels: of those that occur least often, the first one in the alphabet."""
-    counts = {row["rank"]: row["count"] for row in first.groupBy(F.explode("ranks").alias("rank")).count().collect()}
+    each = first.select(F.explode("ranks").alias("rank"))
+    counts = {row["rank"]: row["count"] for row in each.groupBy("rank").count().collect()}
     rows = F.array(*(F.lit(counts.get(rank, 0)) for rank in range(len(task.labels))))
     rarest = F.array_min(F.transform("ranks", lambda rank: F.struct(rows[rank], rank.alias("rank"))))
     return first.select("overlap_key", F.coalesce(rarest["rank"], F.lit(-1)).alias("stratum"))

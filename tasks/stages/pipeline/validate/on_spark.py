@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from include.stages import BadInput
 from tasks.sources import Source
 from tasks.sources.pieces import Count, Piece, divide, number
 from tasks.sources.quarantine import Tally
+from tasks.sources.text_files import check_file
 from tasks.spark import read_parquet, session
 from tasks.stages.pipeline.validate.executors import (
     ANSWER,
@@ -72,7 +74,9 @@ def _write_splits(
         {split: staged.address_of(folder) for split, folder in some.items()} for some in (folders, checked)
     )
     places = Places(staged.address_of(drafts), staged.address_of(lists), tables, with_facts)
-    inputs, problem = _inputs(spark, staged, source)
+    splits = ("train",) if source.is_one else source.splits
+    inputs, problem = find_inputs(spark, staged, source, splits)
+    log.info("executors read %d pieces of the files", len(inputs))
     tallies = _read(spark, inputs, ReadPiece(task, places, source.is_one), problem)
     rows = _write(spark, inputs, places, task, source.is_one)
     if source.is_one:
@@ -91,40 +95,48 @@ def _write_splits(
     return Tables({split: tallies[split].summary(task) for split in SPLITS}, rows), parts
 
 
-def _inputs(spark: SparkSession, staged: Staging, source: Source) -> tuple[list[Input], BadInput | None]:
+def find_inputs(
+    spark: SparkSession, staged: Staging, source: Source, splits: Sequence[str]
+) -> tuple[list[Input], BadInput | None]:
     """Return the pieces of all files, numbered, or those in front of a file that cannot be read, and what is wrong."""
     inputs: list[Input] = []
-    for split in ("train",) if source.is_one else source.splits:
-        try:
-            layout = source.layout(split)
-            assert layout is not None
-            addresses = {file: staged.share(file) for file in source.files[split]}
-            pieces = [
-                Input(split, 0, piece, address, layout)
-                for file, address in addresses.items()
-                for piece in divide(file, source.dialect)
-            ]
-        except BadInput as error:
-            return inputs, error
-        first, row = len(inputs), 0
-        for file, counts in _counts(spark, pieces):
-            if problem := next((one for one in counts if isinstance(one, BadInput)), None):
-                return inputs, problem
-            numbered, row, blank = number(counts, layout.header, row)
-            source.note_blank_rows(file, blank)
-            for piece in numbered:
-                inputs.append(Input(split, len(inputs) - first, piece, addresses[file], layout))
-        if not row:
-            return inputs, source.without_rows(split)
-    log.info("executors read %d pieces of the files", len(inputs))
+    try:
+        for split in splits:
+            for found in _of_split(spark, staged, source, split):
+                inputs.append(found)
+    except BadInput as error:
+        return inputs, error
     return inputs, None
+
+
+def _of_split(spark: SparkSession, staged: Staging, source: Source, split: str) -> Iterator[Input]:
+    for file in source.files[split]:
+        check_file(file, source.dialect.encoding)
+    layout = source.layout(split)
+    assert layout is not None
+    addresses = {file: staged.share(file) for file in source.files[split]}
+    pieces = [
+        Input(split, 0, piece, address, layout)
+        for file, address in addresses.items()
+        for piece in divide(file, source.dialect)
+    ]
+    row, place = 0, itertools.count()
+    for file, counts in _counts(spark, pieces):
+        if problem := next((one for one in counts if isinstance(one, BadInput)), None):
+            raise problem
+        numbered, row, blank = number(counts, layout.header, row)
+        source.note_blank_rows(file, blank)
+        yield from (Input(split, next(place), piece, addresses[file], layout) for piece in numbered)
+    if not row:  # reading what there is finds out why
+        deque(source.records(split), maxlen=0)
 
 
 def _counts(spark: SparkSession, pieces: Sequence[Input]) -> Iterator[tuple[Path, list[Any]]]:
     """Yield each file with the counts of its pieces. A file that cannot be divided is one piece."""
     counts = for_each(spark, count_piece, pieces)
     of_file = {
-        file: list(pairs) for file, pairs in groupby(zip(pieces, counts, strict=True), lambda pair: pair[0].piece.file)
+        file: list(pairs)
+        for file, pairs in itertools.groupby(zip(pieces, counts, strict=True), lambda pair: pair[0].piece.file)
     }
     quoted = {
         file: replace(pairs[0][0], piece=Piece(file))

@@ -46,7 +46,7 @@ def check(frames: Mapping[str, Any], suites: Mapping[str, Sequence[Expectation]]
     context = _context(docs)
     spark = any(hasattr(frame, "sparkSession") for frame in frames.values())
     sources = context.data_sources
-    source = sources.add_spark("data") if spark else sources.add_pandas("data")
+    source = sources.add_spark("data", persist=False) if spark else sources.add_pandas("data")
     findings = []
     for split, frame in frames.items():
         batch = source.add_dataframe_asset(split).add_batch_definition_whole_dataframe(split)

@@ -7,7 +7,7 @@ the keys of all splits (tasks/sources/normalize.py), and rows of train that also
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -98,27 +98,30 @@ def part_name(number: int) -> str:
 def write_draft(records: Iterator[Record], task: Task, split: str, file: Path, is_one: bool = False) -> None:
     """Write usable records. Those that have yet to be split, are in train, and get the column RANKS."""
     schema = pa.schema([*table_schema(task), *_OF_THE_ROW, _FILE, *([RANKS] if is_one else [])])
-    places = {label: place for place, label in enumerate(sorted(task.labels))}
-    with pq.ParquetWriter(file, schema) as writer:
-        while chunk := list(islice(records, _CHUNK)):
-            columns = _columns(chunk, task, split)
-            if is_one:
-                columns[RANKS.name] = [[places.get(label) for label in task.labels_in(row.label)] for row in chunk]
-            writer.write_table(pa.table(columns, schema))
+    with pq.ParquetWriter(file, schema, use_dictionary=[_FILE.name]) as writer:
+        while len(rows := pa.table(_columns(islice(records, _CHUNK), task, split, is_one), schema)):
+            writer.write_table(rows)
 
 
-def _columns(records: Sequence[Record], task: Task, split: str) -> dict[str, list[Any]]:
-    texts, is_test = [record.sentences for record in records], split == "test"
-    return {
-        "row": [record.row for record in records],
-        "line": [record.line for record in records],
-        **dict(zip(sentence_columns(task), map(list, zip(*texts, strict=True)), strict=True)),
-        "label": [None if is_test else _label(record.label, task) for record in records],
-        "text_key": list(map(text_key, texts)),
-        "overlap_key": list(map(overlap_key, texts)),
-        "characters": [max(map(len, sentences)) for sentences in texts],
-        _FILE.name: [record.file for record in records],
-    }
+def _columns(records: Iterable[Record], task: Task, split: str, is_one: bool) -> dict[str, list[Any]]:
+    """Return the columns of a draft. No record is kept: the garbage collector would look at each of them."""
+    columns: dict[str, list[Any]] = {name: [] for name in (*table_schema(task).names, *_OF_THE_ROW.names, _FILE.name)}
+    ranks = {label: rank for rank, label in enumerate(sorted(task.labels))}
+    row, line, *sentences, label, texts, overlaps, characters, file = columns.values()
+    columns[RANKS.name] = found = []
+    for record in records:
+        row.append(record.row)
+        line.append(record.line)
+        for column, sentence in zip(sentences, record.sentences, strict=True):
+            column.append(sentence)
+        label.append(None if split == "test" else _label(record.label, task))
+        texts.append(text_key(record.sentences))
+        overlaps.append(overlap_key(record.sentences))
+        characters.append(max(map(len, record.sentences)))
+        file.append(record.file)
+        if is_one:
+            found.append([ranks.get(one) for one in task.labels_in(record.label)])
+    return columns
 
 
 def _label(text: str, task: Task) -> int | float | str:

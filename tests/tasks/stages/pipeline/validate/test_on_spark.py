@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 from collections.abc import Callable
@@ -109,3 +110,54 @@ def test_dirty_lines(tmp_path: Path, both: Callable[..., dict[str, Any]]) -> Non
             stream.write(packed)
     made = both(own(tmp_path / "data", train="train-*"), 2000)
     assert made["rows"]["train"] > 100 and made["lists"][1] and len(made["lists"][0].splitlines()) > 20
+
+
+def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_file_with_all_rows_and_classes(tmp_path: Path, both: Callable[..., dict[str, Any]]) -> None:
+    rows = [{"sentence": text, "label": str(label)} for text, label in shuffled(300)]
+    rows[5:5] = [{"sentence": " ", "label": "1"}, {"sentence": "x", "label": "odd"}, {"sentence": 3, "label": "0"}]
+    write_rows(tmp_path / "all.jsonl", rows)
+    made = both(own(tmp_path / "all.jsonl"), 4000)
+    assert min(made["rows"].values()) > 10
+
+
+def test_a_table_with_all_rows_and_scores(tmp_path: Path, both: Callable[..., dict[str, Any]]) -> None:
+    rows = [(text, text[::-1], row % 50 / 10 - 1) for row, (text, _) in enumerate(shuffled(300))]
+    columns = dict(zip(("sentence", "sentence2", "label"), zip(*rows, strict=True), strict=True))
+    pq.write_table(pa.table(columns), tmp_path / "all.parquet", row_group_size=40)
+    names = {"sentence": "sentence", "sentence2": "sentence2"}
+    score = {"task": "regression", "score_range": [-0.5, 3.9], "columns": names}
+    made = both(own(tmp_path / "all.parquet", **score), 4000)
+    assert made["rows"]["dev"] > 10 and made["lists"][0]
+
+
+def test_a_table_with_all_rows_and_several_labels(tmp_path: Path, both: Callable[..., dict[str, Any]]) -> None:
+    chance = random.Random(2)
+    rows = [
+        (text, "|".join(chance.choices("abcde", [9, 5, 3, 2, 1], k=row % 4)))
+        for row, (text, _) in enumerate(shuffled(300))
+    ]
+    with (tmp_path / "all.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([("sentence", "label"), *rows, ('a "quoted"\ntext', "a"), ("odd", "f")])
+    made = both(own(tmp_path / "all.csv", task="multi-label", labels=list("edcba")), 4000)
+    assert made["rows"]["test"] > 10 and made["lists"][0]
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "message"),
+    [
+        ('a,1\n"b,0\n', "c,1\n", "train.csv line 3: unbalanced quotes"),
+        ("a,1\nb,0\n", '"c,1\n', "dev.csv line 2: unbalanced quotes"),
+        ('a,1\n"b,0\n', '"c,1\n', "train.csv line 3: unbalanced quotes"),
+        ("", "", "train.csv has no data rows"),
+    ],
+)
+def test_the_same_error_comes_first(
+    tmp_path: Path, both: Callable[..., dict[str, Any]], train: str, dev: str, message: str
+) -> None:
+    for name, text in (("train", train), ("dev", dev)):
+        (tmp_path / f"{name}.csv").write_text(f"sentence,label\n{text}")
+    assert message in both(own(tmp_path), 10)["error"]
