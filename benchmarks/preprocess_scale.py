@@ -40,7 +40,8 @@ ROWS = (67_000, 670_000, 6_700_000)
 ROUNDS = (3, 3, 1)
 DEV = 500  # rows
 CORES = len(os.sched_getaffinity(0))
-VALIDATE, PREPROCESS, BOTH, PEER = "validate", "preprocess", "validate + preprocess", "datasets"
+VALIDATE, PREPROCESS, BOTH, PEER = "validate", "preprocess", "both", "datasets"
+CASES, OURS = (VALIDATE, PREPROCESS, BOTH, PEER), (PREPROCESS, BOTH)
 
 Pair = tuple[str, str]  # a text and its label
 
@@ -162,18 +163,20 @@ def _memory(process: psutil.Process) -> int:
 
 
 def _table(found: Found) -> str:
-    header = ("case", "rows", "seconds", "rows/s", "times datasets' seconds", "peak memory, MB")
+    header = ("rows", *(f"{case}, s" for case in CASES), *(f"{case} / {PEER}" for case in OURS))
     lines = []
     for rows, cases in found.items():
-        for name, measured in cases.items():
-            pairs = zip(measured, cases[PEER], strict=True)
-            lines.append([
-                name, f"{rows:,}", spread([one.seconds for one in measured], 1),
-                spread([rows / one.seconds for one in measured]),
-                spread([one.seconds / other.seconds for one, other in pairs], 2),
-                spread([one.memory / 1e6 for one in measured]),
-            ])  # fmt: skip
-    return table(header, lines)
+        times = [spread([one.seconds for one in cases[case]], 1) for case in CASES]
+        lines.append([f"{rows:,}", *times, *(spread(_ratios(cases[case], cases[PEER]), 2) for case in OURS)])
+    memory = [
+        [f"{rows:,}", *(spread([one.memory / 1e6 for one in cases[case]]) for case in CASES)]
+        for rows, cases in found.items()
+    ]
+    return f"{table(header, lines)}\n\n{table(('rows', *(f'{case}, MB' for case in CASES)), memory)}"
+
+
+def _ratios(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> list[float]:
+    return [one.seconds / other.seconds for one, other in zip(ours, theirs, strict=True)]
 
 
 def draw(found: Found, file: Path) -> None:

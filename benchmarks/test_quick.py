@@ -26,7 +26,7 @@ ROWS = {
     "hybrid": ["1 rank", "tensor 2", "pipeline 2", "shard 2"],
     "scaling": ["sum, between hosts", "ring, 2", "ring, onebit, 4", "hierarchical, hosts of 2, 4", "powersgd"],
     "gpu": ["fp32", "base: static batches, fp32", "bf16 without padding, on one GPU", "Trainer, best switches"],
-    "preprocess_scale": ["validate", "preprocess", "validate + preprocess", "datasets"],
+    "preprocess_scale": ["200"],
     "predict_throughput": ["pipeline, batch 1", "predict_batch_udf", "ours, static 32", "ours, tiers", "ours, tokens"],
     "serve_load": [
         *("ours", "the lab's way", "mlflow models serve", "LitServe"),
