@@ -157,4 +157,4 @@ def _damaged(what: str, error: Exception) -> Exception:
     """Return a BadInput that describes the damage, or the error itself if the operating system raised it."""
     if isinstance(error, OSError) and error.errno is not None:
         return error
-    return BadInput(f"{what} ({error}): write the file again")
+    return BadInput(f"{what} ({' '.join(str(error).split())}): write the file again")  # in one line, as of Spark's jobs

@@ -107,6 +107,15 @@ def check_column(path: Path, header: Sequence[str], name: str, role: str, remedy
         raise BadInput(f"{path} has {known} {name!r}{role}; found: {found}")
 
 
+def check_text(file: str, name: str, kind: pa.DataType) -> None:
+    """Raise BadInput unless a column has texts. One without any value has no other type in pandas' files."""
+    if not is_text(kind) and not pa.types.is_null(kind):
+        raise BadInput(
+            f"{file}: the column {name!r} has the type {kind}, but it must be text: name another column, or write "
+            "this one as text"
+        )
+
+
 def found_columns(header: Sequence[str], wanted: Sequence[str], remedy: str, separated: str = "") -> str:
     """Return the columns of a file for a message, the cause that they show, and the remedy.
 
@@ -206,8 +215,8 @@ def _parquet_rows(path: Path, names: Sequence[str], texts: Sequence[str], part: 
     with UserParquet(path, part) as file:
         kinds = {name: file.schema.field(name).type for name in texts}
         for batch in file.batches(names):
-            if wrong := next((name for name in texts if not is_text(kinds[name])), ""):  # without rows, it is any type
-                raise BadInput(f"{path}: the column {wrong!r} has the type {kinds[wrong]}, but it must be text")
+            for name in texts:  # without rows, they are of any type
+                check_text(str(path), name, kinds[name])
             for at in range(len(batch)):
                 number += 1
                 yield _typed_row(number, [column[at] for column in batch.columns])

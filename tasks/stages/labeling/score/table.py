@@ -26,9 +26,9 @@ from tasks.encoder.loading import read_head
 from tasks.encoder.spec import HeadSpec
 from tasks.inference.chosen_model import Model
 from tasks.inference.labeler import text_problem
-from tasks.sources.table import Chunk, chunks, found_columns, table_files
+from tasks.sources.table import Chunk, check_text, chunks, found_columns, table_files
 from tasks.sources.text_files import format_of
-from tasks.sources.values import is_text, python_value
+from tasks.sources.values import python_value
 from tasks.stages.labeling.score.database import database_chunks
 from tasks.stages.labeling.score.json_lines import json_chunks
 from tasks.staging import Staging, opened
@@ -162,8 +162,7 @@ def check_columns(file: str, schema: pa.Schema, texts: Sequence[str], labels: Se
         if name not in schema.names:
             remedy = "Name the column with the text in scoring.text, and the second of a pair in scoring.text2"
             raise BadInput(f"{file} has no column {name!r}; found: {found_columns(schema.names, [name], remedy)}")
-        if not is_text(schema.field(name).type):
-            raise BadInput(f"{file}: the column {name!r} has the type {schema.field(name).type}, but it must be text")
+        check_text(file, name, schema.field(name).type)
     added = {name.casefold() for name in (PREDICTION, LABEL, PROBABILITY, MODEL_VERSION, *probability_columns(labels))}
     for name in schema.names:
         if name.casefold() in added:

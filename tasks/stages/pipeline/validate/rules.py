@@ -74,7 +74,10 @@ def _rule_result(split: str, result: ExpectationValidationResult) -> RuleResult:
     assert config is not None and config.meta is not None and config.severity is not None  # set by _rule
     meta = config.meta
     if "unexpected_count" in values:
-        observed, rows = int(values["unexpected_count"]), int(values["element_count"])
+        observed, rows = (
+            int(values["unexpected_count"] or 0),
+            int(values["element_count"]),
+        )  # Spark sums no rows to null
         seen = _fill(meta["seen"], bad=observed, good=rows - observed, rows=rows)
     elif "observed_value" in values:
         observed, rows = values["observed_value"], None
