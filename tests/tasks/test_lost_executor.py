@@ -18,8 +18,13 @@ from tests.tasks.all_stages import run_all_stages
 from tests.tasks.cluster import Cluster
 from tests.tasks.encoder.samples import reviews, tiny_encoder
 
-#: What only executors write in each stage. They have one core each, and there are at least four parts.
-WRITTEN = {"preprocess": r"part-\d+\.arrow", "predict": r"part-\d+\.parquet", "score": r"part-\d+\.parquet"}
+#: What only executors write in each stage, at least four of them; in validate before rows are exchanged, and after.
+WRITTEN = {
+    "validate": (r"train-part-\d+", r"train\.parquet/part-\d+"),
+    "preprocess": (r"part-\d+\.arrow",),
+    "predict": (r"part-\d+\.parquet",),
+    "score": (r"part-\d+\.parquet",),
+}
 DRIVER = """
 import sys
 from pathlib import Path
@@ -36,17 +41,26 @@ with session(load(experiment, [f"runtime.spark_master={master}"]), "test"):
 """
 
 
+NAMES = {"sentence": "sentence", "label": "label"}
+
+
+def rows(count: int, seed: int) -> list[dict[str, str]]:
+    sentences, labels = reviews(count, seed)
+    return [
+        {"sentence": text, "label": ("bad", "good")[label]} for (text,), label in zip(sentences, labels, strict=True)
+    ]
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Run, str]:
     """A run of all stages and of score, and its experiment as JSON."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    splits = {"train": reviews(400, seed=1), "dev": reviews(80, seed=2), "test": reviews(400, seed=3)}
-    tables = {
-        name: [{"sentence": text, "label": ("bad", "good")[label]} for (text,), label in zip(*split, strict=True)]
-        for name, split in splits.items()
-    }
-    run = run_all_stages(folder, tables, {
-        "data": {"task": "classification", "labels": ["bad", "good"]},
+    for number in range(4):
+        with (folder / f"train-{number}.tsv").open("w") as file:
+            file.writelines("\t".join(row.values()) + "\n" for row in [NAMES, *rows(100, number), {"text": "no label"}])
+    run = run_all_stages(folder, {"dev": rows(80, seed=4), "test": rows(400, seed=5)}, {
+        "data": {"task": "classification", "labels": ["bad", "good"], "train": "train-*.tsv"},
+        "validation": {"engine": "spark"},
         "model": {"name": str(tiny_encoder(folder / "encoder"))},
         "preprocessing": {"max_length": 24},
         "training": {"epochs": 1},
@@ -65,16 +79,19 @@ def test_the_artifacts_are_the_same(cluster: Cluster, undisturbed: tuple[Run, st
     for stage in WRITTEN:
         shutil.rmtree(home / "artifacts" / stage)
     again = Run(home / "runs" / "one")
-    driver = cluster.start([sys.executable, "-c", DRIVER, experiment, str(again.folder), cluster.master, *WRITTEN])
+    (tmp_path / "driver.py").write_text(DRIVER)  # Great Expectations' import of pyspark.sql.connect ends a python -c
+    command = [sys.executable, str(tmp_path / "driver.py"), experiment, str(again.folder), cluster.master, *WRITTEN]
+    driver = cluster.start(command)
     assert driver.stdout is not None
-    for stage, part in WRITTEN.items():
-        assert driver.stdout.readline() == f"{stage}\n"
-        cluster.kill_executor(part)
+    for stage, files in WRITTEN.items():
+        assert driver.stdout.readline() == f"{stage}\n", driver.communicate()[1]
+        for file in files:
+            cluster.kill_executor(file)
     errors = driver.communicate()[1]
     assert driver.returncode == 0, errors
-    assert errors.count("Lost executor") == len(WRITTEN)
-    assert {stage: files(again, stage) for stage in WRITTEN} == {stage: files(run, stage) for stage in WRITTEN}
+    assert errors.count("Lost executor") == sum(map(len, WRITTEN.values()))
+    assert {stage: digests(again, stage) for stage in WRITTEN} == {stage: digests(run, stage) for stage in WRITTEN}
 
 
-def files(run: Run, stage: str) -> Files:
+def digests(run: Run, stage: str) -> Files:
     return run.artifact(stage).manifest.files
