@@ -23,6 +23,14 @@ DATABASE = {"SPARK_BERT_JDBC_USER": "jdbc_user", "SPARK_BERT_JDBC_PASSWORD": "jd
 KAFKA = "kafka.properties"
 #: The variable that names such a file where there is no folder of secret files.
 KAFKA_VARIABLE = "SPARK_BERT_KAFKA_PROPERTIES"
+#: The file with the login to the store through which stages and the executors of a Spark cluster exchange files, by the
+#: scheme of its URL, and the variable that names such a file for the store's library.
+STORES = {
+    "s3": ("aws_credentials", "AWS_SHARED_CREDENTIALS_FILE"),
+    "gs": ("google_credentials.json", "GOOGLE_APPLICATION_CREDENTIALS"),
+}
+#: What the names of variables begin with by which a stage that is a process may get such a login.
+STORE_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_")
 #: The variables by which a stage that is a process may get a secret, instead of a file of this name.
 VARIABLES = {
     HUB: ("HF_TOKEN", "HF_TOKEN_PATH"),

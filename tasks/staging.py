@@ -183,7 +183,8 @@ def _reached(address: str) -> Iterator[None]:
 def _shown(address: str) -> str:
     """Return an address without the login and the options that it may contain."""
     parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    place = parts.netloc if parts.password is None else parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{place}{parts.path}"
 
 
 def _place(address: str) -> tuple[fs.FileSystem, str]:

@@ -94,4 +94,7 @@ def test_the_artifacts_are_the_same(cluster: Cluster, undisturbed: tuple[Run, st
 
 
 def digests(run: Run, stage: str) -> Files:
-    return run.artifact(stage).manifest.files
+    """The files of an artifact. Only the pages of Great Expectations say when they were made."""
+    return {
+        name: file for name, file in run.artifact(stage).manifest.files.items() if not name.startswith("data_docs/")
+    }

@@ -14,10 +14,18 @@ from include.experiment import Experiment
 from include.folders import make_owned_folder
 from include.logs import VARIABLE as LOG_FORMAT
 from include.runs import AT_WORK
-from include.secrets import DATABASE, HUB, KAFKA, LOGIN, VARIABLE, of_mlflow
+from include.secrets import DATABASE, HUB, KAFKA, LOGIN, STORES, VARIABLE, of_mlflow
 from include.stages import STAGES, BadInput
 from include.tables import fixed_part
-from spark_bert.deployment.inputs import is_in_artifact_store, named_paths, reads_database, reads_kafka, uses_cluster
+from spark_bert.deployment.inputs import (
+    STAGING,
+    is_in_artifact_store,
+    named_paths,
+    reads_database,
+    reads_kafka,
+    staging,
+    uses_cluster,
+)
 from spark_bert.deployment.places import cache, data_path, home
 
 #: The folder of include/ and tasks/ in the images. It is the working directory, so relative paths start here.
@@ -82,7 +90,8 @@ def needed_secrets(stage: str, experiment: Experiment) -> tuple[str, ...]:
     login = of_mlflow(stage) if _mlflow() else ()
     database = tuple(DATABASE.values()) if reads_database(stage, experiment) else ()
     kafka = (KAFKA,) if reads_kafka(stage, experiment) else ()
-    return ((HUB,) if is_online(stage, experiment) else ()) + database + kafka + login
+    store = STORES.get(urlsplit(staging(stage, experiment)).scheme, ())[:1]
+    return ((HUB,) if is_online(stage, experiment) else ()) + database + kafka + login + store
 
 
 def environment(stage: str, experiment: Experiment) -> dict[str, str]:
@@ -98,6 +107,9 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
     if STAGES[stage].mlflow and _mlflow():
         _check_login()
         variables["MLFLOW_TRACKING_URI"] = _mlflow()
+    if url := staging(stage, experiment):
+        variables[STAGING] = _without_login(url)
+        variables |= {variable: str(SECRETS / file) for file, variable in STORES.values() if file in names}
     return variables
 
 
@@ -166,6 +178,17 @@ def _check_login() -> None:
     variable = next((name for name in LOGIN if os.environ.get(name)), "")
     if variable and not os.environ.get(VARIABLE):
         raise BadInput(f"{variable} is not passed on to containers: {remedy}")
+
+
+def _without_login(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.password is not None:
+        files = " or ".join(f"{file} ({scheme}://)" for scheme, (file, _) in STORES.items())
+        raise BadInput(
+            f"{STAGING} contains a login, which users who may inspect containers could read: remove it from the URL, "
+            f"and write it into the file {files} in the folder that {VARIABLE} names"
+        )
+    return url
 
 
 def _mount(text: str) -> tuple[Path, PurePosixPath]:

@@ -18,6 +18,8 @@ DATABASES = "SPARK_BERT_DATABASES"  # JDBC addresses
 DRIVERS = "SPARK_BERT_DRIVERS"
 BROKERS = "SPARK_BERT_BROKERS"
 MASTERS = "SPARK_BERT_SPARK_MASTER"  # a run uses the first unless it names one, and may also name local ones
+#: The variable with the URL of the folder through which stages and executors exchange files.
+STAGING = "SPARK_BERT_STAGING"
 
 
 def named_paths(stage: str, experiment: Experiment) -> Iterator[str]:
@@ -80,6 +82,11 @@ def uses_cluster(stage: str, experiment: Experiment) -> bool:
     ranks = STAGES[stage].image == "train" and experiment.runtime.ranks_on == "spark"
     mllib = stage == "train" and experiment.model.kind != "encoder"
     return (STAGES[stage].spark or ranks or mllib) and not experiment.runtime.spark_master.startswith("local")
+
+
+def staging(stage: str, experiment: Experiment) -> str:
+    """Return the URL of the folder through which the stage and executors exchange files; "" if it uses none."""
+    return os.environ.get(STAGING, "") if uses_cluster(stage, experiment) else ""
 
 
 def masters() -> list[str]:

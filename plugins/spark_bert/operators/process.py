@@ -15,9 +15,10 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from include.experiment import Experiment
-from include.secrets import VARIABLE, VARIABLES
+from include.secrets import STORE_PREFIXES, VARIABLE, VARIABLES
 from include.stages import STAGES
 from spark_bert.deployment.containers import needed_secrets
+from spark_bert.deployment.inputs import staging
 from spark_bert.deployment.places import REPOSITORY, home, tasks_python
 from spark_bert.operators.base import Outcome, StageOperator
 from spark_bert.operators.stage_log import forward_log
@@ -26,7 +27,7 @@ _GUARD = Path(__file__).with_name("guard.py")
 #: The variables that a stage gets from the worker, apart from secrets that are not its own. None is Airflow's secret.
 _PASSED = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LC_\w+|TZ|TMPDIR|XDG_CACHE_HOME|JAVA_HOME|LD_LIBRARY_PATH|SSL_CERT_(FILE|DIR)"
-    r"|(REQUESTS|CURL)_CA_BUNDLE|(?i:https?_proxy|no_proxy)|(SPARK|HF|HOROVOD|CUDA|NVIDIA|OMP|GOMP|MKL|MLFLOW)_\w+"
+    r"|(REQUESTS|CURL)_CA_BUNDLE|(?i:https?_proxy|no_proxy)|(SPARK|HF|HOROVOD|CUDA|NVIDIA|OMP|GOMP|MKL|MLFLOW|AWS|AZURE|GOOGLE)_\w+"
 )
 
 
@@ -83,4 +84,6 @@ def environment(stage: str, experiment: Experiment) -> dict[str, str]:
     passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name) and name not in withheld}
     if not STAGES[stage].mlflow:
         passed = {name: value for name, value in passed.items() if not name.startswith("MLFLOW_")}
+    if not staging(stage, experiment):
+        passed = {name: value for name, value in passed.items() if not name.startswith(STORE_PREFIXES)}
     return {**passed, "SPARK_BERT_HOME": str(home()), "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}

@@ -246,6 +246,25 @@ def test_the_databases_login_is_files_for_who_reads_it(secrets: Path, monkeypatc
     assert secret_mounts("predict", *read) == secret_mounts("score") == {}
 
 
+def test_the_stores_login_is_a_file_for_stages_on_a_cluster(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (secrets / "aws_credentials").write_text("s3cr3t")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cr3t")
+    monkeypatch.setenv("SPARK_BERT_STAGING", "s3://bucket/staging?region=eu-central-1")
+    cluster = "runtime.spark_master=spark://spark:7077"
+    assert secret_mounts("predict") == secret_mounts("gate", cluster) == {}
+    assert "SPARK_BERT_STAGING" not in environment("predict", load("movies"))
+    assert secret_mounts("predict", cluster) == {"/run/secrets/aws_credentials": str(secrets / "aws_credentials")}
+    variables = environment("predict", load("movies", [cluster]))
+    assert variables["SPARK_BERT_STAGING"] == "s3://bucket/staging?region=eu-central-1"
+    assert variables["AWS_SHARED_CREDENTIALS_FILE"] == "/run/secrets/aws_credentials" and "s3cr3t" not in str(variables)
+    monkeypatch.setenv("SPARK_BERT_STAGING", "abfs://container@account.dfs.core.windows.net/staging")
+    assert secret_mounts("predict", cluster) == {}
+    assert environment("predict", load("movies", [cluster]))["SPARK_BERT_STAGING"].startswith("abfs://container@")
+    monkeypatch.setenv("SPARK_BERT_STAGING", "s3://user:s3cr3t@bucket/staging")
+    with pytest.raises(BadInput, match=r"^SPARK_BERT_STAGING contains a login, .* file aws_credentials \(s3://\)"):
+        environment("predict", load("movies", [cluster]))
+
+
 def test_scoring_reads_its_table_and_its_model(home: Path, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "in.csv").touch()

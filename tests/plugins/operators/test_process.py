@@ -243,6 +243,17 @@ def test_a_stage_gets_the_secrets_that_it_needs(
     assert " ".join(sorted(name for name, value in given.items() if "s3cr3t" in value)) == expected
 
 
+def test_only_a_stage_on_a_cluster_gets_the_login_to_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    logins = {"AWS_PROFILE": "mine", "AZURE_CLIENT_ID": "mine", "GOOGLE_APPLICATION_CREDENTIALS": "mine"}
+    for name, value in logins.items():
+        monkeypatch.setenv(name, value)
+    cluster = load("movies", ["runtime.spark_master=spark://spark:7077"])
+    assert "mine" not in environment("predict", cluster).values()  # its executors share the home
+    monkeypatch.setenv("SPARK_BERT_STAGING", "s3://bucket/staging")
+    assert environment("predict", cluster).items() >= {**logins, "SPARK_BERT_STAGING": "s3://bucket/staging"}.items()
+    assert not {"mine"} & {*environment("gate", cluster).values(), *environment("predict", load("movies")).values()}
+
+
 def survivors(marker: str) -> list[psutil.Process]:
     found = [p for p in psutil.process_iter(["cmdline", "status"]) if marker in (p.info["cmdline"] or [])]
     return [p for p in found if p.info["status"] != psutil.STATUS_ZOMBIE]
